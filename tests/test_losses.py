@@ -234,7 +234,7 @@ class LossesTest(CommandCase):
         self.refused("no such file", "--scores", "m", self.path("none.csv"))
         self.refused("--to: got `rkv`", "--scores", "m", good, "--to", "rkv")
         self.refused("no rows with budget_requested 0.5", "--scores", "m", good, "--budgets", "0.5")
-        self.refused("no record says the source of p1", "--scores", "m", good, "--records",
+        self.refused("prompt p1 has no source", "--scores", "m", good, "--records",
                      self.records({"p0": "a"}))
         twice = self.many(9) + self.many(1)
         self.refused("rows stand twice", "--scores", "m", self.table("t.csv", twice))

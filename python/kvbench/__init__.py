@@ -37,7 +37,7 @@ __all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made
            "read_caches", "read_results", "read_trace", "replay", "run", "sample", "write_caches", "write_trace"]
 
 # Imported on first use, so that a program loads only the packages it needs.
-_PLACES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables",
+_MODULES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables",
            "Head": "trace.heads", "Infeasible": "api.method", "Made": "api.method",
            "MethodError": "api.method", "PressError": "press.expression", "ProgramError": "api.run",
            "Task": "api.method", "Trace": "api.trace", "TraceError": "trace.writer", "as_press": "press.adapter",
@@ -50,9 +50,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module `kvbench` has no `{name}`")
-    return getattr(importlib.import_module("kvbench." + _PLACES[name]), name)
+    return getattr(importlib.import_module("kvbench." + _MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -121,15 +121,15 @@ def layer_list(text):
     return [int(part) for part in parts]
 
 
-def check_named_files(parser, option, given, what, metavar="NAME"):
+def check_named_files(parser, option, groups, what, metavar="NAME"):
     """Rejects repeated names and names without files in [[NAME, FILE...]].
 
     what: noun for a name, such as `model`. metavar: placeholder of the name in the help.
     """
-    for name, *files in given:
+    for name, *files in groups:
         if not files:
             parser.error(f"{option}: got {name} alone, expected {metavar} FILE...")
-    if len({name for name, *_ in given}) < len(given):
+    if len({name for name, *_ in groups}) < len(groups):
         parser.error(f"{option}: a {what} comes twice, expected each once, with all its files")
 
 

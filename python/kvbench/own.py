@@ -13,7 +13,7 @@ class NotOurs(Exception):
     """The output path holds foreign files. One line."""
 
 
-def take_folder(folder, ours=None):
+def claim_folder(folder, ours=None):
     """Creates or claims a folder for output.
 
     An absent or empty folder is claimed and marked with the file MARK. A marked folder, and one for

@@ -45,7 +45,7 @@ class Progress:
         if self.terminal:
             self._show(f"{minutes(self.left())} left  {printable(text)}")
 
-    def say(self, text):
+    def write(self, text):
         """Prints a permanent line."""
         self._clear()
         print(printable_lines(text), file=self.stream, flush=True)

@@ -23,7 +23,7 @@ TEXT_COLUMNS = {
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
 # Integer columns that locate a row; must not be empty.
-PLACES = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "first", "last", "queries",
+INTEGER_COLUMNS = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "first", "last", "queries",
           "k", "n_prefix", "n_tokens"}
 HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # a mean over heads averages these
 # Key columns of docs/schema.md; hand-made tables may lack SETTINGS.
@@ -83,7 +83,7 @@ def read_results(paths, needed):
         raise CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
     if schemas[0].split(".")[0] != SCHEMA_MAJOR:
         raise CsvError(f"{paths[0]}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
-    _refuse_repeats(frame, paths)
+    _reject_repeated_rows(frame, paths)
     return with_origins(frame)
 
 
@@ -93,7 +93,7 @@ def with_origins(frame):
     return frame.assign(**absent) if absent else frame
 
 
-def _refuse_repeats(frame, paths):
+def _reject_repeated_rows(frame, paths):
     """Raises CsvError for a duplicate row, within a file or across files."""
     columns = [name for name in (*ROW_COLUMNS, *SETTINGS) if name in frame.columns]
     if not {*ROW_COLUMNS} <= {*columns}:
@@ -117,7 +117,7 @@ def _refuse_repeats(frame, paths):
                    f"{row['q_head']:g}, {row['algorithm']}: row {at}, and row {before} of {other}")
 
 
-def refuse_twice(frame, keys, path):
+def reject_duplicates(frame, keys, path):
     """Raises CsvError if two rows share `keys`, which include prompt, algorithm, budget_requested
     and seed.
     """
@@ -220,7 +220,7 @@ def numbers(column, path, name, strict):
     """Returns a text column as floats. Raises CsvError for the first invalid value if `strict`."""
     values = pd.to_numeric(column.where(column != "", "nan"), errors="coerce")
     bad = values.isna()
-    if name not in PLACES:
+    if name not in INTEGER_COLUMNS:
         bad &= ~column.isin(["", "nan"])
     if strict and bad.any():
         row = int(bad.to_numpy().nonzero()[0][0])

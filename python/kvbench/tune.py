@@ -77,7 +77,7 @@ def layer_figures(frame, options):
     """
     keys = ["trace", "prompt", "layer", *POINT, "seed"]
     layers = kt.read_table(options.layers, [*keys, options.metric], kt.TEXT_COLUMNS, ())
-    kt.refuse_twice(layers, keys, options.layers[0])
+    kt.reject_duplicates(layers, keys, options.layers[0])
     return frame[keys].merge(layers, on=keys, how="left")[options.metric].to_numpy()
 
 

@@ -36,23 +36,27 @@ def of_set(name, files):
     return {str(record.get("id")) for record in read_records(files) if record.get("set") == name}
 
 
-def sources_of(frame, files, path):
-    """Returns the source of each row's prompt. Raises CsvError if a prompt has none or several."""
-    if "source" in frame.columns:
-        pairs = frame[["trace", "prompt", "source"]].drop_duplicates()
-        twice = pairs.loc[pairs.duplicated(["trace", "prompt"]), "prompt"]
-        if len(twice):
-            raise kt.CsvError(f"{path}: column `source`: prompt {twice.iloc[0]} has several, "
-                              "expected one")
-        out = list(frame["source"])
-    else:
-        known = {str(record.get("id")): str(record.get("source", ""))
+def sources_of(frame, files, path, own_source=False):
+    """Returns the source of each row's prompt: from column `source`, otherwise from the records of `files`.
+
+    own_source: a prompt whose record has no source is its own; without `files` no records are read.
+    Raises CsvError if a prompt has none or several.
+    """
+    found = frame["source"].fillna("") if "source" in frame.columns else pd.Series("", frame.index)
+    pairs = frame[["trace", "prompt"]].assign(source=found)[found != ""].drop_duplicates()
+    twice = pairs.loc[pairs.duplicated(["trace", "prompt"]), "prompt"]
+    if len(twice):
+        raise kt.CsvError(f"{path}: column `source`: prompt {twice.iloc[0]} has several, expected one")
+    if (found == "").any() and own_source and not files:
+        return found.where(found != "", frame["prompt"])
+    if (found == "").any():
+        known = {str(record.get("id")): str(record.get("source") or (record.get("id") if own_source else ""))
                  for record in read_records(files)}
-        out = [known.get(prompt, "") for prompt in frame["prompt"]]
-    if "" in out:
-        raise kt.CsvError(f"{path}: --by source: prompt {frame['prompt'].iloc[out.index('')]} has no "
-                          "source, neither in a column `source` nor in the records")
-    return out
+        found = found.where(found != "", frame["prompt"].map(known).fillna(""))
+    if (found == "").any():
+        raise kt.CsvError(f"{path}: prompt {frame.loc[found == '', 'prompt'].iloc[0]} has no source, "
+                          "neither in a column `source` nor in the records")
+    return found
 
 
 def mean_by(values, units):

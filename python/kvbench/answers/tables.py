@@ -93,7 +93,7 @@ def read(paths):
             raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
                               f"{row['budget_requested']:g}: {column} is {row[column]:g} though the status is "
                               "ok, expected a score with the task's --prompt-records")
-    kt.refuse_twice(frame, KEY, paths[0])
+    kt.reject_duplicates(frame, KEY, paths[0])
     refuse_other_layers(frame, paths[0])
     return frame
 

@@ -134,7 +134,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         with CacheWriter(caches, paths, sink, recent, queries) as writer:
             settings = [(budget, seed) for budget in budgets for seed in range(seeds)]
             groups = {setting: writer.group(name, params, *setting, scores) for setting in settings}
-            places = [(path, place) for path in paths for place in _places(path, prompts, layers)]
+            places = [(path, place) for path in paths for place in _heads(path, prompts, layers)]
             failures: list[MethodError] = []
             bar = stack.enter_context(progress_bar(len(places) * len(settings), name, progress))
             for path, place in places:
@@ -157,9 +157,9 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         return rows_of("evaluate", paths, output, {"caches": os.fspath(caches), **options})
 
 
-def _places(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None
+def _heads(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None
             ) -> list[tuple[str, int, int]]:
-    return [place for place in read_trace(path).places
+    return [place for place in read_trace(path).heads
             if (prompts is None or place[0] in prompts) and (layers is None or place[1] in layers)]
 
 

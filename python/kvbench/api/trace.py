@@ -20,21 +20,21 @@ class Trace:
 
     path    of the file
     dtype   element type of the cache: float16, bfloat16 or float32
-    places  [(prompt, layer, KV head)] in order
+    heads   [(prompt, layer, KV head)] in order
     """
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
         self.dtype: str = trace_dtype(path)
-        self.places: list[tuple[str, int, int]] = trace_heads(path)
+        self.heads: list[tuple[str, int, int]] = trace_heads(path)
 
     @property
     def prompts(self) -> list[str]:
-        return list(dict.fromkeys(prompt for prompt, _, _ in self.places))
+        return list(dict.fromkeys(prompt for prompt, _, _ in self.heads))
 
     @property
     def layers(self) -> list[int]:
-        return sorted({layer for _, layer, _ in self.places})
+        return sorted({layer for _, layer, _ in self.heads})
 
     def head(self, prompt: str, layer: int, kv_head: int) -> Head:
         """Returns keys, values and queries of one KV head, float32. Raises TraceError if absent."""
@@ -50,15 +50,15 @@ class Trace:
 
     def __iter__(self) -> Iterator[tuple[tuple[str, int, int], Head]]:
         """Yields ((prompt, layer, KV head), Head)."""
-        for place in self.places:
+        for place in self.heads:
             yield place, self.head(*place)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.heads)
 
     def __repr__(self) -> str:
         return (f"Trace({self.path!r}: {len(self.prompts)} prompts, {len(self.layers)} layers, "
-                f"{len(self.places)} KV heads, {self.dtype})")
+                f"{len(self.heads)} KV heads, {self.dtype})")
 
 
 def read_trace(path: str | os.PathLike) -> Trace:

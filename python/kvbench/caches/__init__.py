@@ -17,7 +17,8 @@ Errors are TraceError, one line: file, path inside it, what, got, expected.
 from kvbench.caches.format import params_text, round_to
 from kvbench.caches.reader import CacheEntry, CacheReader
 from kvbench.caches.writer import CacheWriter, GroupWriter
-from kvbench.trace.heads import Head, file_sha256, read_head, trace_heads
+from kvbench.hashing import file_sha256
+from kvbench.trace.heads import Head, read_head, trace_heads
 from kvbench.trace.writer import TraceError
 
 __all__ = ["CacheEntry", "CacheReader", "CacheWriter", "GroupWriter", "Head", "TraceError",

@@ -81,7 +81,7 @@ class CacheGroup:
         self.algorithm, self.params, self.budget, self.seed = algorithm, params, budget, seed
         self.scores, self.scope = scores, scope
         # (prompt, layer, KV head) -> (file, path in it)
-        self.places: dict[tuple[str, int, int], tuple[h5py.File, str]] = {}
+        self.locations: dict[tuple[str, int, int], tuple[h5py.File, str]] = {}
 
     @property
     def key(self) -> tuple[str, str, float | None, int]:
@@ -93,18 +93,18 @@ class CacheGroup:
         return f"{self.algorithm}{params}{budget}, seed {self.seed}"
 
     def prompts(self) -> list[str]:
-        return sorted({prompt for prompt, _, _ in self.places})
+        return sorted({prompt for prompt, _, _ in self.locations})
 
     def heads(self, prompt: str) -> list[tuple[int, int]]:
         """Returns [(layer, KV head)] of a prompt, in order."""
-        return sorted((layer, head) for p, layer, head in self.places if p == prompt)
+        return sorted((layer, head) for p, layer, head in self.locations if p == prompt)
 
     def read(self, prompt: str, layer: int, kv_head: int,
              sizes: tuple[int | None, int | None] = (None, None)) -> CacheEntry | None:
         """Returns the CacheEntry, or None. sizes: expected (d, dv)."""
-        if (prompt, layer, kv_head) not in self.places:
+        if (prompt, layer, kv_head) not in self.locations:
             return None
-        file, path = self.places[prompt, layer, kv_head]
+        file, path = self.locations[prompt, layer, kv_head]
         where, found, inner = f"{file.filename}: {path[1:]}", {}, file[path]
         if not isinstance(inner, h5py.Group):
             raise TraceError(f"{where}: got a dataset, expected a group")
@@ -253,7 +253,7 @@ class CacheReader:
                     if not (layer.isdigit() and head.isdigit()):
                         continue
                     place = prompt, int(layer), int(head)
-                    if place in group.places:
+                    if place in group.locations:
                         raise TraceError(f"{where}/prompts/{prompt}/layers/{layer}/{head}: stands "
-                                         f"in {group.places[place][0].filename} as well")
-                    group.places[place] = inner.file, f"{heads.name}/{head}"
+                                         f"in {group.locations[place][0].filename} as well")
+                    group.locations[place] = inner.file, f"{heads.name}/{head}"

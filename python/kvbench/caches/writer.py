@@ -26,8 +26,9 @@ from kvbench.caches.format import (
     params_text,
     round_to,
 )
+from kvbench.hashing import file_sha256
 from kvbench.own import NotOurs, refuse_foreign
-from kvbench.trace.heads import file_sha256, open_trace, trace_dtype
+from kvbench.trace.heads import open_trace, trace_dtype
 from kvbench.trace.writer import TraceError
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def bumblebee_range(found, protocol):
                      for wanted in (True, False))
         if not near or not far:
             continue
-        best = {name: scores.left_out_choice(table[some])[0]
+        best = {name: scores.leave_one_out_choice(table[some])[0]
                 for name, some in (("near", near), ("far", far), ("all", list(table)))}
         scores.add_cells(claim, best["near"] - best["far"], budget=budget, phi=phi)
         if LAMBDA in table:

@@ -71,7 +71,7 @@ def add_cells(claim, values, figure="", counts=True, **setting):
             claim.show(grid, text, figure)
 
 
-def left_out_choice(table):
+def leave_one_out_choice(table):
     """Returns (Series of the value at the setting chosen on the other sources, Series of the
     settings).
 

@@ -82,7 +82,7 @@ class Claim:
             return float(np.exp(x)) if self.ratio else float(x)
 
     @property
-    def zero(self):
+    def threshold(self):
         """The reference on the scale of the cells' values."""
         return math.log(self.reference) if self.ratio else self.reference
 
@@ -133,16 +133,16 @@ def decide_claim(claim, options):
     verdict.
     """
     keep_whole(claim)
-    zero = claim.zero
-    looks(claim.tested, zero, options)
+    threshold = claim.threshold
+    test_cells(claim.tested, threshold, options)
     for cell in claim.tested:
         # A figure equal to the reference at every unit has the interval [0, 0] and is not below.
-        cell.side = ("for" if cell.high < zero else "against" if cell.low >= zero else "open")
+        cell.side = ("for" if cell.high < threshold else "against" if cell.low >= threshold else "open")
     families = {}
     for figure, reference, cell in claim.shown:
         families.setdefault((figure, reference), []).append(cell)
     for (_, reference), cells in families.items():
-        looks(cells, math.log(reference) if claim.ratio else reference, options)
+        test_cells(cells, math.log(reference) if claim.ratio else reference, options)
     have = [cell.values for cell in claim.tested if len(cell.finite)]
     if claim.prompts:
         table = pd.concat(have, axis=1).to_numpy(float)
@@ -165,11 +165,11 @@ def keep_whole(claim):
         cell.values = cell.values[~cell.values.index.isin(lacking)]
 
 
-def looks(cells, zero, options):
-    found = ks.holm_intervals([cell.finite - zero for cell in cells], options.alpha,
+def test_cells(cells, threshold, options):
+    found = ks.holm_intervals([cell.finite - threshold for cell in cells], options.alpha,
                               options.resamples, options.seed)
     for cell, (low, high, p) in zip(cells, found):
-        cell.low, cell.high, cell.p = low + zero, high + zero, p
+        cell.low, cell.high, cell.p = low + threshold, high + threshold, p
 
 
 def unit_means(table):
@@ -184,7 +184,7 @@ def overall(claim, table, options):
     low, high = ks.bootstrap_intervals(means[:, None], 1 - options.alpha,
                                        resamples=options.resamples, seed=options.seed)[0]
     claim.low, claim.high = claim.scale(low), claim.scale(high)
-    claim.p = ks.signed_rank_test(means - claim.zero)[0]
+    claim.p = ks.signed_rank_test(means - claim.threshold)[0]
 
 
 def cell_means(table, counts):
@@ -194,11 +194,11 @@ def cell_means(table, counts):
         return (counts @ np.where(there, table, 0.0)) / (counts @ there)
 
 
-def share_below(means, zero):
+def share_below(means, threshold):
     """Returns the share of each resample's cells whose mean is below; of those with a mean."""
     there = np.isfinite(means)
     with np.errstate(invalid="ignore"):
-        return (there & (means < zero)).sum(axis=1) / there.sum(axis=1)
+        return (there & (means < threshold)).sum(axis=1) / there.sum(axis=1)
 
 
 def share_of_cells(claim, table, options):
@@ -206,11 +206,11 @@ def share_of_cells(claim, table, options):
     units.
     """
     n = len(table)
-    claim.share = float(share_below(cell_means(table, np.ones((1, n))), claim.zero)[0])
+    claim.share = float(share_below(cell_means(table, np.ones((1, n))), claim.threshold)[0])
     if n < ks.FEWEST_FOR_INTERVALS:
         return
     counts = ks.resample_counts(n, options.resamples, options.seed).astype(float)
-    shares = share_below(cell_means(table, counts), claim.zero)
+    shares = share_below(cell_means(table, counts), claim.threshold)
     low, high = np.quantile(shares, [options.alpha / 2, 1 - options.alpha / 2],
                             method="inverted_cdf")
     claim.share_low, claim.share_high = float(low), float(high)
@@ -257,7 +257,7 @@ def units_needed(claim, options):
     reference (normal quantile, power one half).
     """
     means = unit_means(pd.concat([cell.values for cell in claim.tested], axis=1).to_numpy(float))
-    means = means - claim.zero
+    means = means - claim.threshold
     if not means.mean():
         return math.inf
     needed = (stats.norm.isf(options.alpha / 2) * means.std(ddof=1) / means.mean())**2

@@ -258,12 +258,12 @@ def spread_out(values, count):
     return [values[round(i * (len(values) - 1) / (count - 1))] for i in range(count)]
 
 
-def powers_of_4(low, high, room=16):
+def powers_of_4(low, high, max_ticks=16):
     """Returns ticks of a logarithmic axis: powers of 4, or of 16 if there would be more than
-    `room`.
+    `max_ticks`.
     """
     ticks = [4.0**i for i in range(16) if low <= 4**i <= high] or [float(low)]
-    return ticks if len(ticks) <= room else ticks[::2]
+    return ticks if len(ticks) <= max_ticks else ticks[::2]
 
 
 def only_prompt(frame, prompt, path):

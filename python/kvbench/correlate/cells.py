@@ -83,7 +83,7 @@ def read_scores(paths, pool=False):
     """Returns rows of kvbench-py score with status ok, one per key; `agreement` is inverted."""
     frame = kt.read_table(paths, [*KEY, *SCORES, *ANSWERS, "status"], TEXT)
     frame["trace"] = frame["trace"].map(os.path.basename)
-    kt.refuse_twice(frame, KEY, ", ".join(paths))
+    kt.reject_duplicates(frame, KEY, ", ".join(paths))
     frame = kt.measured_rows(frame, paths[0], pool)
     for score in SCORES:
         bad = frame[~np.isfinite(frame[score])]
@@ -184,7 +184,7 @@ def read_layers(paths, rows, labels, options):
     # The column is empty for traces without norms of the residual stream.
     frame = kt.read_table(paths, [*KEY, "layer", *kt.SETTINGS, *kt.LAYER_METRICS], kt.TEXT_COLUMNS)
     kt.check_same_run(frame, ", ".join(paths), rows, ", ".join(options.inputs))
-    kt.refuse_twice(frame, [*KEY, "layer", *kt.SETTINGS], ", ".join(paths))
+    kt.reject_duplicates(frame, [*KEY, "layer", *kt.SETTINGS], ", ".join(paths))
     wanted = pd.DataFrame({"key": keys_of(rows), "layer": rows["layer"]}).drop_duplicates()
     frame["key"] = keys_of(frame)
     merged = wanted.merge(frame[["key", "layer", *kt.LAYER_METRICS]], on=["key", "layer"], how="left",

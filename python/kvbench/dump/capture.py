@@ -39,7 +39,7 @@ def note(text):
 class Capture:
     """Attention function of the running model; writes its inputs while a prompt is open.
 
-    check: {layer: Deviation} of --attn-check. skipped: {layer: reason}. Callbacks: say(text), and
+    check: {layer: Deviation} of --attn-check. skipped: {layer: reason}. Callbacks: log(text), and
     layer_done(layer, tokens) for each layer and chunk.
     """
 
@@ -48,19 +48,19 @@ class Capture:
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
         self.writer = self.fisher = self.rotary = self.projections = self.extra = None
-        self.say, self.layer_done = note, lambda layer, tokens: None
+        self.log, self.layer_done = note, lambda layer, tokens: None
         self.n = self.start = 0
 
     def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
         layer = getattr(module, "layer_idx", None)
         if self.rotary is not None:
-            self.rotary.saw(module, query, key)
+            self.rotary.observe(module, query, key)
         if self.projections is not None:
-            self.projections.saw(module, output)
+            self.projections.observe(module, output)
         if self.writer is None:
             if self.extra is not None:
-                self.extra.saw(module, query, key, mask, options)
+                self.extra.observe(module, query, key, mask, options)
             return output, weights
         if layer is None:
             raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
@@ -168,7 +168,7 @@ class Capture:
             raise TraceError(f"{text}; got {self.n} tokens, expected plain causal attention over "
                              "all of them (shorter prompts: --max-tokens; see --inexact)")
         if layer not in self.skipped:
-            self.say(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
+            self.log(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
         self.skipped[layer] = reason
         if self.args.inexact == "keep":
             return True

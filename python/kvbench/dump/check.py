@@ -129,7 +129,7 @@ def reason(found, compute, stored):
     return None
 
 
-def said(found, stored):
+def describe(found, stored):
     """Describes the deviations for the user."""
     text = f"largest relative deviation from exact attention {found.own:.2e}"
     if found.rounding_limit:

@@ -18,7 +18,7 @@ from kvbench.trace.writer import TraceError
 class ExtraQueries:
     """Sets and scores requested on the command line, prompt by prompt.
 
-    The attention function calls `saw`; dump_prompts calls `run`.
+    The attention function calls `observe`; dump_prompts calls `run`.
     """
 
     def __init__(self, args, model, capture):
@@ -91,7 +91,7 @@ class ExtraQueries:
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         longest = max(len(segment.ids) for _, segments in sets for segment in segments)
         if limit and self.prefix + longest > limit:
-            self.capture.say(f"note: {name}: extra queries reach position {self.prefix + longest}, the "
+            self.capture.log(f"note: {name}: extra queries reach position {self.prefix + longest}, the "
                              f"model is made for {limit}")
 
     def forward(self, ids, cache):
@@ -102,7 +102,7 @@ class ExtraQueries:
             except Stop:
                 pass
 
-    def saw(self, module, query, key, mask, options):
+    def observe(self, module, query, key, mask, options):
         """Records a layer of the current run. Raises Stop after the last wanted layer."""
         layer = getattr(module, "layer_idx", None)
         wanted = self.capture.wanted(layer) and layer not in self.capture.prompt_skips
@@ -114,7 +114,7 @@ class ExtraQueries:
                                  "causal attention (--inexact skip leaves the layer out)")
             if bounds.window is not None:
                 if layer not in self.windowed:
-                    self.capture.say(f"{self.args.model}: layer {layer}: a sliding window of "
+                    self.capture.log(f"{self.args.model}: layer {layer}: a sliding window of "
                                      f"{bounds.window} tokens: without extra queries")
                 self.windowed.add(layer)
             rows, kv_heads = query.shape[2], key.shape[1]

@@ -16,7 +16,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
-from kvbench.dump.check import said
+from kvbench.dump.check import describe
 from kvbench.dump.extra import ExtraQueries
 from kvbench.dump.fisher import fisher_information
 from kvbench.dump.o_proj import OutputProjections
@@ -77,7 +77,7 @@ def model_name(args, config):
 # --- Command line ----------------------------------------------------------------------------
 
 
-def say_dtype(dtype, chosen, compute):
+def report_dtype(dtype, chosen, compute):
     """Reports the trace's element type, and its consequences if caches usually have another."""
     text = f"dtype {dtype} ({chosen})"
     if compute != dtype:
@@ -89,7 +89,7 @@ def say_dtype(dtype, chosen, compute):
     note(text)
 
 
-def say_scoring_queries(prompts, args):
+def warn_scoring_queries(prompts, args):
     """Warns if too few queries precede the evaluated ones."""
     short = [text_id for _, text_id, ids in prompts if args.last_queries < len(ids)]
     left = args.last_queries - DEFAULT_QUERIES
@@ -131,7 +131,7 @@ def dump_prompts(writer, prompts, capture):
     if capture.args.layers is not None:
         layers = min(layers, max(capture.args.layers) + 1)
     with Progress(layers * sum(len(ids) for *_, ids in prompts)) as progress:
-        capture.say = progress.say
+        capture.log = progress.write
         for at, (name, text_id, ids) in enumerate(prompts, 1):
             capture.layer_done = lambda layer, tokens, at=at, name=name: progress.step(
                 tokens, f"{name} ({at} of {len(prompts)}), layer {layer + 1} of {layers}")
@@ -149,7 +149,7 @@ def dump_prompts(writer, prompts, capture):
                     f"{minutes(progress.spent() - begin)}")
             if at < len(prompts):
                 text += f"; {len(prompts) - at} more, about {minutes(progress.left())}"
-            progress.say(text)
+            progress.write(text)
 
 
 def main():
@@ -185,15 +185,15 @@ def main():
         with TraceWriter(args.output, model_name(args, model.config), source,
                          created=args.created, dtype=dtype,
                          rope="post" if rotates else "none", gzip=args.gzip) as writer:
-            say_dtype(dtype, chosen, str(model.dtype).removeprefix("torch."))
+            report_dtype(dtype, chosen, str(model.dtype).removeprefix("torch."))
             if args.last_queries:
-                say_scoring_queries(prompts, args)
+                warn_scoring_queries(prompts, args)
             if args.fisher:
                 capture.fisher = fisher_information(model, prompts, args)
             capture.extra = extra
             dump_prompts(writer, prompts, capture)
             if capture.projections is not None:
-                note(f"output projections: {capture.projections.said()}")
+                note(f"output projections: {capture.projections.describe()}")
             if rotary.reason is None:
                 note(f"rotary tables: {rotary.write(writer)}")
             elif rotates:
@@ -205,4 +205,4 @@ def main():
     except RuntimeError as error:  # raised by torch for devices and missing kernels
         raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
     for layer, deviation in sorted(capture.check.items()):
-        note(f"layer {layer}: {said(deviation, dtype)}")
+        note(f"layer {layer}: {describe(deviation, dtype)}")

@@ -30,7 +30,7 @@ class OutputProjections:
     """Finds and checks the projections of all wanted layers, then records the residual stream.
 
     Call order: `find` once; per prompt `write_weight` and `write_norms` of each layer during the
-    model's run, and `prompt_ends`; `said`.
+    model's run, and `prompt_ends`; `describe`.
     """
 
     def __init__(self, model, args, dtype):
@@ -80,7 +80,7 @@ class OutputProjections:
         with torch.inference_mode():
             self.model.base_model(input_ids=tokens, use_cache=False)
 
-    def saw(self, module, output):
+    def observe(self, module, output):
         """Records the output of the attention function in a short run."""
         if self.outputs is not None:
             self.outputs[module] = output.detach().clone()
@@ -88,7 +88,7 @@ class OutputProjections:
     # --- Prompts
 
     def _enters(self, layer, args, kwargs):
-        stream = given(args, kwargs)[0].detach()
+        stream = hidden_states(args, kwargs)[0].detach()
         self.norms[layer] = torch.linalg.vector_norm(stream, dim=-1, dtype=torch.float64).cpu()
 
     def write_weight(self, writer, layer, q_heads, dv):
@@ -123,7 +123,7 @@ class OutputProjections:
         self.stored.update(dict.fromkeys(self.new, prompt))
         self.new.clear()
 
-    def said(self):
+    def describe(self):
         """Describes what was written."""
         sizes = sorted({weight.shape[0] for weight, _ in self.layers.values()})
         text = f"hidden size {' and '.join(map(str, sizes))}"
@@ -149,14 +149,14 @@ class LayerRun:
             for module in modules:
                 self.hooks.append(module.register_forward_hook(
                     lambda module, args, kwargs, output, record=record: record.append(
-                        (module, rows(given(args, kwargs)), rows(output))), with_kwargs=True))
+                        (module, rows(hidden_states(args, kwargs)), rows(output))), with_kwargs=True))
 
     def end(self):
         for hook in self.hooks:
             hook.remove()
 
     def _enters(self, _, args, kwargs):
-        self.entered = rows(given(args, kwargs))
+        self.entered = rows(hidden_states(args, kwargs))
 
     def _leaves(self, _, args, output):
         self.left = rows(output)
@@ -227,7 +227,7 @@ class LayerRun:
                          "output is not known here: unsupported")
 
 
-def given(args, kwargs):
+def hidden_states(args, kwargs):
     """Returns the hidden states among a module's arguments, or None."""
     return args[0] if args else kwargs.get("hidden_states")
 

@@ -134,7 +134,7 @@ class RotaryTables:
         self.tables = {}  # Source -> (cos, sin) [count, width] of the prompts so far
         self.got = {}  # (Source, first position) -> (cos, sin) of the current prompt
         self.made = {}  # id of a cos -> (Source, that cos), in the short run
-        self.given = {}  # attention module -> its cos and sin, in the short run
+        self.inputs = {}  # attention module -> its cos and sin, in the short run
         self.seen = None  # (attention module, query, key) of the last call
         self.finding = False
         self.hooks = []
@@ -164,13 +164,13 @@ class RotaryTables:
             for hook in hooks:
                 hook.remove()
             self.finding = False
-            self.made, self.given, self.seen = {}, {}, None
+            self.made, self.inputs, self.seen = {}, {}, None
         if self.reason is None and not self.layers:
             self.reason = "no layer's attention takes cos and sin as `position_embeddings`"
         elif self.reason is None and not any(layer.source for layer in self.layers.values()):
             self.reason = "no layer rotates"
 
-    def saw(self, module, query, key):
+    def observe(self, module, query, key):
         """Records the arguments of the attention function in the short run."""
         if self.finding:
             self.seen = module, query, key
@@ -181,13 +181,13 @@ class RotaryTables:
             self.made[id(output[0])] = Source(module, args, kwargs), output[0]
 
     def _before(self, module, args, kwargs):
-        self.given[module] = bind(module, args, kwargs).arguments.get("position_embeddings")
+        self.inputs[module] = bind(module, args, kwargs).arguments.get("position_embeddings")
 
     def _after(self, module, args, kwargs, output):
         """Reruns a layer's attention without rotation and compares."""
         if self.seen is None or self.seen[0] is not module:
             return  # a block that contains the attention and passes cos and sin on
-        layer, given = module.layer_idx, self.given[module]
+        layer, given = module.layer_idx, self.inputs[module]
         if self.wanted is None or layer in self.wanted:
             self.layers[layer] = self._layer(module, given, bind(module, args, kwargs))
             self.attention[module] = self.layers[layer].source

@@ -82,7 +82,7 @@ class Judge:
 
     def score(self, trace, name, replay, progress):
         """Scores all groups of one part."""
-        self.tables.take(replay.rows)
+        self.tables.load(replay.rows)
         with CacheReader([replay.caches]) as reader, open_trace(trace) as file:
             if reader.protocol != "prefill":
                 raise TraceError(f"--config: protocol: got {reader.protocol}, expected prefill: the "
@@ -191,7 +191,7 @@ def main():
             raise MemoryError from None
         except RuntimeError as error:
             raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
-        progress.say(f"{progress.done} groups in {time.monotonic() - begin:.0f} s: {judge.scored:.0f} s "
+        progress.write(f"{progress.done} groups in {time.monotonic() - begin:.0f} s: {judge.scored:.0f} s "
                      f"with the model, {judge.waited:.0f} s waiting for the replay")
     manifest.write(rows=progress.done, failed=table.failed)
     if table.failed:

@@ -172,7 +172,7 @@ class Tables:
         self.rows.begin(done)
         self.layers.begin(done)
 
-    def take(self, path: str) -> None:
+    def load(self, path: str) -> None:
         """Loads the tables of one part for write()."""
         self.part = {}
         for name, one in (("rows", path), ("layers", path.removesuffix(".csv") + LAYERS)):

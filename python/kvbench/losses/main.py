@@ -28,7 +28,7 @@ The figure shows at most ten methods (--show), a panel per model: KL by budget, 
 of the table.
 """
 
-from kvbench import command, units
+from kvbench import command
 from kvbench.compare.tables import write_table, write_text
 from kvbench.losses import orders, tables
 from kvbench.tables import note
@@ -72,16 +72,10 @@ def parse_arguments(arguments=None):
     return options
 
 
-def sources_of(paths):
-    """Returns {prompt: source} of record files; empty without files."""
-    return {str(record.get("id")): str(record.get("source") or record.get("id"))
-            for record in (units.read_records(paths) if paths else ())}
-
-
 def main(arguments=None):
     options = parse_arguments(arguments)
     scores = [(model, files) for model, *files in options.scores]
-    found = tables.load(scores, sources_of(options.records), options.metric, options.exclude,
+    found = tables.load(scores, options.records, options.metric, options.exclude,
                         options.budgets, [(model, files) for model, *files in options.tuned])
     for text in found.notes:
         note(text)

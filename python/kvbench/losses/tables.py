@@ -8,6 +8,7 @@ import pandas as pd
 
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench import units
 from kvbench.compare.tables import chance, number
 from kvbench.tune import changed
 
@@ -67,7 +68,7 @@ def read(paths, metric):
         raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
                           f"{row['budget_requested']:g}: {metric} is {row[metric]} though the status is "
                           "ok, expected a finite number")
-    kt.refuse_twice(frame, [*KEY, *parts], paths[0])
+    kt.reject_duplicates(frame, [*KEY, *parts], paths[0])
     return frame
 
 
@@ -88,8 +89,8 @@ def without_spoiled(frame, keys):
     return frame[frame["spoiled"].isna()], gone
 
 
-def load(scores, sources, metric="kl", exclude=(), budgets=(), tuned=()):
-    """Returns the Losses of tables [(model, [file])]; sources: {prompt: source}. tuned: tables
+def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=()):
+    """Returns the Losses of tables [(model, [file])]; records: files that name sources. tuned: tables
     whose methods replace those of `scores`.
     """
     frames, settings = [], {}
@@ -108,7 +109,7 @@ def load(scores, sources, metric="kl", exclude=(), budgets=(), tuned=()):
         label_by_method(frame)
     else:
         kt.add_labels(frame)
-    frame["source"] = sources_of(frame, sources)
+    frame["source"] = units.sources_of(frame, records, scores[0][1][0], own_source=True)
     values, notes = averaged(frame[~frame["usual"]], metric)
     if not values:
         raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
@@ -154,19 +155,6 @@ def averaged(frame, metric):
     for (model, budget), part in source.groupby(["model", "budget_requested"], sort=False, dropna=False):
         values[model, budget] = part.droplevel([0, 1]).unstack("label").sort_index()
     return values, notes
-
-
-def sources_of(frame, records):
-    """The source of each row: the column's, else that of `records`, else the prompt."""
-    own = frame["source"].fillna("") if "source" in frame else pd.Series("", frame.index)
-    if not records:
-        return own.where(own != "", frame["prompt"])
-    found = own.where(own != "", frame["prompt"].map(records))
-    unknown = sorted(frame.loc[found.isna(), "prompt"].unique())
-    if unknown:
-        raise kt.CsvError(f"no record says the source of {', '.join(unknown[:3])}"
-                          f"{' and others' if len(unknown) > 3 else ''}: --records")
-    return found
 
 
 def extent(values):

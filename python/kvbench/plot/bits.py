@@ -38,7 +38,7 @@ from kvbench.plot import style as ks
 
 KINDS = ("lines", "map", "keys-values")
 # Marker and dash of a number of bits; others take the next of SPARE.
-LOOKS = {16: ("o", "-"), 32: ("o", "-"), 8: ("s", (0, (6, 1.5))), 4: ("D", "--"), 3: ("^", "-."),
+BIT_STYLES = {16: ("o", "-"), 32: ("o", "-"), 8: ("s", (0, (6, 1.5))), 4: ("D", "--"), 3: ("^", "-."),
          2: ("v", ":"), 1: ("P", (0, (1, 3)))}
 SPARE = [(marker, dash) for dash in ((0, (3, 1, 1, 1, 1, 1)), (0, (8, 2, 1, 2)))
          for marker in ("<", ">", "X", "*", "d", "p", "h")]
@@ -81,14 +81,14 @@ def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
     return table
 
 
-def looks_of(table):
+def bit_styles(table):
     """Returns {text of bits: marker and dash}, most bits first."""
     order = table[["bits", "k", "v"]].drop_duplicates("bits")
     order = order.assign(all=order["k"] + order["v"]).sort_values(["all", "k"], ascending=False)
     spare = iter(SPARE * len(order))
     out = {}
     for bits, k, v in zip(order["bits"], order["k"], order["v"]):
-        marker, dash = LOOKS[k] if k == v and k in LOOKS else next(spare)
+        marker, dash = BIT_STYLES[k] if k == v and k in BIT_STYLES else next(spare)
         out[bits] = {"marker": marker, "linestyle": dash}
     return out
 
@@ -120,7 +120,7 @@ def draw_lines(table, y="rel_error", path=""):
     figure, grid = kf.panels(nrows, ncols, width=kf.PAGE_WIDTH, height=height, sharex=True,
                              sharey=True)
     kl.hide_others(grid, [divmod(i, ncols) for i in range(len(titles))])
-    looks, colours = looks_of(table), colours_of(table)
+    looks, colours = bit_styles(table), colours_of(table)
     low, high = table["mean"].min() / 1.3, table["mean"].max() * 1.3
     for axes, title in zip(grid.flat, titles):
         axes.set(xscale="log", yscale="log", title=title)

@@ -50,7 +50,7 @@ def names_of(pairs, common=False):
     return out
 
 
-def given_bits(frame):
+def explicit_bits(frame):
     """Returns (bits of keys, bits of values) of every row, NaN if unknown."""
     text = frame["diag"].astype(str)
     said = {}
@@ -122,7 +122,7 @@ def read(paths, y, algorithms, layers, pool):
     for i, name in enumerate(("method", "quantizer", "extra")):
         frame[name] = [label[i] for label in of_row]
     frame["whole"] = frame["method"] == ""
-    frame["k"], frame["v"] = given_bits(frame)
+    frame["k"], frame["v"] = explicit_bits(frame)
     plain = frame["quantizer"] == ""
     for name in ("k", "v"):
         frame[name] = frame[name].mask(plain, element_bits(frame))

@@ -58,7 +58,7 @@ def load(paths, layers, mean_over_layers=False, pool=False):
 
 def set_axes(axes, table, log_y):
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max(), room=5)))
+    axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max(), max_ticks=5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     if log_y:

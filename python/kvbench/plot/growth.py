@@ -129,7 +129,7 @@ def draw_panel(axes, part, alpha, place, deltas, ends):
     axes.plot(ends, ends, color="0.4", linestyle=":", linewidth=0.9)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    for axis, ticks in ((axes.xaxis, kcc.powers_of_4(*ends, room=4)),
+    for axis, ticks in ((axes.xaxis, kcc.powers_of_4(*ends, max_ticks=4)),
                         (axes.yaxis, kcc.powers_of_4(1, ends[1]))):
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))

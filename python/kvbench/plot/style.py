@@ -27,7 +27,7 @@ def _place(name):
     return zlib.crc32(name.encode())
 
 
-def method_look(name, step=0):
+def method_style(name, step=0):
     """Returns colour, marker and dash of a method; `step`: later choices, if one is taken.
 
     A+B has A's colour and B's marker, hollow. A@Q has A's colour and dash and Q's marker, half
@@ -35,7 +35,7 @@ def method_look(name, step=0):
     """
     first, plus, second = name.partition("+")
     if not plus and "@" in name:
-        return _stored_look(*name.split("@", 1), step)
+        return _stored_style(*name.split("@", 1), step)
     base = first.removesuffix(STREAM)
     if not plus and base in KNOWN and step == 0:
         color, marker = KNOWN[base]
@@ -43,8 +43,8 @@ def method_look(name, step=0):
         return {"color": color, "marker": marker, "linestyle": dash}
     place = _place(name) + step
     if plus:
-        place = MARKERS.index(method_look(second)["marker"]) + step
-        return {"color": method_look(first)["color"], "marker": MARKERS[place % len(MARKERS)],
+        place = MARKERS.index(method_style(second)["marker"]) + step
+        return {"color": method_style(first)["color"], "marker": MARKERS[place % len(MARKERS)],
                 "linestyle": ("-.", ":", "--", "-")[step // len(MARKERS) % 4],
                 "markerfacecolor": "white"}
     return {"color": PALETTE[place % len(PALETTE)],
@@ -53,11 +53,11 @@ def method_look(name, step=0):
                                         % len(UNKNOWN_DASHES)]}
 
 
-def _stored_look(method, quantizer, step):
+def _stored_style(method, quantizer, step):
     """Returns the look of method@quantizer."""
-    place = MARKERS.index(method_look(quantizer)["marker"]) + step
+    place = MARKERS.index(method_style(quantizer)["marker"]) + step
     dash = (DASH.get(method, "-"), "-.", ":", "--")[step // len(MARKERS) % 4]
-    return {"color": method_look(method)["color"], "marker": MARKERS[place % len(MARKERS)],
+    return {"color": method_style(method)["color"], "marker": MARKERS[place % len(MARKERS)],
             "linestyle": dash, "fillstyle": "bottom"}
 
 
@@ -93,7 +93,7 @@ def styles(labels, highlight=()):
     # Known methods first, then by name, so that looks do not depend on row order.
     for name in sorted({method_of(label) for label in labels}, key=lambda n: (n not in KNOWN, n)):
         step = 0
-        while (look := method_look(name, step)) and tuple(look.values()) in taken and step < 400:
+        while (look := method_style(name, step)) and tuple(look.values()) in taken and step < 400:
             step += 1
         taken.add(tuple(look.values()))
         looks[name] = look

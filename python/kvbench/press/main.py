@@ -147,10 +147,10 @@ def quiet() -> Iterator[None]:
 
 
 def write_press(args: argparse.Namespace, expression: Expression, group: PressGroup | None,
-                prompt: Prompt, model: Any, writer: CacheWriter, kinds: dict[str, type]) -> PressGroup:
+                prompt: Prompt, model: Any, writer: CacheWriter, press_types: dict[str, type]) -> PressGroup:
     """Runs one press on one prompt and returns its group, created for the first prompt."""
     windows = prompt.windows(args)
-    press = build(expression, kinds)
+    press = build(expression, press_types)
     budget = keep_windows(press, windows) if args.windows == "kept" else None
     torch.manual_seed(args.seed)
     layers = run_press(model, press, expression, prompt.ids[:windows.tokens], prompt.heads)
@@ -168,14 +168,14 @@ def version(package: str) -> str:
     return of(package)
 
 
-def check_presses(args: argparse.Namespace, kinds: dict[str, type]) -> list[Expression]:
+def check_presses(args: argparse.Namespace, press_types: dict[str, type]) -> list[Expression]:
     """Returns the presses of the command line. Rejects those that are never run, before the model
     is loaded.
     """
-    out = [parse(text, kinds) for text in args.press]
+    out = [parse(text, press_types) for text in args.press]
     for expression in out:
         classes.check(expression)
-        build(expression, kinds)
+        build(expression, press_types)
     twice = [str(one) for one in out if out.count(one) > 1]
     if twice:
         raise PressError(f"--press: {twice[0]}: stands twice")
@@ -187,27 +187,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if os.path.lexists(args.output) and not args.overwrite:
         raise TraceError(f"{args.output}: exists, expected a new file or --overwrite")
     with quiet():
-        kinds = press_classes()
-        presses = check_presses(args, kinds)
+        press_types = press_classes()
+        presses = check_presses(args, press_types)
         prompts = read_prompts(args)
         with CacheWriter(args.output, args.trace, args.sink, args.recent, args.queries) as writer:
             model = load_model(args)
             check_prompts(args, model, prompts)
             try:
-                write_presses(args, presses, prompts, model, writer, kinds)
+                write_presses(args, presses, prompts, model, writer, press_types)
             except torch.OutOfMemoryError:
                 raise MemoryError from None
 
 
 def write_presses(args: argparse.Namespace, presses: list[Expression], prompts: list[Prompt],
-                  model: Any, writer: CacheWriter, kinds: dict[str, type]) -> None:
+                  model: Any, writer: CacheWriter, press_types: dict[str, type]) -> None:
     """Runs all presses on all prompts, a group per press."""
     steps = [(expression, prompt) for expression in presses for prompt in prompts]
     group: PressGroup | None = None
     with progress_bar(len(steps), "press") as bar:
         begin = time.monotonic()
         for at, (expression, prompt) in enumerate(steps, 1):
-            group = write_press(args, expression, group, prompt, model, writer, kinds)
+            group = write_press(args, expression, group, prompt, model, writer, press_types)
             bar.update()
             if at % len(prompts) == 0:
                 note(f"{expression}: {len(prompts)} prompts in {time.monotonic() - begin:.0f} s; "

@@ -14,7 +14,6 @@ Needs the standard library only.
 """
 
 import gzip
-import hashlib
 import io
 import lzma
 import os
@@ -26,15 +25,12 @@ import tempfile
 import zipfile
 import zlib
 
+from kvbench.hashing import sha256
 from kvbench.prompts.html_text import html_text
 from kvbench.prompts.records import PromptError
 
 ENDINGS = {"debian": ".deb", "pypi": ".whl"}
 AR_MAGIC, AR_HEADER = b"!<arch>\n", 60
-
-
-def sha256(content):
-    return hashlib.sha256(content).hexdigest()
 
 
 # --- Reading -----------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ are rejected, except for longer ones of one text. Needs the package `tokenizers`
 """
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -36,6 +35,7 @@ import sys
 import tomllib
 
 from kvbench import ROOT
+from kvbench.hashing import sha256
 from kvbench.prompts import archives
 from kvbench.prompts import records as kp
 from kvbench.text import one_line
@@ -49,7 +49,7 @@ def from_git(commit, path):
     return result.stdout.decode("utf-8")
 
 
-class Places:
+class WorkReader:
     """Locations of works.
 
     texts     folder of text files
@@ -72,7 +72,7 @@ class Places:
                 content = file.read()
         except OSError as error:
             raise kp.PromptError(f"{name}: cannot be read: {error.strerror}") from None
-        got = hashlib.sha256(content).hexdigest()
+        got = sha256(content)
         if got != work["sha256"]:
             raise kp.PromptError(f"{name}: SHA-256 is {got}, expected {work['sha256']}")
         return content.decode("utf-8"), work["title"]
@@ -120,14 +120,14 @@ def defaults(spec, entry):
     return out
 
 
-def texts_of(spec, entry, places):
+def texts_of(spec, entry, reader):
     """Yields (text from its start on, its description, the start) of one `[[prompt]]`."""
     parts, said, tabular = [], [], False
     for source in entry["sources"]:
         if source.startswith("git:"):
             text, what = from_git(spec["commit"], source[4:]), f"kvbench, {source[4:]}"
         else:
-            text, what = places.read(spec["works"], source)
+            text, what = reader.read(spec["works"], source)
             tabular |= spec["works"][source.removesuffix(".txt")].get("tabular", False)
         parts.append(text.strip("\n") + "\n")
         said.append(what)
@@ -136,12 +136,12 @@ def texts_of(spec, entry, places):
     return text[begin:], "; ".join(said), begin
 
 
-def make(spec, entry, places, tokens, longest=None):
+def make(spec, entry, reader, tokens, longest=None):
     """Yields the records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to
     `longest`.
     """
     entry = defaults(spec, entry)
-    text, said, begin = texts_of(spec, entry, places)
+    text, said, begin = texts_of(spec, entry, reader)
     if entry.get("unwrap"):
         text = unwrapped(text)
     first = entry["sources"][0].removesuffix(".txt")
@@ -206,10 +206,10 @@ def main(arguments=None):
         with open(args.list, "rb") as file:
             spec = tomllib.load(file)
         tokens, longest = kp.Tokens(args.model), longest_context(args.model)
-        places = Places(args.texts, args.cache, pip_args)
+        reader = WorkReader(args.texts, args.cache, pip_args)
         files, all_records = {}, []
         for entry in spec["prompt"]:
-            for record in make(spec, entry, places, tokens, longest):
+            for record in make(spec, entry, reader, tokens, longest):
                 longer = record["tokens"] != spec["tokens"]
                 name = "long" if longer else entry.get("file", record["kind"])
                 files.setdefault(name, []).append(record)

@@ -39,14 +39,14 @@ def passkey(seed, name, text):
     raise kp.PromptError(f"{name}: no five digits are left that the text has not")
 
 
-def place_of(text, depth):
+def position_near(text, depth):
     """Returns a position near `depth`: before a paragraph, line, sentence or word."""
     want = round(depth * len(text))
     if want in (0, len(text)):
         return want
     for pattern in (r"\n\n+", r"\n", r"(?<=[.!?]) "):
-        places = [match.end() for match in re.finditer(pattern, text)]
-        best = min(places, key=lambda at: abs(at - want), default=-len(text))
+        positions = [match.end() for match in re.finditer(pattern, text)]
+        best = min(positions, key=lambda at: abs(at - want), default=-len(text))
         if abs(best - want) <= len(text) * NEAR:
             return best
     after = re.search(r"\s", text[want:])
@@ -55,7 +55,7 @@ def place_of(text, depth):
 
 def plant(text, depth, key, rule=RULES[0]):
     """Returns the text with the needle at `depth` and the question at the end."""
-    at = place_of(text, depth)
+    at = position_near(text, depth)
     head = text[:at].rstrip() + "\n\n" if at else ""
     body = text[at:].strip("\n").rstrip()
     return head + NEEDLE.format(key=key) + ("\n\n" + body if body else "") + rule + QUESTION

@@ -30,7 +30,7 @@ import hashlib
 import sys
 
 from kvbench.prompts import records as kp
-from kvbench.prompts.needles import place_of, positive
+from kvbench.prompts.needles import position_near, positive
 from kvbench.text import one_line
 
 FIRST, LAST = 0.04, 0.75  # share of the text where lines may be planted
@@ -151,7 +151,7 @@ TASKS = {"one-key": one_key, "four-keys": four_keys, "variable": variable, "coun
 # --- Records -----------------------------------------------------------------------------------
 
 
-def places_of(text, planted, question, size, counted):
+def line_positions(text, planted, question, size, counted):
     """Returns the position of each line, near its depth in the part of the text that is likely to
     be kept.
 
@@ -161,15 +161,15 @@ def places_of(text, planted, question, size, counted):
     left = text[:max(0, round(len(text) * min(1, (size - added) / counted(text))))]
     out = []
     for depth, _ in planted:
-        out.append(max(place_of(left, depth), *out[-1:], 0))
+        out.append(max(position_near(left, depth), *out[-1:], 0))
     return out
 
 
-def plant(text, places, planted, question, rule=RULES[0]):
+def plant(text, positions, planted, question, rule=RULES[0]):
     """Returns the text with each line as a paragraph at its position, and the question at the
     end.
     """
-    parts = [text[begin:end].strip("\n").rstrip() for begin, end in zip([0, *places], [*places, len(text)])]
+    parts = [text[begin:end].strip("\n").rstrip() for begin, end in zip([0, *positions], [*positions, len(text)])]
     lines = [line for _, line in planted]
     paragraphs = [one for part, *line in zip(parts, [*lines, ""]) for one in (part, *line) if one]
     return "\n\n".join(paragraphs) + rule + question
@@ -186,15 +186,15 @@ def make(record, task, seed, size, tokens=None):
         planted, question, answer, wrong = TASKS[task](Choices(seed, task, name), text, single)
     except kp.PromptError as error:
         raise kp.PromptError(f"{name}, {task}: {error}") from None
-    places = places_of(text, planted, question, size, counted)
+    positions = line_positions(text, planted, question, size, counted)
     for rule in RULES:
         whole = kp.fit(text, size, counted,
-                       lambda cut, rule=rule: plant(cut, places, planted, question, rule))
+                       lambda cut, rule=rule: plant(cut, positions, planted, question, rule))
         if whole is not None:
             break
     else:
         unit = "tokens" if tokens else "characters"
-        got = counted(plant(text, places, planted, question))
+        got = counted(plant(text, positions, planted, question))
         raise kp.PromptError(f"{name}, {task}: {got} {unit} with what is planted, expected at least "
                              f"{size}, and a cut of as many")
     spans, begin = [], 0

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from kvbench.own import NotOurs, take_folder
+from kvbench.own import NotOurs, claim_folder
 from kvbench.reference import plan as rp
 from kvbench.reference import store
 from kvbench.reference.clock import Clock
@@ -201,7 +201,7 @@ class Run:
         """Claims --work and --output. Raises PlanError if they hold foreign files."""
         try:
             if self.args.work:
-                take_folder(self.placeholders.work,
+                claim_folder(self.placeholders.work,
                             lambda folder: os.path.isfile(os.path.join(folder, "lock")))
             if self.args.output and self.publishes and os.path.isdir(self.placeholders.out):
                 if not self.ours(self.placeholders.out):

@@ -7,7 +7,6 @@ its steps (store.py).
 
 import fnmatch
 import glob
-import hashlib
 import json
 import os
 import re
@@ -15,6 +14,8 @@ import tomllib
 from dataclasses import dataclass
 
 from kvbench import ROOT
+from kvbench.hashing import file_sha256
+from kvbench.hashing import sha256 as digest
 from kvbench.text import parse_json
 
 ROWS = "rows.csv"
@@ -110,15 +111,9 @@ class Plan:
     threads: int = 0
 
 
-def digest(data):
-    """Returns the SHA-256 of bytes or text."""
-    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
-
-
 def file_digest(path):
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
 

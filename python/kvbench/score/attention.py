@@ -24,7 +24,7 @@ class Bucket:
     """KV heads of one layer with caches of equal size.
 
     heads   indices [h] of the layer's KV heads
-    k, v    [h, N + room, d], [h, N + room, dv]: sinks, entries, recent tokens; then the new tokens
+    k, v    [h, N + capacity, d], [h, N + capacity, dv]: sinks, entries, recent tokens; then the new tokens
     size    N
     bias    [h, 1, N], log of the weights; None if all weights are 1
     k_den, bias_den   [h, B2, d], [h, 1, B2]: separate entries of the denominator
@@ -174,12 +174,12 @@ class CompressedAttention(Capture):
                     *(None if t is None else t[part]
                       for t in (bucket.bias, bucket.k_den, bucket.bias_den)), bucket.entries)
 
-    def buckets(self, layer, entries, sink, recent, room):
+    def buckets(self, layer, entries, sink, recent, capacity):
         """Returns [Bucket] of a layer.
 
         entries       {KV head: CacheEntry}; other heads keep the model's middle
         sink, recent  [0, sink) and [recent, prefix) are the exact tokens
-        room          maximum number of new tokens
+        capacity          maximum number of new tokens
         """
         keys, values = self.exact[layer]
         sizes = {}
@@ -189,10 +189,10 @@ class CompressedAttention(Capture):
                 len(entry.k), None if entry.k_den is None and entry.log_weight_den is None
                 else len(entry.k if entry.k_den is None else entry.k_den))
             sizes.setdefault(size, []).append(head)
-        return [self.bucket(keys, values, heads, entries, size, (sink, recent), room)
+        return [self.bucket(keys, values, heads, entries, size, (sink, recent), capacity)
                 for size, heads in sizes.items()]
 
-    def bucket(self, keys, values, heads, entries, size, exact, room):
+    def bucket(self, keys, values, heads, entries, size, exact, capacity):
         (count, count_den), (sink, recent) = size, exact
         device, end = keys.device, exact[0] + count
         total = end + self.prefix - recent
@@ -203,8 +203,8 @@ class CompressedAttention(Capture):
         def tensor(array):
             return torch.from_numpy(array).to(device)
 
-        k = empty(len(heads), total + room, keys.shape[2])
-        v = empty(len(heads), total + room, values.shape[2])
+        k = empty(len(heads), total + capacity, keys.shape[2])
+        v = empty(len(heads), total + capacity, values.shape[2])
         bias = torch.zeros(len(heads), 1, total, device=device)
         k_den = bias_den = None
         if count_den is not None:

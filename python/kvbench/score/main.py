@@ -42,7 +42,7 @@ def score_prompt(scorer, prompt, question, missing, table, progress):
         table.write(row)
         progress.step(1, f"{progress.done + 1}/{progress.total} rows  {prompt.name} {group}")
     layers = len(scorer.attention.seen)
-    progress.say(f"{prompt.name}: {len(missing)} rows in {time.monotonic() - begin:.0f} s "
+    progress.write(f"{prompt.name}: {len(missing)} rows in {time.monotonic() - begin:.0f} s "
                  f"({read:.0f} s to read the prompt); {len(prompt.layers)} of {layers} layers "
                  f"replaced; keys within {deviation:.1e} of the trace's{said}")
 

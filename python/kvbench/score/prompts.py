@@ -6,7 +6,8 @@ import numpy as np
 
 from kvbench.dump.capture import note
 from kvbench.dump.rope import rope_types
-from kvbench.trace.heads import file_sha256, open_trace, read_head
+from kvbench.hashing import file_sha256
+from kvbench.trace.heads import open_trace, read_head
 from kvbench.trace.values import read_values
 from kvbench.trace.writer import TraceError
 
@@ -29,8 +30,8 @@ class Prompt:
                              "tokens: dump the trace with kvbench-py dump")
         self.ids = read_values(group["token_ids"]).astype(np.int64)
         # If any group has an entry, all must.
-        self.places = sorted({place for one in groups for place in one.heads(name)})
-        self.layers = sorted({layer for layer, _ in self.places})
+        self.held = sorted({place for one in groups for place in one.heads(name)})
+        self.layers = sorted({layer for layer, _ in self.held})
         self.heads = {}  # layer -> the model's index of each KV head of the trace
         for layer in self.layers:
             if str(layer) not in group["layers"]:
@@ -47,7 +48,7 @@ class Prompt:
         exact: {layer: (k, v)}, whose widths entries must have
         """
         out, degenerate = {layer: {} for layer in self.layers}, None
-        for layer, head in self.places:
+        for layer, head in self.held:
             where = f"layer {layer}, KV head {head}"
             keys, values = exact[layer]
             if head >= len(self.heads[layer]):

@@ -65,8 +65,8 @@ class Scorer:
         self.neg_entropy = torch.cat(own) - self.exact_lse
         self.exact_top = self.exact.argmax(-1)
         self.loss_exact = self.loss(self.exact, self.exact_lse)
-        self.nats_exact, = self.weigh(logits[:, -1], after, "goes on")
-        self.said_exact, = self.say(logits[:, -1], after, "goes on")
+        self.nats_exact, = self.answer_nlls(logits[:, -1], after, "goes on")
+        self.said_exact, = self.continuations(logits[:, -1], after, "goes on")
 
     def decode(self, mode, start, tokens, cache=None):
         """Returns logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the
@@ -96,7 +96,7 @@ class Scorer:
         rows = torch.arange(len(self.next_ids), device=logits.device)
         return float((lse[:-1] - logits[rows, self.next_ids].double()).mean())
 
-    def weigh(self, logits, cache, mode):
+    def answer_nlls(self, logits, cache, mode):
         """Returns negative log likelihoods of the right answer and each wrong one after the prompt,
         in nats: an array for each of logits [batch, vocabulary], None without a question. Does
         not change `cache`.
@@ -116,7 +116,7 @@ class Scorer:
             out.append(-rows[:, torch.arange(len(answer)), answer].sum(-1))
         return list(torch.stack(out, 1).cpu().numpy())
 
-    def say(self, logits, cache, mode):
+    def continuations(self, logits, cache, mode):
         """Returns the model's greedy continuations: texts for logits [batch, vocabulary], None
         without a question.
         """
@@ -154,11 +154,11 @@ class Scorer:
         sink = min(self.sink, self.prefix)
         recent = max(self.n - self.recent, sink)
         longest = len(self.question.tokens[0]) if self.question else 0
-        room = self.queries + max(self.args.answer_tokens, longest)
-        self.attention.caches = [{layer: self.attention.buckets(layer, heads, sink, recent, room)
+        capacity = self.queries + max(self.args.answer_tokens, longest)
+        self.attention.caches = [{layer: self.attention.buckets(layer, heads, sink, recent, capacity)
                                   for layer, heads in entries.items()} for entries in many]
 
-    def over(self, many):
+    def logits_over(self, many):
         """Returns logits [batch, queries, vocabulary] of the prompt's last tokens over caches, and
         the extended cache.
         """
@@ -168,22 +168,22 @@ class Scorer:
 
     def score(self, many):
         """Returns [{column: value}, or Failed] of several groups' caches, decoded together."""
-        logits, after = self.over(many)
+        logits, after = self.logits_over(many)
         out = []
         for one in logits:
             try:
                 out.append(self.figures(one))
             except Failed as failed:
                 out.append(failed)
-        nats = self.weigh(logits[:, -1], after, "compressed")
-        said = self.say(logits[:, -1], after, "compressed")
+        nats = self.answer_nlls(logits[:, -1], after, "compressed")
+        said = self.continuations(logits[:, -1], after, "compressed")
         for at, figures in enumerate(out):
             if self.question is not None and not isinstance(figures, Failed):
                 out[at] = self.answered(figures, nats[at], said[at])
         return out
 
     def answered(self, figures, nats, said):
-        """Adds the figures of the question: of weigh() and say() for one cache. Returns Failed if
+        """Adds the figures of the question: of answer_nlls() and continuations() for one cache. Returns Failed if
         not finite.
         """
         answer = self.question.answer
@@ -267,5 +267,5 @@ class Scorer:
                             for t in self.attention.exact[layer])
             entries[layer] = {head: CacheEntry(keys[head], values[head], None, None, None, None, {})
                               for head in range(len(keys))}
-        logits, _ = self.over([entries])
+        logits, _ = self.logits_over([entries])
         return float((logits[0] - self.exact).abs().max() / self.exact.abs().max())

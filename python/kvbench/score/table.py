@@ -9,8 +9,8 @@ import os
 import platform
 import sys
 
+from kvbench.hashing import file_sha256
 from kvbench.text import parse_json
-from kvbench.trace.heads import file_sha256
 from kvbench.trace.writer import TraceError
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers",

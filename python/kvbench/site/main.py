@@ -15,7 +15,7 @@ import shutil
 import sys
 
 from kvbench import ROOT
-from kvbench.own import NotOurs, take_folder
+from kvbench.own import NotOurs, claim_folder
 from kvbench.site import curves
 from kvbench.site.results import SiteError, read_methods, read_results
 from kvbench.text import one_line
@@ -63,7 +63,7 @@ def index(results, methods):
     usual = 0.125 if 0.125 in budgets else budgets[0]
     heads = "".join(f'<th data-name="{name}" class="{"text" if text else ""}">'
                     f'<button type="button">{label}</button></th>' for name, label, text in COLUMNS)
-    about = "".join(f"<li>{html.escape(name)}: {html.escape(s.model)}; {html.escape(s.says)}. kvbench "
+    about = "".join(f"<li>{html.escape(name)}: {html.escape(s.model)}; {html.escape(s.about)}. kvbench "
                     f"<code>{s.commit[:12]}</code></li>" for name, s in setups.items())
     return page("kvbench: reference results", f"""<h1>kvbench: reference results</h1>
 <p>How far the attention output moves when the KV cache is compressed, by method and budget. A budget is a
@@ -116,7 +116,7 @@ def method_page(method, results, order):
                              sorted({r.budget for r in results if r.setup == setup and r.budget}))
         if picture:
             figures.append(f"<figure><figcaption>{html.escape(setup_name(setup))}: "
-                           f"{html.escape(setup.model)}; {html.escape(setup.says)}. "
+                           f"{html.escape(setup.model)}; {html.escape(setup.about)}. "
                            f"Grey: all other methods.</figcaption>{picture}</figure>")
     facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>"
                     for name, text in method.fields.items())
@@ -153,7 +153,7 @@ def is_site(folder):
 
 
 def write(folder, results, methods):
-    take_folder(folder, is_site)
+    claim_folder(folder, is_site)
     os.makedirs(os.path.join(folder, "methods"), exist_ok=True)
     setups = {setup_name(r.setup): r.setup for r in results}
     files = {"index.html": index(results, methods), "results.js": data(results, methods)}

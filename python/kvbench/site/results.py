@@ -24,7 +24,7 @@ class Setup:
     model: str
     folder: str
     protocol: str
-    says: str  # windows, prompts, layers
+    about: str  # windows, prompts, layers
     commit: str
 
 
@@ -76,9 +76,9 @@ def read_setup(folder, stage):
         commit = shared["tool"]["git_commit"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SiteError(f"{path}: cannot be read: {error!r}") from None
-    says = (f"{kept}, {options['queries']} queries; {prompts} prompt{'s' if prompts > 1 else ''}, "
+    about = (f"{kept}, {options['queries']} queries; {prompts} prompt{'s' if prompts > 1 else ''}, "
             f"{len(layers)} layers")
-    return Setup(model, os.path.basename(folder), protocol, says, commit)
+    return Setup(model, os.path.basename(folder), protocol, about, commit)
 
 
 def read_results(root):

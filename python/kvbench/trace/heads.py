@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 from collections.abc import Collection, Iterator
 
@@ -38,12 +37,6 @@ class Head:
     q: np.ndarray | None
     scale: float
     dtype: str
-
-
-def file_sha256(path: str | os.PathLike[str]) -> str:
-    """Returns the hexadecimal SHA-256 of a file. Raises OSError."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def text_of(value: object) -> str:

@@ -19,7 +19,7 @@ from kvbench.trace.digest import ATTRIBUTE, DIGEST, sha256_of
 FLETCHER_BYTES = 4  # a chunk's checksum, after its values
 
 
-def place_of(data: h5py.Dataset) -> str:
+def location_of(data: h5py.Dataset) -> str:
     """Returns file and path inside, for errors."""
     return f"{data.file.filename}: {data.name[1:]}"
 
@@ -35,7 +35,7 @@ def read_stored(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
             check_chunks(data, which)
         return np.asarray(data[which] if data.ndim else data[()])
     except (OSError, RuntimeError) as error:
-        raise TraceError(f"{place_of(data)}: cannot be read: {one_line(error)}") from None
+        raise TraceError(f"{location_of(data)}: cannot be read: {one_line(error)}") from None
 
 
 def read_values(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
@@ -48,10 +48,10 @@ def read_values(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
     if expected is None:
         return values
     if data.ndim != 3:
-        _compare(place_of(data), values, expected[0])
+        _compare(location_of(data), values, expected[0])
         return values
     for head, rows in zip(range(len(data))[which], values):
-        _compare(f"{place_of(data)}: head {head}", rows, expected[head])
+        _compare(f"{location_of(data)}: head {head}", rows, expected[head])
     return values
 
 
@@ -70,7 +70,7 @@ def digests_of(data: h5py.Dataset) -> list[str] | None:
     """
     if ATTRIBUTE not in data.attrs:
         return None
-    where = f"{place_of(data)}: attribute {ATTRIBUTE}"
+    where = f"{location_of(data)}: attribute {ATTRIBUTE}"
     count = len(data) if data.ndim == 3 else 1
     expected = f"{count} strings, one per head" if data.ndim == 3 else "one string"
     try:
@@ -103,13 +103,13 @@ def check_chunks(data: h5py.Dataset, which: slice = slice(None)) -> None:
     grid = [range(0, extent, size) for extent, size in zip(data.shape, data.chunks)]
     total, stored = math.prod(map(len, grid)), data.id.get_num_chunks()
     if stored < total:
-        raise TraceError(f"{place_of(data)}: {_first_missing(data, grid, stored)} "
+        raise TraceError(f"{location_of(data)}: {_first_missing(data, grid, stored)} "
                          f"({total - stored} of {total} are), expected all chunks in the file")
     if not data.id.get_create_plist().get_nfilters():
         got = data.id.get_storage_size()
         expected = total * math.prod(data.chunks) * data.dtype.itemsize
         if got != expected:
-            raise TraceError(f"{place_of(data)}: got {got} bytes in its chunks, expected "
+            raise TraceError(f"{location_of(data)}: got {got} bytes in its chunks, expected "
                              f"{expected}")
         return
     rows, step = range(len(data))[which], grid[0].step
@@ -121,7 +121,7 @@ def check_chunks(data: h5py.Dataset, which: slice = slice(None)) -> None:
             size = 0
         # HDF5 1.10 crashes if a chunk is too short for its checksum.
         if size <= (FLETCHER_BYTES if data.fletcher32 else 0):
-            raise TraceError(f"{place_of(data)}: chunk at {list(place)} has {size} bytes, expected "
+            raise TraceError(f"{location_of(data)}: chunk at {list(place)} has {size} bytes, expected "
                              "its values")
 
 
