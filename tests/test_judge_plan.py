@@ -174,7 +174,7 @@ class TablesTest(FolderCase):
                 tables.write(key("x", "0.5"))
         self.assertEqual(read_text(self.path("r.csv")), HEADER + b + a + a)
         self.assertEqual(read_text(self.path("r.layers.csv")), HEADER + b)
-        with self.assertRaisesRegex(TraceError, "r.csv: is there already; --resume"):
+        with self.assertRaisesRegex(TraceError, "r.csv: already exists; use --resume"):
             self.tables()
         # A run that was killed in a row, and before the scores had the last key.
         write_text(self.path("r.csv"), HEADER + b + a + a + c + a[:20])

@@ -190,7 +190,7 @@ class Run(FolderCase):
         with self.assertRaisesRegex(kp.PromptError, "SHA-256"):
             make()
         long = "".join(chr(97 + i * i % 26) for i in range(300))
-        for words, one, two in (("stands twice", {}, {"id": "a"}), ("share 300", {}, {}),
+        for words, one, two in (("duplicate id", {}, {"id": "a"}), ("share 300", {}, {}),
                                 ("set is other", {"set": "other"}, {})):
             base = {"set": "dev", "text": long, "tokens": 9}
             with self.assertRaisesRegex(kp.PromptError, words):

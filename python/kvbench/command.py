@@ -57,18 +57,18 @@ POOL = {"action": "store_true",
                 "scores, device or n_queries; otherwise they are rejected"}
 # Options that a figure may take besides its own.
 FIGURE_OPTIONS = {
-    "--algorithms": {"metavar": "NAME,...", "default": [], "help": "only these, default all"},
+    "--algorithms": {"metavar": "NAME,...", "default": [], "help": "only these; default: all"},
     "--all": {"action": "store_true",
-              "help": "draw every line; default: ten of more than ten, the references and those of "
+              "help": "draw every line; default: at most ten, the references and those with "
                       "the smallest error at the smallest budget"},
     "--layers": {"metavar": "N,...", "default": [],
-                 "help": "only these; default: all, or those that there is room for"},
+                 "help": "only these; default: all, or as many as fit"},
     "--mean-over-layers": {"action": "store_true",
-                           "help": "one panel: the mean over the layers in place of each"},
+                           "help": "one panel with the mean over layers"},
     "--highlight": {"metavar": "NAME,...", "default": [],
-                    "help": "methods or labels; the others are grey"},
+                    "help": "methods or labels; all others are grey"},
     "--relative-to": {"metavar": "METHOD", "default": "",
-                      "help": "divide each point by that of this method at the same place"},
+                      "help": "divide each point by that of this method at the same budget, layer or step"},
     "--pool": POOL,
 }
 
@@ -80,7 +80,7 @@ def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", 
     parser = plain_parser(doc)
     parser.add_argument("inputs", nargs="+", metavar=inputs, help=help_text)
     parser.add_argument("-o", "--output", required=True, metavar="STEM|FILE,...", type=_picture,
-                        help="STEM writes STEM.png and STEM.pdf; or files by their names, .png, "
+                        help="STEM (writes STEM.png and STEM.pdf), or file names in .png, "
                              ".pdf or .svg")
     types = {"--layers": layer_list, "--highlight": name_list, "--algorithms": name_list}
     for name in take:
@@ -91,9 +91,9 @@ def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", 
                             help=f"column that is drawn: {', '.join(y)}; default: {next(iter(y))}")
     parser.add_argument("--title", default="", metavar="TEXT", help="above the figure")
     parser.add_argument("--model", default="", metavar="NAME",
-                        help="for the line below; default: what the trace says, if it is there")
+                        help="model name in the footer; default: that of the trace")
     parser.add_argument("--caption", metavar="FILE",
-                        help="writes what was measured, in words and numbers, to this file")
+                        help="write the measured numbers, in words, to this file")
     return parser
 
 

@@ -44,28 +44,31 @@ class Program:
 
 
 PROGRAMS = {
-    "dump": Program("dump.main", "queries, keys and values of a model, as a trace", MODELS, "dump.options"),
-    "convert": Program("convert.main", "arrays of another tool, as a trace", TRACES),
-    "score": Program("score.main", "the model's own loss with the caches of methods", MODELS, "score.options"),
-    "judge": Program("judge.main", "methods replayed and scored by the model, without files of caches", MODELS,
+    "dump": Program("dump.main", "dump queries, keys and values of a model as a trace", MODELS, "dump.options"),
+    "convert": Program("convert.main", "convert arrays of another tool to a trace", TRACES),
+    "score": Program("score.main", "measure the model's loss with compressed caches", MODELS, "score.options"),
+    "judge": Program("judge.main", "replay methods and score them with the model in one run", MODELS,
                      "judge.options"),
-    "press": Program("press.main", "what presses of kvpress keep, as a caches file", (*MODELS, "kvpress"),
+    "press": Program("press.main", "write what presses of kvpress keep as a caches file", (*MODELS, "kvpress"),
                      "press.options"),
-    "model": Program("model.main", "a real model from the package index", ()),
-    "prompts": Program("prompts.make", "prompts of the reference results", ()),
-    "needles": Program("prompts.needles", "prompts with a question to answer", ()),
-    "tasks": Program("prompts.tasks", "prompts of tasks with a known answer", ()),
-    "compare": Program("compare.main", "methods on the same prompts: means, intervals, tests", (*FIGURES, "scipy")),
-    "losses": Program("losses.main", "what models lose under methods, over sources", (*FIGURES, "scipy")),
-    "answers": Program("answers.main", "whether a model still answers its tasks, with controls", (*FIGURES, "scipy")),
-    "correlate": Program("correlate.main", "which metric follows the model's loss", (*FIGURES, "scipy")),
-    "tune": Program("tune", "a method's parameters, chosen on other prompts than they are judged on",
+    "model": Program("model.main", "make a real model from the package index", ()),
+    "prompts": Program("prompts.make", "make the prompts of the reference results", ()),
+    "needles": Program("prompts.needles", "make prompts with a passkey to find", ()),
+    "tasks": Program("prompts.tasks", "make prompts of tasks with a known answer", ()),
+    "compare": Program("compare.main", "compare methods on the same prompts: means, intervals, tests",
+                       (*FIGURES, "scipy")),
+    "losses": Program("losses.main", "compare the losses of models under compression, over sources",
+                      (*FIGURES, "scipy")),
+    "answers": Program("answers.main", "test whether a model still answers its tasks, with controls",
+                       (*FIGURES, "scipy")),
+    "correlate": Program("correlate.main", "correlate replay metrics with the model's loss", (*FIGURES, "scipy")),
+    "tune": Program("tune", "choose parameters on development prompts, evaluate them on others",
                     (*TABLES, "scipy")),
-    "qfilters": Program("qfilters", "filters of a calibration set, as scores in a trace", TRACES),
-    "claims": Program("claims.main", "the papers' claims against measured rows", (*FIGURES, "scipy")),
-    "cluster-table": Program("cluster.summary", "kvbench cluster's folders as one table", TABLES),
-    "reference": Program("reference.main", "the reference results (in the repository)", ()),
-    "plot amnesia": Program("plot.amnesia", "attention on tokens that are no longer held"),
+    "qfilters": Program("qfilters", "fit Q-Filters, and add their scores to a trace", TRACES),
+    "claims": Program("claims.main", "test the papers' claims on measured rows", (*FIGURES, "scipy")),
+    "cluster-table": Program("cluster.summary", "summarise folders of kvbench cluster as one table", TABLES),
+    "reference": Program("reference.main", "make the reference results (in a checkout)", ()),
+    "plot amnesia": Program("plot.amnesia", "attention on tokens not held"),
     "plot bits": Program("plot.bits", "error by bits, tokens and bytes"),
     "plot coverage": Program("plot.coverage", "k-center coverage of keys and values"),
     "plot error": Program("plot.error", "error by budget or T, a panel per layer"),
@@ -108,7 +111,7 @@ def help_text() -> str:
     width = max(map(len, PROGRAMS))
     lines = [f"usage: {NAME} PROGRAM ...", "", "programs:"]
     lines += [f"  {name:<{width}}  {program.about}" for name, program in PROGRAMS.items()]
-    lines += ["", f"{NAME} PROGRAM --help says what each takes."]
+    lines += ["", f"{NAME} PROGRAM --help lists its options."]
     return "\n".join(lines)
 
 

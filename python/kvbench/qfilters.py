@@ -133,7 +133,7 @@ def fit(paths, wanted=()):
             for _, prompt in prompts_of(file, wanted):
                 own = digests_of(prompt)
                 if digests & {*own}:
-                    raise TraceError(f"{path}: {prompt.name[1:]}: stands twice among the prompts")
+                    raise TraceError(f"{path}: {prompt.name[1:]}: duplicate prompt")
                 digests |= {*own}
                 for layer, part in layers_of(prompt):
                     add_layer(moments, layer, part, dtype)
@@ -221,13 +221,13 @@ def check_layer(part, filters, name, source):
     """Raises TraceError unless the layer can take scores/`name` of the filters [Hkv, d]."""
     where = f"{part.file.filename}: {part.name[1:]}"
     if filters is None:
-        raise TraceError(f"{where}: is no layer of {source}")
+        raise TraceError(f"{where}: not a layer of {source}")
     shape = part["k"].shape[0], part["k"].shape[2]
     if filters.shape != shape:
         raise TraceError(f"{where}: got {shape[0]} KV heads, d = {shape[1]}, expected "
                          f"{filters.shape[0]}, {filters.shape[1]}, as in {source}")
     if f"scores/{name}" in part:
-        raise TraceError(f"{where}/scores/{name}: is there already, expected another --name")
+        raise TraceError(f"{where}/scores/{name}: already exists, expected another --name")
 
 
 def add_scores(part, name, scores):
@@ -272,10 +272,10 @@ def main(arguments=None):
     two.add_argument("trace", metavar="TRACE.h5", help="stays as it is")
     two.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="the trace to write")
     two.add_argument("--name", default="q-filters", metavar="NAME",
-                     help="of the scores, default: %(default)s")
+                     help="name of the scores, default: %(default)s")
     for each in (one, two):
         each.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
-                          help="only these, default all")
+                          help="only these; default: all")
     options = parser.parse_args(arguments)
     if options.command == "fit":
         found = fit(options.inputs, options.prompts)

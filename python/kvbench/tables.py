@@ -113,7 +113,7 @@ def _reject_repeated_rows(frame, paths):
         return paths[file], i - (int(ends[file - 1]) if file else 0) + 1
 
     (path, at), (other, before) = place(second), place(first)
-    raise CsvError(f"{path}: rows stand twice: prompt {row['prompt']}, layer {row['layer']:g}, head "
+    raise CsvError(f"{path}: duplicate row: prompt {row['prompt']}, layer {row['layer']:g}, head "
                    f"{row['q_head']:g}, {row['algorithm']}: row {at}, and row {before} of {other}")
 
 
@@ -126,7 +126,7 @@ def reject_duplicates(frame, keys, path):
         row = frame[twice].iloc[0]
         place = "".join(f", {name} {row[key]:g}" for key, name in (("layer", "layer"), ("q_head", "head"))
                         if key in keys)
-        raise CsvError(f"{path}: rows stand twice: prompt {row['prompt']}{place}, {row['algorithm']}, "
+        raise CsvError(f"{path}: duplicate row: prompt {row['prompt']}{place}, {row['algorithm']}, "
                        f"budget {row['budget_requested']:g}, seed {row['seed']:g}")
 
 
@@ -386,5 +386,5 @@ def finite_points(table):
     """Returns points with a finite mean; notes the others on stderr."""
     bad = ~np.isfinite(table["mean"])
     for label in dict.fromkeys(table.loc[bad, "label"]):
-        note(f"{label} has a mean that is not finite; it is not drawn")
+        note(f"{label} has a mean that is not finite; not drawn")
     return table[~bad]

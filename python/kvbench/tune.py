@@ -280,14 +280,14 @@ def parse_arguments(arguments=None):
         sub.add_argument("--layers", nargs="+", metavar="OUT.layers.csv",
                          help="tables of whole layers, for a metric of theirs")
         sub.add_argument("--csv", metavar="FILE.csv")
-        sub.add_argument("--markdown", metavar="FILE.md", help="- is the terminal")
+        sub.add_argument("--markdown", metavar="FILE.md", help="- for stdout")
         sub.add_argument("--digits", type=int, default=3)
         sub.add_argument("--resamples", type=int, default=ks.RESAMPLES)
         sub.add_argument("--by", **units.BY)
         sub.add_argument("--records", **units.RECORDS)
         if name == "choose":
             sub.add_argument("--grids", required=True, metavar="FILE.csv",
-                             help="what `kvbench list --grid` prints")
+                             help="output of `kvbench list --grid`")
             sub.add_argument("--settings", metavar="FILE.toml",
                              help="the chosen settings, as a configuration")
             sub.add_argument("--each", metavar="FILE.csv",

@@ -17,7 +17,7 @@ from kvbench.prompts import records as kp
 PROMPTS = os.path.join(ROOT, "data", "prompts")
 BY = {"choices": ("prompt", "source"), "default": "prompt",
       "help": "unit of means, intervals and tests: source takes the mean of a source's prompts first; "
-              "sources stand in the tables (column `source`) or in --records [prompt]"}
+              "sources come from the tables (column `source`) or in --records [prompt]"}
 RECORDS = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
            "help": "the records of prompts, with `set` and `source` [data/prompts/*.jsonl]"}
 

@@ -39,16 +39,16 @@ def parse_arguments(arguments=None):
     parser.add_argument("--control", default="local", metavar="METHOD",
                         help="the method that must fail at its smallest budget [local]")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
-                        help="not these algorithms")
+                        help="exclude these algorithms")
     parser.add_argument("--show", type=command.name_list, default=[], metavar="METHOD,...",
                         help=f"at most {MOST_SHOWN} methods of the picture; default: by mean rank")
     parser.add_argument("--y", choices=tables.MEASURES, default="change",
-                        help="what the picture shows: growth of the answer's negative log likelihood, or "
+                        help="metric of the figure: growth of the answer's negative log likelihood, or "
                         "the share of right choices [change]")
     parser.add_argument("--digits", type=int, default=2, metavar="N", help="[2]")
     parser.add_argument("--csv", metavar="OUT.csv", help="a row per setting, task, budget and method")
     parser.add_argument("--sources", metavar="SOURCES.csv", help="a row per source as well")
-    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
     command.check_named_files(parser, "--scores", options.scores, "setting")

@@ -254,6 +254,6 @@ class CacheReader:
                         continue
                     place = prompt, int(layer), int(head)
                     if place in group.locations:
-                        raise TraceError(f"{where}/prompts/{prompt}/layers/{layer}/{head}: stands "
-                                         f"in {group.locations[place][0].filename} as well")
+                        raise TraceError(f"{where}/prompts/{prompt}/layers/{layer}/{head}: is "
+                                         f"also in {group.locations[place][0].filename}")
                     group.locations[place] = inner.file, f"{heads.name}/{head}"

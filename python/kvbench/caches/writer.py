@@ -72,7 +72,7 @@ class CacheWriter:
                     for layer, parts in group["layers"].items():
                         place = prompt, int(layer)
                         if place in self.sizes:
-                            raise self.error("", f"traces: prompt {prompt} stands in two of them")
+                            raise self.error("", f"traces: prompt {prompt} is in two of them")
                         heads, n, d = parts["k"].shape
                         self.sizes[place] = n, heads, d, parts["v"].shape[2]
         self.root = {"format": FORMAT, "version": VERSION, "protocol": protocol, "sink": sink,
@@ -140,8 +140,8 @@ class CacheWriter:
                                             f"{', '.join(expected)}")
         key = algorithm, params, budget, int(seed)
         if key in self.names:
-            raise self.error(algorithm, f"params `{params}`, budget {budget}, seed {seed}: stands "
-                                        "twice")
+            raise self.error(algorithm, f"params `{params}`, budget {budget}, seed {seed}: duplicate "
+                                        "group")
         name = self.names[key] = f"{len(self.names):04d}-{algorithm}"
         group = self.file.create_group(name)
         group.attrs.update({"algorithm": algorithm, "params": params, "seed": int(seed),
@@ -181,7 +181,7 @@ class GroupWriter:
         if not 0 <= kv_head < heads:
             raise writer.error(where, f"KV head: got {kv_head}, expected 0 to {heads - 1}")
         if where in writer.file:
-            raise writer.error(where, "stands twice")
+            raise writer.error(where, "duplicate entry")
         for name, value in attributes.items():
             if name not in (*COUNTS, *NUMBERS, *TEXTS):
                 raise writer.error(where, f"attribute: got `{name}`, expected "

@@ -48,8 +48,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--fig2-default", help="the same in the default protocol", **files)
     parser.add_argument("--cluster", nargs="+", default=[], metavar="DIR",
                         help="folders of kvbench cluster")
-    parser.add_argument("--head-dim", type=command.positive, default=64, metavar="D", help="of the "
-                        "model of --cluster: logits are scaled by 1/sqrt(D) [64]")
+    parser.add_argument("--head-dim", type=command.positive, default=64, metavar="D", help="head width "
+                        "of the model of --cluster: logits are scaled by 1/sqrt(D) [64]")
     parser.add_argument("--lambda-scores", help="kvbench-py judge or score of bumblebee at several "
                         "lambda and budgets", **scores)
     parser.add_argument("--revive-scores", help="the same of kvreviver, kvreviver:vague=none and h2o",
@@ -60,13 +60,13 @@ def parse_arguments(arguments=None):
     parser.add_argument("--by", **units.BY)
     parser.add_argument("--records", **units.RECORDS)
     parser.add_argument("--alpha", type=compare_options.share, default=0.05,
-                        help="of intervals; chance of any false cell of a claim [0.05]")
+                        help="level of intervals; family-wise error over the cells of a claim [0.05]")
     parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
-                        help="at least; more for many cells [10000]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap [0]")
+                        help="at least N; more for many cells [10000]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the bootstrap [0]")
     parser.add_argument("--csv", metavar="FILE.csv")
     parser.add_argument("--cells", metavar="FILE.csv")
-    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
     options = parser.parse_args(arguments)
     if bool(options.merging) != bool(options.equal):
         parser.error("--merging and --equal: expected both or neither")

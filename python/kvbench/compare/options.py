@@ -45,9 +45,9 @@ def parse_arguments(arguments=None):
     parser.add_argument("--higher-better", action="store_true", default=None,
                         help="larger is better [for cosine and mass_kept]")
     parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...",
-                        help="only these, default all")
+                        help="only these; default: all")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
-                        help="not these, such as oracle,exact")
+                        help="exclude these, such as oracle,exact")
     parser.add_argument("--budgets", type=command.number_list, default=[], metavar="SHARE,...")
     parser.add_argument("--layers", type=command.number_list, default=[], metavar="N,...")
     parser.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
@@ -57,16 +57,16 @@ def parse_arguments(arguments=None):
     parser.add_argument("--records", **units.RECORDS)
     parser.add_argument("--pool", **command.POOL)
     parser.add_argument("--alpha", type=share, default=0.05, help="level of the tests [0.05]")
-    parser.add_argument("--level", type=share, default=0.95, help="of the intervals [0.95]")
+    parser.add_argument("--level", type=share, default=0.95, help="level of the intervals [0.95]")
     parser.add_argument("--interval", choices=ks.INTERVALS, default=ks.INTERVALS[0],
                         help="kind of bootstrap [t]")
     parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
                         help="[10000]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap [0]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the bootstrap [0]")
     parser.add_argument("--digits", type=int, default=4, metavar="N", help="in tables [4]")
     parser.add_argument("--csv", metavar="FILE.csv")
-    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
-    parser.add_argument("--latex", metavar="FILE", help="tabulars for booktabs; - for the terminal")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
+    parser.add_argument("--latex", metavar="FILE", help="tabulars for booktabs; - for stdout")
     parser.add_argument("--figures", metavar="STEM", help="STEM.cd.BUDGET and STEM.intervals, .png "
                         "and .pdf")
     options = parser.parse_args(arguments)

@@ -184,15 +184,15 @@ def parse_arguments(arguments=None):
     names.add_argument("--q", metavar="PATTERN", help="names of the query arrays")
     names.add_argument("--k", metavar="PATTERN", help="names of the key arrays")
     names.add_argument("--v", metavar="PATTERN", help="names of the value arrays")
-    names.add_argument("--key-only", action="store_true", help="import nothing but keys")
+    names.add_argument("--key-only", action="store_true", help="convert keys only")
     names.add_argument("--axes", metavar="NAMES",
-                       help="what the arrays' axes are, in their order: batch (or prompt), layer, "
+                       help="axes of the arrays, in order: batch (or prompt), layer, "
                             "head, token, dim; token and dim must be among them")
     for role in "qkv":
         names.add_argument(f"--{role}-axes", metavar="NAMES", help=f"those of {role}, where they "
                                                                     "differ from --axes")
     names.add_argument("--prompt-id", metavar="ID", default="p0",
-                       help="prompt's name where nothing else gives one; those along an axis are "
+                       help="prompt name if no pattern gives one; those along an axis are "
                             "p0, p1, ... [default: p0]")
     values = parser.add_argument_group("what they hold")
     values.add_argument("--dtype", choices=tuple(STORED),
@@ -200,14 +200,14 @@ def parse_arguments(arguments=None):
                              "also says that 16-bit integers are its bits")
     values.add_argument("--rope", choices=("post", "none", "pre"), default="post",
                         help="post: q and k after the rotary embedding; none: the model has none. "
-                             "pre is refused [default: post]")
+                             "pre is rejected [default: post]")
     convert_rope.add_options(values)
     values.add_argument("--scale", type=float, metavar="S",
                         help="s in exp(s <k, q>) [default: 1/sqrt(dim)]")
     values.add_argument("--undo-repeat", type=positive_int, default=1, metavar="G",
                         help="k and v repeat each KV head for G query heads: check, and keep one")
     values.add_argument("--last-queries", type=positive_int, metavar="N",
-                        help="keep only the last N queries [default: all there are]")
+                        help="keep only the last N queries [default: all]")
     values.add_argument("--model", default="", help="model id and revision")
     values.add_argument("--source", default="", help="data set [default: the files' names]")
     values.add_argument("--created", metavar="DATE", help="[default: today]")

@@ -20,7 +20,7 @@ def add_options(group):
     group.add_argument("--rope-theta", type=positive_number, metavar="THETA",
                        help="base of the rotary embedding, for example 10000: writes its tables")
     group.add_argument("--rope-layout", choices=ROPE_LAYOUTS,
-                       help="which channels turn together: half: i and i + ROPE_DIM/2 (Llama and "
+                       help="paired channels: half: i and i + ROPE_DIM/2 (Llama and "
                             "most in transformers); interleaved: 2i and 2i + 1 (GPT-J, Cohere)")
     group.add_argument("--rope-dim", type=int, metavar="N",
                        help="only the first N channels turn [default: all of the keys']")

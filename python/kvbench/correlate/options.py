@@ -34,9 +34,9 @@ def parse_arguments(arguments=None):
     parser.add_argument("--layers", nargs="+", default=[], metavar="OUT.layers.csv",
                         dest="layers_tables", help="files of kvbench replay, of traces with o_proj")
     parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...",
-                        help="only these, default all")
+                        help="only these; default: all")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
-                        help="not these, such as oracle,exact")
+                        help="exclude these, such as oracle,exact")
     parser.add_argument("--budgets", type=command.number_list, default=[], metavar="SHARE,...")
     parser.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
                         help="only these prompts")
@@ -46,12 +46,12 @@ def parse_arguments(arguments=None):
     parser.add_argument("--resample", choices=(BOTH, PROMPTS), default=BOTH,
                         help="what intervals draw: prompts (sources with --by source) and methods, or "
                              "prompts alone [both]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap [0]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the bootstrap [0]")
     parser.add_argument("--digits", type=int, default=2, metavar="N", help="in tables [2]")
     parser.add_argument("--csv", metavar="OUT.csv")
     parser.add_argument("--cells", metavar="CELLS.csv", help="both sides of every cell")
     parser.add_argument("--methods", metavar="METHODS.csv", help="methods that a metric misjudges")
-    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
     parser.add_argument("--figures", metavar="STEM",
                         help="STEM.scatter and STEM.correlations, .png and .pdf")
     parser.add_argument("--by", **units.BY)

@@ -38,7 +38,7 @@ def find_prompts(args):
         with open_trace(path) as file:
             for name in file["prompts"]:
                 if name in seen:
-                    raise TraceError(f"{path}: prompts/{name}: stands in {seen[name]} too")
+                    raise TraceError(f"{path}: prompts/{name}: is also in {seen[name]}")
                 seen[name] = path
                 if args.ids is None or name in args.ids:
                     out.append((path, name))
@@ -182,7 +182,7 @@ def main():
         plan, there = make_plan(args, table, prompts, resolved)
         manifest.write()
         progress = Progress(sum(len(part.keys) for *_, part in plan))
-        note(f"{progress.total} groups to run in {len(plan)} parts, {there} are there")
+        note(f"{progress.total} groups to run in {len(plan)} parts, {there} done")
         judge = Judge(args, tables, table, manifest, answers)
         try:
             if plan:

@@ -47,7 +47,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--metric", default="kl", choices=tables.METRICS, help="[kl]")
     parser.add_argument("--to", metavar="METHOD", help="the method that all others are tested against")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
-                        help="not these algorithms")
+                        help="exclude these algorithms")
     parser.add_argument("--budgets", type=command.number_list, default=[], metavar="SHARE,...")
     parser.add_argument("--show", type=command.name_list, default=[], metavar="METHOD,...",
                         help=f"at most {MOST_SHOWN} methods of the picture; default: the best of each "
@@ -57,7 +57,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--sources", metavar="SOURCES.csv", help="a row per source as well")
     parser.add_argument("--orders", metavar="ORDERS.csv",
                         help="a row per budget and two models: how alike they order methods")
-    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
     command.check_named_files(parser, "--scores", options.scores, "model", "MODEL")

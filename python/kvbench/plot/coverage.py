@@ -52,7 +52,7 @@ def load(paths, layers, mean_over_layers=False, pool=False):
     frame = frame[frame["layer"].isin(kept)]
     table = reduce_heads(frame.assign(layer=ALL) if mean_over_layers else frame)
     for what in table.loc[table["mean"].isna(), "what"].unique():
-        kt.note(f"{what} have a radius_rel that is not a number; it is not drawn")
+        kt.note(f"{what} have a radius_rel that is not a number; not drawn")
     return kfr.keep(table, frame, "kv_head")
 
 
@@ -124,7 +124,7 @@ def figure(tables: list[str], *, layers: Sequence[int] = (), mean_over_layers: b
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|coverage.csv", "what kvbench cluster wrote",
+    parser = command.argument_parser(__doc__, "DIR|coverage.csv", "output of kvbench cluster",
                                      take=("--layers", "--mean-over-layers", "--pool"))
     parser.add_argument("--log-y", action="store_true", help="logarithmic radius axis")
     return parser.parse_args(arguments)

@@ -306,7 +306,7 @@ def figure(tables: list[str], *, y: str = "rel_error", x: str = "T", spread: str
                             higher_better=y in kt.HIGHER_BETTER)
     bad = table[~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):
-        kt.note(f"{label} has a mean that is not finite; it is not drawn")
+        kt.note(f"{label} has a mean that is not finite; not drawn")
     picture = draw(table, x, log_y, band, share_y, y, wanted.highlight, relative_to)
     over = "all rows" if spread == "all" else "seeds, of the means over prompts and heads"
     bars = kl.spread_text(

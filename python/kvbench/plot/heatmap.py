@@ -115,7 +115,7 @@ def parse_arguments(arguments=None):
                                      y=kt.ERROR_LABELS)
     parser.add_argument("--budget", type=float, metavar="RHO", help="default: the smallest")
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     return parser.parse_args(arguments)
 
 

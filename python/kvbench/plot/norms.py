@@ -85,7 +85,7 @@ def figure(tables: list[str], *, layers: Sequence[int] = (), pool: bool = False,
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|norms.csv", "what kvbench cluster wrote",
+    parser = command.argument_parser(__doc__, "DIR|norms.csv", "output of kvbench cluster",
                                      take=("--layers", "--pool"))
     return parser.parse_args(arguments)
 

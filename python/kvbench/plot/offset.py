@@ -338,12 +338,12 @@ def parse_arguments(arguments=None):
                                      take=("--algorithms", "--all", "--layers", "--highlight",
                                            "--relative-to", "--pool"))
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     parser.add_argument("--by", choices=BY, default="budget",
-                        help="what the panels are, default budget (over all layers); layer needs "
+                        help="a panel per budget (over all layers, default) or per layer; layer needs "
                              "one budget")
     parser.add_argument("--bins", type=command.positive, metavar="N", default=32,
-                        help="of a table of single queries: points of a line at most, default 32")
+                        help="maximum number of points per line, for tables of single queries; default: 32")
     parser.add_argument("--mean", action="store_true", help="lines are means, not medians")
     parser.add_argument("--band", action=argparse.BooleanOptionalAction, default=None,
                         help="shade between the quartiles, default for up to four methods")

@@ -209,7 +209,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--x", choices=list(X_LABELS), default="vague_ratio",
                         help="default: vague_ratio")
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     return parser.parse_args(arguments)
 
 

@@ -229,7 +229,7 @@ def parse_arguments(arguments=None):
         __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them",
         take=("--algorithms", "--all", "--layers", "--highlight", "--relative-to", "--pool"))
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     parser.add_argument("--bins", type=command.positive, metavar="N", default=48,
                         help="points along the stream, default 48")
     parser.add_argument("--band", action="store_true", help="shade the spread over seeds")

@@ -236,7 +236,7 @@ def figure(tables: list[str], *, layers: Sequence[int] = (), kv_heads: str | Seq
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|points.csv", "what kvbench cluster wrote (one)",
+    parser = command.argument_parser(__doc__, "DIR|points.csv", "output of kvbench cluster (one)",
                                      take=("--layers",))
     parser.add_argument("--color-by", choices=COLOR_BY, default="kind",
                         help="kind: tokens, centres, kept (default); position: of the token")

@@ -9,7 +9,7 @@ from kvbench.press.expression import Expression, PressError
 DECODES = "it compresses while the model decodes; caches hold a prompt's end (protocol prefill)"
 MOVES = ("it moves the kept keys to new positions, and the queries with them; the protocol's queries "
          "and windows stay at theirs")
-ABSTRACT = "it is a base of others and does nothing by itself"
+ABSTRACT = "it is an abstract base class"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,7 +78,7 @@ def parse(text: str, names: Collection[str]) -> Expression:
     except PressError as error:
         raise PressError(one_line(f"--press: `{text}`: {error}")) from None
     if not isinstance(value, Expression):
-        raise PressError(one_line(f"--press: `{text}`: is no press, expected one {EXAMPLE}"))
+        raise PressError(one_line(f"--press: `{text}`: not a press, expected one {EXAMPLE}"))
     return value
 
 
@@ -160,7 +160,7 @@ def build(expression: Expression, classes: Mapping[str, type]) -> Any:
         return kind(**made)
     except (AssertionError, TypeError, ValueError, AttributeError) as error:
         said = one_line(str(error)) or type(error).__name__
-        raise PressError(f"{expression}: kvpress refuses it: {said}") from None
+        raise PressError(f"{expression}: kvpress rejects it: {said}") from None
 
 
 def _made(value: Any, classes: Mapping[str, type]) -> Any:

@@ -108,7 +108,7 @@ class PressGroup:
         has no budget and its ratio stays a parameter.
         """
         if self.budget is None:
-            return "no budget: the press was left as it is"
+            return "no budget: the press is unchanged"
         prompts: dict[str, list[Size]] = {}
         for (prompt, _), sizes in self.sizes.items():
             prompts.setdefault(prompt, []).extend(sizes)

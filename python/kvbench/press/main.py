@@ -178,7 +178,7 @@ def check_presses(args: argparse.Namespace, press_types: dict[str, type]) -> lis
         build(expression, press_types)
     twice = [str(one) for one in out if out.count(one) > 1]
     if twice:
-        raise PressError(f"--press: {twice[0]}: stands twice")
+        raise PressError(f"--press: {twice[0]}: duplicate press")
     return out
 
 

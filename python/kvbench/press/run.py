@@ -64,7 +64,7 @@ def run_press(model: Any, press: Any, expression: Expression, ids: np.ndarray,
     except (PressError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a press may raise anything: assertions, downloads, shapes
-        said = one_line(str(error).strip().split("\n")[0])[:300] or "no word why"
+        said = one_line(str(error).strip().split("\n")[0])[:300] or "no message"
         needs = next((known(one.name).downloads for one in expression.tree()
                       if known(one.name).downloads), "")
         hint = f"; it loads {needs} for the models that it knows" if needs else ""

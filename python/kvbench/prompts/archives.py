@@ -40,7 +40,7 @@ def data_of_deb(path):
     """Returns the data.tar of a .deb with its compression, and its name."""
     with open(path, "rb") as file:
         if file.read(len(AR_MAGIC)) != AR_MAGIC:
-            raise PromptError(f"{path}: is no .deb")
+            raise PromptError(f"{path}: not a .deb")
         while len(header := file.read(AR_HEADER)) == AR_HEADER:
             name = header[:16].decode("ascii", "replace").strip().rstrip("/")
             size = header[48:58].strip()

@@ -169,7 +169,7 @@ def check(records):
     ids = [record["id"] for record in records]
     for record in records:
         if ids.count(record["id"]) > 1:
-            raise kp.PromptError(f"{record['id']}: stands twice")
+            raise kp.PromptError(f"{record['id']}: duplicate id")
         if record["set"] not in kp.SETS:
             raise kp.PromptError(f"{record['id']}: set is {record['set']}, expected dev or test")
     # The longer prompts of a text begin with it.
@@ -193,10 +193,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(usage="%(prog)s [OPTIONS] LIST.toml [-- PIP_ARG ...]", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", metavar="LIST.toml")
-    parser.add_argument("--texts", default=".", metavar="FOLDER", help="where works are that are files")
+    parser.add_argument("--texts", default=".", metavar="FOLDER", help="folder of text files")
     parser.add_argument("--cache", default="build/sources", metavar="FOLDER",
-                        help="where packages are kept [build/sources]")
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="its tokenizer counts")
+                        help="folder of packages [build/sources]")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="model whose tokenizer counts")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER")
     # argparse would reject arguments after a `--` that follows options.
     words = sys.argv[1:] if arguments is None else list(arguments)

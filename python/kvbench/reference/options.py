@@ -77,7 +77,7 @@ def parse_arguments(arguments=None):
     add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
     add("--keep", action="store_true", help="keep traces")
     add("--samples", type=count, default=2, metavar="N",
-        help="of a plan with a store: variants of a stage that are checked, 0 for none [2]")
+        help="variants to check per stage, in a plan with a store; 0 for none [2]")
     add("--stale", action="store_true", help="do steps again whose sample differs")
     add("-o", "--output", metavar="DIR", help="results folder")
     add("--out", dest="output", action=FormerOutput, help=argparse.SUPPRESS)

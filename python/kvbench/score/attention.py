@@ -92,7 +92,7 @@ class CompressedAttention(Capture):
     exact        the same; stores keys and values of `wanted_layers`, and checks that attention over
     an exact
                  cache is the model's
-    goes on      the same after the prompt's end: checks, stores nothing
+    continued    the same after the prompt's end: checks, stores nothing
     compressed   layers of `caches` attend to these
     """
 
@@ -118,7 +118,7 @@ class CompressedAttention(Capture):
         if self.mode == "compressed" and layer in self.replaced:
             return self.over_caches(layer, query, key, value, scale), None
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
-        if self.mode in ("exact", "goes on") and layer in self.wanted_layers:
+        if self.mode in ("exact", "continued") and layer in self.wanted_layers:
             reason = self.inexact(module, query, key, mask, options)
             if reason is None and self.mode == "exact":
                 reason = self.deviates(query, key, value, scale, output)

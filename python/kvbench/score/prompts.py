@@ -89,7 +89,7 @@ def read_plan(args, reader):
                 if name not in held or (args.prompts is not None and name not in args.prompts):
                     continue
                 if name in seen:
-                    raise TraceError(f"{path}: prompts/{name}: stands in two traces")
+                    raise TraceError(f"{path}: prompts/{name}: is in two traces")
                 seen.add(name)
                 out.append(Prompt(path, name, group, groups))
     absent = sorted(set(args.prompts or held) - seen)

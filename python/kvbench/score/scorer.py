@@ -65,8 +65,8 @@ class Scorer:
         self.neg_entropy = torch.cat(own) - self.exact_lse
         self.exact_top = self.exact.argmax(-1)
         self.loss_exact = self.loss(self.exact, self.exact_lse)
-        self.nats_exact, = self.answer_nlls(logits[:, -1], after, "goes on")
-        self.said_exact, = self.continuations(logits[:, -1], after, "goes on")
+        self.nats_exact, = self.answer_nlls(logits[:, -1], after, "continued")
+        self.said_exact, = self.continuations(logits[:, -1], after, "continued")
 
     def decode(self, mode, start, tokens, cache=None):
         """Returns logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the

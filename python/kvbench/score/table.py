@@ -37,8 +37,7 @@ def check_output(path, resume, overwrite):
     exist.
     """
     if os.path.exists(path) and not (resume or overwrite):
-        raise TraceError(f"{path}: is there already; --resume goes on with it, --overwrite "
-                         "replaces it")
+        raise TraceError(f"{path}: already exists; use --resume or --overwrite")
     folder = os.path.dirname(path)
     if folder and not os.path.isdir(folder):
         raise TraceError(f"{path}: cannot be written: its folder does not exist")
@@ -56,7 +55,7 @@ class Table:
         self.path, self.done, self.failed, kept = path, set(), 0, []
         check_output(path, resume, overwrite)
         if overwrite and os.path.exists(path) and not self.is_table(path):
-            raise TraceError(f"{path}: is no table of kvbench-py score: it is not replaced")
+            raise TraceError(f"{path}: not a table of kvbench-py score: not replaced")
         if resume and os.path.exists(path):
             kept = [row for row in self.read() if not row["status"].startswith("failed")
                     and wanted(tuple(row[name] for name in KEY))]
@@ -145,7 +144,7 @@ class Manifest:
             for path, one in traces.items():
                 if sums.get(os.path.basename(path), one) != one:
                     raise TraceError(f"{args.output}: --resume: {path}: SHA-256: got {one[:12]}..., "
-                                     f"the rows that are there have "
+                                     f"existing rows have "
                                      f"{sums[os.path.basename(path)][:12]}...")
         self.content = {
             "settings": settings, "command": sys.argv, **machine, "host": platform.node(),

@@ -128,7 +128,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         if storable(id) != id:
             raise self._error("", f"prompt id: got `{id}`, expected UTF-8")
         if id in self._file["prompts"]:
-            raise self._error(where, "stands twice")
+            raise self._error(where, "duplicate prompt")
         if n_tokens < 1:
             raise self._error(where, f"n_tokens: got {n_tokens}, expected at least 1")
         group = self._file["prompts"].create_group(id)
@@ -174,7 +174,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         if nq > n:
             raise self._error(where, f"nq: got {nq}, expected at most n_tokens = {n}")
         if str(layer) in self._prompt["layers"]:
-            raise self._error(where, "stands twice")
+            raise self._error(where, "duplicate layer")
         group = self._prompt["layers"].create_group(str(layer))
         if scale is not None:
             group.attrs["scale"] = self._positive(f"{where}: scale", scale)
