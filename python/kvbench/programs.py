@@ -107,7 +107,6 @@ def expect_modules(who: str, modules: Iterable[str]) -> None:
 
 
 def help_text() -> str:
-    """Returns the text of `kvbench-py --help`."""
     width = max(map(len, PROGRAMS))
     lines = [f"usage: {NAME} PROGRAM ...", "", "programs:"]
     lines += [f"  {name:<{width}}  {program.about}" for name, program in PROGRAMS.items()]

@@ -173,7 +173,6 @@ def write_filters(path, found):
 
 
 def read_filters(path):
-    """Reads a file of write_filters."""
     with open_hdf5(path) as file:
         got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
         if got != (FORMAT, VERSION):

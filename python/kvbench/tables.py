@@ -296,7 +296,6 @@ def refuse_mixed(frame, path, pool=False):
 
 
 def measured_rows(frame, path="", pool=False):
-    """Returns ok_rows after refuse_mixed."""
     kept = ok_rows(frame, path)
     refuse_mixed(kept, path, pool)
     return kept

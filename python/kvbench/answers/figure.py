@@ -73,7 +73,6 @@ def draw(found, rows, methods, measure):
 
 
 def dress(axes, rows, measure, lowest, first):
-    """Sets ticks, titles and labels of a panel."""
     budgets = sorted({row["budget"] for row in rows if not math.isnan(row["budget"])})
     budget_axis(axes, budgets)
     if measure == "right":

@@ -22,7 +22,6 @@ def counted(right, n):
 
 
 def oracle_right(rows, place):
-    """Result of the oracle, which sees the decoded tokens' queries, at its largest budget."""
     mine = [row for row in rows if (row["setting"], row["task"], row["method"]) == (*place, ORACLE)]
     if not mine:
         return "-"
@@ -45,7 +44,6 @@ def control_rows(found, rows):
 
 
 def reach(found):
-    """Resolution of the controls, by number of sources."""
     out = []
     for n, by_chance in dict.fromkeys((one.sources, one.chance) for one in found.controls.values()):
         least = needed(n, by_chance)

@@ -81,7 +81,6 @@ def read_tasks(paths):
 
 
 def read(paths):
-    """Returns the rows of one setting."""
     frame = kt.read_table(paths, [*KEY, *FIGURES, "status"], TEXT, others=["layers", "source"])
     good = frame["status"].map(kt.status_kind) == "ok"
     for column in FIGURES:

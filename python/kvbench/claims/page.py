@@ -15,7 +15,6 @@ CELL_COLUMNS = ["claim", "method", "protocol", "figure", "layer", "setting", "pr
 
 
 def cell_row(claim, cell, figure, reference, counts):
-    """Returns a dict for the CSV of cells."""
     finite = cell.finite
     return {"claim": claim.id, "method": claim.method, "protocol": claim.protocol, "figure": figure,
             "layer": cell.layer, "setting": cell.setting, "prompts": len(finite),
@@ -58,7 +57,6 @@ def piped(text):
 
 
 def named(claim):
-    """Returns the claim's name with method and protocol."""
     return f"`{claim.id}` ({', '.join(part for part in (claim.method, claim.protocol) if part)})"
 
 

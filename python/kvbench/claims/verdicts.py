@@ -90,7 +90,6 @@ class Claim:
         return sum(cell.side == side for cell in self.tested)
 
     def empty(self):
-        """Returns cells without any figure."""
         return [cell for cell in self.tested if not len(cell.finite)]
 
     def add(self, grid, setting=""):

@@ -42,7 +42,6 @@ def mean(values):
 
 
 def table(frame):
-    """Returns mean, sd and number of prompts by figure, what, x and layer."""
     keys = ["figure", "what", "x", "layer"]
     each = frame.groupby([*keys, *UNIT], dropna=False)["value"].agg(mean).reset_index()
     whole = each.groupby(["figure", "what", "x", *UNIT], dropna=False)["value"].agg(mean)

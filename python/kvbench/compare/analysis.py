@@ -190,7 +190,6 @@ def by_layers(found, by_layer, options):
 
 
 def analyse(found, by_layer, options):
-    """Fills in a Comparison."""
     values, n = found.values, len(found.values)
     whole = values.columns[values.notna().all()]
     for label in values.columns:

@@ -27,7 +27,6 @@ def add_options(group):
 
 
 def check_options(options):
-    """Rejects incomplete options."""
     if options.rope_theta is None and (options.rope_layout or options.rope_dim is not None):
         raise TraceError("--rope-layout, --rope-dim: got no --rope-theta, expected all that makes "
                          "the tables")

@@ -63,7 +63,6 @@ def note(text):
 
 
 def shown(names):
-    """A few names for a line."""
     names = list(names)
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 

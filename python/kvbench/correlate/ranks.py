@@ -100,7 +100,6 @@ class Found:
         return self.leaders.get((score, scope))
 
     def compared(self, score, scope=ACROSS):
-        """Returns the number of compared correlations."""
         return sum(not math.isnan(line.spearman) for line in self.pick(score=score, scope=scope))
 
     def enough_to_rank(self, line):

@@ -92,7 +92,6 @@ class Scopes:
         return out
 
     def cells(self, scope, y):
-        """Returns indices of a scope's cells."""
         names = self.telling(y) if scope == WITHIN else [scope]
         return [i for name in names for i in self.members[name]]
 

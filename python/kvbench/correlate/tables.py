@@ -27,7 +27,6 @@ def methods(found):
 
 
 def title(line):
-    """Returns a metric's name in tables."""
     return line.metric if line.reduction == "mean" else f"{line.metric} ({line.reduction})"
 
 

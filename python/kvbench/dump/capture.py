@@ -103,7 +103,6 @@ class Capture:
         return eager(module, query, key, value, mask, scaling=scaling, **options)
 
     def bounds(self, module, query, key, mask, options):
-        """Returns the Bounds of this layer."""
         rows, columns = query.shape[2], key.shape[2]
         for name, what in (("softcap", "soft capping of logits"),
                            ("position_bias", "a bias by position")):
@@ -237,7 +236,6 @@ class Capture:
         return tensor.numpy()
 
     def run(self, writer, ids):
-        """Runs one prompt through the model, in chunks if requested."""
         args, n = self.args, len(ids)
         step = args.chunk or n
         self.writer, self.n, self.start = writer, n, 0

@@ -130,7 +130,6 @@ def reason(found, compute, stored):
 
 
 def describe(found, stored):
-    """Describes the deviations for the user."""
     text = f"largest relative deviation from exact attention {found.own:.2e}"
     if found.rounding_limit:
         text += (f"; rounding to {stored} moves it by {found.rounding:.2e} (limit "

@@ -109,7 +109,6 @@ def warn_scoring_queries(prompts, args):
 
 
 def check_lengths(prompts, config, args, ropes):
-    """Rejects prompts that the model, --chunk or --extra cannot process."""
     if args.extra and ropes & {"longrope", "dynamic"}:
         raise TraceError(f"--extra: {args.model}: its rotation depends on the prompt's length "
                          f"({', '.join(sorted(ropes))}): unsupported")
@@ -126,7 +125,6 @@ def check_lengths(prompts, config, args, ropes):
 
 
 def dump_prompts(writer, prompts, capture):
-    """Runs all prompts and reports progress."""
     layers = capture.model.config.get_text_config().num_hidden_layers
     if capture.args.layers is not None:
         layers = min(layers, max(capture.args.layers) + 1)

@@ -124,7 +124,6 @@ class OutputProjections:
         self.new.clear()
 
     def describe(self):
-        """Describes what was written."""
         sizes = sorted({weight.shape[0] for weight, _ in self.layers.values()})
         text = f"hidden size {' and '.join(map(str, sizes))}"
         for note in sorted({note for _, note in self.layers.values() if note}):

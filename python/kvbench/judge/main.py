@@ -81,7 +81,6 @@ class Judge:
              f"{len(self.attention.seen)} layers replaced; keys within {deviation:.1e} of the trace's")
 
     def score(self, trace, name, replay, progress):
-        """Scores all groups of one part."""
         self.tables.load(replay.rows)
         with CacheReader([replay.caches]) as reader, open_trace(trace) as file:
             if reader.protocol != "prefill":

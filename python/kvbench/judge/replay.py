@@ -24,7 +24,6 @@ Key = tuple[str, ...]
 
 
 def work_folder(asked: str | None) -> str:
-    """Returns the folder for temporary caches."""
     if asked is not None:
         if not os.path.isdir(asked):
             raise TraceError(f"--work: {asked}: no such folder")

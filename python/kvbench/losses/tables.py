@@ -50,7 +50,6 @@ class Losses:
 
 
 def read(paths, metric):
-    """Returns the rows of one model."""
     parts = PARTS.get(metric, [])
     of_layers = metric in kt.LAYER_METRICS  # layers have rows only where all heads are ok, without status
     frame = kt.read_table(paths, [*KEY, *parts, metric, *([] if of_layers else ["status"])], TEXT,

@@ -126,7 +126,6 @@ def draw(table, highlight=()):
 
 
 def measured(table):
-    """Means at the smallest share, at PAPERS_SHARE and at the largest."""
     parts = []
     for label, rows in table.groupby("label", sort=False):
         ends = []

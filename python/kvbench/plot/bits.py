@@ -159,7 +159,6 @@ def draw_line(axes, points, color, looks):
 
 
 def measured(table, y):
-    """Smallest error at every requested budget."""
     asked = table[table["budget_requested"].notna()]
     parts = []
     for budget, part in sorted(asked.groupby("budget_requested")):

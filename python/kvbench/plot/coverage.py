@@ -96,7 +96,6 @@ def draw(table, log_y=False):
 
 
 def measured(table):
-    """Mean radii at some numbers of centres, over the layers."""
     ks = sorted(table["k"].unique())
     parts = []
     for k in dict.fromkeys((ks[len(ks) // 2], ks[-1])):

@@ -17,7 +17,6 @@ MIN_POINTS = 5  # minimum for neighbourhoods
 
 
 def require_sklearn():
-    """Raises CsvError if scikit-learn is missing."""
     try:
         programs.expect_modules("t-SNE", ("sklearn", "threadpoolctl"))
     except programs.MissingModules as error:

@@ -278,7 +278,6 @@ def draw_overview(table, styles, x, log_y, name, highlight):
 
 
 def measured(table, y="rel_error"):
-    """Means of every line at the least and most compression, over all layers."""
     ts = sorted(table["T"].dropna().unique())
     parts = []
     for t in dict.fromkeys((ts[0], ts[-1])):

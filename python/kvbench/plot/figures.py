@@ -89,14 +89,12 @@ def plot_line(axes, xs, means, sds, style, band=False, **more):
 
 
 def new_picture(width, height):
-    """Returns an empty Picture in inches with constrained layout."""
     picture = Picture(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(picture)
     return picture
 
 
 def dress(axes):
-    """Sets grid and frame of a panel."""
     axes.grid(True, color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -134,7 +132,6 @@ def legend_above(figure, handles, **more):
 
 
 def line_handle(style, label):
-    """Returns a legend entry for `style`."""
     return Line2D([], [], **{"ms": 3.5, "linewidth": 1.2, "label": label, **style})
 
 

@@ -157,7 +157,6 @@ def draw_alphas(block, alpha, layers, whats, absolute):
 
 
 def measured(alpha, absolute):
-    """Mean exponent over the layers by delta."""
     parts = []
     for what, own in alpha.groupby("what", sort=False):
         means = own.groupby("delta").mean()

@@ -89,7 +89,6 @@ def draw(table, column="rel_error", relative_to=""):
 
 
 def measured(table, column):
-    """Mean, minimum and maximum over all cells."""
     groups = table.groupby("label", sort=False)["mean"].agg(["mean", "min", "max"])
     parts = [f"{label} {row['mean']:.3g} ({row['min']:.3g} to {row['max']:.3g})"
              for label, row in groups.sort_values("mean").iterrows()]

@@ -61,7 +61,6 @@ def draw(table):
 
 
 def measured(table):
-    """Largest norms and their layers."""
     parts = []
     for what, part in table.groupby("what", sort=False):
         if part["max_most"].isna().any():

@@ -277,7 +277,6 @@ def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=
 
 
 def measured(table, centre):
-    """First and last point of every line."""
     parts = []
     for panel, rows in table.groupby("panel", dropna=False, sort=False):
         rows = rows.sort_values("bin")

@@ -146,7 +146,6 @@ def pareto_front(table):
 
 
 def drawn_points(table):
-    """Returns points within the axes."""
     return table[(table["mean"] >= kt.ROUNDING_ERROR) & (table["x"] >= 0)]
 
 
@@ -274,7 +273,6 @@ def name_front(axes, front):
 
 
 def measured(table, y="rel_error"):
-    """Methods of the front with their means."""
     front = table[table["front"]].sort_values("size")
     front = front[front["error"] >= kt.ROUNDING_ERROR]
     points = [f"{label} {mean:.3g} at {size:.3g}" for label, mean, size in

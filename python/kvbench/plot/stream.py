@@ -185,7 +185,6 @@ def draw(table, band=False, linear_y=False, highlight=(), relative_to=""):
 
 
 def measured(table):
-    """Mean errors of the last bin, per budget."""
     own = table[table["column"] == "rel_error"]
     parts = []
     for budget, rows in own.groupby("budget_requested", dropna=False, sort=False):

@@ -54,7 +54,6 @@ def method_style(name, step=0):
 
 
 def _stored_style(method, quantizer, step):
-    """Returns the look of method@quantizer."""
     place = MARKERS.index(method_style(quantizer)["marker"]) + step
     dash = (DASH.get(method, "-"), "-.", ":", "--")[step // len(MARKERS) % 4]
     return {"color": method_style(method)["color"], "marker": MARKERS[place % len(MARKERS)],
@@ -78,7 +77,6 @@ def _variant(look, i):
 
 
 def method_of(label):
-    """Returns the algorithm of a label of kvbench.tables.add_labels."""
     return label.split(" ", 1)[0]
 
 

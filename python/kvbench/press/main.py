@@ -98,7 +98,6 @@ def load_model(args: argparse.Namespace) -> Any:
 
 
 def check_prompts(args: argparse.Namespace, model: Any, prompts: list[Prompt]) -> None:
-    """Rejects prompts that the model cannot read."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     vocabulary = model.get_input_embeddings().num_embeddings
     for prompt in prompts:

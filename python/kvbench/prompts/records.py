@@ -33,7 +33,6 @@ def read_jsonl(path):
 
 
 def write_jsonl(path, records):
-    """Writes a file atomically."""
     part = path + ".part"
     with open(part, "w", encoding="utf-8") as file:
         for record in records:

@@ -96,7 +96,6 @@ class Run:
         return {name: stage for name, stage in self.plan.stages.items() if name in chosen}
 
     def learn(self):
-        """Reads the durations of finished steps."""
         for stage in self.plan.stages.values():
             for prompt in self.prompts[stage.name]:
                 self.clock.took(stage.name, self.steps.took(stage, prompt))

@@ -80,7 +80,6 @@ class Placeholders:
         return self.with_program(self.expand(self.plan.trace, self.values(prompt)))
 
     def then_words(self, stage, prompt, folder):
-        """Returns the step's second command."""
         values = self.values(prompt, folder=folder)
         return self.with_program(self.expand(stage.then, values))
 

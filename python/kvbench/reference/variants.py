@@ -82,7 +82,6 @@ class Variants:
                                             if key not in ("algorithm", "budget")}
 
     def budgets(self, stage):
-        """Returns the words of --budget."""
         if stage.budgets:
             return list(stage.budgets)
         words = option_values(stage.options, "--budget")

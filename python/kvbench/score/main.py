@@ -30,7 +30,6 @@ from kvbench.trace.writer import TraceError
 
 
 def score_prompt(scorer, prompt, question, missing, table, progress):
-    """Scores all missing groups of one prompt."""
     args, begin = scorer.args, time.monotonic()
     scorer.begin(prompt.ids, set(prompt.layers), question)
     deviation = check_model(args, prompt, scorer.attention.exact)
