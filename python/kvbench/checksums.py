@@ -23,7 +23,7 @@ class ChangedError(Exception):
 
 
 def manifest_of(path):
-    """Returns (manifest, its path, the table's name in it), or None."""
+    """Returns (path of the manifest, manifest, the table's name in it), or None."""
     places = [(path + ".json", "table")]
     for kind in SIDE_TABLES:
         end = f".{kind}.csv"

@@ -119,7 +119,7 @@ def paired(after, before, options):
 
 
 def each_setting(name, settings, found, usual, options):
-    """Yields a dict per usable setting: its mean and its paired difference from the default."""
+    """Returns a dict per usable setting, best first: its mean and its paired difference from the default."""
     before, out = found[name, usual], []
     for params, (_, text) in settings.items():
         mean = found[name, params]

@@ -40,7 +40,7 @@ def draw_panel(axes, rows, methods, looks, measure):
 
 @kf.in_style
 def draw(found, rows, methods, measure):
-    """Draws settings below each other, tasks side by side; only tasks whose controls separate in
+    """Returns a figure with settings below each other, tasks side by side; only tasks whose controls separate in
     some setting.
     """
     kept = found.kept()

@@ -169,7 +169,7 @@ def compare_to(rows, values, options):
 
 
 def by_layers(found, by_layer, options):
-    """Returns a dict per method and layer, with the difference to --to."""
+    """Adds a dict per method and layer to `found.layers`, with the difference to --to."""
     for layer, rows in by_layer.groupby(level="layer"):
         rows = rows.droplevel("layer").reindex(index=found.values.index)
         for row in found.rows:

@@ -40,7 +40,7 @@ def stacked(groups):
 
 @kf.in_style
 def critical_difference(found):
-    """Draws Demsar's diagram: an axis of mean ranks, and bars over methods that are not told apart.
+    """Returns Demsar's diagram: an axis of mean ranks, and bars over methods that are not told apart.
     The better half is labelled on the left.
     """
     names = [short(label) for label in found.ranked]
@@ -102,7 +102,7 @@ def critical_difference(found):
 
 @kf.in_style
 def intervals(comparisons, options):
-    """Draws a panel per budget: each method's interval of the difference to --to, or of the
+    """Returns a figure with a panel per budget: each method's interval of the difference to --to, or of the
     mean.
     """
     order = []

@@ -140,7 +140,7 @@ def intro(comparisons, options):
 
 
 def layer_blocks(found, options):
-    """Returns (layers, rows of text cells), a few layers per table."""
+    """Yields (layers, rows of text cells), a few layers per table."""
     layers = sorted({row["layer"] for row in found.layers})
     means = {(row["method"], row["layer"]): row["mean"] for row in found.layers}
     for at in range(0, len(layers), LAYERS_PER_TABLE):

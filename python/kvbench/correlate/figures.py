@@ -74,7 +74,7 @@ def set_scale(axis, values):
 
 @kf.in_style
 def scatter(found):
-    """Draws a row of panels per score, a panel per metric: every cell, with the budgets of a method
+    """Returns a figure with a row of panels per score, a panel per metric: every cell, with the budgets of a method
     joined.
     """
     table = found.table
@@ -152,7 +152,7 @@ def name_methods(axes, table, shown, x, y, inches):
 
 @kf.in_style
 def correlations(found):
-    """Draws a panel per score: each metric's correlation over all cells, and within budgets."""
+    """Returns a figure with a panel per score: each metric's correlation over all cells, and within budgets."""
     scores = list(found.table.scores)
     lines = found.pick(score=scores[0], scope=ACROSS, reduction="mean")
     order = [line.metric for line in sorted(lines, key=lambda line: -line.spearman if not

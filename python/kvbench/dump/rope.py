@@ -65,7 +65,7 @@ def rotate(x, cos, sin, layout):
 
 
 def once_per_frequency(cos):
-    """Returns candidates for the columns that hold each frequency once, and their layouts."""
+    """Yields candidates for the columns that hold each frequency once, and their layouts."""
     width = cos.shape[-1]
     if width % 2 == 0:
         if torch.equal(cos[:, :width // 2], cos[:, width // 2:]):
@@ -297,7 +297,7 @@ def bind(module, args, kwargs):
 
 
 def candidates(source, cos, width):
-    """Returns the possible uses of cos and sin for queries and keys of this width."""
+    """Yields the possible uses of cos and sin for queries and keys of this width."""
     yield Layer(None, slice(0, 0), "half")
     for columns, layouts in once_per_frequency(cos):
         if 2 * cos[:, columns].shape[1] <= width:

@@ -24,7 +24,7 @@ def budget_axis(axes, budgets):
 
 @kf.in_style
 def draw(found, methods, metric):
-    """Draws a panel per model, side by side; intervals over sources."""
+    """Returns a figure with a panel per model, side by side; intervals over sources."""
     models = found.models()
     absent = [m for m in methods if m not in found.methods]
     if absent:

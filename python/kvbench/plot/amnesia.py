@@ -103,7 +103,7 @@ def set_axes(axes):
 
 @kf.in_style
 def draw(table, highlight=()):
-    """Draws counts above, attention below; a column per layer, or an overview of many."""
+    """Returns a figure with counts above, attention below; a column per layer, or an overview of many."""
     layers = sorted(table["layer"].unique())
     styles = ks.styles(table["label"], highlight)
     if len(layers) > MAX_COLUMNS:

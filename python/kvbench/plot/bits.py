@@ -109,7 +109,7 @@ def panels_of(table):
 
 @kf.in_style
 def draw_lines(table, y="rel_error", path=""):
-    """Draws the table of load_lines, two panels side by side."""
+    """Returns the figure of load_lines, two panels side by side."""
     titles = panels_of(table)
     if len(titles) > MOST_PANELS:
         raise kt.CsvError(f"{path}: got {len(titles)} quantizers, expected at most {MOST_PANELS} "

@@ -93,7 +93,7 @@ def set_axes(axes, log_y):
 
 
 def draw_overview(table, budgets, drawn, name, log_y, highlight):
-    """Draws panels and maps per budget; a dot marks each layer's best lambda."""
+    """Returns a figure with panels and maps per budget; a dot marks each layer's best lambda."""
     parts = []
     for budget in budgets:
         rows = table[table["budget_requested"] == budget]
@@ -106,7 +106,7 @@ def draw_overview(table, budgets, drawn, name, log_y, highlight):
 
 @kf.in_style
 def draw(table, column="rel_error", log_y=False, highlight=(), relative_to=""):
-    """Draws a row of panels per budget, budgets side by side without layers, or an overview of many
+    """Returns a figure with a row of panels per budget, budgets side by side without layers, or an overview of many
     layers.
     """
     budgets = sorted(table["budget_requested"].unique(), reverse=True)

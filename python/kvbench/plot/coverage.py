@@ -71,7 +71,7 @@ def set_axes(axes, table, log_y):
 
 @kf.in_style
 def draw(table, log_y=False):
-    """Draws a panel per layer with a line each for keys and values, or an overview."""
+    """Returns a figure with a panel per layer with a line each for keys and values, or an overview."""
     layers = sorted(table["layer"].unique())
     whats = [what for what in kcc.WHAT if what in set(table["what"])]
     styles = {what: kf.line_style(i) for i, what in enumerate(whats)}

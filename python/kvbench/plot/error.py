@@ -223,7 +223,7 @@ def ends(axes, part, styles, x):
 @kf.in_style
 def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", highlight=(),
          relative_to=""):
-    """Draws a panel per layer, or an overview of many layers."""
+    """Returns a figure with a panel per layer, or an overview of many layers."""
     layers = sorted(table["layer"].unique())
     styles = line_styles(table, x, highlight)
     named = len(styles) > kn.MANY
@@ -257,7 +257,7 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
 
 
 def draw_overview(table, styles, x, log_y, name, highlight):
-    """Draws means over layers, and a map per algorithm of layer and T, or of layer and budget if x
+    """Returns a figure with means over layers, and a map per algorithm of layer and T, or of layer and budget if x
     is bytes.
     """
     rows = table[np.isfinite(table["mean"])]

@@ -88,7 +88,7 @@ def alpha_text(alpha, key):
 
 @kf.in_style
 def draw(table, alpha, absolute, deltas):
-    """Draws rows keys and values, columns layers, a line per delta; for many layers a selection,
+    """Returns a figure with rows keys and values, columns layers, a line per delta; for many layers a selection,
     and maps of alpha.
     """
     layers = sorted(table["layer"].unique())

@@ -69,7 +69,7 @@ def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relat
 
 @kf.in_style
 def draw(table, column="rel_error", relative_to=""):
-    """Draws as many maps side by side as fit at page width."""
+    """Returns a figure with as many maps side by side as fit at page width."""
     layers = sorted(table["layer"].unique())
     heads = sorted(table["q_head"].unique())
     labels = list(dict.fromkeys(table["label"]))

@@ -262,7 +262,7 @@ def spread_text(figure, otherwise, cells="means over seeds, prompts and heads"):
 
 def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format, minima=False,
              highlight=(), choose="--highlight"):
-    """Draws panels of means over layers side by side, and maps of every layer below.
+    """Returns a figure with panels of means over layers side by side, and maps of every layer below.
 
     parts: Parts; styles: {label: style}, in order. `prepare(axes, means)` sets a panel's axes.
     `tick`: formats x in maps. minima: marks the smallest cell of every layer. highlight: draws maps

@@ -237,7 +237,7 @@ def set_error_axis(axes, values, log_y):
 @kf.in_style
 def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=(),
          relative_to=""):
-    """Draws at most four panels side by side on one scale of errors, or an overview of many layers.
+    """Returns a figure with at most four panels side by side on one scale of errors, or an overview of many layers.
 
     band: None: for few methods.
     """
@@ -288,7 +288,7 @@ def measured(table, centre):
 
 
 def draw_overview(table, styles, centre, name, log_y, highlight):
-    """Draws means over layers, and a map of layer and offset per method."""
+    """Returns a figure with means over layers, and a map of layer and offset per method."""
     def prepare(axes, means):
         set_error_axis(axes, means["mean"].to_numpy(), log_y)
         axes.set_xlim(left=0)

@@ -204,7 +204,7 @@ def draw_method(axes, points, zero, style, on_front):
 
 @kf.in_style
 def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
-    """Draws one panel at page width, as high as its labels need."""
+    """Returns a figure with one panel at page width, as high as its labels need."""
     shown = drawn_points(table)
     labels = list(dict.fromkeys(shown["label"]))
     height = min(max(3.6, kn.height_for(len(labels))), kf.BODY_HEIGHT)

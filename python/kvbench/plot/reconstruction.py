@@ -148,7 +148,7 @@ def draw_panel(axes, part, styles, x):
 
 @kf.in_style
 def draw(table, x="vague_ratio", highlight=()):
-    """Draws keys above, values below; columns are budgets, or vague ratios if x is budget."""
+    """Returns a figure with keys above, values below; columns are budgets, or vague ratios if x is budget."""
     facet = FACETS[x]
     columns = [None] if facet is None else sorted(table[facet].unique(), reverse=True)
     styles = ks.styles(table["label"], highlight)

@@ -136,7 +136,7 @@ def draw_panel(axes, rows, xy, label, norm=None):
 
 @kf.in_style
 def draw(pictures, heads, whats, kept, color_by=""):
-    """Draws columns of heads; rows of quantities, and within them the labels of `kept`."""
+    """Returns a figure with columns of heads; rows of quantities, and within them the labels of `kept`."""
     rows = [(what, label) for what in whats for label in (kept or [None])]
     if len(rows) > MAX_ROWS:
         raise kt.CsvError(f"--kept and --what: got {len(rows)} rows of panels, expected at most "

@@ -104,7 +104,7 @@ MOST_PER_TOKEN = 64
 
 
 def defaults(spec, entry):
-    """Fills in the first work's name, kind and set. Raises PromptError if a work is of another
+    """Returns the entry with the first work's name, kind and set. Raises PromptError if a work is of another
     set.
     """
     works = spec.get("works", {})
@@ -121,7 +121,7 @@ def defaults(spec, entry):
 
 
 def texts_of(spec, entry, reader):
-    """Yields (text from its start on, its description, the start) of one `[[prompt]]`."""
+    """Returns (text from its start on, its description, the start) of one `[[prompt]]`."""
     parts, said, tabular = [], [], False
     for source in entry["sources"]:
         if source.startswith("git:"):
@@ -137,7 +137,7 @@ def texts_of(spec, entry, reader):
 
 
 def make(spec, entry, reader, tokens, longest=None):
-    """Yields the records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to
+    """Returns the records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to
     `longest`.
     """
     entry = defaults(spec, entry)
