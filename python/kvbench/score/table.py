@@ -137,8 +137,8 @@ class Manifest:
                     raise TraceError(f"{self.path}: not a manifest of kvbench-py score") from None
             for name, value in settings.items():
                 if old.get(name) != value:
-                    raise TraceError(f"{args.output}: --resume: {name}: got {value}, the rows that "
-                                     f"are there have {old.get(name)}")
+                    raise TraceError(f"{args.output}: --resume: {name}: got {value}, existing "
+                                     f"rows have {old.get(name)}")
             # Rows name traces without folders.
             sums = {os.path.basename(path): one for path, one in earlier.items()}
             for path, one in traces.items():
