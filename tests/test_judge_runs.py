@@ -113,7 +113,7 @@ class JudgeRunsTest(ScoreCase):
             self.assertEqual(sorted(read_text(self.scores).splitlines()), sorted(scores.splitlines()))
             self.assertEqual(len(read_text(self.out).splitlines()), len(rows))
         with mock.patch.object(Scorer, "rows", side_effect=AssertionError):
-            self.assertIn("0 groups to run in 0 parts, 8 are there",
+            self.assertIn("0 groups to run in 0 parts, 8 done",
                           self.judge("--resume", algorithm=algorithm))
         # More methods, budgets and seeds: what is there is not run again.
         first = {self.place(row): row for row in read_rows(self.scores)}
