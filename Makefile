@@ -209,8 +209,8 @@ types: ## run mypy on the Python interface
 	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches -p kvbench.press \
 		-m kvbench.programs -m kvbench.plot.guest
 
-# Known include cycles. Remove a line once its cycle is resolved.
-KNOTS := trace/survey,trace/survey_code,trace/survey_dataset,trace/survey_walk
+# Known include cycles: none. A new one stands here as FILE,FILE,... until it is resolved.
+KNOTS :=
 knots: ## fail on include cycles in lib/
 	@$(call find_python,); "$$python" scripts/find_knots.py $(KNOTS:%=--allow %)
 

@@ -24,18 +24,18 @@ install(TARGETS kvbench_lib EXPORT kvbenchTargets
 # install_consumer compiles them all.
 set(_public
   algorithms/contract algorithms/params algorithms/registry
-  attention/backend attention/estimator attention/evictions attention/facility_location
-  attention/inner_products attention/kcenter attention/online_clusters attention/retention
-  attention/row_set attention/score_book attention/scores attention/softmax_balance attention/truth
-  attention/value_norms
+  attention/backend attention/estimator attention/facility_location attention/inner_products
+  attention/kcenter attention/online_clusters attention/row_set attention/scores
+  attention/softmax_balance attention/streams attention/truth attention/value_norms
   cluster/coverage cluster/growth cluster/study
-  core/error core/extra core/math core/rng core/rope core/types core/vector_sums
+  core/error core/extra core/float16 core/math core/rng core/rope core/types core/vector_sums
   gpu/device
   metrics/error metrics/layer_error metrics/memory
   replay/entries replay/grid replay/head_input replay/job replay/job_result replay/loaded_caches
   replay/options replay/plan replay/plan_spec replay/planner replay/shard_costs replay/windows
   report/columns report/schema
-  streams/concave_phi streams/eviction streams/retention streams/similarity streams/team
+  streams/attend streams/concave_phi streams/eviction streams/retention streams/revival
+  streams/similarity streams/sketch streams/team
   trace/caches trace/reader trace/schema trace/synth trace/writer)
 foreach(_header IN LISTS _public)
   get_filename_component(_module "${_header}" DIRECTORY)

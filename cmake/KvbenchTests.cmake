@@ -203,12 +203,11 @@ kvbench_add_test(tree.schema_docs $<TARGET_FILE:kvbench_schema_docs> --check
 # a test, and with clang the same targets under libFuzzer:
 #   build/fuzz_run_survey --write corpus TRACE... && build/fuzz_survey corpus
 #   build/fuzz_run_caches --write corpus CACHES... && build/fuzz_caches -max_len=65536 corpus
-set(_fuzz_survey tests/fuzz/fuzz_survey.cpp lib/trace/survey_code.cpp lib/trace/hdf5_object.cpp
-  lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/structure.cpp lib/trace/schema.cpp
-  lib/trace/refuse.cpp)
-set(_fuzz_caches tests/fuzz/fuzz_caches.cpp lib/trace/cache_reader.cpp lib/trace/survey_code.cpp
-  lib/trace/hdf5_object.cpp lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/slab_read.cpp
-  lib/trace/element_convert.cpp lib/trace/schema.cpp lib/trace/input_file.cpp lib/trace/refuse.cpp)
+set(_fuzz_survey tests/fuzz/fuzz_survey.cpp lib/trace/survey_data.cpp lib/trace/hdf5_object.cpp
+  lib/trace/dataset.cpp lib/trace/structure.cpp lib/trace/structure_extra.cpp lib/trace/schema.cpp)
+set(_fuzz_caches tests/fuzz/fuzz_caches.cpp lib/trace/cache_reader.cpp lib/trace/survey_data.cpp
+  lib/trace/hdf5_object.cpp lib/trace/dataset.cpp lib/trace/slab_read.cpp lib/trace/chunk_codec.cpp
+  lib/trace/schema.cpp lib/trace/input_file.cpp)
 foreach(_target survey caches)
   add_executable(fuzz_run_${_target} tests/fuzz/fuzz_${_target}.cpp tests/fuzz/input_${_target}.cpp
     tests/fuzz/run.cpp)

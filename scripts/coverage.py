@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHOWN = 10
 # Run only in the survey process (lib/trace/survey.hpp), which ends by _exit or a signal and cannot write
 # counts. TraceHostile and TraceMutations test them.
-SURVEY_SOURCES = ("survey_walk.cpp", "survey_dataset.cpp", "survey_driver.cpp")
+SURVEY_SOURCES = ("survey_walk.cpp", "survey_dataset.cpp")
 FUZZ_INPUTS = "20000"
 
 

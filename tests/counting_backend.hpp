@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention/backend.hpp"
-#include "attention/revive_stream.hpp"
+#include "attention/streams.hpp"
 
 namespace kvbench::testing_backend {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "report/csv.hpp"
-#include "report/schema.hpp"
 #include "report/result_rows.hpp"
+#include "report/schema.hpp"
 
 namespace kvbench::testing_rows {
 

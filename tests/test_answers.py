@@ -215,7 +215,7 @@ class AnswersTest(CommandCase):
                      self.records(wrong=[], name="none.jsonl"))
         self.refused("are both of task one-key and source s", "--scores", "u", good, "--records",
                      self.records(source="s", name="one.jsonl"))
-        self.refused("rows stand twice", "--scores", "u", self.table("t.csv", self.rows() + self.rows(1)), *common)
+        self.refused("duplicate row", "--scores", "u", self.table("t.csv", self.rows() + self.rows(1)), *common)
         for value in (math.nan, "", 2, -0.1):
             rows = [*self.rows(), ("one-key-0", "rkv", 0.25, 1.0, value)]
             self.refused("rkv at 0.25: choice_right is", "--scores", "u", self.table("w.csv", rows), *common)

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "algorithms/composition.hpp"
-#include "attention/evictions.hpp"
+#include "attention/streams.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
 #include "reference/cam.hpp"

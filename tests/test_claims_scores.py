@@ -185,7 +185,7 @@ class ScoresTest(ClaimsTest):
     def test_refusals(self):
         rows = list(lambda_scores(lambda kind, at, p: 1 + at, 2))
         for change, word in (
-                (lambda: rows + rows[:1], "rows stand twice"),
+                (lambda: rows + rows[:1], "duplicate row"),
                 (lambda: [{**row, "params": row["params"] + f";alpha={i // 44}"} for i, row in enumerate(rows)],
                  "with other parameters too than lambda, phi"),
                 (lambda: [{**row, "layers": 30 + i % 2} for i, row in enumerate(rows)], "expected one number"),

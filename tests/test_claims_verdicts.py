@@ -156,7 +156,7 @@ class VerdictTest(unittest.TestCase):
         claim.add(grid(np.full(3, math.log(0.5)), noise=0.01))
         cv.decide([claim], OPTIONS)
         self.assertAlmostEqual(claim.value, 0.5, delta=0.01)
-        self.assertEqual((claim.verdict, claim.zero), (cv.HOLDS, math.log(2)))
+        self.assertEqual((claim.verdict, claim.threshold), (cv.HOLDS, math.log(2)))
         self.assertTrue(0 < claim.low < 0.5 < claim.high < 2)
 
     # ----------------------------------------------------------------------------------- the page

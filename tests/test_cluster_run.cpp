@@ -292,10 +292,10 @@ TEST(ClusterRun, KeptByLabels) {
   bad(kept_line("local", "", "0", "", 47, "0-48"), "row 1: kept tokens `0-48`");
   bad(kept_line("local", "", "0", "", 48, "0"), "step `48`");
   bad(kept_line("local", "", "0", "", 47, "0") + kept_line("local", "", "0", "", 47, "1"),
-      "row 2: step 47 of local stands twice");
+      "row 2: duplicate step 47 of local");
   std::string other = kept_line("local", "", "0", "", 47, "0");
   other.replace(other.find(",x,"), 3, ",y,");  // another protocol, the same label
-  bad(kept_line("local", "", "0", "", 47, "0") + other, "two kept sets called 'local'");
+  bad(kept_line("local", "", "0", "", 47, "0") + other, "duplicate label 'local'");
   write_bytes(kept, "trace,prompt\n");
   expect_refusal(o, "column `schema` is missing");
 }
@@ -363,7 +363,7 @@ TEST(KeysAlone, KeysAreNeededAndTheRestIsChecked) {
   refused(path, "width is 25");
   ClusterOptions o = options(without("only_k.h5", {"q", "v"}));
   o.what = {Rows::values};
-  expect_refusal(o, "hold no values");
+  expect_refusal(o, "have no values");
 }
 
 TEST(KeysAlone, OneHeadOfOneDatasetEqualsTheWhole) {

@@ -204,7 +204,7 @@ class CompareTest(FigureTest):
         self.assertIn("prompts of one name in several traces count as several prompts: p0", said)
         self.assertEqual(len({r["prompt"] for r in self.table("c.prompts.csv")}), 8)
         _, said = self.run_compare(one, one, code=2)
-        self.assertIn("rows stand twice: prompt p0", said)
+        self.assertIn("duplicate row: prompt p0", said)
 
     def test_a_budget_that_some_prompts_lack(self):
         rows = [row for row in planted(3, 6, budgets=(0.5, 0.25))

@@ -337,9 +337,9 @@ class LeftOutTest(Tables):
             ("column `kl`: got nan at prompt p0, a", lambda: [rows, "--scores", other(
                 kl=lambda row: "nan" if row["algorithm"] == "a" else 1)]),
             ("column `kl`: got `x`", lambda: [rows, "--scores", other(kl=lambda _: "x")]),
-            ("rows stand twice: prompt p0, a, budget 0.5, seed 0",
+            ("duplicate row: prompt p0, a, budget 0.5, seed 0",
              lambda: [rows, "--scores", scores, scores]),
-            ("rows stand twice: prompt p0, layer 0", lambda: [rows, rows, "--scores", scores]),
+            ("duplicate row: prompt p0, layer 0", lambda: [rows, rows, "--scores", scores]),
             ("column `top_agreement` is missing", lambda: [rows, "--scores", self.write_scores(
                 figures, "o.csv", columns=[c for c in SCORE_COLUMNS if c != "top_agreement"])]),
             ("column `eps_op` is missing", lambda: [self.write(
@@ -357,7 +357,7 @@ class LeftOutTest(Tables):
             ("no row of prompt p1, layer 3, a, which the main table has",
              lambda: [rows, "--scores", scores, "--layers",
                       self.write_layers(figures, "o.csv", drop={("p1", 3)})]),
-            ("layers.csv: rows stand twice: prompt p0, layer 0, a",
+            ("layers.csv: duplicate row: prompt p0, layer 0, a",
              lambda: [rows, "--scores", scores, "--layers", layers, layers]),
             ("column `out_rel_error` is missing", lambda: [rows, "--scores", scores, "--layers",
                                                            rows]),

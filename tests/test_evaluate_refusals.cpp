@@ -44,7 +44,7 @@ TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
     write({{named("mine"), some()}}, "c.h5", m);
   };
   with([](CachesMeta& m) { m.trace_sha256 = {std::string(64, 'b'), "c"}; });
-  expect(message(), "t.h5: its SHA-256 " + sha256_file(trace_) + " is none of those in");
+  expect(message(), "t.h5: SHA-256 " + sha256_file(trace_) + " is not in");
   with([](CachesMeta& m) { m.trace_sha256.insert(m.trace_sha256.begin(), "another"); });
   run(again("good.csv"));
   with([](CachesMeta& m) { m.protocol = "stream"; });
@@ -80,7 +80,7 @@ TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
   };
   write({{named("mine"), one}});
   expect(message([](ReplayOptions& e) { e.prompts = {"p1"}; }),
-         "c.h5: holds nothing of the selected prompts, layers and heads");
+         "c.h5: no cache for the selected prompts, layers and heads");
   expect(message([](ReplayOptions& e) { e.layers = {1}; }), "--layers");
   EXPECT_EQ(run(again("p0.csv")).rows, 8);  // prompts that no group has are left out
 
@@ -97,7 +97,7 @@ TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
   write({{named("mine"), changed([](HeadCache& c) { c.token[0] = 2; })}});
   expect(message(), where + ": token: row 0 is 2, expected a position of the middle, 4 to 24");
   write({{named("mine"), changed([](HeadCache& c) { c.v.row(1)[2] *= -2.0F; })}});
-  expect(message(), where + ": v: row 1 is said to be token 7, but channel 2 is");
+  expect(message(), where + ": v: row 1 is marked as token 7, but channel 2 is");
   write({{named("mine"), changed([](HeadCache& c) { c.quantised = 1; })}});
   expect(message(), where + ": quantised is 1, expected at most the 0");
   write({{named("mine"), changed([](HeadCache& c) { c.v = Matrix(3, 5); })}});

@@ -175,13 +175,13 @@ TEST_F(ExtendTest, IsRefusedWhereRowsWouldBeLostOrOthers) {
   const std::string text = read_bytes(out);
   const std::string manifest = read_bytes(manifest_path(out));
   const std::vector<std::pair<std::string, Change>> wrong{
-      {"--sink: got 5, it had 4", [](auto& o) { o.sink = 5; }},
-      {"--seeds: got 0:1, it had 0:2", [](auto& o) { o.seeds = "1"; }},
-      {"--budget: got 0.5, it had 0.5,0.1,0.0", [](auto& o) { o.budgets = {0.5}; }},
-      {"--prompts: got p0, it had all", [](auto& o) { o.prompts = {"p0"}; }},
-      {"--layers: got 2, it had 0", [](auto& o) { o.layers = {2}; }},
-      {"--kept: got false, it had true", [](auto& o) { o.kept = false; }},
-      {"--algorithm: it had pyramidkv:", [](auto& o) { o.algorithms.pop_back(); }},
+      {"--sink: got 5, expected 4", [](auto& o) { o.sink = 5; }},
+      {"--seeds: got 0:1, expected 0:2", [](auto& o) { o.seeds = "1"; }},
+      {"--budget: got 0.5, expected 0.5,0.1,0.0", [](auto& o) { o.budgets = {0.5}; }},
+      {"--prompts: got p0, expected all", [](auto& o) { o.prompts = {"p0"}; }},
+      {"--layers: got 2, expected 0", [](auto& o) { o.layers = {2}; }},
+      {"--kept: got false, expected true", [](auto& o) { o.kept = false; }},
+      {"--algorithm: missing pyramidkv:", [](auto& o) { o.algorithms.pop_back(); }},
       {"shares a budget among all replayed layers",
        [](auto& o) {
          o.layers = {0, 2};
@@ -208,10 +208,10 @@ TEST_F(ExtendTest, ResumeNamesWhatDiffersAndSaysWhereExtendHelps) {
   run(part([](auto& o) { o.seeds = "1"; }));
   ReplayOptions o = extended();
   o.extend = false;
-  expect_refusal([&] { run(o); }, "--seeds: got 0:2, it had 0:1; --extend adds what is missing (");
+  expect_refusal([&] { run(o); }, "--seeds: got 0:2, expected 0:1; --extend adds missing rows (");
   o.sink = 5;
   const std::string both = refusal([&] { run(o); });
-  EXPECT_NE(both.find("--sink: got 5, it had 4"), std::string::npos) << both;
+  EXPECT_NE(both.find("--sink: got 5, expected 4"), std::string::npos) << both;
   EXPECT_EQ(both.find("--extend"), std::string::npos) << both;
   o = extended();
   o.extend = false;

@@ -202,7 +202,7 @@ TEST_F(ExtraRunTest, SetsOfAlgorithmsLeaveOutWhatLacksASet) {
   EXPECT_TRUE(names.contains("snapkv"));
   for (const char* name : {"kvzip", "external-scores"}) {
     EXPECT_TRUE(std::ranges::any_of(plan.notes, [&](const std::string& line) {
-      return line.find(std::string("leaves out ") + name + ": ") != std::string::npos;
+      return line.find(std::string("skips ") + name + ": ") != std::string::npos;
     })) << name;
   }
 }

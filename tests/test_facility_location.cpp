@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "attention/facility_location.hpp"
-#include "attention/retention.hpp"
+#include "attention/streams.hpp"
 #include "make_head.hpp"
 #include "reference/bumblebee.hpp"
 #include "streams/concave_phi.hpp"

@@ -364,16 +364,16 @@ TEST(HeadCache, WhatAnEntryMayNotSayIsRefused) {
   };
   expect(message([](HeadCache& c) { c.token[0] = 4; }), "token: row 0 is 4, expected a position");
   expect(message([](HeadCache& c) { c.token[0] = 30; }), "of the middle, 5 to 29, or -1");
-  expect(message([](HeadCache& c) { c.token[2] = 19; }), "row 2 is said to be token 19");
+  expect(message([](HeadCache& c) { c.token[2] = 19; }), "row 2 is marked as token 19");
   expect(message([&](HeadCache& c) {
            c.token[1] = 7;
            std::copy_n(c.k.row(0), head.d(), c.k.row(1));
            std::copy_n(c.v.row(0), head.dv(), c.v.row(1));
          }),
-         "token: 7 comes twice");
+         "token: duplicate 7");
   // One bit of one element, key or value.
-  expect(message([](HeadCache& c) { c.k.row(1)[3] += 0x1p-8F; }), "k: row 1 is said to be token 8");
-  expect(message([](HeadCache& c) { c.v.row(2)[4] += 0x1p-8F; }), "v: row 2 is said to be token");
+  expect(message([](HeadCache& c) { c.k.row(1)[3] += 0x1p-8F; }), "k: row 1 is marked as token 8");
+  expect(message([](HeadCache& c) { c.v.row(2)[4] += 0x1p-8F; }), "v: row 2 is marked as token");
   // What is made and counted at two bytes an element has two.
   expect(message([](HeadCache& c) { c.k.row(3)[2] = 1.0F + 0x1p-12F; }), "is no float16 number");
   expect(message([](HeadCache& c) { c.v.row(4)[0] = 1e6F; }), "v: row 4, channel 0");

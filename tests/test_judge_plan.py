@@ -167,14 +167,14 @@ class TablesTest(FolderCase):
         a, b, c = line("a", "0.5"), line("a", "0.0625"), line("b", "0.5", 3)
         with self.tables() as tables:
             tables.begin(set())
-            tables.take(self.part(a, b, a, c, layers=[b]))
+            tables.load(self.part(a, b, a, c, layers=[b]))
             tables.write(key("a", "0.0625"))
             tables.write(key("a", "0.5"))
             with self.assertRaisesRegex(TraceError, "t.h5 p0 x a=1;b=2 0.5 0: got no row"):
                 tables.write(key("x", "0.5"))
         self.assertEqual(read_text(self.path("r.csv")), HEADER + b + a + a)
         self.assertEqual(read_text(self.path("r.layers.csv")), HEADER + b)
-        with self.assertRaisesRegex(TraceError, "r.csv: is there already; --resume"):
+        with self.assertRaisesRegex(TraceError, "r.csv: already exists; use --resume"):
             self.tables()
         # A run that was killed in a row, and before the scores had the last key.
         write_text(self.path("r.csv"), HEADER + b + a + a + c + a[:20])
@@ -183,7 +183,7 @@ class TablesTest(FolderCase):
         with tables:
             tables.begin({key("a", "0.0625"), key("b", "0.5", 3)})
             self.assertEqual(read_text(self.path("r.csv")), HEADER + b + c)
-            tables.take(self.part(a))
+            tables.load(self.part(a))
             tables.write(key("a", "0.5"))
         self.assertEqual(read_text(self.path("r.csv")), HEADER + b + c + a)
         # Of heads that are missing, the whole key is.
@@ -208,7 +208,7 @@ class TablesTest(FolderCase):
             tables.begin(set())
             part = self.part(line("a", "0.5"))
             write_text(part, read_text(part).replace("rel_error", "other"))
-            tables.take(part)
+            tables.load(part)
             with self.assertRaisesRegex(TraceError, "its columns are not those"):
                 tables.write(key("a", "0.5"))
         with self.assertRaisesRegex(TraceError, "its folder does not exist"):

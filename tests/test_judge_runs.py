@@ -103,7 +103,7 @@ class JudgeRunsTest(ScoreCase):
         self.judge("--groups", "2", algorithm=algorithm)
         whole, scores = read_text(self.out), read_text(self.scores)
         for _ in range(2):
-            self.assertIn("is there already", self.again(algorithm))
+            self.assertIn("already exists", self.again(algorithm))
             self.assertEqual((read_text(self.out), read_text(self.scores)), (whole, scores))
         lines, rows = scores.splitlines(keepends=True), whole.splitlines(keepends=True)
         for kept, held in ((3, len(rows)), (len(lines), 1 + 4 * 12 + 5), (1, 1), (4, 40)):
@@ -113,7 +113,7 @@ class JudgeRunsTest(ScoreCase):
             self.assertEqual(sorted(read_text(self.scores).splitlines()), sorted(scores.splitlines()))
             self.assertEqual(len(read_text(self.out).splitlines()), len(rows))
         with mock.patch.object(Scorer, "rows", side_effect=AssertionError):
-            self.assertIn("0 groups to run in 0 parts, 8 are there",
+            self.assertIn("0 groups to run in 0 parts, 8 done",
                           self.judge("--resume", algorithm=algorithm))
         # More methods, budgets and seeds: what is there is not run again.
         first = {self.place(row): row for row in read_rows(self.scores)}
@@ -122,7 +122,7 @@ class JudgeRunsTest(ScoreCase):
         later = {self.place(row): row for row in read_rows(self.scores)}
         self.assertEqual({place: later[place] for place in first}, first)
         self.check(self.replay("--seeds", "2", algorithm="snapkv,uniform,h2o", budget="0.5,0.25,0.125"))
-        self.assertIn("--resume: sink: got 3, the rows that are there have 2",
+        self.assertIn("--resume: sink: got 3, existing rows have 2",
                       self.judge("--resume", "--sink", "3", code=2))
 
     def again(self, algorithm):

@@ -320,7 +320,7 @@ def contents(path):
     out = {}
     with kc.CacheReader(path) as reader:
         for group in reader.groups:
-            for place in sorted(group.places):
+            for place in sorted(group.locations):
                 entry = vars(group.read(*place)).copy()
                 attributes = entry.pop("attributes")
                 attributes.pop("compress_ms", None)

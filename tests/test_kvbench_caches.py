@@ -159,7 +159,7 @@ class CachesTest(FolderCase):
             self.assertEqual([group.prompts() for group in reader.groups], [["a", "b"], ["b"]])
             self.assertEqual(reader.groups[0].read("b", 3, 0).k.shape, (5, D))
         for other, text in (
-                (self.write(part("a"), "4.h5"), "0000-m/prompts/a/layers/3/0: stands in"),
+                (self.write(part("a"), "4.h5"), "0000-m/prompts/a/layers/3/0: is also in"),
                 (self.write(part("b"), "5.h5", sink=3), "sink: got 3, expected 2, as")):
             with self.assertRaises(kt.TraceError) as caught:
                 kc.CacheReader([one, other])
@@ -214,8 +214,8 @@ class CachesTest(FolderCase):
                                                                                     "x=1;x=2")),
                 ("budget: got 1.5", lambda w: w.group("m", budget=1.5)),
                 ("scores: got `some`", lambda w: w.group("m", scores="some")),
-                ("stands twice", lambda w: [w.group("m", budget=0.5) for _ in range(2)]),
-                ("stands twice", lambda w: [g.put("a", 3, 0, **self.entry())
+                ("duplicate group", lambda w: [w.group("m", budget=0.5) for _ in range(2)]),
+                ("duplicate entry", lambda w: [g.put("a", 3, 0, **self.entry())
                                             for g in [w.group("m")] for _ in range(2)])):
             with self.subTest(text=text):
                 self.refused(text, fill)
@@ -225,7 +225,7 @@ class CachesTest(FolderCase):
         self.refused("protocol: got `both`", nothing, protocol="both")
         self.refused("recent 4, queries 5, expected", nothing, recent=4)
         self.refused("no such file", nothing, traces=[self.path("none.h5")])
-        self.refused("prompt a stands in two", nothing, traces=[self.trace, self.make_trace(
+        self.refused("prompt a is in two", nothing, traces=[self.trace, self.make_trace(
             "again.h5")])
         self.refused("expected one type", nothing, traces=[self.trace, self.make_trace(
             "half.h5", "float16", ("c",))])

@@ -94,7 +94,7 @@ class TerminalTest(FolderCase):
         said.isatty = lambda: True
         with Progress(2, said, lambda: 0.0) as progress:
             progress.step(1, self.NAME)
-            progress.say(f"{self.NAME}\nsecond")
+            progress.write(f"{self.NAME}\nsecond")
         self.assertNotIn("\x9b", said.getvalue())
         self.assertIn(f"left  {self.SHOWN} ", said.getvalue())
         self.assertIn(f"\r{self.SHOWN}\nsecond\n", said.getvalue())

@@ -69,11 +69,11 @@ class TraceWriterTest(FolderCase):
         self.expect_error("expected a finite bfloat16",
                           rows(np.full((1, 4), 3.4e38, np.float32)), dtype="bfloat16")
         self.expect_error("expected floating point", rows(np.ones((1, 4), int)))
-        self.expect_error("stands twice", lambda w: w.begin_layer(0, 2, 1, 3, 4, 6))
+        self.expect_error("duplicate layer", lambda w: w.begin_layer(0, 2, 1, 3, 4, 6))
         self.expect_error("multiple of the 2 KV heads", lambda w: w.begin_layer(2, 3, 2, 3, 4, 6))
         self.expect_error("nq: got 6", lambda w: w.begin_layer(2, 2, 2, 6, 4, 6))
         self.expect_error("fisher", lambda w: w.begin_layer(2, 2, 2, 3, 4, 6, fisher=-1.0))
-        self.expect_error("prompts/a: stands twice", lambda w: w.begin_prompt("a", 5))
+        self.expect_error("prompts/a: duplicate prompt", lambda w: w.begin_prompt("a", 5))
         self.expect_error("prompts/b: no layer was written", lambda w: w.begin_prompt("b", 5))
         self.expect_error("rope: got `pre`", lambda w: None, rope="pre")
 

@@ -329,8 +329,7 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
   EXPECT_EQ(
       make_plan(o).notes,
       (std::vector<std::string>{
-          "note: OUT.layers.csv is not written: --heads leaves out some of the query heads of "
-          "every layer"}));
+          "note: OUT.layers.csv is not written: --heads excludes query heads of every layer"}));
   const std::string partial = make_plan(o).hash();
   run(o);
   EXPECT_FALSE(fs::exists(layers_of(o)));
@@ -346,7 +345,7 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
   H5Fclose(file);
   o.overwrite = true;
   EXPECT_EQ(make_plan(o).notes,
-            (std::vector<std::string>{"note: OUT.layers.csv leaves out w.h5: prompt p1 layer 0: "
+            (std::vector<std::string>{"note: OUT.layers.csv skips w.h5: prompt p1 layer 0: "
                                       "the trace has no output projection (o_proj)"}));
   run(o);
   const Table table = read_table(layers_of(o));

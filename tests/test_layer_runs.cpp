@@ -186,10 +186,10 @@ TEST_F(LayerRunsTest, ForeignAndDoubledLinesAreRefused) {
     EXPECT_NE(message.find("out.layers.csv: holds " + why), std::string::npos) << message;
     EXPECT_EQ(read_bytes(layers_of(o)), now);
   };
-  refused(text + text.substr(last), "one line twice");
+  refused(text + text.substr(last), "duplicate line");
   std::string other = text;
   other.replace(other.find("w.h5"), 4, "u.h5");
-  refused(with_right_sums(other), "a line of rows that this plan does not make");
+  refused(with_right_sums(other), "line of rows outside this plan");
   write_bytes(layers_of(o), text);
   o.resume = false;
   EXPECT_NE(refusal([&] { go(o); }).find("exists"), std::string::npos);

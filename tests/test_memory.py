@@ -273,8 +273,8 @@ class Memory(unittest.TestCase):
             with self.subTest(spec=spec):
                 if run.code == 2:
                     self.assertIn(f"--memory-limit: got {LIMIT} bytes, expected at least", run.said)
-                    self.assertIn("of what heads that share a budget say" if trace == "layer"
-                                  else f"of a job of {name}", run.said)
+                    self.assertIn("for surveys of heads that share a budget" if trace == "layer"
+                                  else f"for a job of {name}", run.said)
                     refused.add((spec, budget))
                 else:
                     self.assertEqual(run.code, 0, run.said)
@@ -286,8 +286,8 @@ class Memory(unittest.TestCase):
         words = self.words("prefill", self.trace("past"), "h2o,attention-matching,oracle-matching",
                            0.5, "--memory-limit", str(LIMIT))
         said = self.run_one("named", words, {}).said
-        self.assertRegex(said, "a job of attention-matching; nor do these fit: oracle-matching\n"
-                               "|a job of oracle-matching; nor do these fit: attention-matching\n")
+        self.assertRegex(said, "a job of attention-matching; also too large: oracle-matching\n"
+                               "|a job of oracle-matching; also too large: attention-matching\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import unittest
 from script_case import FolderCase, missing, read_text, write_text
 
 from kvbench.model import main as mm
-from kvbench.own import MARK, NotOurs, take_folder
+from kvbench.own import MARK, NotOurs, claim_folder
 from kvbench.site import main as site
 
 NO_H5PY = missing("h5py", "numpy")
@@ -30,17 +30,17 @@ class FoldersTest(FolderCase):
         for name in ("new", "empty"):
             if name == "empty":
                 os.mkdir(self.path(name))
-            take_folder(self.path(name))
+            claim_folder(self.path(name))
             self.assertEqual(os.listdir(self.path(name)), [MARK])
             write_text(self.path(name, "rows.csv"), "1")
-            take_folder(self.path(name))
+            claim_folder(self.path(name))
         os.mkdir(self.path("users"))
         notes = write_text(self.path("users", "notes.txt"), "precious")
         for folder, said in ((self.path("users"), "notes.txt is there"), (notes, "is no folder")):
             with self.assertRaisesRegex(NotOurs, said):
-                take_folder(folder)
+                claim_folder(folder)
         self.assertEqual(tree(self.path("users")), {"notes.txt": b"precious"})
-        take_folder(self.path("users"), lambda folder: True)
+        claim_folder(self.path("users"), lambda folder: True)
 
     def test_a_models_part_folder_of_the_users_stays(self):
         output = self.path("small")

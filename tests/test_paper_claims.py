@@ -345,7 +345,7 @@ class PaperClaimsTest(ClaimsTest):
     def test_refusals(self):
         rows = list(halving_rows(lambda layer, t: 1, prompts=4))
         for change, word in (
-                (lambda: rows + rows[:1], "rows stand twice"),
+                (lambda: rows + rows[:1], "duplicate row"),
                 (lambda: [{**row, "sink": 11} if i else row for i, row in enumerate(rows)],
                  "rows differ in sink"),
                 (lambda: [{**row, "params": row["params"] + f";block={i // 2 % 2}"}

@@ -348,10 +348,10 @@ std::set<std::string> names_of(const Plan& plan) {
   return out;
 }
 
-// What the plan says of a method that it leaves out; empty: it does not.
+// The plan's note on a method that it skips; empty: none.
 std::string line_of(const Plan& plan, const std::string& name) {
   const auto line = std::ranges::find_if(plan.notes, [&](const std::string& text) {
-    return text.find("leaves out " + name + ": ") != std::string::npos;
+    return text.find("skips " + name + ": ") != std::string::npos;
   });
   return line == plan.notes.end() ? "" : *line;
 }
@@ -367,7 +367,7 @@ TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
   EXPECT_EQ(line_of(bare, "leverage"),
-            "note: --algorithm all leaves out leverage: a.h5: prompt p0 layer 0: leverage: needs "
+            "note: --algorithm all skips leverage: a.h5: prompt p0 layer 0: leverage: needs "
             "the trace's rotary tables (/rope) to un-rotate keys, which this layer does not have; "
             "expected a trace dumped with them");
   EXPECT_NE(line_of(bare, "compactor"), "");

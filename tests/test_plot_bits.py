@@ -80,7 +80,7 @@ class BitsOfRowsTest(BitsCase):
         return kt.pd.DataFrame([{"params": params, "diag": diag} for params, diag in rows])
 
     def test_bits_are_those_of_params_or_of_diag(self):
-        k, v = kb.given_bits(self.frame([
+        k, v = kb.explicit_bits(self.frame([
             ("k_bits=4;v_bits=3", "k_error=0.1"), ("bits=8;k_bits=auto;v_bits=auto", "bits=8;group=32"),
             ("bits=auto;k_bits=auto;v_bits=auto", "bits=3;group=64;k_error=0.1"),
             ("k_bits=auto;v_bits=auto", "k_bits=5;v_bits=4;k_error=0.2"),

@@ -159,7 +159,7 @@ class PlotErrorTest(DrawingCase):
     def test_a_row_that_stands_twice(self):
         one = self.write([line(seed=0), line(seed=1)], "one.csv")
         two = self.write([line(seed=2), line(seed=1, head=1), line(seed=1)], "two.csv")
-        self.expect_error(f"{two}: rows stand twice: prompt 007, layer 0, head 0, balancekv: row 3, "
+        self.expect_error(f"{two}: duplicate row: prompt 007, layer 0, head 0, balancekv: row 3, "
                           f"and row 2 of {one}", one, two)
 
     def test_as_a_program(self):

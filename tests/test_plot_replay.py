@@ -322,7 +322,7 @@ class StreamTest(FigureTest):
         expect("steps have no row", path)
         expect("got prefill alone", self.write([{}]))
         self.write([{"protocol": "stream"}, {"protocol": "stream"}])
-        expect("rows stand twice: prompt", path)
+        expect("duplicate row: prompt", path)
         os.remove(self.path("t.steps.csv"))
         self.write([{"protocol": "stream"}])
         expect("t.steps.csv: no such file", path)

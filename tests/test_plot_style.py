@@ -34,15 +34,15 @@ class LookTest(unittest.TestCase):
         self.assertEqual(together["snapkv k=1"], ks.styles(["snapkv"])["snapkv"])
         self.assertNotEqual(together["snapkv k=1"], together["snapkv k=2"])
         self.assertEqual(together["h2o+balancekv"]["color"], together["h2o"]["color"])
-        stream = ks.method_look("balancekv-stream")
+        stream = ks.method_style("balancekv-stream")
         self.assertEqual((stream["color"], stream["marker"], stream["linestyle"]),
                          (*ks.KNOWN["balancekv"], "--"))
 
     def test_a_stored_method_has_its_own_colour_and_the_quantizers_marker(self):
-        look = ks.method_look("h2o@quant-kivi")
+        look = ks.method_style("h2o@quant-kivi")
         self.assertEqual(look, {"color": ks.KNOWN["h2o"][0], "marker": ks.KNOWN["quant-kivi"][1],
                                 "linestyle": "-", "fillstyle": "bottom"})
-        self.assertEqual(ks.method_look("oracle@quant-kivi")["linestyle"], "--")
+        self.assertEqual(ks.method_style("oracle@quant-kivi")["linestyle"], "--")
         labels = [*ks.KNOWN, *(f"{a}{sign}{q}" for a in ("h2o", "snapkv", "oracle") for sign in "+@"
                                for q in ("quant-kivi", "quant-rotated")), "h2o@mine", "h2o@other",
                   *(f"h2o@quant-kivi k_bits={k}" for k in range(5))]
@@ -59,7 +59,7 @@ class LookTest(unittest.TestCase):
         self.assertEqual(len(set(looks)), len(labels))
         # Of two whose letters give the same look one has another, whichever row comes first.
         alike = [(a, b) for a, b in itertools.combinations([f"method-{i}" for i in range(200)], 2)
-                 if ks.method_look(a) == ks.method_look(b)]
+                 if ks.method_style(a) == ks.method_style(b)]
         self.assertGreater(len(alike), 20)
         for pair in alike:
             one, two = sorted(pair)

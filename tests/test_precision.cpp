@@ -92,7 +92,7 @@ TEST_F(PrecisionTest, ARunIsNotResumedInAnother) {
   run(options(Precision::float32, "out.csv"));
   ReplayOptions o = options(Precision::float64, "out.csv");
   o.resume = true;
-  expect_refusal([&] { run(o); }, "--precision: got float64, it had float32");
+  expect_refusal([&] { run(o); }, "--precision: got float64, expected float32");
 }
 
 TEST_F(PrecisionTest, WhatFloat32CannotHoldIsRefusedByName) {

@@ -62,7 +62,7 @@ class ReadTest(unittest.TestCase):
                 ("SnapKVPress(a=1, a=2)", "got a twice"), ("SnapKVPress", "expected its arguments"),
                 ("SnapKV", "did you mean SnapKVPress?"), ("SnapKVpres(0.5)", "did you mean SnapKVPress?"),
                 ("snapkv(0.5)", "did you mean SnapKVPress?"), ("Zzz(0.5)", "kvpress has no press Zzz"),
-                ("0.5", "is no press"), ("[KnormPress(0.5)]", "is no press"), ("", "cannot be read"),
+                ("0.5", "not a press"), ("[KnormPress(0.5)]", "not a press"), ("", "cannot be read"),
                 ("SnapKVPress(", "cannot be read"), ("SnapKVPress(0.5); x = 1", "cannot be read"),
                 ("SnapKVPress(0.5)\0", "cannot be read"), (deep, "within each other"),
                 ("(" * 900 + ")" * 900, "cannot be read"), ("K" * (LONGEST + 1), "at most 2000")):
@@ -73,7 +73,7 @@ class ReadTest(unittest.TestCase):
 
     def test_refused_presses(self):
         for text, words in (("KeyRerotationPress(KnormPress(0.5))", "new positions"),
-                            ("AdaKVPress(ScorerPress(0.5))", "a base of others"),
+                            ("AdaKVPress(ScorerPress(0.5))", "abstract base class"),
                             ("DMSPress(KnormPress(),decoding=True)", "while the model decodes")):
             with self.assertRaisesRegex(PressError, words):
                 check(read(text))
@@ -96,7 +96,7 @@ class BuildTest(unittest.TestCase):
     def test_refused(self):
         for text, words in (("SnapKVPress(0.5,windowsize=3)", "did you mean window_size?"),
                             ("SnapKVPress(0.5,compression_ratio=0.5)", "compression_ratio twice"),
-                            ("SnapKVPress(1.5)", "a ratio is below 1"), ("AdaKVPress()", "refuses it")):
+                            ("SnapKVPress(1.5)", "a ratio is below 1"), ("AdaKVPress()", "rejects it")):
             with self.assertRaisesRegex(PressError, words.replace("?", r"\?")):
                 build(read(text), KINDS)
 

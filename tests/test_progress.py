@@ -23,7 +23,7 @@ class ProgressTest(unittest.TestCase):
                 now[0] += 10
                 progress.step(1, f"piece {at}")
                 self.assertEqual(progress.left(), 10.0 * (3 - at))
-            progress.say("done")
+            progress.write("done")
             progress.step(1, "more than was expected")
             self.assertEqual(progress.left(), 0.0)
         return stream.getvalue()

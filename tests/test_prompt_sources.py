@@ -205,7 +205,7 @@ class Cutting(FolderCase):
                      "sha256": pa.sha256(self.TEXT.encode())},
             "table": {**work, "title": "Table", "kind": "reference", "set": "test", "files": ["table.csv"],
                       "sha256": pa.sha256(self.TABLE.encode()), "tabular": True}}}
-        self.places = pm.Places(self.folder, self.path("cache"), download=self.download)
+        self.places = pm.WorkReader(self.folder, self.path("cache"), download=self.download)
 
     def download(self, work, folder, pip_args):
         with open(os.path.join(folder, "p-1-py3-none-any.whl"), "wb") as file:
@@ -261,7 +261,7 @@ lengths = [40, 9000]
         self.write_file("config.json", '{"max_position_embeddings": 64}')
         for more in ((), ("--",), ("--", "--index-url", "x")):
             with mock.patch.object(kp, "Tokens", lambda folder: Words), \
-                    mock.patch.object(pm, "Places", wraps=pm.Places) as places:
+                    mock.patch.object(pm, "WorkReader", wraps=pm.WorkReader) as places:
                 done = call(lambda more=more: pm.main([spec, "--texts", self.folder, "--model", self.folder, "-o",
                                                        self.path("out"), *more]), program(pm))
             self.assertEqual((done.code, done.err), (0, ""))
@@ -307,7 +307,7 @@ class Committed(unittest.TestCase):
     def test_works_that_are_here(self):
         here = [name for name, work in self.works.items() if "package" not in work]
         self.assertEqual(sorted(here), sorted(name.removesuffix(".txt") for name in os.listdir(WORKS)))
-        places = pm.Places(WORKS)
+        places = pm.WorkReader(WORKS)
         for name in here:
             places.read(self.works, name + ".txt")  # raises where another file is there
 
@@ -328,7 +328,7 @@ class Committed(unittest.TestCase):
             tokens = kp.Tokens(folder)
             for entry in self.spec["prompt"]:
                 if entry["sources"] == ["federalist.txt"]:
-                    for record in pm.make(self.spec, entry, pm.Places(WORKS), tokens, 8192):
+                    for record in pm.make(self.spec, entry, pm.WorkReader(WORKS), tokens, 8192):
                         self.assertEqual(tokens.count(record["text"]), record["tokens"], name)
 
 

@@ -165,12 +165,10 @@ class Run(FolderCase):
                            + ("" if i % 3 else f"\n    indented {i}") for i in range(40)) + "\n"
         self.write_file("work.txt", work)
         words = type("Words", (), {"count": staticmethod(lambda text: len(text.split()))})
-        spec = {"tokens": 25, "works": {"work": {"title": "A work", "sha256":
-                                                 make_prompts.hashlib.sha256(
-                                                     work.encode()).hexdigest()}}}
+        spec = {"tokens": 25, "works": {"work": {"title": "A work", "sha256": make_prompts.sha256(work)}}}
         entry = {"id": "a", "kind": "prose", "set": "dev", "sources": ["work.txt"], "start": 100}
 
-        places = make_prompts.Places(self.folder)
+        places = make_prompts.WorkReader(self.folder)
 
         def make(**changes):
             record, = make_prompts.make(spec, {**entry, **changes}, places, words)
@@ -192,7 +190,7 @@ class Run(FolderCase):
         with self.assertRaisesRegex(kp.PromptError, "SHA-256"):
             make()
         long = "".join(chr(97 + i * i % 26) for i in range(300))
-        for words, one, two in (("stands twice", {}, {"id": "a"}), ("share 300", {}, {}),
+        for words, one, two in (("duplicate id", {}, {"id": "a"}), ("share 300", {}, {}),
                                 ("set is other", {"set": "other"}, {})):
             base = {"set": "dev", "text": long, "tokens": 9}
             with self.assertRaisesRegex(kp.PromptError, words):

@@ -177,7 +177,7 @@ class FiltersTest(FolderCase):
         filters = self.fit(self.make("ids.h5", ids=ids))
         self.refused("(tokens), expected others", "apply", filters, self.make("again.h5", ids=ids), *out)
         self.run_it("apply", filters, self.make("other.h5", ids=ids + 1), *out)
-        self.refused("prompts/a: stands twice", "fit", dev, dev, "-o", self.path("g.h5"))
+        self.refused("prompts/a: duplicate prompt", "fit", dev, dev, "-o", self.path("g.h5"))
 
     def test_what_does_not_fit_is_refused(self):
         dev, trace = self.make("dev.h5"), self.make("t.h5")
@@ -193,7 +193,7 @@ class FiltersTest(FolderCase):
                  ("fit", dev, self.make("l.h5", layers=(1,)), *out)),
                 ("model: got `n`, expected `m`", ("apply", filters, self.path("n.h5"), *out)),
                 ("got 2 KV heads, d = 4, expected 2, 8", ("apply", filters, self.path("d.h5"), *out)),
-                ("layers/2: is no layer of", ("apply", filters, self.make("2.h5", layers=(1, 2)), *out)),
+                ("layers/2: not a layer of", ("apply", filters, self.make("2.h5", layers=(1, 2)), *out)),
                 ("format: got kvbench-trace", ("apply", trace, trace, *out)),
                 ("format: got kvbench-filters", ("apply", filters, filters, *out)),
                 ("--name: got `a/b`", ("apply", filters, trace, *out, "--name", "a/b")),
@@ -204,7 +204,7 @@ class FiltersTest(FolderCase):
             with self.subTest(text=text):
                 self.refused(text, *words)
         self.run_it("apply", filters, trace, *out)
-        self.refused("scores/q-filters: is there already, expected another --name", "apply", filters,
+        self.refused("scores/q-filters: already exists, expected another --name", "apply", filters,
                      self.path("q.h5"), "-o", self.path("r.h5"))
         with h5py.File(filters, "r+") as file:
             file["layers/1"][0, 0] = np.nan

@@ -213,7 +213,7 @@ TEST(Gram, IsTheSumOfItsRowsProducts) {
       for (const Precision precision : {Precision::float32, Precision::float64}) {
         MatrixD out(w, w);
         std::fill_n(out.data(), w * w, 2.0);
-        add_gram(rows, precision, out);
+        with_element(precision, [&](auto element) { add_gram<decltype(element)>(rows, out); });
         const double rounding = precision == Precision::float32 ? 256 * 0x1p-24 : 1e-14;
         for (Index a = 0; a < w; ++a) {
           for (Index b = 0; b < w; ++b) {

@@ -131,7 +131,7 @@ TEST_F(RepeatTest, ItIsAnOptionOfThePlan) {
   run(o);
   o.repeat = 2;
   o.resume = true;
-  expect_refusal([&] { run(o); }, "--repeat: got 2, it had 1");
+  expect_refusal([&] { run(o); }, "--repeat: got 2, expected 1");
   o.resume = false;
   o.overwrite = true;
   run(o);

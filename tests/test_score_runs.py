@@ -132,7 +132,7 @@ class ScoreRunsTest(ScoreCase):
         write_text(out, whole)
         result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
                              "--resume", "--compute-dtype", "float16")
-        self.assertIn("--resume: compute_dtype: got float16, the rows that are there have float32",
+        self.assertIn("--resume: compute_dtype: got float16, existing rows have float32",
                       result.err)
         rows = self.score(model, trace, caches, "--overwrite", "--prompts", "p1", "--algorithms",
                           "local", out=out)
@@ -141,7 +141,7 @@ class ScoreRunsTest(ScoreCase):
     def refused_again(self, model, trace, caches, out):
         result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out)
         self.assertEqual(result.code, 2)
-        self.assertIn("is there already", result.err)
+        self.assertIn("already exists", result.err)
 
     def test_generation_is_the_models_own(self):
         model = self.words_model()

@@ -7,7 +7,6 @@
 #include <functional>
 #include <thread>
 
-#include "attention/score_book.hpp"
 #include "attention/scores.hpp"
 #include "counting_backend.hpp"
 #include "make_head.hpp"
@@ -175,11 +174,11 @@ class SlowBackend final : public testing_backend::CountingBackend {
 
 // What a piece of work is charged: its own time and the correction.
 double charged(const std::function<void()>& work) {
-  ScoreBook::take_charged_seconds();
+  ScoreBook::reset_charged_seconds();
   const double start = seconds_now();
   work();
   const double own = seconds_now() - start;
-  return own + ScoreBook::take_charged_seconds();
+  return own + ScoreBook::reset_charged_seconds();
 }
 
 // Whoever uses scores is charged for computing them, also who finds them computed; by thread.
@@ -192,20 +191,20 @@ TEST(ScoreBook, ChargesEveryUser) {
   const SlowBackend backend(calls);
   const ScoreBook book(head, backend, seconds_now);
   const auto ask = [&] { book.sums({0, 50}); };
-  ScoreBook::take_charged_seconds();
-  EXPECT_EQ(ScoreBook::take_charged_seconds(), 0.0);
+  ScoreBook::reset_charged_seconds();
+  EXPECT_EQ(ScoreBook::reset_charged_seconds(), 0.0);
 
-  EXPECT_EQ(charged(ask), kComputing);                // computes them
-  EXPECT_EQ(ScoreBook::take_charged_seconds(), 0.0);  // taken is taken
-  EXPECT_EQ(charged(ask), kComputing);                // finds them
+  EXPECT_EQ(charged(ask), kComputing);                 // computes them
+  EXPECT_EQ(ScoreBook::reset_charged_seconds(), 0.0);  // taken is taken
+  EXPECT_EQ(charged(ask), kComputing);                 // finds them
   EXPECT_EQ(charged([&] { ask(), ask(); }), 2.0 * kComputing);
   EXPECT_EQ(charged([&] { book.sums({0, 25}); }), kComputing);
   std::thread([&] {
-    EXPECT_EQ(ScoreBook::take_charged_seconds(), 0.0);
+    EXPECT_EQ(ScoreBook::reset_charged_seconds(), 0.0);
     EXPECT_EQ(charged(ask), kComputing);
     ask();
   }).join();
-  EXPECT_EQ(ScoreBook::take_charged_seconds(), 0.0);  // that was the other thread's
+  EXPECT_EQ(ScoreBook::reset_charged_seconds(), 0.0);  // that was the other thread's
   EXPECT_EQ(calls.sums, 2);
 }
 

@@ -243,10 +243,10 @@ TEST_F(ShardCostsTest, EntriesThatTheTableLacksAreNamed) {
   const ShardCosts costs = calibrated(p, as_table(rows));
   EXPECT_EQ(costs.notes(),
             (std::vector<std::string>{
-                "note: --shard-costs made_up.csv: no time of local:T=auto;tokens=auto at budget "
-                "0.25; it counts as the median of the others",
-                "note: --shard-costs made_up.csv: no time of local:T=auto;tokens=auto at budget "
-                "0.5; it counts as the median of the others"}));
+                "note: --shard-costs made_up.csv: no time for local:T=auto;tokens=auto at budget "
+                "0.25; it gets the median of the others",
+                "note: --shard-costs made_up.csv: no time for local:T=auto;tokens=auto at budget "
+                "0.5; it gets the median of the others"}));
   EXPECT_EQ(p.entries.size(), 9U);
   EXPECT_EQ(costs.nanoseconds({0, 9}), 9 * Index{1000000000});
 }
@@ -275,9 +275,9 @@ TEST_F(ShardCostsTest, RefusesTablesThatSayNothingInOneLine) {
     }
     expect_refusal([&] { calibrated(p, table); }, part);
   };
-  all("no row of an algorithm", "algorithm", "h2o");
-  all("no row of an algorithm", "protocol", "stream");
-  all("no row has a time", "compress_ms", "0");
+  all("no row of this plan", "algorithm", "h2o");
+  all("no row of this plan", "protocol", "stream");
+  all("all times are 0", "compress_ms", "0");
   all("expected less", "compress_ms", "1e300");
   Table narrow = as_table(flat(p));
   narrow.header[column_index("compress_ms")] = "time";

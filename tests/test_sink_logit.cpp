@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "attention/backend.hpp"
-#include "attention/revive_stream.hpp"
 #include "attention/scores.hpp"
+#include "attention/streams.hpp"
 #include "core/rng.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"

@@ -103,7 +103,7 @@ TEST(StreamPlan, RefusesWhatAStreamCannotDo) {
   o.algorithms = {"exact"};
   o.protocol = Protocol::stream;
   const auto message = [&] { return testing_replay::refusal([&] { make_plan(o); }); };
-  EXPECT_NE(message().find("part.h5: prompt p0 layer 0 holds the queries of the last 20 of 48"),
+  EXPECT_NE(message().find("part.h5: prompt p0 layer 0 stores the queries of the last 20 of 48"),
             std::string::npos)
       << message();
   o.traces = {make_trace(test_folder() / "all.h5")};

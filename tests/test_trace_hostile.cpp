@@ -23,7 +23,6 @@
 #include "trace/reader.hpp"
 #include "trace/structure.hpp"
 #include "trace/survey.hpp"
-#include "trace/survey_code.hpp"
 #include "trace_files.hpp"
 
 namespace kvbench {

@@ -83,7 +83,7 @@ class TuneTest(FolderCase):
         self.assertIn("--layers: expected with --metric", said)
         self.write("twice.layers.csv", lines, lines[1:2])
         said = self.choose("--metric", "residual_rel_error", "--layers", self.path("twice.layers.csv"), code=2)
-        self.assertIn("rows stand twice: prompt p0, layer 0, a", said)
+        self.assertIn("duplicate row: prompt p0, layer 0, a", said)
 
     def test_the_least_mean_over_prompts_is_chosen(self):
         # x = 2 has the least mean (.2 against .25 and .3), x = 1 the least at one prompt.
@@ -152,7 +152,7 @@ class TuneTest(FolderCase):
 
     def test_refusals(self):
         good = rows("a", A1, [0.1]) + rows("a", A2, [0.2]) + rows("a", A3, [0.2])
-        for bad, expected in ((good + rows("a", A1, [0.1]), "rows stand twice"),
+        for bad, expected in ((good + rows("a", A1, [0.1]), "duplicate row"),
                               (good + rows("a", A1, [0.1], budget=0.5), "2 budgets"),
                               (good + rows("a", "T=auto;x=4;y=tables", [0.1]), "not those of its grid"),
                               (good + [row.replace("t0.h5", "u.h5") for row in good],

@@ -14,7 +14,6 @@
 
 #include "algorithms/params.hpp"
 #include "attention/backend.hpp"
-#include "attention/score_book.hpp"
 #include "attention/scores.hpp"
 #include "core/extra.hpp"
 #include "core/rng.hpp"
@@ -196,13 +195,13 @@ struct LayerFacts {
   bool has_fisher = false;
   Index rope_positions = 0;  ///< rows of the rotary tables; 0: none in the trace
   Index rope_dim = 0;
-  Index hidden = 0;     ///< rows of the output projection; 0: none in the trace
-  Index group = 1;      ///< query heads per KV head
-  Index evaluated = 0;  ///< evaluated queries per query head
-  Precision precision = Precision::float32;
-  Index pair_bytes = 0;                      ///< of one (k,v) pair
-  Index sink = 0;                            ///< tokens; at most n
-  Index recent = 0;                          ///< tokens of the recent window; at most n
+  Index hidden = 0;         ///< rows of the output projection; 0: none in the trace
+  Index group = 1;          ///< query heads per KV head
+  Index evaluated = 0;      ///< evaluated queries per query head
+  Index element_bytes = 4;  ///< of an element of KvHead::precision
+  Index pair_bytes = 0;     ///< of one (k,v) pair
+  Index sink = 0;           ///< tokens; at most n
+  Index recent = 0;         ///< tokens of the recent window; at most n
   std::span<const ExtraSetInfo> extra = {};  ///< sets of extra queries in the trace
   std::span<const ScoresInfo> scores = {};   ///< scores of other programs in the trace
   Index window = 0;                          ///< KvHead::window

@@ -1,6 +1,6 @@
-// Where the heavy arithmetic on one KV head runs. Every operation has the contract that its own
-// header gives. Selections (walks, centres, clusters, evictions, gains) have the same bits on every
-// backend; sums over tokens agree to rounding. Knows no method.
+// The heavy arithmetic on one KV head, on the CPU or on a device. Each operation has the contract
+// of its own header. Selections (walks, centres, clusters, evictions, gains) have the same bits on
+// every backend; sums over tokens agree to rounding.
 #pragma once
 
 #include <memory>
@@ -8,26 +8,21 @@
 #include <vector>
 
 #include "attention/estimator.hpp"
-#include "attention/evictions.hpp"
 #include "attention/facility_location.hpp"
 #include "attention/online_clusters.hpp"
-#include "attention/retention.hpp"
 #include "attention/row_set.hpp"
 #include "attention/softmax_balance.hpp"
+#include "attention/streams.hpp"
 #include "attention/truth.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
 
-class ReviveStream;
-struct ReviveTask;
-
-/// Which rows of a head.
+/// A head's rows: its keys or its values.
 enum class HeadRows { keys, values };
 
-/// Thread-safe: jobs on one head run side by side. `head`: the head that the backend was opened
-/// for; the CPU's takes any.
-/// Errors: IoError where a device fails or its memory does not suffice.
+/// Thread-safe. `head`: the head that a device's backend was opened for; any head on the CPU.
+/// Errors: IoError if a device fails or its memory does not suffice.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -41,10 +36,10 @@ class Backend {
   virtual std::vector<std::vector<double>> attention_sums(const KvHead& head,
                                                           Range queries) const = 0;
 
-  /// attention/estimator.hpp: sets[i] goes into sums[i], which has queries of the head.
+  /// attention/estimator.hpp: adds sets[i] to sums[i], which has queries of the head.
   virtual void add_rows_to(const KvHead& head, std::span<SoftmaxSums> sums,
                            std::span<const std::vector<WeightedRows>> sets) const = 0;
-  /// Bytes of rows that are best added at once; 0: each set on its own.
+  /// Bytes of rows per call of add_rows_to at which it is fastest; 0: add each set on its own.
   virtual Index batch_bytes() const = 0;
 
   /// Rows `rows` (which must outlive the set) of the head's keys or values.
@@ -66,19 +61,18 @@ class Backend {
   /// streams/eviction.hpp, over all positions of the head; nq == n.
   virtual std::unique_ptr<EvictionStream> evictions(const KvHead& head,
                                                     const EvictionRules& rules) const = 0;
-  /// attention/revive_stream.hpp. The task's hashes must outlive the stream.
+  /// streams/revival.hpp. The task's hashes must outlive the stream.
   virtual std::unique_ptr<ReviveStream> revive(const KvHead& head,
                                                const ReviveTask& task) const = 0;
   /// streams/retention.hpp, over all positions of the head; nq == n.
   virtual std::unique_ptr<RetentionStream> retention(const KvHead& head,
                                                      const RetentionRules& rules) const = 0;
-  /// attention/online_clusters.hpp: rows `stream` of the head's keys or values, in their order.
+  /// attention/online_clusters.hpp: rows `stream` of the head's keys or values, in that order.
   virtual std::unique_ptr<ClusterStream> clusters(const KvHead& head, HeadRows of,
                                                   std::span<const Index> stream,
                                                   double delta) const = 0;
 };
 
-/// The CPU. Holds nothing.
 const Backend& cpu_backend();
 
 }  // namespace kvbench

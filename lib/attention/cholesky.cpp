@@ -10,8 +10,8 @@ namespace kvbench {
 namespace {
 
 constexpr Index kPanelCols = kTileCols<double>;
-// Rows of U that leave the rest of the matrix together: their packed panels stay in the
-// second-level cache, one of them in the first.
+// Rows of U that are subtracted from the rest of the matrix together. Their packed panels fit the
+// second-level cache, one panel the first.
 constexpr Index kPanelRows = 64;
 static_assert(kPanelRows % kTileRows == 0 && kPanelCols % kTileRows == 0);
 
@@ -27,8 +27,8 @@ void divide(double by, Index n, double* x) {
   }
 }
 
-// Rows [i, i + R) of U'^-1 x, in place, where U begins at row and column `begin` of u; those above
-// are done. x [., kPanelCols].
+// Rows [i, i + R) of U'^-1 x [., kPanelCols], in place, after those above. U begins at row and
+// column `begin` of u.
 template <Index R>
 void solve_rows_lower(const MatrixD& u, Index begin, Index i, double* x) {
   const auto entry = [&](Index t, Index j) { return u.row(begin + t)[begin + j]; };
@@ -45,11 +45,11 @@ void solve_rows_lower(const MatrixD& u, Index begin, Index i, double* x) {
   std::copy_n(tile[0], R * kPanelCols, x + i * kPanelCols);
 }
 
-// Rows [begin, end) of U: what rows before `begin` take from them is gone already.
+// Rows [begin, end) of U. Rows before `begin` are already subtracted.
 bool factor_rows(MatrixD& a, Index begin, Index end) {
   const Index n = a.cols();
   for (Index i = begin; i < end; ++i) {
-    // Within the square of the block the textbook's loops; the rest of the rows goes by tiles.
+    // Within the block's square. The rest of the rows follows in tiles.
     for (Index t = begin; t < i; ++t) {
       subtract(a.row(t)[i], a.row(t) + i, end - i, a.row(i) + i);
     }
@@ -77,8 +77,8 @@ bool factor_rows(MatrixD& a, Index begin, Index end) {
   return true;
 }
 
-// The rest of the matrix less what rows [begin, end) of U take from it. `panels`: these rows,
-// kPanelCols columns after kPanelCols columns.
+// Subtracts the products of rows [begin, end) of U from the rest of the matrix. `panels`: scratch
+// for these rows, in groups of kPanelCols columns.
 void subtract_rows(MatrixD& a, Index begin, Index end, AlignedVector<double>& panels) {
   const Index n = a.cols();
   const Index depth = end - begin;
@@ -109,7 +109,7 @@ void subtract_rows(MatrixD& a, Index begin, Index end, AlignedVector<double>& pa
   }
 }
 
-// Rows [i, i + R) of U^-1 x, in place; those below are done.
+// Rows [i, i + R) of U^-1 x, in place, after those below.
 template <Index R>
 void solve_rows_upper(const MatrixD& u, Index i, double* x) {
   const Index last = u.rows() - 1;
@@ -182,7 +182,7 @@ void solve_cholesky(const MatrixD& u, std::span<double> x) {
     subtract(x[t], u.row(t) + t + 1, n - t - 1, x.data() + t + 1);
   }
   for (Index end = n; end > 0;) {
-    const Index begin = std::max<Index>(0, end - kTileRows);  // so many chains side by side
+    const Index begin = std::max<Index>(0, end - kTileRows);  // independent chains
     for (Index t = n - 1; t >= end; --t) {
       for (Index i = begin; i < end; ++i) {
         x[i] = std::fma(-u.row(i)[t], x[t], x[i]);

@@ -79,11 +79,7 @@ void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const I
 
 void SoftmaxSums::add(const WeightedRows& set) {
   for (const WeightedRows& part : parts_of(set)) {
-    if (precision_ == Precision::float32) {
-      add_in<float>(part);
-    } else {
-      add_in<double>(part);
-    }
+    with_element(precision_, [&](auto element) { add_in<decltype(element)>(part); });
   }
 }
 
@@ -91,7 +87,7 @@ template <class T>
 void SoftmaxSums::add_in(const WeightedRows& set) {
   const bool weighted = !set.weights.empty() || set.common != 1.0F;
   std::vector<T> log_weights;
-  std::vector<Index> kept_rows;  // where some have a weight of 0: log 0 would make a shift of -inf
+  std::vector<Index> kept_rows;  // without weights of 0, whose log would make a shift of -inf
   std::vector<std::size_t> entering;
   for (std::size_t i = 0; weighted && i < set.rows.size(); ++i) {
     const float w = set.weights.empty() ? set.common : set.weights[i];

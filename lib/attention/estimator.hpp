@@ -2,10 +2,9 @@
 //
 //   z(q) = sum_N w exp(s<k,q>) v / (sum_D w exp(s<k,q>) + exp(sink logit))
 //
-// as running sums under one shift over both sets, in float64; products and exponentials in the
-// precision asked for. Sets are added part by part; the shift is the largest s<k,q> + log w seen in
-// either, so nothing overflows and what underflows is below the rounding of what does not. Knows no
-// method.
+// as running float64 sums under one shift for both sets. Sets are added part by part. The shift is
+// the largest s<k,q> + log w seen in either set, so nothing overflows, and terms that underflow are
+// below the rounding of the others.
 #pragma once
 
 #include <optional>
@@ -17,47 +16,46 @@
 
 namespace kvbench {
 
-/// Which sums rows enter.
+/// The sums that rows enter.
 enum class Part { both, numerator, denominator };
 
-/// Rows that enter the sums together.
 struct WeightedRows {
   MatrixView keys;                 ///< [., d]
   MatrixView values;               ///< [., dv]; not read for Part::denominator
   std::span<const Index> rows;     ///< of both
-  std::span<const float> weights;  ///< empty: `common`; else one per entry of `rows`, in [0, inf)
+  std::span<const float> weights;  ///< [rows] in [0, inf); empty: `common` for all
   float common = 1.0F;
   Part part = Part::both;
-  /// Query r sees rows below `visible_from` + r alone (the causal mask); none: all.
+  /// Query r sees rows below `visible_from` + r (the causal mask); none: all rows.
   std::optional<Index> visible_from = {};
-  bool of_head = false;  ///< keys and values are the head's own, which a backend may have at hand
-  Index window = 0;      ///< query r sees none below `visible_from` + r - window; 0: no such bound
-  /// Where the rows stand in the prompt, one per entry of `rows`, ascending; empty: at `rows`.
+  bool of_head = false;  ///< keys and values are the head's own, which a backend may hold
+  Index window = 0;      ///< query r sees no row below `visible_from` + r - window; 0: no bound
+  /// [rows] positions in the prompt, ascending; empty: `rows` themselves.
   std::span<const Index> positions = {};
 };
 
-/// Which of the entries of `rows` that `entering` names (ascending; null: all) query r sees.
+/// The range of `entering` (ascending indices into `rows`; null: all) that query r sees.
 Range seen_rows(const WeightedRows& set, const std::vector<std::size_t>* entering, Index r);
 
-/// `set` in parts of at most kSetTokens rows, in order. Each has a shift of its own; so what a set
-/// takes of memory does not grow with n.
+/// `set` in parts of at most kSetTokens rows, in order. Each part has its own shift, so memory does
+/// not grow with n.
 std::vector<WeightedRows> parts_of(const WeightedRows& set);
 
 inline constexpr Index kSetTokens = 4096;
 
-/// What rows add, each query under a shift of its own; what `part` leaves out is 0.
+/// Sums of some rows, each query under its own shift. Sums that `part` excludes are 0.
 struct PartialSums {
   MatrixD numerator;                // [m, dv]: sum of w exp(s<k,q> - shift) v
-  std::vector<double> denominator;  // [m]: the same without v
+  std::vector<double> denominator;  // [m]: sum of w exp(s<k,q> - shift)
   std::vector<double> shift;        // [m]: the largest s<k,q> + log w; -inf where nothing entered
 };
 
-/// Numerator and denominator sums of m queries of one query head. Copyable: the sums over sinks
-/// and recent tokens are made once per head and every job goes on from a copy.
+/// Numerator and denominator sums of m queries of one query head. Jobs copy the sums over sinks and
+/// recent tokens, which are computed once per head.
 class SoftmaxSums {
  public:
-  /// `queries` [m, d], already multiplied by the scale s; must outlive the object. `precision`: of
-  /// what is added. `sink_logits`: one a query, which its denominator begins with; empty: none.
+  /// `queries` [m, d], times the scale s, must outlive this. `precision`: of products and
+  /// exponentials. `sink_logits` [m]: the first term of each denominator; empty: none.
   SoftmaxSums(const MatrixD& queries, Index dv, Precision precision,
               std::span<const float> sink_logits = {});
 
@@ -67,17 +65,17 @@ class SoftmaxSums {
   /// Adds rows. A weight of 0 contributes nothing.
   void add(const WeightedRows& set);
 
-  /// The same without a causal mask.
+  /// Adds rows that all queries see.
   void add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
                 std::span<const float> weights, float common, Part part);
 
-  /// Adds sums that were made elsewhere, under the larger of both shifts.
+  /// Adds sums computed elsewhere, under the larger of both shifts.
   void add(const PartialSums& sums);
 
   /// z [m, dv]. Rows whose denominator is 0 or not finite are NaN; `degenerate` counts them.
   MatrixD output(Index& degenerate) const;
 
-  /// log of the denominator's sum, per query; -inf where nothing entered it.
+  /// [m]: log of the denominator; -inf where nothing entered it.
   std::vector<double> log_denominator() const;
 
  private:
@@ -91,11 +89,11 @@ class SoftmaxSums {
   std::vector<double> shift_;        // [m]
 };
 
-/// Positions `rows`, ascending, of the head with weight 1 under the causal mask and the window of
-/// its last `m` queries: query r stands at position n - m + r.
+/// Positions `rows`, ascending, of the head with weight 1, under the causal mask and the window of
+/// its last `m` queries. Query r is at position n - m + r.
 WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index m);
 
-/// The last `m` queries of query head `g`, times the scale: what SoftmaxSums reads.
+/// The last `m` queries [m, d] of query head `g`, times the scale.
 MatrixD scaled_queries(const KvHead& head, Index g, Index m);
 
 }  // namespace kvbench

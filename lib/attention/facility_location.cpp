@@ -43,9 +43,8 @@ template <class T>
 void UnitKeys<T>::similarities(Similarity kind, Index from, Index b, const T* cosines,
                                std::int32_t* out) const {
   const T equal = cosine_of_equal<T>(d_);
-  // Each loop has its kind as a constant, so that it vectorises.
+  // A constant kind lets each loop vectorise.
   switch (kind) {
-    // The branches differ in what fixed_similarity gets.
     case Similarity::relu:  // NOLINT(bugprone-branch-clone)
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
@@ -101,16 +100,15 @@ FacilityLocation<T>::FacilityLocation(MatrixView keys, std::span<const Index> gr
   });
 }
 
-Index facility_location_bytes(Precision precision, Index n, Index d, Index matrix_bytes) {
+Index facility_location_bytes(Index element, Index n, Index d, Index matrix_bytes) {
   const Index padded = (n + kBlock - 1) / kBlock * kBlock;
   const Index matrix = padded * padded <= matrix_bytes / 4 ? 4 * padded * padded : 0;
-  const Index element = bytes_per_element(precision);
   return padded * (element * (d + 1) + 20) + matrix +
          kBlock * (element * (kBlock + d) + 4 * kBlock);
 }
 
-// Hands every block of similarities on or above the diagonal to visit(bi, bj, tile): the products
-// are symmetric to the bit, the FMAs of both orders being the same.
+// Calls visit(bi, bj, tile) for every block of similarities on or above the diagonal. Products are
+// symmetric to the bit: both orders have the same FMAs.
 template <class T>
 template <class Visit>
 void FacilityLocation<T>::sweep(Visit visit) {
@@ -127,7 +125,7 @@ void FacilityLocation<T>::sweep(Visit visit) {
   }
 }
 
-// With an empty A the gain is the plain sum of the row.
+// With an empty A the gain is the sum of the row.
 template <class T>
 std::vector<std::int64_t> FacilityLocation<T>::singletons() {
   std::vector<std::int64_t> out(units_.padded(), 0);

@@ -1,13 +1,13 @@
 // Facility location over the keys of one KV head: f(A) = sum over v in M of max over u in A of
-// sim(v, u), with similarities relu(cos), 1 + cos or |cos|, and its gains. The losses of removing
-// one key, with the ground set equal to the retained set, are streams/retention.hpp.
+// sim(v, u), with similarities relu(cos), 1 + cos or |cos|, and its gains. Losses of removing a
+// key, with ground set S, are in streams/retention.hpp.
 //
-// Cosines are inner products of unit keys (one FMA per channel, ascending) in the element type T of
-// the head's precision; a similarity is then rounded to a multiple of 2^-30 and held as an integer.
-// Sums of them are exact, whatever their order: f is exactly submodular in what is computed, so
-// that Minoux's stale bounds are bounds to the last bit; equal keys tie exactly; and no blocking,
-// thread or device can change a selection. A zero key has similarity 0 to all, itself too. 1 + cos
-// is held as (1 + cos) / 2: f enters every objective divided by f(M).
+// Cosines are inner products of unit keys (one FMA per channel, ascending) in the element type T. A
+// similarity is rounded to a multiple of 2^-30 and stored as an integer, so sums are exact in any
+// order. Thus f is exactly submodular in what is computed, Minoux's stale bounds hold to the last
+// bit, equal keys tie exactly, and neither blocking nor threads nor the device change a selection.
+// A zero key has similarity 0 to all keys, itself included. 1 + cos is stored as (1 + cos) / 2:
+// every objective divides f by f(M).
 #pragma once
 
 #include <cmath>
@@ -23,12 +23,12 @@
 
 namespace kvbench {
 
-/// Keys divided by their norms, in blocks of columns that inner_products can read. [capacity, d].
+/// Keys [capacity, d] divided by their norms, in blocks of columns that inner_products reads.
 template <class T>
 class UnitKeys {
  public:
   static constexpr Index kBlock = 128;  ///< keys per block
-  static constexpr Index kRows = 6;     ///< rows that inner_products handles at its best
+  static constexpr Index kRows = 6;     ///< rows of one tile of inner_products
 
   UnitKeys(Index capacity, Index d);
 
@@ -41,7 +41,7 @@ class UnitKeys {
   bool is_zero(Index place) const { return !(norm(place) > 0.0); }
   /// Unit key `place` as row `to` of `rows` [., d].
   void row(Index place, BasicMatrix<T>& rows, Index to) const;
-  /// Block b: [d, kBlock], key b * kBlock + c in column c; zero columns where nothing was set.
+  /// Block b: [d, kBlock], key b * kBlock + c in column c; 0 where no key was set.
   const BasicMatrix<T>& block(Index b) const { return columns_[b]; }
 
   /// out[c] = similarity of key `from` to key b * kBlock + c, from their cosines [kBlock].
@@ -52,24 +52,24 @@ class UnitKeys {
   Index d_;
   std::vector<BasicMatrix<T>> columns_;
   AlignedVector<double> norms_;  // [padded]; 0 for a zero key
-  AlignedVector<T> offsets_;     // [padded]; 1/2, or 0 for a zero key: 1 + cos, halved
+  AlignedVector<T> offsets_;     // [padded]; 1/2, or 0 for a zero key; for 1 + cos, halved
 };
 extern template class UnitKeys<float>;
 extern template class UnitKeys<double>;
 
-/// f over a fixed ground set M and a growing A. Members are called by their place in M. Values are
-/// in units of 1 / kSimilarityOne. Not thread-safe: one object per job.
+/// f over a fixed ground set M and a growing A. Members are named by their index in M. Values are
+/// in units of 1 / kSimilarityOne. Not thread-safe.
 class FacilityGains {
  public:
   virtual ~FacilityGains() = default;
 
-  /// Gains that are best asked for at once.
+  /// Number of candidates per call of gains() at which it is fastest.
   virtual Index batch() const = 0;
   /// f(M).
   virtual std::int64_t total() const = 0;
   /// f(A).
   virtual std::int64_t value() const = 0;
-  /// f({u}) for every u, whatever A is.
+  /// f({u}) for every u.
   virtual std::vector<std::int64_t> singletons() = 0;
   /// out[i] = f(A + candidates[i]) - f(A).
   virtual void gains(std::span<const Index> candidates, std::span<std::int64_t> out) = 0;
@@ -77,12 +77,12 @@ class FacilityGains {
   virtual void add(Index u) = 0;
 };
 
-/// Bytes that FacilityLocation holds for n keys of width d, singletons() included.
-Index facility_location_bytes(Precision precision, Index n, Index d, Index matrix_bytes);
+/// Bytes that FacilityLocation holds for n keys of width d, singletons() included. `element`: bytes
+/// of a T.
+Index facility_location_bytes(Index element, Index n, Index d, Index matrix_bytes);
 
-/// Facility location on the CPU. The n x n matrix of similarities is kept where it takes no more
-/// than `matrix_bytes` (4 bytes each); beyond, similarities are computed anew from the n d elements
-/// of unit keys whenever they are asked for. Results do not depend on which.
+/// Facility location on the CPU. Keeps the n x n matrix of similarities if its 4-byte elements fit
+/// into `matrix_bytes`. Otherwise each call computes them from the unit keys. Results are the same.
 template <class T>
 class FacilityLocation final : public FacilityGains {
  public:
@@ -91,8 +91,7 @@ class FacilityLocation final : public FacilityGains {
                    Index matrix_bytes);
 
   bool has_matrix() const { return !matrix_.empty(); }
-  /// Without the matrix each batch reads all unit keys, and below this many rows a batch waits for
-  /// memory, not for arithmetic.
+  /// Without the matrix each batch reads all unit keys; smaller batches are bound by memory.
   Index batch() const override { return has_matrix() ? 1 : 8 * UnitKeys<T>::kRows; }
   std::int64_t total() const override { return total_; }
   std::int64_t value() const override { return value_; }
@@ -100,7 +99,7 @@ class FacilityLocation final : public FacilityGains {
   std::vector<std::int64_t> singletons() override;
   /// Time O(n) each, without the matrix O(n d).
   void gains(std::span<const Index> candidates, std::span<std::int64_t> out) override;
-  /// Time as one gain.
+  /// Time of one gain.
   void add(Index u) override;
 
  private:

@@ -8,10 +8,11 @@
 namespace kvbench {
 namespace {
 
-// With kTileCols, accumulators are twelve of AVX2's sixteen registers, or of AVX-512's thirty-two.
+// With kTileCols, sums take 12 of AVX2's 16 registers, or of AVX-512's 32.
 constexpr Index kRows = 6;
-constexpr Index kDepth = 256;  // channels at a time: a packed panel stays in the first-level cache
-// Fewer rows than this do not pay for packing: each packed column serves one tile of rows a time.
+constexpr Index kDepth = 256;  // channels at a time; a packed panel fits the first-level cache
+// Packing costs more than it saves for fewer rows: a packed column serves one tile of rows at a
+// time.
 constexpr Index kRowsToPack = 4 * kRows;
 
 // out [R, cols] += the products over `depth` channels; `first`: = instead. b [depth, kTileCols].
@@ -31,8 +32,10 @@ void tile(const T* a, Index lda, const T* b, Index ldb, Index depth, T* out, Ind
   }
 }
 
+}  // namespace
+
 template <class T>
-void add_gram_in(MatrixView rows, MatrixD& out) {
+void add_gram(MatrixView rows, MatrixD& out) {
   constexpr Index kWidth = kTileCols<T>;
   const Index w = rows.cols;
   const Index stride = (w + kWidth - 1) / kWidth * kWidth;
@@ -44,7 +47,7 @@ void add_gram_in(MatrixView rows, MatrixD& out) {
       std::copy_n(rows.row(begin + i), w, slab.data() + i * stride);
     }
     for (Index c = 0; c < w; c += kWidth) {
-      // Read w / kTileRows times: side by side, columns do not evict each other from the cache.
+      // Packed, columns that are read w / kTileRows times do not evict each other.
       for (Index t = 0; t < count; ++t) {
         std::copy_n(slab.data() + t * stride + c, kWidth, panel.data() + t * kWidth);
       }
@@ -67,15 +70,8 @@ void add_gram_in(MatrixView rows, MatrixD& out) {
   }
 }
 
-}  // namespace
-
-void add_gram(MatrixView rows, Precision precision, MatrixD& out) {
-  if (precision == Precision::float32) {
-    add_gram_in<float>(rows, out);
-  } else {
-    add_gram_in<double>(rows, out);
-  }
-}
+template void add_gram<float>(MatrixView, MatrixD&);
+template void add_gram<double>(MatrixView, MatrixD&);
 
 template <class T>
 void inner_products(const BasicMatrix<T>& a, const BasicMatrix<T>& b_t, BasicMatrix<T>& out,
@@ -96,7 +92,7 @@ void inner_products(const BasicMatrix<T>& a, const BasicMatrix<T>& b_t, BasicMat
       const Index cols = std::min(kWidth, nb - j);
       const T* b = b_t.row(t0) + j;
       Index ldb = nb;
-      // Rows of b_t a power of two apart share a few sets of the cache.
+      // Packed because rows of b_t a power of two apart share a few cache sets.
       if (na >= kRowsToPack || cols < kWidth) {
         for (Index t = 0; t < depth; ++t) {
           std::copy_n(b + t * nb, cols, panel.row(t));
@@ -150,7 +146,7 @@ template std::vector<double> center_rows(Matrix&);
 
 template <class T>
 void transpose(const BasicMatrix<T>& m, BasicMatrix<T>& out) {
-  // A cache line's width: columns whose elements lie a power of two apart evict each other.
+  // One cache line: columns whose elements lie a power of two apart evict each other.
   constexpr Index kSide = 64 / sizeof(T);
   out.resize(m.cols(), m.rows());
   const Index whole = m.rows() - m.rows() % kSide;

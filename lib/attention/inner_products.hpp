@@ -1,6 +1,6 @@
-// Inner products whose order of summation is fixed: sum over the channels t = 0, 1, ... by one FMA
-// each. Selections are made from these, so they must not depend on the instruction set, the
-// blocking, or the device; a GPU thread that loops over t gets the same bits.
+// Inner products in a fixed order of summation: one FMA per channel, t = 0, 1, ... Selections
+// depend on them, so they must not depend on the instruction set, the blocking or the device. A GPU
+// thread that loops over t computes the same bits.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,11 @@
 
 namespace kvbench {
 
-inline constexpr Index kTokenSlab = 256;  ///< rows that one chain of a weighted sum goes over
+inline constexpr Index kTokenSlab = 256;  ///< rows that one chain of a weighted sum covers
 
 /// out[i, j] = sum_t a[i, t] * b[j, t], t ascending, one FMA each, from 0.
-/// a [na, d], b_t [d, nb] (b transposed), out [na, nb]. With `upper`, only entries j >= i are
-/// needed and the others may hold anything. Time O(na nb d). float32 (attention/float32_bounds.hpp)
-/// or float64.
+/// a [na, d], b_t [d, nb] (b transposed), out [na, nb]. With `upper`, entries j < i are
+/// unspecified. Time O(na nb d).
 template <class T>
 void inner_products(const BasicMatrix<T>& a, const BasicMatrix<T>& b_t, BasicMatrix<T>& out,
                     bool upper = false);
@@ -25,11 +24,14 @@ extern template void inner_products(const MatrixD&, const MatrixD&, MatrixD&, bo
 extern template void inner_products(const Matrix&, const Matrix&, Matrix&, bool);
 
 /// out [w, w] += sum_i x_i x_i' over the rows x_i of `rows` [., w]; `out` symmetric. Within each
-/// kTokenSlab rows one FMA each in `precision`, rows ascending; these sums in order in float64.
-void add_gram(MatrixView rows, Precision precision, MatrixD& out);
+/// kTokenSlab rows one FMA each in T, rows ascending; these sums are added in order in float64.
+template <class T>
+void add_gram(MatrixView rows, MatrixD& out);
+extern template void add_gram<float>(MatrixView, MatrixD&);
+extern template void add_gram<double>(MatrixView, MatrixD&);
 
-/// sum_t a[t] b[t] of as many elements each, in float64, t ascending, one FMA each, from 0. float32
-/// elements: neither overflows nor vanishes.
+/// sum_t a[t] b[t] in float64, t ascending, one FMA each, from 0. `b` has as many elements as `a`.
+/// Products of float32 elements neither overflow nor vanish.
 inline double inner_product(std::span<const float> a, std::span<const float> b) {
   double sum = 0.0;
   for (std::size_t t = 0; t < a.size(); ++t) {
@@ -42,8 +44,8 @@ inline double squared_norm(std::span<const float> x) {
   return inner_product(x, x);
 }
 
-/// Subtracts the rows' mean from each row, in place; both in float64. The mean [cols]; of no rows:
-/// 0.
+/// Subtracts the rows' mean from each row, in place, in float64. Returns the mean [cols], 0 of no
+/// rows.
 template <class T>
 std::vector<double> center_rows(BasicMatrix<T>& rows);
 extern template std::vector<double> center_rows(MatrixD&);

@@ -28,9 +28,9 @@ double distance2(const T* a, const float* b, Index d) {
   return sum_of_lanes(acc);
 }
 
-constexpr Index kTogether = 4;  // centres whose distances to one row are summed together
+constexpr Index kTogether = 4;  // centres whose distances to a row are summed together
 
-// float32's distances of kTogether rows [kTogether, d] and one row.
+// float32 squared distances of `centers` [kTogether, d] and one row.
 void rough_distances2(const float* centers, const float* row, Index d, float* out) {
   constexpr Index kSide = 16;
   float acc[kTogether][kSide] = {};
@@ -61,23 +61,23 @@ void rough_distances2(const float* centers, const float* row, Index d, float* ou
   }
 }
 
-// Rows that may be the next centres: at any time the farthest of them is the farthest of all, as
-// long as it is farther than `bound`, the farthest row that is not among them was at the start.
+// Rows that may become the next centres. Their farthest is the farthest of all rows while it is
+// farther than the farthest other row was at the start.
 constexpr std::size_t kCandidates = 64;
 
 struct Candidate {
   double squared;
-  std::size_t row;  // its place
+  std::size_t row;  // index in `rows`
 
   bool before(const Candidate& o) const {
     return squared > o.squared || (squared == o.squared && row < o.row);
   }
 };
 
-// The kCandidates + 1 farthest rows, the farthest first; ties in the order of places.
+// The kCandidates + 1 farthest rows, the farthest first; ties in ascending order.
 std::vector<Candidate> farthest_rows(std::span<const double> squared) {
   const auto by_order = [](const Candidate& a, const Candidate& b) { return a.before(b); };
-  std::vector<Candidate> heap;  // its front comes last of those in it
+  std::vector<Candidate> heap;  // the front is the nearest
   for (std::size_t i = 0; i < squared.size(); ++i) {
     if (heap.size() <= kCandidates) {
       heap.push_back({squared[i], i});
@@ -92,13 +92,13 @@ std::vector<Candidate> farthest_rows(std::span<const double> squared) {
   return heap;
 }
 
-// The centres that follow, as one after another would find them, without a pass over all rows: a
-// centre moves no row away, so a candidate that comes before the first row that is none still does.
-// At most `count`; none that lies on a centre.
+// The next centres, at most `count`, without a pass over all rows. Distances to the nearest centre
+// never grow, so a candidate before the first other row stays before it. No row that equals a
+// centre is returned.
 std::vector<Index> next_centers(MatrixView points, std::span<const Index> rows,
                                 const KCenter& found, std::size_t count) {
   std::vector<Candidate> candidates = farthest_rows(found.squared);
-  Candidate bound{-1.0, 0};  // no row is left out
+  Candidate bound{-1.0, 0};  // all rows are candidates
   if (candidates.size() > kCandidates) {
     bound = candidates.back();
     candidates.pop_back();
@@ -120,15 +120,14 @@ std::vector<Index> next_centers(MatrixView points, std::span<const Index> rows,
   return next;
 }
 
-// More centres: every row that is strictly nearer to one than to all before becomes its own. One
-// pass over the rows, which come from memory; the radius after each centre but the last is the
-// distance of the next.
+// Adds centres. A row that is strictly nearer to one than to all before it joins that centre. One
+// pass over the rows, since they come from memory.
 void admit(MatrixView points, std::span<const Index> rows, std::span<const Index> next,
            KCenter& out) {
   const Index d = points.cols;
   const auto count = static_cast<Index>(next.size());
   const auto number = static_cast<Index>(out.centers.size());
-  Matrix centers(count + kTogether - 1, d);  // groups are whole
+  Matrix centers(count + kTogether - 1, d);  // padded to whole groups
   for (Index c = 0; c < count; ++c) {
     std::copy_n(points.row(rows[next[c]]), d, centers.row(c));
   }
@@ -188,7 +187,7 @@ KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index 
 }
 
 Index k_center_bytes(Index rows) {
-  return 48 * rows;  // nearest and squared; centres and radii, which grow by doubling
+  return 48 * rows;  // nearest and squared; centres and radii grow by doubling
 }
 
 void admit_lowest(KCenter& out, std::size_t count) {

@@ -1,5 +1,4 @@
-// Keys or values merged into one: the means and sums that merging methods hold in the place of
-// several rows. Knows no method.
+// Several rows of keys or values merged into one, as merging methods store them.
 #pragma once
 
 #include <span>
@@ -9,19 +8,18 @@
 
 namespace kvbench {
 
-/// Lists of rows of a matrix, and what becomes of list j:
-///   without `shares`: the mean of its rows;
-///   with them: row onto[j] + the sum of its rows, each divided by its own share first.
+/// Lists of rows of a matrix. List j becomes
+///   without `shares` the mean of its rows;
+///   with `shares` row onto[j] + the sum of its rows, each divided by its share.
 struct RowMerge {
-  std::vector<Index> members;  ///< rows; lists are ranges of them
-  std::vector<Range> lists;    ///< none empty; they may overlap
+  std::vector<Index> members;  ///< rows of the matrix, list by list
+  std::vector<Range> lists;    ///< ranges of `members`; not empty, may overlap
   std::vector<double> shares;  ///< empty or [members]
-  std::vector<Index> onto;     ///< [lists] where there are shares, else empty
+  std::vector<Index> onto;     ///< [lists] with `shares`, otherwise empty
 };
 
-/// The merged rows [lists, cols] of `from` [., cols] as elements of `type`, at the edge of its
-/// range where they are beyond. float64, members in their order, one rounding.
-/// Time O(cols * all lists' lengths).
+/// The merged rows [lists, cols] of `from` [., cols], rounded to `type` and clamped to its range.
+/// Computed in float64, members in order. Time O(cols * total length of the lists).
 Matrix merge_rows(MatrixView from, const RowMerge& merge, DType type);
 
 }  // namespace kvbench

@@ -56,20 +56,20 @@ std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
       for (std::size_t i = 0; i < cosine.size(); ++i) {
         cosine[i] *= inverse32[i];
       }
-      // Beside the product's chain, the inverse norm and the product with it are rounded.
+      // Beside the chain, the inverse norm and the product with it are rounded.
       const double norm = std::sqrt(squared_norm(row));
       const double error = rounding_of_float32(d, 3) * norm + vanishing(d) * (1.0 + 1.0 / shortest);
       double largest = -std::numeric_limits<double>::infinity();
       Index best = 0;
-      visit_not_below(cosine, ruled_out_below(largest_of(cosine), error, norm * (1.0 + longest)),
-                      [&](std::size_t i) {
-                        const double x =
-                            inner_product(row, head.k.view().row_span(to[i])) * inverse[i];
-                        if (x > largest) {
-                          largest = x;
-                          best = static_cast<Index>(i);
-                        }
-                      });
+      visit_at_least(cosine, ruled_out_below(largest_of(cosine), error, norm * (1.0 + longest)),
+                     [&](std::size_t i) {
+                       const double x =
+                           inner_product(row, head.k.view().row_span(to[i])) * inverse[i];
+                       if (x > largest) {
+                         largest = x;
+                         best = static_cast<Index>(i);
+                       }
+                     });
       out.push_back(best);
     }
   }

@@ -65,7 +65,7 @@ OnlineClusters::Joined OnlineClusters::add(std::span<const float> key) {
   const float limit = farther_above(static_cast<double>(-largest_of(rough)), d_);
   double squared = std::numeric_limits<double>::infinity();
   Index nearest = -1;
-  visit_not_below(rough, -limit, [&](std::size_t c) {
+  visit_at_least(rough, -limit, [&](std::size_t c) {
     const auto i = static_cast<Index>(c);
     const double x = squared_distance(representatives_.data() + i * d_, key.data(), d_);
     if (x < squared) {

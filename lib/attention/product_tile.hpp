@@ -1,5 +1,5 @@
-// The register-blocked tile under all products: sums over t = 0, 1, ... by one FMA each, in the
-// element type T. Neither the tile's shape nor the instruction set changes a sum.
+// The register tile of all products: sums over t = 0, 1, ... by one FMA each, in the element type
+// T. Neither the tile's shape nor the instruction set changes a sum.
 #pragma once
 
 #include <cmath>
@@ -8,8 +8,8 @@
 
 namespace kvbench {
 
-// Two vectors of columns. Rows: with AVX2 eight sums in registers hide the latency of its two FMA
-// units and leave room for operands among 16; AVX-512 has 32.
+// Two vectors of columns. With AVX2, eight sums hide the latency of two FMA units and leave
+// registers for operands.
 #if defined(__AVX512F__)
 inline constexpr Index kTileRows = 8;
 template <class T>

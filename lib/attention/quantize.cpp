@@ -35,18 +35,18 @@ void QuantizedRows::append(std::span<const float> row) {
     const auto part = row.subspan(b, static_cast<std::size_t>(std::min(group_, length_ - b)));
     const auto [low, high] = std::minmax_element(part.begin(), part.end());
     const GroupScale halves = group_scale(*low, *high, top);
-    zeros_.push_back(halves.zero);
+    zero_points_.push_back(halves.zero_point);
     scales_.push_back(halves.scale);
-    const float zero = half_to_float(halves.zero);
+    const float zero_point = half_to_float(halves.zero_point);
     const float scale = half_to_float(halves.scale);
     const std::size_t start = codes_.size();
     codes_.resize(start + static_cast<std::size_t>(packed(bits_, static_cast<Index>(part.size()))));
     for (std::size_t i = 0; i < part.size(); ++i) {
-      const unsigned code = nearest_code(part[i], zero, scale, top);
+      const unsigned code = nearest_code(part[i], zero_point, scale, top);
       const std::size_t bit = i * static_cast<std::size_t>(bits_);
       const unsigned shifted = code << (bit % 8);
       codes_[start + bit / 8] = static_cast<std::uint8_t>(codes_[start + bit / 8] | shifted);
-      if (shifted > 0xffU) {  // three bits may lie in two bytes
+      if (shifted > 0xffU) {  // 3-bit codes may cross a byte
         codes_[start + bit / 8 + 1] = static_cast<std::uint8_t>(shifted >> 8U);
       }
     }
@@ -58,7 +58,7 @@ void QuantizedRows::clear() {
   rows_ = 0;
   codes_.clear();
   scales_.clear();
-  zeros_.clear();
+  zero_points_.clear();
 }
 
 void QuantizedRows::read(Index i, std::span<float> out) const {
@@ -67,7 +67,7 @@ void QuantizedRows::read(Index i, std::span<float> out) const {
   auto start = static_cast<std::size_t>(code_bytes(bits_, i, length_, group_));
   for (Index b = 0; b < length_; b += group_, ++group) {
     const Index count = std::min(group_, length_ - b);
-    const float zero = half_to_float(zeros_[group]);
+    const float zero_point = half_to_float(zero_points_[group]);
     const float scale = half_to_float(scales_[group]);
     for (Index x = 0; x < count; ++x) {
       const auto bit = static_cast<std::size_t>(x * bits_);
@@ -76,7 +76,7 @@ void QuantizedRows::read(Index i, std::span<float> out) const {
         both |= static_cast<unsigned>(codes_[start + bit / 8 + 1]) << 8U;
       }
       const unsigned code = (both >> (bit % 8)) & mask;
-      out[b + x] = read_code(code, zero, scale);
+      out[b + x] = read_code(code, zero_point, scale);
     }
     start += static_cast<std::size_t>(packed(bits_, count));
   }
@@ -96,7 +96,7 @@ double median_of(std::vector<float> x) {
   return 0.5 * (static_cast<double>(below) + above);
 }
 
-// Marks the entries farthest from the group's median, ties at the lowest place.
+// Marks the `count` entries farthest from the group's median, ties to the lowest index.
 std::vector<std::uint8_t> outliers_of(std::span<const float> group, Index count) {
   std::vector<std::uint8_t> out(group.size(), 0);
   if (count == 0) {
@@ -114,7 +114,7 @@ std::vector<std::uint8_t> outliers_of(std::span<const float> group, Index count)
   return out;
 }
 
-// The group coded and read back in place.
+// Quantises the group and reads it back in place.
 void code_group(std::span<float> group, const CodeFormat& format) {
   const Index kept = outlier_count(format.outliers, static_cast<Index>(group.size()));
   const std::vector<std::uint8_t> is_outlier = outliers_of(group, kept);
@@ -128,12 +128,12 @@ void code_group(std::span<float> group, const CodeFormat& format) {
   }
   const double top = largest_code(format.bits);
   const GroupScale halves = low <= high ? group_scale(low, high, top) : GroupScale{0, 0};
-  const float zero = half_to_float(halves.zero);
+  const float zero_point = half_to_float(halves.zero_point);
   const float scale = half_to_float(halves.scale);
   for (std::size_t i = 0; i < group.size(); ++i) {
     group[i] = is_outlier[i] != 0
                    ? stored(format.outlier_type, static_cast<double>(group[i]))
-                   : read_code(nearest_code(group[i], zero, scale, top), zero, scale);
+                   : read_code(nearest_code(group[i], zero_point, scale, top), zero_point, scale);
   }
 }
 

@@ -4,9 +4,9 @@
 // [2] Hooper et al., "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache
 //     Quantization", NeurIPS 2024, arXiv:2401.18079, section 3.4: outliers of a group apart.
 //
-// A group of numbers x has zero = min x and scale = (max x - min x) / (2^bits - 1), both float32
-// rounded to float16; codes are those nearest to x under the rounded pair, so that what is read
-// back is the best that this pair can say. Reading back: zero + code * scale.
+// A group of numbers x has zero point = min x and scale = (max x - min x) / (2^bits - 1), both
+// float32 rounded to float16. Codes are nearest to x under the rounded pair. A code is read back as
+// zero point + code * scale.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@
 
 namespace kvbench {
 
-/// Zero and scale of a group, float16.
+/// Zero point and scale of a group, float16.
 struct GroupScale {
-  std::uint16_t zero;
+  std::uint16_t zero_point;
   std::uint16_t scale;
 };
 
@@ -32,48 +32,47 @@ KVB_HD inline double largest_code(int bits) {
   return static_cast<double>((1 << bits) - 1);
 }
 
-/// Of a group between `low` and `high`. Numbers beyond float16's range are taken at its edge.
+/// The pair of a group in [low, high]. Numbers beyond float16's range are clamped to it.
 KVB_HD inline GroupScale group_scale(float low, float high, double top) {
   const auto range = static_cast<double>(high) - static_cast<double>(low);
   const auto half = [](float x) { return float_to_half(std::clamp(x, -65504.0F, 65504.0F)); };
   return {half(low), half(static_cast<float>(range / top))};
 }
 
-/// The code of `x` in a group with this zero and scale.
-KVB_HD inline unsigned nearest_code(float x, float zero, float scale, double top) {
+KVB_HD inline unsigned nearest_code(float x, float zero_point, float scale, double top) {
   if (!(scale > 0.0F)) {
     return 0;
   }
-  const double steps = std::nearbyint((static_cast<double>(x) - static_cast<double>(zero)) /
+  const double steps = std::nearbyint((static_cast<double>(x) - static_cast<double>(zero_point)) /
                                       static_cast<double>(scale));
   return static_cast<unsigned>(std::clamp(steps, 0.0, top));
 }
 
-KVB_HD inline float read_code(unsigned code, float zero, float scale) {
-  return std::fma(static_cast<float>(code), scale, zero);
+KVB_HD inline float read_code(unsigned code, float zero_point, float scale) {
+  return std::fma(static_cast<float>(code), scale, zero_point);
 }
 
-/// Rows of equal length, each cut into groups; what a cache would really allocate for them.
+/// Rows of equal length, quantised in groups and packed as a cache would store them.
 class QuantizedRows {
  public:
   /// `bits` 2, 3, 4 or 8; `length` numbers per row in groups of `group` (the last may be shorter).
   QuantizedRows(int bits, Index length, Index group);
 
-  /// `row` [length], finite. Numbers beyond float16's range are read back at its edge.
+  /// `row` [length], finite. Numbers beyond float16's range are clamped to it.
   void append(std::span<const float> row);
-  /// Row `i` read back into `out` [length].
+  /// Reads row `i` back into `out` [length].
   void read(Index i, std::span<float> out) const;
 
-  /// Forgets the rows; their memory serves the next.
+  /// Removes all rows, and keeps their memory.
   void clear();
 
   Index rows() const { return rows_; }
-  /// Bytes of the codes: every group starts at a byte.
+  /// Bytes of the codes. Every group starts at a byte.
   Index code_bytes() const { return static_cast<Index>(codes_.size()); }
-  /// Bytes of scales and zeros.
-  Index scale_bytes() const { return 2 * static_cast<Index>(scales_.size() + zeros_.size()); }
+  /// Bytes of scales and zero points.
+  Index scale_bytes() const { return 2 * static_cast<Index>(scales_.size() + zero_points_.size()); }
 
-  /// The same for `rows` rows, ahead of making them.
+  /// The same for `rows` rows.
   static Index code_bytes(int bits, Index rows, Index length, Index group);
   static Index scale_bytes(Index rows, Index length, Index group);
 
@@ -84,35 +83,35 @@ class QuantizedRows {
   Index rows_ = 0;
   std::vector<std::uint8_t> codes_;    // low bits first
   std::vector<std::uint16_t> scales_;  // float16, one per group
-  std::vector<std::uint16_t> zeros_;
+  std::vector<std::uint16_t> zero_points_;
 };
 
-/// Which numbers make a group: `group` neighbouring tokens of one channel, or `group` neighbouring
-/// channels of one token. The last may be shorter.
+/// A group is `group` neighbouring tokens of one channel or channels of one token. The last group
+/// may be shorter.
 enum class GroupAlong { tokens, channels };
 
-/// How a matrix is coded.
+/// The quantisation of a matrix.
 struct CodeFormat {
   int bits = 8;  ///< 2, 3, 4 or 8
   Index group = 32;
   GroupAlong along = GroupAlong::channels;
-  /// Of each group the share of entries, rounded up, that lie farthest from its median: kept as
-  /// they are, rounded to `outlier_type`, and left out of its range. 0 to 1.
+  /// Share of each group's entries, in [0, 1], rounded up, that lie farthest from its median. They
+  /// are stored as `outlier_type` and do not count for the group's range.
   double outliers = 0.0;
-  DType outlier_type = DType::float16;  ///< of 16 bits
+  DType outlier_type = DType::float16;  ///< 16 bits
 };
 
-/// Bytes of an outlier: its value and its place in the group.
+/// Bytes of an outlier: its value and its index in the group.
 constexpr Index kOutlierBytes = 4;
 
-/// Outliers of a group of `count`: share * count, rounded up (but for the product's rounding).
+/// Outliers in a group of `count`: share * count, rounded up, up to the product's rounding.
 Index outlier_count(double share, Index count);
 
 /// Bytes of the outliers of `length` numbers in groups of `group`.
 Index outlier_bytes(double share, Index length, Index group);
 
-/// Rows [c, cols] coded and read back in place, as QuantizedRows has it where there are no
-/// outliers. Time O(c cols), with outliers O(c cols log group).
+/// Quantises `rows` [c, cols] and reads them back in place; without outliers as QuantizedRows. Time
+/// O(c cols), with outliers O(c cols log group).
 void read_back(Matrix& rows, const CodeFormat& format);
 
 }  // namespace kvbench

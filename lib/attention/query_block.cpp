@@ -11,15 +11,15 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kVector = 16;  // queries are filled up to a multiple of this
+constexpr Index kVector = 16;  // queries are padded to a multiple of this
 static_assert(kQueryBlock % kVector == 0 && kTokenSlab % kTileRows == 0);
 
 constexpr Index round_up(Index x, Index to) {
   return (x + to - 1) / to * to;
 }
 
-// Calls use(first column, std::integral_constant<columns>) for each panel of `width`, a multiple of
-// kVector.
+// Calls use(first column, std::integral_constant<columns>) for each panel of `width` columns, a
+// multiple of kVector.
 template <class T, class Use>
 void for_panels(Index width, const Use& use) {
   constexpr Index kCols = kTileCols<T>;
@@ -62,8 +62,8 @@ void value_tile(const T* weights, Index ldw, const T* values, Index count, Index
 
 }  // namespace
 
-Index query_block_bytes(Precision precision, Index queries, Index tokens) {
-  return bytes_per_element(precision) * round_up(tokens, kTileRows) * round_up(queries, kVector);
+Index query_block_bytes(Index element, Index queries, Index tokens) {
+  return element * round_up(tokens, kTileRows) * round_up(queries, kVector);
 }
 
 void scaled_query(const KvHead& head, Index g, Index position, double* out) {
@@ -95,7 +95,7 @@ void QueryBlock<T>::pack(const MatrixD& queries, Range which) {
   });
 }
 
-// Pointers to rows [begin, begin + count) of the list, filled up to whole tiles with the last.
+// Pointers to rows [begin, begin + count) of the list, padded to whole tiles with the last.
 template <class T>
 const T* const* QueryBlock<T>::slab_rows(const RowList& list, Index begin, Index count) {
   const Index width = list.of.cols;
@@ -126,7 +126,7 @@ void QueryBlock<T>::logits(const T* const* keys, Index count, Index d, T* out) c
   });
 }
 
-// Logits of the slab that a query does not see become -inf.
+// Sets logits of the slab that a query does not see to -inf.
 template <class T>
 void QueryBlock<T>::mask(Index begin, Index count, std::span<const Range> seen) {
   for (Index r = 0; r < queries_; ++r) {
@@ -198,12 +198,12 @@ void QueryBlock<T>::attend(const MatrixD& queries, Range which, const RowList& k
   }
 }
 
-// Logits of tokens [begin, end) become weights.
+// Turns logits of tokens [begin, end) into weights.
 template <class T>
 void QueryBlock<T>::exponentials(Index begin, Index end) {
   for (Index r0 = 0; r0 < width_; r0 += kVector) {
     T shift[kVector];
-    for (Index l = 0; l < kVector; ++l) {  // exp(-inf) is 0, exp(-inf + inf) no number
+    for (Index l = 0; l < kVector; ++l) {  // -inf - -inf would be NaN
       const T x = shift_[r0 + l];
       shift[l] = x == -std::numeric_limits<T>::infinity() ? T{0} : x;
     }
@@ -235,14 +235,14 @@ void QueryBlock<T>::add_values(const RowList& values, Index begin, Index end, do
   const T* const* rows = slab_rows(values, begin, count);
   const T* slab = weights_.data() + begin * width_;
   for (Index c0 = 0; c0 < dv; c0 += kCols) {
-    // Packed: rows a power of two apart share a few sets of the cache.
+    // Packed because rows a power of two apart share a few cache sets.
     const Index cols = std::min(kCols, dv - c0);
     for (Index t = 0; t < count; ++t) {
       T* to = panel_.data() + t * kCols;
       const T* from = rows[t] + c0;
       if (cols == kCols) {
 #pragma omp simd
-        for (Index c = 0; c < kCols; ++c) {  // inlined, as no copy of `cols` elements is
+        for (Index c = 0; c < kCols; ++c) {  // inlined, unlike a copy of `cols` elements
           to[c] = from[c];
         }
       } else {
@@ -273,7 +273,7 @@ void QueryBlock<T>::attend(const KvHead& head, Index g, std::span<const Index> p
 template <class T>
 void QueryBlock<T>::add_columns(double* sums, std::uint8_t* noticed, double threshold) const {
   std::array<double, kQueryBlock> inverse = {};
-  std::array<double, kQueryBlock> weight;  // that is a probability of `threshold`
+  std::array<double, kQueryBlock> weight;  // whose probability is `threshold`
   weight.fill(std::numeric_limits<double>::infinity());
   for (Index r = 0; r < queries_; ++r) {
     inverse[r] = total_[r] > 0.0 ? 1.0 / total_[r] : 0.0;

@@ -8,7 +8,7 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kCentredRows = 512;  // rows that are centred and added to the covariance at once
+constexpr Index kCentredRows = 512;  // rows that are added to the covariance at once
 
 class CpuRows final : public RowSet {
  public:
@@ -91,11 +91,11 @@ double smallest_delta(const RowSet& rows, Index k) {
   const KCenter centers = rows.k_center(k);
   const double radius = centers.radius.empty() ? 0.0 : centers.radius.back();
   if (radius == 0.0) {
-    return 0.0;  // at most k different keys
+    return 0.0;  // at most k distinct keys
   }
   // k + 1 keys lie at least `radius` apart, so two of them share one of k clusters: 2 delta >=
-  // radius. And representatives more than 2 radius apart have a centre each: at most k of them.
-  // Both hold but for rounding, so both ends are tried before they are relied on.
+  // radius. Representatives more than 2 radius apart have distinct nearest centres, so there are at
+  // most k. Both hold up to rounding, so both ends are checked.
   double good = 2.0 * radius;
   Clusters found = rows.online_clusters(good, k);
   while (!found.complete) {
@@ -103,7 +103,7 @@ double smallest_delta(const RowSet& rows, Index k) {
     found = rows.online_clusters(good, k);
   }
   good = found.largest_join;
-  // Below `open` nothing suffices: a failed run and all that do the same end there.
+  // No delta below `open` suffices: all of them give the run that failed.
   double open = 0.0;
   double next = 0.5 * radius;
   while (open < good) {
@@ -114,7 +114,7 @@ double smallest_delta(const RowSet& rows, Index k) {
       open = found.smallest_open;
     }
     next = open + 0.5 * (good - open);
-    // Between neighbouring values the middle is one of them, and `good` is known.
+    // Between neighbouring numbers the middle is one of them, and `good` is known to suffice.
     next = next < good ? next : open;
   }
   return good;

@@ -1,5 +1,4 @@
-// Rows of one matrix, and what clusters and figures ask of them. A backend says where they lie
-// (attention/backend.hpp). Knows no method.
+// Rows of one matrix, in the memory of a backend (attention/backend.hpp): clusters, norms, moments.
 #pragma once
 
 #include <limits>
@@ -15,12 +14,12 @@ namespace kvbench {
 
 /// First and second moments of rows.
 struct RowMoments {
-  std::vector<double> mean;        ///< [d], added in the order of the rows
+  std::vector<double> mean;        ///< [d], summed in the order of the rows
   std::vector<double> covariance;  ///< [d, d] over n rows; entries right of the diagonal are 0
 };
 
-/// m rows of width d. Places are indices into them. Thread-safe.
-/// Errors: IoError where a device fails or its memory does not suffice.
+/// m rows of width d. Results name rows by their index 0 .. m-1. Thread-safe.
+/// Errors: IoError if a device fails or its memory does not suffice.
 class RowSet {
  public:
   virtual ~RowSet() = default;
@@ -31,7 +30,7 @@ class RowSet {
   /// attention/online_clusters.hpp. The same bits on every backend.
   virtual Clusters online_clusters(
       double delta, Index max_clusters = std::numeric_limits<Index>::max()) const = 0;
-  /// Euclidean norm of each row, channels added in their order. The same bits on every backend.
+  /// Euclidean norm of each row, channels summed in order. The same bits on every backend.
   virtual std::vector<double> norms() const = 0;
   /// Equal to rounding on every backend; the mean has the same bits. m >= 1.
   virtual RowMoments moments() const = 0;
@@ -42,11 +41,10 @@ std::unique_ptr<RowSet> cpu_rows(MatrixView points, std::span<const Index> rows)
 /// All rows of `points`.
 std::unique_ptr<RowSet> cpu_rows(MatrixView points);
 
-/// A delta that opens at most k clusters on this stream, such that the next smaller distance at
-/// which anything changes opens more: found by bisection between half and twice the greedy k-center
-/// radius, where it must lie, down to neighbouring runs, so it is itself a distance between two
-/// keys (or 0). The number of clusters need not fall monotonically with delta; where it does, this
-/// is the smallest delta of all. k >= 1. Time O(k rows d log(rows)).
+/// A delta that opens at most k clusters on this stream, such that the next smaller distance
+/// between two rows opens more; 0 for at most k distinct rows. Found by bisection between half and
+/// twice the greedy k-center radius. Where the number of clusters falls monotonically with delta,
+/// this is the smallest such delta. k >= 1. Time O(k rows d log(rows)).
 double smallest_delta(const RowSet& rows, Index k);
 
 }  // namespace kvbench

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "attention/query_block.hpp"
 
 namespace kvbench {
 namespace {
+
+thread_local double charged_seconds = 0.0;
 
 template <class T>
 void add_sums(const KvHead& head, Index g, Range queries, std::vector<double>& sums) {
@@ -23,21 +26,21 @@ void add_sums(const KvHead& head, Index g, Range queries, std::vector<double>& s
 
 }  // namespace
 
+template <class T>
 std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries) {
   const Range held{std::max(queries.begin, head.q_start()), queries.end};
   std::vector<std::vector<double>> out(head.group(), std::vector<double>(head.n(), 0.0));
   for (Index g = 0; g < head.group(); ++g) {
-    if (head.precision == Precision::float32) {
-      add_sums<float>(head, g, held, out[g]);
-    } else {
-      add_sums<double>(head, g, held, out[g]);
-    }
+    add_sums<T>(head, g, held, out[g]);
   }
   return out;
 }
 
-Index attention_sums_bytes(Precision precision, Index queries, Index n) {
-  return query_block_bytes(precision, std::min(kQueryBlock, queries), n);
+template std::vector<std::vector<double>> attention_sums<float>(const KvHead&, Range);
+template std::vector<std::vector<double>> attention_sums<double>(const KvHead&, Range);
+
+Index attention_sums_bytes(Index element, Index queries, Index n) {
+  return query_block_bytes(element, std::min(kQueryBlock, queries), n);
 }
 
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce) {
@@ -53,6 +56,56 @@ std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores,
     }
   }
   return out;
+}
+
+std::vector<Index> top_indices(std::span<const double> scores, Index count) {
+  std::vector<Index> order(scores.size());
+  std::iota(order.begin(), order.end(), Index{0});
+  const auto better = [&](Index a, Index b) {
+    const double x = scores[a];
+    const double y = scores[b];
+    return x != y ? x > y : a < b;
+  };
+  const auto cut = order.begin() + count;
+  std::nth_element(order.begin(), cut == order.end() ? order.begin() : cut, order.end(), better);
+  order.resize(count);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+const ScoreBook::Scores& ScoreBook::once(const Key& key,
+                                         const std::function<Scores()>& compute) const {
+  const double asked = now();
+  Entry* entry = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& slot = entries_[key];
+    if (slot == nullptr) {
+      slot = std::make_unique<Entry>();
+    }
+    entry = slot.get();
+  }
+  std::call_once(entry->once, [&] {
+    const double start = now();
+    entry->scores = compute();
+    entry->seconds = now() - start;
+  });
+  charged_seconds += entry->seconds - (now() - asked);
+  return entry->scores;
+}
+
+const ScoreBook::Scores& ScoreBook::sums(Range queries) const {
+  return once({"", queries.begin, queries.end},
+              [&] { return backend_.attention_sums(head_, queries); });
+}
+
+const ScoreBook::Scores& ScoreBook::cached(const std::string& key,
+                                           const std::function<Scores()>& compute) const {
+  return once({key, -1, -1}, compute);
+}
+
+double ScoreBook::reset_charged_seconds() {
+  return std::exchange(charged_seconds, 0.0);
 }
 
 }  // namespace kvbench

@@ -9,34 +9,10 @@ namespace {
 constexpr double kInfiniteLog = std::numeric_limits<double>::infinity();
 constexpr double kCoinMargin = 0.01;
 
-// log of w^2 (|v|^2 + bias): what a diagonal entry has beside its exponential.
+// log of w^2 (|v|^2 + bias), the factor of a diagonal entry beside its exponential.
 double log_value(double weight, double square, double bias) {
   const double x = square + bias;
   return x > 0.0 ? std::log(x) + 2.0 * std::log(weight) : -kInfiniteLog;
-}
-
-template <class T>
-WalkCounts balance_blocks_in(const KvHead& head, const BalanceBlocks& blocks,
-                             std::span<std::int8_t> signs, std::span<double> probability,
-                             WalkNumbers<T>& scratch) {
-  const auto block = static_cast<std::size_t>(blocks.block);
-  WalkCounts counts;
-  for (std::size_t b = 0; b < blocks.tokens.size(); b += block) {
-    const std::size_t count = std::min(block, blocks.tokens.size() - b);
-    const std::span<const Index> tokens = blocks.tokens.subspan(b, count);
-    gather_rows(head.k, tokens, scratch.keys);
-    if (blocks.ones) {
-      scratch.values.resize(static_cast<Index>(count), 1);
-      std::fill_n(scratch.values.data(), count, T{1});
-    } else {
-      gather_rows(head.v, tokens, scratch.values);
-    }
-    counts +=
-        softmax_balance(scratch.keys, scratch.values, blocks.weights.subspan(b, count),
-                        blocks.options, blocks.uniforms.subspan(b, count), signs.subspan(b, count),
-                        probability.empty() ? probability : probability.subspan(b, count), scratch);
-  }
-  return counts;
 }
 
 }  // namespace
@@ -49,9 +25,9 @@ WalkCounts& WalkCounts::operator+=(const WalkCounts& o) {
   return *this;
 }
 
-Index walk_bytes(Precision precision, Index block, Index d, Index dv) {
+Index walk_bytes(Index element, Index block, Index d, Index dv) {
   const Index transposed = std::max(d, dv);
-  return bytes_per_element(precision) * block * (2 * block + d + dv + transposed + 2) + 16 * block;
+  return element * block * (2 * block + d + dv + transposed + 2) + 16 * block;
 }
 
 double log_diagonal(const WalkOptions& options, double key_square, double value_square,
@@ -65,7 +41,7 @@ double theory_constant(const WalkOptions& options, Index nb) {
 
 void count_step(WalkStep step, double p, WalkCounts& counts) {
   ++counts.steps;
-  // |y| > c R^2 is the same as P outside [0, 1] under the theory's step.
+  // Under the theory's step, |y| > c R^2 exactly where P is outside [0, 1].
   counts.failures += step == WalkStep::theory && (p < 0.0 || p > 1.0) ? 1 : 0;
   counts.saturated += p <= 0.0 || p >= 1.0 ? 1 : 0;
   counts.coin += std::abs(clamp_probability(p) - 0.5) < kCoinMargin ? 1 : 0;
@@ -97,7 +73,7 @@ WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
     log_r2 = std::max(log_r2, scratch.norm_exponent[at]);
   }
 
-  // Column j's shift: the largest exponent against the tokens before it. And the columns' weights.
+  // Column j's shift: the largest exponent against the tokens before it.
   const auto scale = static_cast<T>(options.scale);
   const auto bias = static_cast<T>(options.value_bias);
   scratch.shift.assign(count, -std::numeric_limits<T>::infinity());
@@ -113,8 +89,8 @@ WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
     }
   }
 
-  // The walk, right-looking: once sign i is drawn it is added to the sums of all later tokens, so
-  // that every sum runs over i ascending whatever the vector width.
+  // Each drawn sign is added to the sums of all later tokens, so every sum runs over i ascending,
+  // whatever the vector width.
   const double theory_c = theory_constant(options, nb);
   scratch.sums.assign(count, 0.0);
   double* sums = scratch.sums.data();
@@ -151,12 +127,33 @@ template WalkCounts softmax_balance(Matrix&, const Matrix&, std::span<const doub
                                     const WalkOptions&, std::span<const double>,
                                     std::span<std::int8_t>, std::span<double>, WalkNumbers<float>&);
 
+template <class T>
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
-                          WalkScratch& scratch) {
-  return head.precision == Precision::float32
-             ? balance_blocks_in(head, blocks, signs, probability, scratch.float32)
-             : balance_blocks_in(head, blocks, signs, probability, scratch.float64);
+                          WalkNumbers<T>& scratch) {
+  const auto block = static_cast<std::size_t>(blocks.block);
+  WalkCounts counts;
+  for (std::size_t b = 0; b < blocks.tokens.size(); b += block) {
+    const std::size_t count = std::min(block, blocks.tokens.size() - b);
+    const std::span<const Index> tokens = blocks.tokens.subspan(b, count);
+    gather_rows(head.k, tokens, scratch.keys);
+    if (blocks.ones) {
+      scratch.values.resize(static_cast<Index>(count), 1);
+      std::fill_n(scratch.values.data(), count, T{1});
+    } else {
+      gather_rows(head.v, tokens, scratch.values);
+    }
+    counts +=
+        softmax_balance(scratch.keys, scratch.values, blocks.weights.subspan(b, count),
+                        blocks.options, blocks.uniforms.subspan(b, count), signs.subspan(b, count),
+                        probability.empty() ? probability : probability.subspan(b, count), scratch);
+  }
+  return counts;
 }
+
+template WalkCounts balance_blocks(const KvHead&, const BalanceBlocks&, std::span<std::int8_t>,
+                                   std::span<double>, WalkNumbers<float>&);
+template WalkCounts balance_blocks(const KvHead&, const BalanceBlocks&, std::span<std::int8_t>,
+                                   std::span<double>, WalkNumbers<double>&);
 
 }  // namespace kvbench

@@ -3,11 +3,11 @@
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithm 2.
 // [2] Alweiss, Liu, Sawhney, "Discrepancy minimization via a self-balancing walk", STOC 2021.
 //
-// exp(s|k|^2) overflows float64 for key norms of real models, so each token's row of exponents is
-// shifted by its own maximum and probabilities are compared in log space. This is exact: the
-// algorithm is [1]'s, and no input within the range of its precision gives inf or NaN.
+// exp(s|k|^2) overflows float64 for key norms of real models. So each token's row of exponents is
+// shifted by its maximum, and probabilities are compared in log space. The algorithm remains [1]'s,
+// and no input in the range of T gives inf or NaN.
 //
-// Precision T: centred keys, G's inner products, its exponentials and their products are T; means,
+// T: element type of centred keys, of G's inner products, exponentials and their products. Means,
 // logarithms and the walk's sums y_j are float64. T = float: keys and values up to 1e15 are in
 // range; products of values below 1e-38 vanish.
 #pragma once
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "attention/inner_products.hpp"
@@ -25,23 +26,23 @@ namespace kvbench {
 
 /// How P(eta_j = +1) = 1/2 - y_j * step is scaled; y_j = sum_{i<j} G_ij eta_i.
 enum class WalkStep {
-  theory,  ///< 1 / (2 c R^2), c = 30 ln(nb / failure), R^2 = max_j G_jj: [1] as it stands
+  theory,  ///< 1 / (2 c R^2), c = 30 ln(nb / failure), R^2 = max_j G_jj, as in [1]
   fixed,   ///< gamma / R^2
-  self,    ///< gamma / G_jj: relative to the token's own diagonal
+  self,    ///< gamma / G_jj
   greedy,  ///< the sign that opposes y_j; a fair coin at exactly 0
-  repo,    ///< gamma, unscaled; the first sign is +1: the authors' public code
+  repo,    ///< gamma; the first sign is +1, as in the authors' public code
 };
 
 struct WalkOptions {
   WalkStep step = WalkStep::fixed;
-  double gamma = 1.0;       ///< >= 0; fixed, self, repo. 0: an independent fair coin
-  double failure = 0.01;    ///< in (0, 1); theory: probability of failure
+  double gamma = 1.0;       ///< >= 0; for fixed, self, repo. 0: an independent fair coin
+  double failure = 0.01;    ///< in (0, 1); for theory: probability of failure
   double scale = 1.0;       ///< s, already multiplied by `temp`
-  double value_bias = 0.0;  ///< >= 0; one more value coordinate sqrt(bias), the same for all tokens
-  bool center = true;       ///< subtract the block's mean key: for one query a common factor
+  double value_bias = 0.0;  ///< >= 0; adds a value coordinate sqrt(bias) to every token
+  bool center = true;       ///< subtract the block's mean key, a common factor for each query
 };
 
-/// What a walk reports of itself. Fractions are of `steps`.
+/// Events of a walk.
 struct WalkCounts {
   std::int64_t steps = 0;
   std::int64_t failures = 0;   ///< theory: |y_j| > c R^2
@@ -57,11 +58,11 @@ struct BalanceBlocks {
   std::span<const double> weights;   ///< [tokens], > 0
   std::span<const double> uniforms;  ///< [tokens], in [0, 1)
   Index block = 256;                 ///< tokens per block; the last one may be shorter
-  bool ones = false;                 ///< every value is 1 (one channel): balance the keys alone
+  bool ones = false;                 ///< balance the keys alone: every value is 1, of one channel
   WalkOptions options;
 };
 
-/// Scratch of walks in one precision, to be reused from block to block.
+/// Scratch of walks in T, reused from block to block.
 template <class T>
 struct WalkNumbers {
   BasicMatrix<T> keys, values;  // of balance_blocks
@@ -70,16 +71,21 @@ struct WalkNumbers {
   std::vector<double> norm_exponent, sums;
 };
 
-/// The same in either.
-struct WalkScratch {
-  WalkNumbers<float> float32;
-  WalkNumbers<double> float64;
+class WalkScratch {
+ public:
+  template <class T>
+  WalkNumbers<T>& of() {
+    return std::get<WalkNumbers<T>>(numbers_);
+  }
+
+ private:
+  std::tuple<WalkNumbers<float>, WalkNumbers<double>> numbers_;
 };
 
-/// Walks one block of nb tokens in the order given.
-/// keys [nb, d] (centred in place where asked), values [nb, dv], weights [nb] (> 0), uniforms [nb]
-/// in [0, 1): token j gets +1 where uniforms[j] < P_j. Out: signs [nb] in {-1, +1}; `probability`,
-/// where not empty, [nb]: P_j clamped to [0, 1]. Time O(nb^2 (d + dv)), memory O(nb^2).
+/// Walks one block of nb tokens in their order.
+/// keys [nb, d] (centred in place with options.center), values [nb, dv], weights [nb] (> 0),
+/// uniforms [nb] in [0, 1): token j gets +1 where uniforms[j] < P_j. Out: signs [nb] in {-1, +1};
+/// `probability` [nb] or empty: P_j clamped to [0, 1]. Time O(nb^2 (d + dv)), memory O(nb^2).
 template <class T>
 WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
                            std::span<const double> weights, const WalkOptions& options,
@@ -94,18 +100,23 @@ extern template WalkCounts softmax_balance(Matrix&, const Matrix&, std::span<con
                                            std::span<std::int8_t>, std::span<double>,
                                            WalkNumbers<float>&);
 
-/// Walks the blocks of `blocks` one after another, each on its own, in the head's precision. Out:
-/// signs [tokens]; `probability` [tokens], where not empty.
+/// Walks each block independently, in the head's precision. Out: signs [tokens]; `probability`
+/// [tokens] or empty.
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
                           WalkScratch& scratch);
+/// The same in T.
+template <class T>
+WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
+                          std::span<std::int8_t> signs, std::span<double> probability,
+                          WalkNumbers<T>& scratch);
 
-/// Bytes that the walk of a block of `block` tokens holds.
-Index walk_bytes(Precision precision, Index block, Index d, Index dv);
+/// Bytes that the walk of a block of `block` tokens holds. `element`: bytes of a T.
+Index walk_bytes(Index element, Index block, Index d, Index dv);
 
 // The parts of a walk that every backend shares.
 
-/// log G_jj = s|k|^2 + log w^2 (|v|^2 + bias), from the squares of token j's norms.
+/// log G_jj = s|k|^2 + log w^2 (|v|^2 + bias), from token j's squared norms.
 double log_diagonal(const WalkOptions& options, double key_square, double value_square,
                     double weight);
 
@@ -134,17 +145,15 @@ KVB_HD inline double probability_of_plus(const WalkOptions& o, double sum, doubl
   return 0.5;
 }
 
-/// P(+1) clamped to [0, 1].
 KVB_HD inline double clamp_probability(double p) {
   return p < 0.0 ? 0.0 : (p > 1.0 ? 1.0 : p);
 }
 
-/// The sign that the unclamped `p` and a uniform draw give.
+/// `p`: unclamped P(+1).
 KVB_HD inline std::int8_t sign_of(double p, double uniform) {
   return uniform < clamp_probability(p) ? std::int8_t{1} : std::int8_t{-1};
 }
 
-/// Counts a token whose unclamped P(+1) was `p`.
 void count_step(WalkStep step, double p, WalkCounts& counts);
 
 }  // namespace kvbench

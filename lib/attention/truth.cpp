@@ -7,11 +7,9 @@
 #include "attention/query_block.hpp"
 
 namespace kvbench {
-namespace {
-
 template <class T>
-ExactAttention exact_attention_in(const KvHead& head, Index g, std::span<const Index> positions,
-                                  int threads) {
+ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
+                               int threads) {
   const Index n = head.n();
   const auto m = static_cast<Index>(positions.size());
   const Index blocks = (m + kTruthBlock - 1) / kTruthBlock;
@@ -21,7 +19,7 @@ ExactAttention exact_attention_in(const KvHead& head, Index g, std::span<const I
   out.p_norm.resize(m);
   out.mass.assign(n, 0.0);
   out.noticed.assign(n, 0);
-  // Column sums per block of queries, added up in block order: the same bits for any thread count.
+  // Column sums per block of queries, added in block order: the same bits for any thread count.
   MatrixD block_mass(blocks, n);
   std::vector<std::vector<std::uint8_t>> block_noticed(blocks, std::vector<std::uint8_t>(n, 0));
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
@@ -56,7 +54,7 @@ ExactAttention exact_attention_in(const KvHead& head, Index g, std::span<const I
 }
 
 template <class T>
-MatrixD exact_probabilities_in(const KvHead& head, Index g, std::span<const Index> positions) {
+MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
   const auto m = static_cast<Index>(positions.size());
   MatrixD out(m, head.n());
   QueryBlock<T> block;
@@ -73,24 +71,15 @@ MatrixD exact_probabilities_in(const KvHead& head, Index g, std::span<const Inde
   return out;
 }
 
-}  // namespace
+template ExactAttention exact_attention<float>(const KvHead&, Index, std::span<const Index>, int);
+template ExactAttention exact_attention<double>(const KvHead&, Index, std::span<const Index>, int);
+template MatrixD exact_probabilities<float>(const KvHead&, Index, std::span<const Index>);
+template MatrixD exact_probabilities<double>(const KvHead&, Index, std::span<const Index>);
 
 ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads) {
   std::vector<Index> last(m);
   std::iota(last.begin(), last.end(), head.n() - m);
   return exact_attention(head, g, last, threads);
-}
-
-ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
-                               int threads) {
-  return head.precision == Precision::float32
-             ? exact_attention_in<float>(head, g, positions, threads)
-             : exact_attention_in<double>(head, g, positions, threads);
-}
-
-MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
-  return head.precision == Precision::float32 ? exact_probabilities_in<float>(head, g, positions)
-                                              : exact_probabilities_in<double>(head, g, positions);
 }
 
 double sink_share(const KvHead& head, Index g, double log_z) {

@@ -172,11 +172,8 @@ void add_rows_in(const Head& head, std::span<SoftmaxSums> sums,
 
 void add_rows_to(const Head& head, std::span<SoftmaxSums> sums,
                  std::span<const std::vector<WeightedRows>> sets) {
-  if (head.single()) {
-    add_rows_in<float>(head, sums, sets);
-  } else {
-    add_rows_in<double>(head, sums, sets);
-  }
+  with_element(head.host->precision,
+               [&](auto element) { add_rows_in<decltype(element)>(head, sums, sets); });
 }
 
 }  // namespace kvbench::gpu

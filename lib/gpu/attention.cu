@@ -152,18 +152,21 @@ std::vector<std::vector<double>> attention_sums_in(const Head& head, Range queri
 }  // namespace
 
 ExactAttention exact_attention(const Head& head, Index g, std::span<const Index> positions) {
-  return head.single() ? exact_attention_in<float>(head, g, positions)
-                       : exact_attention_in<double>(head, g, positions);
+  return with_element(head.host->precision, [&](auto element) {
+    return exact_attention_in<decltype(element)>(head, g, positions);
+  });
 }
 
 MatrixD exact_probabilities(const Head& head, Index g, std::span<const Index> positions) {
-  return head.single() ? exact_probabilities_in<float>(head, g, positions)
-                       : exact_probabilities_in<double>(head, g, positions);
+  return with_element(head.host->precision, [&](auto element) {
+    return exact_probabilities_in<decltype(element)>(head, g, positions);
+  });
 }
 
 std::vector<std::vector<double>> attention_sums(const Head& head, Range queries) {
-  return head.single() ? attention_sums_in<float>(head, queries)
-                       : attention_sums_in<double>(head, queries);
+  return with_element(head.host->precision, [&](auto element) {
+    return attention_sums_in<decltype(element)>(head, queries);
+  });
 }
 
 }  // namespace kvbench::gpu

@@ -288,9 +288,9 @@ WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
     WalkScratch scratch;
     return kvbench::balance_blocks(*head.host, blocks, signs, probability, scratch);
   }
-  return head.host->precision == Precision::float32
-             ? balance_blocks_in<float>(head, blocks, all, signs, probability)
-             : balance_blocks_in<double>(head, blocks, all, signs, probability);
+  return with_element(head.host->precision, [&](auto element) {
+    return balance_blocks_in<decltype(element)>(head, blocks, all, signs, probability);
+  });
 }
 
 }  // namespace kvbench::gpu

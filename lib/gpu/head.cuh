@@ -24,8 +24,6 @@ struct Head {
     device.wait();  // other threads' streams read the uploads
   }
 
-  bool single() const { return host->precision == Precision::float32; }
-
   Device device;
   const KvHead* host;
   Array<float> k;               ///< [n, d]

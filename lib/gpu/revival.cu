@@ -51,10 +51,7 @@ std::unique_ptr<ReviveStream> revive_in(const Head& head, const ReviveTask& task
   const auto count = static_cast<Index>(task.steps.size());
   const Array<ReviveStep> steps(device, task.steps);
   const Array<SketchHash> hashes(device, task.hashes);
-  ReviveState<T> state = task.state<T>(*head.host);
-  state.k = head.k.data();
-  state.sink_logits = head.sink_logits();
-  state.q = head.q_rows.data();
+  ReviveState<T> state = task.state<T>(device_head(head), head.host->n());
   state.sketch.hashes = hashes.data();
   DeviceArena arena(device);
   reserve(state, arena);

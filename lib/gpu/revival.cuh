@@ -1,9 +1,9 @@
-// A stream with revival (attention/revive_stream.hpp) on a GPU.
+// A stream with revival (attention/streams.hpp) on a GPU.
 #pragma once
 
 #include <memory>
 
-#include "attention/revive_stream.hpp"
+#include "attention/streams.hpp"
 #include "gpu/head.cuh"
 
 namespace kvbench::gpu {

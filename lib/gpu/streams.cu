@@ -54,14 +54,8 @@ std::unique_ptr<Stream> run(const Head& head, void (*kernel)(State, Index, Decis
 template <class T>
 std::unique_ptr<EvictionStream> evictions_in(const Head& head, const EvictionRules& rules) {
   EvictionState<T> state;
+  static_cast<StreamHead&>(state) = device_head(head);
   state.rules = rules;
-  state.k = head.k.data();
-  state.q = head.q_rows.data();
-  state.q_start = head.host->q_start();
-  state.d = head.host->d();
-  state.group = head.host->group();
-  state.scale = head.host->scale;
-  state.sink_logits = head.sink_logits();
   DeviceArena arena(head.device);
   reserve(state, most_held(rules, head.host->n()), arena);
   return run<EvictionStream, Eviction>(head, evict_kernel<T>, state);
@@ -69,10 +63,7 @@ std::unique_ptr<EvictionStream> evictions_in(const Head& head, const EvictionRul
 
 template <class T>
 std::unique_ptr<RetentionStream> retention_in(const Head& head, const RetentionRules& rules) {
-  auto state = retention_state<T>(*head.host, rules);
-  state.sink_logits = state.group > 0 ? head.sink_logits() : nullptr;
-  state.k = head.k.data();
-  state.q = head.q_rows.data();
+  auto state = retention_state<T>(device_head(head), head.host->n(), rules);
   DeviceArena arena(head.device);
   reserve(state, std::min(rules.kept, head.host->n()) + 1, arena);
   return run<RetentionStream, Departure>(head, retain_kernel<T>, state);
@@ -87,7 +78,7 @@ std::unique_ptr<EvictionStream> evictions(const Head& head, const EvictionRules&
 
 std::unique_ptr<RetentionStream> retention(const Head& head, const RetentionRules& rules) {
   if (!rules.phi.is_log() && rules.lambda > 0.0 && rules.lambda < 1.0) {
-    return kvbench::retention(*head.host, rules);
+    return open_retention(*head.host, rules);
   }
   return with_element(head.host->precision,
                       [&](auto element) { return retention_in<decltype(element)>(head, rules); });

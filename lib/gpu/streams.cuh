@@ -4,8 +4,7 @@
 
 #include <memory>
 
-#include "attention/evictions.hpp"
-#include "attention/retention.hpp"
+#include "attention/streams.hpp"
 #include "gpu/head.cuh"
 
 namespace kvbench::gpu {

@@ -8,6 +8,8 @@
 #include "core/math.hpp"
 #include "gpu/block.cuh"
 #include "gpu/cuda.cuh"
+#include "gpu/head.cuh"
+#include "streams/attend.hpp"
 #include "streams/team.hpp"
 
 namespace kvbench::gpu {
@@ -55,18 +57,18 @@ class BlockTeam {
   template <class Bound, class Value, class Tie>
   __device__ Searched smallest_bounded(Index n, const Bound& bound, const Value& value,
                                        const Tie& tie) const {
-    const Index first = smallest(n, bound).place;
+    const Index first = smallest(n, bound).index;
     const auto place = [&](double x, Index i) { return Place{x, (tie(i) << 32) + i}; };
     Place best = place(value(first), first);
-    Index asked = threadIdx.x == 0 ? 1 : 0;
+    Index evaluated = threadIdx.x == 0 ? 1 : 0;
     for (Index i = threadIdx.x; i < n; i += kThreads) {
       if (i != first && !(bound(i) > best.value)) {
         best = SmallestFirst()(best, place(value(i), i));
-        ++asked;
+        ++evaluated;
       }
     }
     best = block_reduce<kThreads>(best, SmallestFirst());
-    return {{best.value, best.index & 0xffffffff}, block_reduce<kThreads>(asked, Plus())};
+    return {{best.value, best.index & 0xffffffff}, block_reduce<kThreads>(evaluated, Plus())};
   }
 
   template <class Is>
@@ -153,13 +155,18 @@ class BlockTeam {
   }
 };
 
+/// `head` as the streams read it.
+inline StreamHead device_head(const Head& head) {
+  return stream_head(*head.host, head.k.data(), head.q_rows.data(), head.sink_logits());
+}
+
 class DeviceArena {
  public:
   explicit DeviceArena(const Device& device) : device_(device) {}
 
   /// Sets `to` to `count` zeroed elements that live as long as the arena.
   template <class T>
-  void take(T*& to, Index count) {
+  void allocate(T*& to, Index count) {
     blocks_.emplace_back(device_, count * static_cast<Index>(sizeof(T)));
     blocks_.back().set_zero();
     to = reinterpret_cast<T*>(blocks_.back().data());

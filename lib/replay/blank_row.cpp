@@ -28,7 +28,7 @@ Row blank_row(const PlanSpec& plan, const Unit& unit, const Entry& entry, Index 
   row.budget_requested = entry.budget;
   row.repeats = o.repeat;
   const TraceMeta& trace = plan.trace_meta(unit);
-  row.full_bytes = windows.seen() * (layer.d + layer.dv) * bytes_per_element(trace.dtype);
+  row.full_bytes = windows.seen() * plan.pair_bytes(unit);
   row.model = trace.model;
   row.dtype = name(trace.dtype);
   row.precision = name(o.precision);

@@ -6,7 +6,7 @@
 
 namespace kvbench {
 
-/// Returns a row with its key and descriptive columns. Nothing is measured yet.
+/// Returns a row with key and descriptive columns, without measurements.
 Row blank_row(const PlanSpec& plan, const Unit& unit, const Entry& entry, Index q_head);
 
 }  // namespace kvbench

@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-// What decides which entries the file holds.
+// Identifies the run: the plan and the shard.
 std::string identity(const PlanSpec& plan) {
   return fmt::format("{} {}/{}", plan.hash(), plan.options.shard_index, plan.options.shard_count);
 }
@@ -26,8 +26,8 @@ void CacheExport::check(const PlanSpec& plan) {
     const std::size_t first = traces.emplace(id, unit.trace).first->second;
     if (first != unit.trace) {
       throw InputError(fmt::format(
-          "--export-caches: {} and {} both hold a prompt {}, expected prompts of different names, "
-          "or one trace",
+          "--export-caches: {} and {} both have a prompt {}, expected different prompt ids or one "
+          "trace",
           plan.trace_names[first], plan.trace_names[unit.trace], id));
     }
   }
@@ -45,7 +45,7 @@ CacheExport::CacheExport(const PlanSpec& plan)
       known;
   const Range jobs = plan.shard_jobs();
   const auto entries = static_cast<Index>(plan.entries.size());
-  // By entry, then by unit: the order does not depend on where the shard begins.
+  // Over all jobs of the plan, so that groups have the same names in every shard.
   for (Index e = 0; e < entries; ++e) {
     for (Index job = e; job < plan.jobs(); job += entries) {
       const Entry& entry = plan.entry_of(job);
@@ -84,24 +84,19 @@ void CacheExport::check_earlier(const PlanSpec& plan) {
   }
   const auto folder = resolved_path(std::filesystem::absolute(out)).parent_path();
   if (!std::filesystem::is_directory(folder)) {
-    throw InputError(fmt::format("--export-caches: {}: no such folder, expected one that is there",
+    throw InputError(fmt::format("--export-caches: {}: no such folder, expected an existing one",
                                  folder.string()));
   }
   if (plan.options.resume && std::filesystem::exists(out) &&
       CacheReader(out).meta().plan != identity(plan)) {
-    throw InputError(fmt::format("{}: is of another run, expected that of {} or no file", out,
+    throw InputError(fmt::format("{}: is of another run, expected the file of {} or none", out,
                                  plan.options.out));
   }
 }
 
-CachePlace CacheExport::place_of(Index job) const {
-  const Unit& unit = plan_.unit_of(job);
-  return {plan_.prompt_meta(unit).id, plan_.layer_meta(unit).layer, unit.kv_head};
-}
-
 bool CacheExport::in_file(Index job) const {
   const auto group = file_groups_.find(groups_[group_of_.at(job)].name);
-  return group != file_groups_.end() && file_->has(group->second, place_of(job));
+  return group != file_groups_.end() && file_->has(group->second, place(job));
 }
 
 bool CacheExport::agrees(Index job, std::string_view status) const {
@@ -121,13 +116,12 @@ std::optional<HeadCache> CacheExport::find(Index job) const {
     return std::nullopt;
   }
   const LayerMeta& l = plan_.layer_meta(plan_.unit_of(job));
-  return file_->read(group->second, place_of(job), {l.n, l.d, l.dv});
+  return file_->read(group->second, place(job), {l.n, l.d, l.dv});
 }
 
 void CacheExport::finish(const std::vector<std::string>& trace_sha256) {
   const ReplayOptions& o = plan_.options;
   if (!file_ || !journal_.empty()) {
-    // No job runs any more: nobody else reads HDF5.
     CacheWriter writer(o.export_caches, {trace_sha256, std::string(name(o.protocol)), o.sink,
                                          o.recent, o.queries, identity(plan_)});
     for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -138,7 +132,7 @@ void CacheExport::finish(const std::vector<std::string>& trace_sha256) {
       for (const Index job : jobs_[g]) {
         if (const auto cache = find(job)) {
           const DType dtype = plan_.trace_meta(plan_.unit_of(job)).dtype;
-          writer.put(place_of(job), *cache, dtype);
+          writer.put(place(job), *cache, dtype);
         }
       }
     }

@@ -1,4 +1,4 @@
-// The clock of a replay.
+// The clock that times jobs and runs.
 #pragma once
 
 #include <chrono>

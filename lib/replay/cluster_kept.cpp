@@ -23,14 +23,14 @@ KeptSets::KeptSets(const ClusterPlan& plan) {
   for (const std::string& file : plan.options.kept_by) {
     read(file);
   }
-  // Labels are short; where that makes two settings one, a picture could not tell them apart.
+  // Labels are short: two settings may have the same.
   for (const auto& [place, settings] : sets_) {
     std::set<std::string> names;
     for (const auto& [key, set] : settings) {
       check_input(
           names.insert(labels_.label(set.setting)).second,
-          fmt::format("--kept-by: prompt {} layer {} KV head {} has two kept sets called '{}', "
-                      "expected files that differ in algorithm, parameters, budget or seed",
+          fmt::format("--kept-by: prompt {} layer {} KV head {}: duplicate label '{}', expected "
+                      "files that differ in algorithm, parameters, budget or seed",
                       place[1], place[2], place[3], labels_.label(set.setting)));
     }
   }
@@ -55,7 +55,7 @@ void KeptSets::fill(const Fields& place, Points& points) const {
 
 void KeptSets::read(const std::string& file) {
   const std::unique_ptr<TableReader> table = open_side_table(file, kept_table());
-  // A table of an earlier schema lacks those behind these.
+  // Tables of earlier schemas lack the columns from row_crc on.
   const auto needed = std::span(kept_table().header()).first(row_crc_place(kept_table().header()));
   std::vector<std::size_t> at;
   for (const std::string& column : needed) {
@@ -73,13 +73,13 @@ void KeptSets::read(const std::string& file) {
       throw InputError(fmt::format("{}: row {}: {}", file, table->rows(), e.what()));
     }
   }
-  check_input(fits,
-              fmt::format("{}: holds no kept set of a selected KV head, expected that of a replay "
-                          "of these traces",
-                          file));
+  check_input(
+      fits, fmt::format("{}: no kept set of a selected KV head, expected the table of a replay of "
+                        "these traces",
+                        file));
 }
 
-// False where the row is of no selected head.
+// Returns whether the row is of a selected head.
 bool KeptSets::add(std::map<std::string, std::string> row) {
   check_input(major_of(row["schema"]) == major_of(schema_version),
               fmt::format("got schema {}, expected {}", row["schema"], schema_version));
@@ -102,7 +102,7 @@ bool KeptSets::add(std::map<std::string, std::string> row) {
     key.push_back(row[column]);
   }
   Set& set = sets_[place][key];
-  check_input(step != set.step, fmt::format("step {} of {} stands twice", step, row["algorithm"]));
+  check_input(step != set.step, fmt::format("duplicate step {} of {}", step, row["algorithm"]));
   if (step > set.step) {
     set = {{row["algorithm"], row["params"], row["budget_requested"], row["seed"]},
            step,

@@ -1,4 +1,4 @@
-// Which tokens algorithms kept, for the points of kvbench cluster: OUT.kept.csv files of replays.
+// Kept tokens from OUT.kept.csv files, for the points of kvbench cluster.
 #pragma once
 
 #include <map>
@@ -12,22 +12,21 @@
 
 namespace kvbench {
 
-/// The kept sets of a plan's heads, each at the last step that its file has.
+/// The kept sets of a plan's heads, at the last step of each setting.
 class KeptSets {
  public:
-  /// Reads the plan's kept_by files. Rows of heads that are not selected are passed over. Errors:
-  /// InputError (file, row, what, expected): no such table, another schema, a prompt of another
-  /// length, malformed tokens, a step twice, a file without any selected head, two settings of one
-  /// head under one label.
+  /// Reads the plan's kept_by files and ignores heads that are not selected. Throws InputError
+  /// (file, row, got, expected): no such table, another schema, a prompt of another length,
+  /// malformed tokens, a duplicate step, a file without a selected head, two settings of a head
+  /// with one label.
   explicit KeptSets(const ClusterPlan& plan);
 
-  /// Sets points.kept_by for the head at `place` (ClusterPlan::place): labels separated by `;`, in
-  /// the order of the algorithms' names, then of their settings.
+  /// Sets points.kept_by of the head at `place` (ClusterPlan::place): labels separated by `;`,
+  /// sorted by algorithm, then by setting.
   void fill(const Fields& place, Points& points) const;
 
  private:
-  // Ranges stay text until a head is written: the sets of a whole model as numbers would be larger
-  // than the head in work.
+  // Ranges stay text until a head is written, to save memory.
   struct Set {
     KeptSetting setting;
     Index step = -1;
@@ -38,7 +37,7 @@ class KeptSets {
   bool add(std::map<std::string, std::string> row);
 
   std::map<Fields, Index> tokens_;                // n, by place
-  std::map<Fields, std::map<Fields, Set>> sets_;  // by place, then by all that tells settings apart
+  std::map<Fields, std::map<Fields, Set>> sets_;  // by place and setting
   KeptLabels labels_;
 };
 

@@ -15,7 +15,7 @@ namespace kvbench {
 namespace {
 
 void check_options(const ClusterOptions& o) {
-  check_input(!o.traces.empty(), "cluster: no trace given");
+  check_input(!o.traces.empty(), "cluster: no trace, expected at least one");
   check_input(!o.out.empty(), "cluster: no output, expected -o DIR");
   check_input(!o.what.empty(), "--what: got nothing, expected keys, values or both");
   for (const auto& [option, got, min] : {std::tuple{"--k", o.study.centers, 1},
@@ -33,35 +33,35 @@ void check_options(const ClusterOptions& o) {
     }
   }
   check_input(o.kept_by.empty() || o.points != PointsFormat::none,
-              "--kept-by: --points none shows no tokens, expected --points csv or hdf5");
+              "--kept-by: got --points none, expected csv or hdf5");
   check_threads(o);
 }
 
 std::vector<ClusterHead> list_heads(ClusterPlan& plan) {
   ClusterOptions& o = plan.options;
   std::vector<ClusterHead> out;
-  each_layer(plan.readers,
-             {o.prompts,
-              {o.layers, o.layer_ranges},
-              {o.kv_heads, o.head_ranges},
-              "--kv-heads",
-              &LayerMeta::kv_heads},
-             [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
-               for (Index h = 0; h < layer.kv_heads; ++h) {
-                 if (chosen(o.kv_heads, h)) {
-                   out.push_back({t, p, l, h});
-                 }
-               }
-             });
+  for_each_layer(plan.readers,
+                 {o.prompts,
+                  {o.layers, o.layer_ranges},
+                  {o.kv_heads, o.head_ranges},
+                  "--kv-heads",
+                  &LayerMeta::kv_heads},
+                 [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
+                   for (Index h = 0; h < layer.kv_heads; ++h) {
+                     if (selected(o.kv_heads, h)) {
+                       out.push_back({t, p, l, h});
+                     }
+                   }
+                 });
   check_input(!out.empty(), "cluster: --prompts, --layers and --kv-heads together select nothing");
   return out;
 }
 
-// Device memory of a head's sets, of a thread on the widest of them, and of its scratch.
+// Bytes of device memory.
 struct ClusterDeviceNeed {
-  std::uint64_t sets = 0;
-  std::uint64_t task = 0;
-  std::uint64_t min_scratch = 0;
+  std::uint64_t sets = 0;         // of a head
+  std::uint64_t task = 0;         // of a thread on the widest set, without scratch
+  std::uint64_t min_scratch = 0;  // of a thread
 
   std::uint64_t min_bytes() const { return sets + task + min_scratch; }
 };
@@ -77,7 +77,7 @@ ClusterDeviceNeed cluster_device_need(const ClusterPlan& plan, const ClusterHead
   return need;
 }
 
-// Tokens of a head as wide as `h`, at most, for which `memory` suffices.
+// Most tokens of a head as wide as `h` that fit `memory`.
 Index tokens_that_fit(const ClusterPlan& plan, const ClusterHead& h, std::uint64_t memory) {
   const std::uint64_t fixed = cluster_device_need(plan, h, 0).min_bytes();
   const std::uint64_t each = cluster_device_need(plan, h, 1).min_bytes() - fixed;
@@ -94,8 +94,8 @@ void fit_device(ClusterPlan& plan, std::uint64_t memory) {
     const ClusterDeviceNeed need = cluster_device_need(plan, h, l.n);
     if (need.min_bytes() > memory) {
       throw IoError(fmt::format(
-          "--device {}: prompt {} layer {} needs {} bytes for its rows and {} for a thread, {} can "
-          "be had, which {} of its {} tokens fit; expected --device cpu",
+          "--device {}: prompt {} layer {} needs {} bytes for its rows and {} for a thread, {} "
+          "available, enough for {} of its {} tokens; expected --device cpu",
           o.device, plan.prompt(h).id, l.layer, need.sets, need.task + need.min_scratch, memory,
           tokens_that_fit(plan, h, memory), l.n));
     }
@@ -113,7 +113,7 @@ void fit_device(ClusterPlan& plan, std::uint64_t memory) {
 std::vector<Rows> ClusterPlan::sets(const ClusterHead& h) const {
   std::vector<Rows> out;
   for (const Rows what : {Rows::keys, Rows::values}) {
-    if (layer(h).has(what) && chosen(options.what, what)) {
+    if (layer(h).has(what) && selected(options.what, what)) {
       out.push_back(what);
     }
   }
@@ -133,13 +133,13 @@ ClusterPlan make_cluster_plan(const ClusterOptions& options) {
   StudyOptions& study = plan.options.study;
   study.points = options.points != PointsFormat::none;
   if (study.deltas.empty() && study.deltas_rel.empty()) {
-    study.deltas_rel = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};  // at 1 one holds all
+    study.deltas_rel = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};  // at 1 there is one cluster
   }
   open_traces(options.traces, Require::keys, plan.readers, plan.trace_names);
   plan.heads = list_heads(plan);
-  const bool some = std::any_of(plan.heads.begin(), plan.heads.end(),
-                                [&](const ClusterHead& h) { return !plan.sets(h).empty(); });
-  check_input(some, "--what values: the selected layers hold no values, expected some");
+  const bool any = std::any_of(plan.heads.begin(), plan.heads.end(),
+                               [&](const ClusterHead& h) { return !plan.sets(h).empty(); });
+  check_input(any, "--what values: the selected layers have no values, expected some");
   plan.options.device = device.text();
   if (device.cuda) {
     fit_device(plan, device_memory(plan.options, device_info(device.ordinal).free_bytes));
@@ -158,7 +158,7 @@ int usable_threads(const ClusterPlan& plan) {
   }
   for (const ClusterHead& h : plan.heads) {
     const LayerMeta& l = plan.layer(h);
-    // Keys and values in float32, the stored bytes of one head as they are decoded, norms twice.
+    // Keys and values in float32, decoding of one head, norms twice.
     MemoryNeed head{4 * static_cast<std::uint64_t>(l.n * (l.d + l.dv)) +
                         8 * static_cast<std::uint64_t>(l.n * std::max(l.d, l.dv) + 2 * l.n),
                     1, 0};

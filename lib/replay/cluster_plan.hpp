@@ -1,4 +1,4 @@
-// What kvbench cluster is asked to do, checked, as a list of KV heads in the order of the traces.
+// Options and plan of kvbench cluster: checked options, and KV heads in the order of the traces.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,6 @@
 
 namespace kvbench {
 
-/// Which file the points go into.
 enum class PointsFormat : std::uint8_t { csv, hdf5, none };
 
 constexpr std::string_view name(PointsFormat p) {
@@ -29,67 +28,67 @@ constexpr std::string_view name(PointsFormat p) {
   return "?";
 }
 
-/// Everything that a user can ask for; names and defaults as on the command line.
+/// Names and defaults as on the command line.
 struct ClusterOptions : ResourceOptions {
-  std::vector<std::string> traces;  ///< layers need keys alone; rows of what is absent are left out
-  std::string config;               ///< file that options came from; it is never written over
-  std::string out;                  ///< folder
+  std::vector<std::string> traces;                   ///< key-only layers are accepted
+  std::string config;                                ///< configuration file; never overwritten
+  std::string out;                                   ///< folder
   std::vector<Rows> what{Rows::keys, Rows::values};  ///< not queries
-  StudyOptions study;                                ///< of the sets of `what`
+  StudyOptions study;
   PointsFormat points = PointsFormat::csv;
-  std::vector<std::string> kept_by;  ///< OUT.kept.csv files; settings that share a name are refused
+  std::vector<std::string> kept_by;  ///< OUT.kept.csv files
   std::vector<Index> layers;         ///< layer indices in the model; empty: all
   std::vector<Index> kv_heads;       ///< empty: all
-  /// Parts of `layers` and `kv_heads` that were asked for as ranges: only some must be in a trace.
+  /// Ranges among `layers` and `kv_heads`: only some of a range must be in a trace.
   std::vector<Range> layer_ranges, head_ranges;
   std::vector<std::string> prompts;  ///< empty: all
   bool overwrite = false;
 };
 
-/// One KV head of one layer of one prompt: what is studied at a time.
 struct ClusterHead {
-  std::size_t trace = 0;  ///< positions in ClusterPlan::readers, its prompts and their layers
+  std::size_t trace = 0;  ///< indices as of Unit
   std::size_t prompt = 0;
   std::size_t layer = 0;
   Index kv_head = 0;
 };
 
-/// Puts a matrix where it is computed on; a device's arrays of scratch keep to so many bytes each.
+/// Uploads a matrix to where it is studied. The second argument limits the bytes of each scratch
+/// array of a device.
 using OpenRows = std::function<std::unique_ptr<RowSet>(MatrixView, std::size_t)>;
 
 struct ClusterPlan {
-  ClusterOptions options;  ///< as given, with the defaults of what was left open
+  ClusterOptions options;
   std::vector<TraceReader> readers;
-  std::vector<std::string> trace_names;  ///< without folders, all different
+  std::vector<std::string> trace_names;  ///< file names without folders, unique
   std::vector<ClusterHead> heads;
   OpenRows open_rows = [](MatrixView rows, std::size_t) { return cpu_rows(rows); };
-  int device_threads = 0;  ///< whose tasks fit a device's memory; 0: any number
+  int device_threads = 0;  ///< most threads that fit the device's memory; 0: no limit
   std::size_t scratch_bytes = std::size_t{1} << 26;
 
   const PromptMeta& prompt(const ClusterHead& h) const {
     return readers[h.trace].meta().prompts[h.prompt];
   }
   const LayerMeta& layer(const ClusterHead& h) const { return prompt(h).layers[h.layer]; }
-  /// The sets of `what` that the head's layer stores; keys are always there.
+  /// The sets of options.what that the head's layer stores. Keys are always stored.
   std::vector<Rows> sets(const ClusterHead& h) const;
   Index width(const ClusterHead& h, Rows what) const {
     return what == Rows::values ? layer(h).dv : layer(h).d;
   }
-  /// Where a head's rows come from: the first fields of each table.
+  /// First fields of a head's lines: trace, prompt, layer, KV head.
   Fields place(const ClusterHead& h) const;
 };
 
-/// Opens the traces and lists the heads. Errors: InputError (bad option, a layer, head or prompt
-/// that no trace has, two traces of one name), IoError (device absent, or too small for a head and
-/// one thread).
+/// Opens the traces and lists the heads. Throws InputError (bad option; a layer, head or prompt
+/// that no trace has; duplicate trace names) or IoError (no such device, or too small for a head
+/// and a thread).
 ClusterPlan make_cluster_plan(const ClusterOptions& options);
 
-/// Chooses how many threads `memory` bytes of a device allow, and their scratch. Errors: IoError
-/// where a head and one thread do not fit, with how many tokens would.
+/// Sets device_threads and scratch_bytes for `memory` bytes of a device. Throws IoError if a head
+/// and one thread do not fit, naming how many tokens would.
 void fit_device(ClusterPlan& plan, std::uint64_t memory);
 
-/// Threads that fit the memory limit and the device beside the largest head. Errors: InputError
-/// where none fits the limit.
+/// Returns the threads that fit the memory limit and the device with the largest head. Throws
+/// InputError if none fits the limit.
 int usable_threads(const ClusterPlan& plan);
 
 }  // namespace kvbench

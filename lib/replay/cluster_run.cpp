@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
 
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
+#include "replay/clock.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_tables.hpp"
 #include "replay/progress.hpp"
@@ -26,24 +26,23 @@ namespace fs = std::filesystem;
 
 void check_output(const ClusterOptions& o) {
   check_input(!fs::exists(o.out) || fs::is_directory(o.out),
-              fmt::format("{}: is no folder, expected one, or a name that is free", o.out));
+              fmt::format("{}: is no folder, expected a folder or a new name", o.out));
   std::vector<fs::path> inputs(o.traces.begin(), o.traces.end());
   inputs.insert(inputs.end(), o.kept_by.begin(), o.kept_by.end());
   inputs.emplace_back(o.config);
   const std::vector<Output> files = cluster_files(o);
   check_outputs(inputs, files);
   for (const Output& file : files) {
-    // In the stage they are what a killed run left.
+    // Files in cluster_stage() were left by a killed run.
     check_input(
         o.overwrite || !fs::exists(file.path) || file.path.parent_path() == cluster_stage(o),
-        fmt::format("{}: exists, expected --overwrite to start anew, or another folder",
-                    file.path.string()));
+        fmt::format("{}: exists, expected --overwrite or another folder", file.path.string()));
   }
 }
 
-// Hands every stored dataset's rows of the head to `on_rows`, one at a time.
+// Calls on_rows(Rows, head number, Matrix) for each stored dataset of the head.
 template <class OnRows>
-void each_rows(const ClusterPlan& plan, const ClusterHead& h, const OnRows& on_rows) {
+void for_each_dataset(const ClusterPlan& plan, const ClusterHead& h, const OnRows& on_rows) {
   const TraceReader& reader = plan.readers[h.trace];
   const LayerMeta& l = plan.layer(h);
   for (Index g = 0; g < l.group(); ++g) {
@@ -57,14 +56,14 @@ void each_rows(const ClusterPlan& plan, const ClusterHead& h, const OnRows& on_r
   }
 }
 
-// Reading checks the values; a bad one must be found before the first file is made.
-void validate_heads(const ClusterPlan& plan, const std::atomic<bool>& stop) {
+// Reads all heads: the reader rejects bad values.
+void check_values(const ClusterPlan& plan, const std::atomic<bool>& stop) {
   Progress progress(static_cast<Index>(plan.heads.size()), "checking", "KV heads");
   for (const ClusterHead& h : plan.heads) {
     if (stop) {
       return;
     }
-    each_rows(plan, h, [](Rows, Index, const Matrix&) {});
+    for_each_dataset(plan, h, [](Rows, Index, const Matrix&) {});
     progress.tick();
   }
 }
@@ -92,14 +91,14 @@ nlohmann::json configuration(const ClusterOptions& o) {
           {"memory_limit", o.memory_limit}};
 }
 
-// What decides the rows: not where the traces lie, nor the memory.
-std::string what_is_run(nlohmann::json configuration) {
+// The part of the configuration that determines the rows.
+std::string row_configuration(nlohmann::json configuration) {
   configuration.erase("traces");
   configuration.erase("memory_limit");
   return configuration.dump();
 }
 
-// cluster.json: as the manifest of a result file, and the rows of each table.
+// Writes cluster.json: the manifest and the number of rows by table.
 void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
                             const std::map<std::string, Index>& tables) {
   nlohmann::json json = manifest_to_json(manifest);
@@ -107,8 +106,8 @@ void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
   write_json(folder / kClusterManifest, json);
 }
 
-// Studies every head, until `stop`. Rows by table; in result.heads how many were finished, and in
-// the manifest, where that is all, the tables' checksums.
+// Studies the heads until `stop`, and returns the number of rows by table. Sets result.heads, and
+// manifest.sha256 if all heads are finished.
 std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets& kept, int threads,
                                          const std::atomic<bool>& stop, Manifest& manifest,
                                          ClusterResult& result) {
@@ -118,9 +117,9 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
   for (const ClusterHead& h : plan.heads) {
     const std::vector<Rows> sets = plan.sets(h);
     std::vector<Matrix> rows;
-    std::vector<std::unique_ptr<RowSet>> there;
+    std::vector<std::unique_ptr<RowSet>> row_sets;
     double largest_query = 0.0;
-    each_rows(plan, h, [&](Rows what, Index number, Matrix read) {
+    for_each_dataset(plan, h, [&](Rows what, Index number, Matrix read) {
       if (what == Rows::queries) {
         largest_query = std::max(largest_query, std::ranges::max(cpu_rows(read)->norms()));
       } else if (what == Rows::keys) {
@@ -128,16 +127,16 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
         tables.add_keys(h, key_facts(read, rope.get(), largest_query, plan.layer(h).scale));
       }
       if (std::count(sets.begin(), sets.end(), what) == 0) {
-        tables.add_norms(h, what, number, *cpu_rows(read));  // not worth the way to a device
+        tables.add_norms(h, what, number, *cpu_rows(read));
         return;
       }
-      there.push_back(plan.open_rows(read, plan.scratch_bytes));
-      tables.add_norms(h, what, number, *there.back());
-      rows.push_back(std::move(read));  // what `there` points to stays where it is
+      row_sets.push_back(plan.open_rows(read, plan.scratch_bytes));
+      tables.add_norms(h, what, number, *row_sets.back());
+      rows.push_back(std::move(read));  // row_sets points into the heap block, which stays
     });
     std::vector<StudySet> studied;
     for (std::size_t s = 0; s < rows.size(); ++s) {
-      studied.push_back({rows[s], there[s].get()});
+      studied.push_back({rows[s], row_sets[s].get()});
     }
     auto studies = study(studied, o.study, threads, stop);
     if (!studies) {
@@ -158,16 +157,16 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
 
 ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
                           const std::atomic<bool>& stop) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = seconds_now();
   const ClusterOptions& o = plan.options;
   const int threads = usable_threads(plan);
   const KeptSets kept(plan);
   check_output(o);
-  validate_heads(plan, stop);
+  check_values(plan, stop);
   Manifest manifest =
       start_manifest(command_line, configuration(o), o, o.traces, plan.readers, threads);
   manifest.schema = cluster_schema_version;
-  manifest.run_id = run_id(what_is_run(manifest.configuration), trace_hashes(manifest));
+  manifest.run_id = run_id(row_configuration(manifest.configuration), trace_hashes(manifest));
   ClusterResult result;
   result.interrupted = stop;
   if (result.interrupted) {
@@ -180,7 +179,7 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
         fmt::format("{}: cannot make the folder: {}", cluster_stage(o).string(), error.message()));
   }
   const FileLock lock(fs::path(o.out) / kClusterManifest);
-  check_output(o);  // another run may have ended since
+  check_output(o);  // again: another run may have ended meanwhile
   remove_files(cluster_files(o));
   remove_leftovers(cluster_files(o));
   try {
@@ -190,7 +189,7 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
       result.rows += count;
     }
     result.interrupted = result.heads < static_cast<Index>(plan.heads.size());
-    result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    result.wall_s = seconds_now() - start;
     result.changed_traces = mark_changed(manifest, plan.readers);
     end_manifest(manifest, result.rows, 0, result.wall_s);
     write_cluster_manifest(cluster_stage(o), manifest, written);
@@ -198,7 +197,7 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
     if (result.heads == 0) {
       remove_files(cluster_files(o));
     }
-    publish_cluster(o);  // finished heads stay; the manifest has no end
+    publish_cluster(o);  // finished heads stay; the manifest has no end time
     throw;
   }
   publish_cluster(o);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kPointsTable = "points.csv";
 constexpr const char* kPointsFile = "points.h5";
-constexpr std::size_t kPointsAtOnce = 1024;  // rows of points.csv that are text at the same time
+constexpr std::size_t kPointsAtOnce = 1024;  // most rows of points.csv in memory
 
 Fields header(const std::string& table, Index point_width) {
   Fields out;
@@ -57,15 +57,16 @@ const std::vector<ColumnDoc>& cluster_place_columns() {
       {"prompt", "", "prompt id inside the trace"},
       {"layer", "", "layer's index in the model"},
       {"kv_head", "",
-       "KV head, 0-based; in `norms.csv` the column is `head`: a query head for queries, else a KV "
-       "head"},
+       "KV head, 0-based; in `norms.csv` the column is `head`: a query head for queries, otherwise "
+       "a "
+       "KV head"},
       {"what", "", "`keys` or `values`; in `norms.csv` also `queries`"}};
   return columns;
 }
 
 const std::vector<ColumnDoc>& cluster_origin_columns() {
   static const std::vector<ColumnDoc> columns{
-      {"model", "", "model that the trace is of, as the trace names it; empty: it does not say"},
+      {"model", "", "model, as the trace names it; empty if it names none"},
       {"dtype", "", "element type of the trace's cache: `float16`, `bfloat16` or `float32`"}};
   return columns;
 }
@@ -147,7 +148,7 @@ void publish_cluster(const ClusterOptions& options) {
       rename_file(from->path, to->path);
     }
   }
-  std::error_code ignored;  // what somebody else put there stays, and the folder with it
+  std::error_code ignored;  // a folder with foreign files stays
   std::filesystem::remove(cluster_stage(options), ignored);
 }
 
@@ -238,7 +239,7 @@ void ClusterTables::add_points(const ClusterHead& head, const Fields& place, con
   for (std::size_t i = 0; i < points.tokens.size(); ++i) {
     Fields fields =
         line(place, points.tokens[i], points.is_center[i] ? "1" : "0", points.kept_by[i]);
-    // Coordinates are float32: the shortest text that reads back as the same float32.
+    // Shortest text that reads back as the same float32.
     const auto x = points.x.view().row_span(static_cast<Index>(i));
     for (std::size_t c = 0; c < static_cast<std::size_t>(point_width_); ++c) {
       fields.push_back(c < x.size() ? fmt::format("{}", x[c]) : "");

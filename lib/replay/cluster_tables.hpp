@@ -1,4 +1,4 @@
-// The files that kvbench cluster writes; docs/schema.md says what is in them.
+// The files of kvbench cluster. Contents: docs/schema.md.
 #pragma once
 
 #include <filesystem>
@@ -18,48 +18,47 @@
 
 namespace kvbench {
 
-/// The columns that all tables begin with: where a line comes from.
+/// First columns of all tables: trace, prompt, layer, head.
 const std::vector<ColumnDoc>& cluster_place_columns();
 
-/// Each CSV table's own columns, by file name. The last of points.csv, x0, stands for x0, x1, ...
+/// Own columns of each CSV table, by file name. x0 of points.csv stands for x0, x1, ...
 const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns();
 
-/// What all tables but points.csv end with, behind run_id and row_crc: what the rows are of.
+/// Last columns of all tables except points.csv: model and dtype.
 const std::vector<ColumnDoc>& cluster_origin_columns();
 
 inline constexpr const char* kClusterManifest = "cluster.json";
 
-/// The folder OUT/unfinished, where the tables are until the run ends.
+/// The folder OUT/unfinished, which has the tables until the run ends.
 std::filesystem::path cluster_stage(const ClusterOptions& options);
 
-/// All files that a run of any options may write into OUT, the manifest first, and the same in
-/// cluster_stage().
+/// All files that a run with any options may write into OUT, the manifest first, then the same
+/// files in cluster_stage().
 std::vector<Output> cluster_files(const ClusterOptions& options);
 
-/// Gives each file of cluster_stage() that is there its name in OUT, the manifest last, and removes
-/// the folder. Throws IoError.
+/// Moves the files of cluster_stage() to OUT, the manifest last, and removes the folder. Throws
+/// IoError.
 void publish_cluster(const ClusterOptions& options);
 
-/// All tables of a run. The rows of a head are appended with one write to each table (points: in
-/// blocks), when all of them are there.
+/// All tables of a run. The rows of a head are appended to each table at once (points: in blocks).
 class ClusterTables {
  public:
-  /// Makes the files in cluster_stage(), which exists, with their headers. Errors: InputError,
-  /// IoError.
-  /// `run`: the manifest's.
+  /// Creates the files with their headers in cluster_stage(), which must exist. `run`: run_id of
+  /// the manifest. Throws InputError or IoError.
   ClusterTables(const ClusterPlan& plan, const std::string& run);
 
-  /// Takes the quantiles of the norms of `rows`, head `number` of `what`, for the next add().
+  /// Stages a line of norms.csv, quantiles of the norms of `rows`, for the next add(). `number`: of
+  /// the query head or KV head.
   void add_norms(const ClusterHead& head, Rows what, Index number, const RowSet& rows);
 
-  /// Takes the line of keys.csv for the next add().
+  /// Stages a line of keys.csv for the next add().
   void add_keys(const ClusterHead& head, const KeyFacts& facts);
 
-  /// Writes the head: the lines taken, and the studies of `sets`. Fills the points' kept_by.
+  /// Writes the staged lines and the studies of `sets`. Fills the points' kept_by.
   void add(const ClusterHead& head, const std::vector<Rows>& sets, std::vector<Study>& studies,
            const KeptSets& kept);
 
-  /// Puts everything on the disk; rows by table.
+  /// Flushes all files to disk. Returns the number of rows by table.
   std::map<std::string, Index> finish();
 
   /// SHA-256 of the CSV tables by file name, for the manifest.
@@ -70,12 +69,12 @@ class ClusterTables {
   void add_points(const ClusterHead& head, const Fields& place, const Points& points);
 
   const ClusterPlan& plan_;
-  Index point_width_ = 1;                     // columns x0, x1, ... of the widest rows
-  std::map<std::string, CsvWriter> writers_;  // by table
+  Index point_width_ = 1;
+  std::map<std::string, CsvWriter> writers_;
   std::optional<PointsFile> points_file_;
-  std::map<std::string, Index> rows_;  // by table
-  std::vector<Fields> norms_;          // of the head in work
-  std::vector<Fields> keys_;           // the same
+  std::map<std::string, Index> rows_;
+  std::vector<Fields> norms_;
+  std::vector<Fields> keys_;
 };
 
 }  // namespace kvbench

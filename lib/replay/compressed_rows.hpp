@@ -1,4 +1,4 @@
-// A method's result as memory figures and as parts of attention sums.
+// A method's result as input of memory figures and of attention sums.
 #pragma once
 
 #include <span>
@@ -11,16 +11,16 @@
 
 namespace kvbench {
 
-/// What is held, for memory_figures.
+/// Counts of the held entries, for memory_figures().
 Holding holding_of(const Compressed& c);
 
-/// Returns what a method holds as parts of sums, numerator and denominator; all of them, also empty
-/// ones. `first`: 0, 1, ..., at least as many as there are made tokens; `queries`: how many of the
-/// last attend, of which a window hides some rows. The parts point into the first three arguments.
+/// Returns what a method holds as rows for numerator and denominator. The last `queries` queries
+/// attend; a sliding window hides rows from them. `first`: 0, 1, ..., at least one per made entry.
+/// The result points into the first three arguments; some rows may be empty.
 std::vector<WeightedRows> weighted_rows(const KvHead& head, const Compressed& c,
                                         std::span<const Index> first, Index queries);
 
-/// Adds what a method holds, numerator and denominator.
+/// Adds what a method holds to `sums`, numerator and denominator.
 void add_compressed(const Backend& backend, SoftmaxSums& sums, const KvHead& head,
                     const Compressed& c);
 

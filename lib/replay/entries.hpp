@@ -1,5 +1,5 @@
-// What a plan runs on every unit, by number: variants, their budgets, their seeds. Seeds are
-// shared, so that an entry takes no memory of its own.
+// The entries of a plan: combinations of variant, budget and seed. Seeds are shared, so an entry
+// takes no memory.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace kvbench {
 
 /// What is run on every unit.
 struct Entry {
-  std::size_t variant = 0;
-  std::optional<double> budget;
+  std::size_t variant = 0;       ///< index into PlanSpec::variants
+  std::optional<double> budget;  ///< fraction; nullopt: native parameters
   std::uint64_t seed = 0;
-  std::size_t cache_group = 0;  ///< evaluate: which of LoadedCaches' groups
+  std::size_t cache_group = 0;  ///< evaluate: index of LoadedCaches' group
 };
 
 /// Ascending.
@@ -25,11 +25,11 @@ using Seeds = std::shared_ptr<const std::vector<std::uint64_t>>;
 
 class Entries {
  public:
-  /// Entries that differ in the seed alone; they follow each other.
+  /// Consecutive entries that differ only in the seed.
   struct Setting {
     Entry first;  ///< with the first seed
     Seeds seeds;
-    std::size_t begin = 0;  ///< the first one's number
+    std::size_t begin = 0;  ///< number of the first entry
 
     std::size_t end() const { return begin + seeds->size(); }
   };
@@ -37,7 +37,7 @@ class Entries {
   Entries() = default;
   Entries(std::initializer_list<Entry> entries);
 
-  /// One for each of the seeds, of which there is at least one.
+  /// Appends one entry per seed. `seeds` must not be empty.
   void add(std::size_t variant, std::optional<double> budget, const Seeds& seeds);
   void push_back(const Entry& entry);
   void clear() { settings_.clear(); }

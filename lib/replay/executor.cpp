@@ -16,22 +16,21 @@
 namespace kvbench {
 namespace {
 
-// Runs jobs on all threads. The first exception that does not belong to a row ends the run.
+// Runs jobs on all threads. The first exception ends the run.
 struct JobRunner {
   const Plan& plan;
   const JobSink& sink;
   const std::atomic<bool>& stop;
   int threads;
-  Index wave_heads;  // at most
+  Index wave_heads;
 
   using Jobs = std::vector<Index>::const_iterator;
 
-  // Heads of a wave, in the order of their jobs; fewer where the run was stopped.
+  // Heads in the order of their jobs; fewer if the run was stopped.
   template <class Context>
   using Wave = std::vector<std::unique_ptr<Context>>;
 
-  // A wave of heads at a time: on the CPU one; on a device as many as keep it busy, and while their
-  // jobs run the next wave is read, uploaded and given its truth.
+  // Runs one wave after the other. On a device the next wave is opened while jobs run.
   template <class Context, class Run>
   void run_waves(const std::vector<Index>& open, const Run& run_one) const {
     std::future<Wave<Context>> ahead;
@@ -55,12 +54,12 @@ struct JobRunner {
     }
   }
 
-  // A wave that reaches a layer's end goes no further than the last that it reaches, where the
-  // layers' errors are made: what jobs of open layers left would pile up.
+  // With layer errors, a wave that contains the end of a layer ends at the last such end. Otherwise
+  // parts of unfinished layers would pile up in the journal.
   Jobs wave_end(Jobs begin, Jobs end) const {
     Index heads = 0;
     const Unit* last = nullptr;
-    Jobs whole = begin;  // behind the last job of a layer
+    Jobs whole = begin;  // end of the last whole layer
     for (Jobs at = begin; at != end; ++at) {
       const Unit* unit = &plan.unit_of(*at);
       if (unit != last && last != nullptr && plan.makes_layer_error(*last) &&
@@ -87,7 +86,7 @@ struct JobRunner {
     }
     Wave<Context> out(units.size());
     const auto count = static_cast<Index>(units.size());
-    if (plan.open_device == nullptr && count >= threads) {  // one thread each: parts have only one
+    if (plan.open_device == nullptr && count >= threads) {  // one thread per head
       parallel_for(count, threads, stop,
                    [&](Index i) { out[i] = std::make_unique<Context>(plan, *units[i], 1); });
     }
@@ -126,11 +125,11 @@ void Executor::check_values() const {
     if (plan_.reads_o_proj || layer_error) {
       reader.read_o_proj(unit.prompt, unit.layer, unit.kv_head);
     }
-    const AskedExtra asked = asked_extra(plan_, unit);
-    for (const std::string& name : asked.sets) {
+    const ExtraNames extra = extra_names(plan_, unit);
+    for (const std::string& name : extra.sets) {
       reader.read_extra(unit.prompt, unit.layer, name, unit.kv_head);
     }
-    for (const std::string& name : asked.scores) {
+    for (const std::string& name : extra.scores) {
       reader.read_scores(unit.prompt, unit.layer, name, unit.kv_head);
     }
     if (layer_error) {
@@ -143,7 +142,7 @@ void Executor::check_values() const {
 void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) const {
   const JobRunner runner{plan_, sink, stop_, threads_, heads_at_once(plan_, threads_)};
   const Index repeat = plan_.options.repeat;
-  if (plan_.stream()) {  // its heads share no budgets
+  if (plan_.stream()) {
     runner.run_waves<StreamContext>(jobs, [&](const StreamContext& context, Index job) {
       return repeat_job(repeat, [&] { return run_stream_job(context, plan_.entry_of(job)); });
     });

@@ -10,23 +10,24 @@
 
 namespace kvbench {
 
-/// Where an Executor delivers.
+/// Receives the results of an Executor.
 struct JobSink {
-  std::function<void(Index job, const JobResult&)> write;  ///< must be thread-safe
-  std::function<void()> between_waves;                     ///< called while no thread reads a trace
+  std::function<void(Index job, const JobResult&)> write;  ///< called concurrently
+  std::function<void()> between_waves;  ///< called after each wave while no thread reads a trace
 };
 
 class Executor {
  public:
-  /// `stop`: once it is true, no further job begins. The references must outlive the object.
+  /// No job begins after `stop` becomes true. `plan` and `stop` must outlive the object.
   Executor(const Plan& plan, int threads, const std::atomic<bool>& stop);
 
-  /// Reads every value that the plan's jobs will read, before the first row is written. Throws
-  /// InputError for a bad value and for one that a job would reject.
+  /// Reads everything that the plan's jobs will read, one head at a time. Throws InputError for a
+  /// value that is bad or that a job would reject. Call it before the first row is written.
   void check_values() const;
 
-  /// Runs the jobs, ascending, and delivers each once. Holds the heads of one wave and, on a
-  /// device, of the next. Throws what sink throws, and IoError where a device or memory fails.
+  /// Runs the jobs (ascending numbers) in waves of heads, and calls sink.write once for each. Holds
+  /// the heads of one wave and, on a device, of the next. Throws what `sink` throws, and IoError if
+  /// a device or memory fails.
   void run(const std::vector<Index>& jobs, const JobSink& sink) const;
 
  private:

@@ -16,7 +16,7 @@
 namespace kvbench {
 namespace {
 
-// A line's place in the file and, of a row, its status: all others share the first kind.
+// A line's file offset and status kind, packed. Lines of side tables have the first kind.
 constexpr std::array<std::string_view, 5> kKinds{"", "ok", "degenerate", "infeasible", "failed"};
 constexpr int kOffsetBits = 56;
 
@@ -90,10 +90,10 @@ FinishedTable::FinishedTable(const PlanSpec& plan, const TableSpec* table)
   seed_cell_ = at("seed");
 }
 
-// What add() needs: only where there are lines.
-void FinishedTable::list_places() {
+// Fills what add() needs. Called for the first line.
+void FinishedTable::list_slots() {
   const auto entries = static_cast<Index>(plan_.entries.size());
-  Index places = 0;
+  Index slots = 0;
   first_unit_ = jobs_.begin / entries;
   for (Index u = first_unit_; u * entries < jobs_.end; ++u) {
     const Unit& unit = plan_.units[u];
@@ -103,7 +103,7 @@ void FinishedTable::list_places() {
       steps = side_positions(plan_, table_, layer);
     }
     const bool each_head = table_->per_query_head();
-    Index rows = 0;  // of a job
+    Index rows = 0;
     for (const Index q_head : unit.q_heads) {
       const Fields row = to_fields(blank_row(plan_, unit, plan_.entries.front(), q_head));
       std::string key;
@@ -116,10 +116,10 @@ void FinishedTable::list_places() {
       }
     }
     const Index first = std::max(jobs_.begin, u * entries);
-    units_.push_back({places, first, rows, &steps});
-    places += (std::min(jobs_.end, (u + 1) * entries) - first) * units_.back().per_job();
+    units_.push_back({slots, first, rows, &steps});
+    slots += (std::min(jobs_.end, (u + 1) * entries) - first) * units_.back().per_job();
   }
-  lines_.resize(static_cast<std::size_t>(places));
+  lines_.resize(static_cast<std::size_t>(slots));
 
   const std::vector<Entries::Setting>& settings = plan_.entries.settings();
   const auto add = [&](std::size_t variant, const Variant& v) {
@@ -150,13 +150,12 @@ std::size_t FinishedTable::row_column(std::size_t cell) const {
 
 void FinishedTable::refuse(const std::string& what, const Fields& line) const {
   throw InputError(fmt::format(
-      "{}: holds {} (algorithm {}, params {}, seed {}); expected the same command as the run to "
-      "resume",
+      "{}: {} (algorithm {}, params {}, seed {}); expected the options of the run to resume",
       table_->path(plan_.options.out).string(), what, line[setting_cells_[0]],
       line[setting_cells_[1]], line[seed_cell_]));
 }
 
-// Whether a row of this unit, head and entry has the line's cells.
+// Whether the line belongs to the row of this unit, head and entry.
 bool FinishedTable::is_of(const Fields& line, Index unit, Index q_head, const Entry& entry,
                           std::size_t setting) {
   if (expected_of_ != std::pair{unit, setting}) {
@@ -171,7 +170,6 @@ bool FinishedTable::is_of(const Fields& line, Index unit, Index q_head, const En
       compared_, [&](const auto& pair) { return line[pair.first] == expected_[pair.second]; });
 }
 
-// Job and number of the row in it.
 std::optional<std::pair<Index, Index>> FinishedTable::find(const Fields& line) {
   const auto key_of = [&](const std::vector<std::size_t>& cells) {
     std::string key;
@@ -208,44 +206,44 @@ std::optional<std::pair<Index, Index>> FinishedTable::find(const Fields& line) {
 
 void FinishedTable::add(const TableReader& reader) {
   if (units_.empty()) {
-    list_places();
+    list_slots();
   }
   const Fields& line = reader.row();
-  // What an earlier version wrote where there was no memory says nothing of the method.
+  // Earlier versions wrote this row when memory ran out. Run the job again.
   if (!table_->is_side() && line[column_index("status")] == "failed: std::bad_alloc") {
-    ++given_;  // and not counted: the line goes
+    ++added_;  // without count_: the line is dropped
     return;
   }
   const bool steps = table_->steps();
   const auto found = find(line);
   if (!found) {
-    refuse(fmt::format("{} that this plan does not make", !table_->is_side() ? "a row"
-                                                          : steps            ? "a step of a row"
-                                                                             : "a line of rows"),
+    refuse(fmt::format("{} outside this plan", !table_->is_side() ? "row"
+                                               : steps            ? "step of a row"
+                                                                  : "line of rows"),
            line);
   }
   const auto [job, row] = *found;
-  const Places& places = places_of(job);
+  const Slots& slots = slots_of(job);
   const Index position = steps ? table_->step(line) : 0;
-  const auto step = std::ranges::lower_bound(*places.steps, position);
-  if (step == places.steps->end() || *step != position) {
-    refuse("a step that this plan does not evaluate", line);
+  const auto step = std::ranges::lower_bound(*slots.steps, position);
+  if (step == slots.steps->end() || *step != position) {
+    refuse(fmt::format("step {} outside this plan", position), line);
   }
-  const Index place = places.begin + (job - places.job) * places.per_job() +
-                      row * std::ssize(*places.steps) + (step - places.steps->begin());
-  std::uint64_t& at = lines_[place];
+  const Index slot = slots.begin + (job - slots.job) * slots.per_job() +
+                     row * std::ssize(*slots.steps) + (step - slots.steps->begin());
+  std::uint64_t& at = lines_[slot];
   if (at != 0) {
-    refuse(fmt::format("one {} twice", !table_->is_side() ? "row" : steps ? "step" : "line"), line);
+    refuse(fmt::format("duplicate {}", !table_->is_side() ? "row" : steps ? "step" : "line"), line);
   }
   static const std::size_t status = column_index("status");
   at = packed(reader.begin(), table_->is_side() ? "" : status_kind(line[status]));
-  ++given_;
+  ++added_;
   ++count_;
-  in_order_ = in_order_ && last_ < place;
-  last_ = place;
+  in_order_ = in_order_ && last_ < slot;
+  last_ = slot;
 }
 
-const FinishedTable::Places& FinishedTable::places_of(Index job) const {
+const FinishedTable::Slots& FinishedTable::slots_of(Index job) const {
   return units_[job / static_cast<Index>(plan_.entries.size()) - first_unit_];
 }
 
@@ -253,9 +251,9 @@ std::span<const std::uint64_t> FinishedTable::lines_of(Index job) const {
   if (lines_.empty()) {
     return {};
   }
-  const Places& places = places_of(job);
-  const Index begin = places.begin + (job - places.job) * places.per_job();
-  return std::span(lines_).subspan(begin, places.per_job());
+  const Slots& slots = slots_of(job);
+  const Index begin = slots.begin + (job - slots.job) * slots.per_job();
+  return std::span(lines_).subspan(begin, slots.per_job());
 }
 
 bool FinishedTable::has(Index job) const {

@@ -1,4 +1,4 @@
-// What an earlier run of the same plan left in a result file and in the tables beside it.
+// Lines that earlier runs of a plan left in OUT.csv or a side table.
 #pragma once
 
 #include <cstdint>
@@ -19,63 +19,59 @@
 
 namespace kvbench {
 
-/// Tables beside OUT.csv that this plan writes, but for OUT.layers.csv: its lines are not one
-/// job's.
+/// Side tables that the plan writes, without OUT.layers.csv, whose lines belong to several jobs.
 std::vector<const TableSpec*> side_tables(const PlanSpec& plan);
 
-/// What tells the lines of one row of a table with steps apart, ascending (TableSpec::step), in a
-/// layer; {0} of other tables.
+/// Steps of the lines of one row of OUT.csv in a table with steps (TableSpec::step), ascending; {0}
+/// for other tables.
 std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
                                   const LayerMeta& layer);
 
-/// Lines of a table, matched with the jobs that make them. Each takes eight bytes: the line itself
-/// stays in the file.
+/// Lines of a table, matched with the jobs of this shard. A line takes 8 bytes; its text stays in
+/// the file.
 class FinishedTable {
  public:
-  /// Of this shard's jobs. The lines of main_table() are rows.
+  /// `table`: main_table() for OUT.csv.
   FinishedTable(const PlanSpec& plan, const TableSpec* table);
-  FinishedTable(FinishedTable&&) = default;  // a copy's places would lead into the first one
+  FinishedTable(FinishedTable&&) = default;  // not copyable: slots point into steps_
 
-  /// Takes the reader's row. Throws InputError where it belongs to no job of this shard or to none
-  /// of its steps, or stands twice.
+  /// Adds the reader's current line. Throws InputError if it belongs to no job or step of this
+  /// shard, or is a duplicate.
   void add(const TableReader& line);
 
-  /// Whether there is a line of the job; of a table without steps, of the first job of its key.
   bool has(Index job) const;
-  /// Whether there are all lines of the job that a measured row calls for.
+  /// Whether the table has all lines of the job, if its rows were measured.
   bool whole(Index job) const;
-  /// Of OUT.csv and a job that is whole: status_kind() of its first row.
+  /// status_kind() of the first row of a whole job. Only for OUT.csv.
   std::string_view status(Index job) const;
-  /// The job is done again.
   void forget(Index job);
   Index line_count() const { return count_; }
-  /// Of OUT.csv: rows of this status_kind().
+  /// Rows with this status_kind(). Only for OUT.csv.
   Index count_of(std::string_view status) const;
-  /// Whether all lines that were given are left.
-  bool whole_file() const { return count_ == given_; }
-  /// Whether they stand in the plan's order as well, each row's steps ascending.
-  bool as_given() const { return in_order_ && whole_file(); }
-  /// Puts the lines that are left into that order; `writer`: of the table that was read. Where it
-  /// holds lines of an earlier run, all become lines of the writer's run.
+  /// Whether no line was removed.
+  bool complete() const { return count_ == added_; }
+  /// Whether no line was removed, and lines were added in the plan's order.
+  bool unchanged() const { return in_order_ && complete(); }
+  /// Writes the lines in the plan's order. `writer`: of the table that was read. Lines of an
+  /// earlier run become lines of the writer's run.
   void rewrite(CsvWriter& writer) const;
 
  private:
-  // Where lines have their places: those of a unit's jobs follow each other, a job's by rows, a
-  // row's by steps.
-  struct Places {
-    Index begin = 0;  // of the unit's first job in the shard
-    Index job = 0;    // that one
-    Index rows = 0;   // of a job in this table; 0: lines of an earlier unit stand for this one
+  // Slots of a unit's lines in lines_, by job, row and step.
+  struct Slots {
+    Index begin = 0;
+    Index job = 0;   // the unit's first job in the shard
+    Index rows = 0;  // per job; 0: an earlier unit has the same lines
     const std::vector<Index>* steps = nullptr;
 
     Index per_job() const { return rows * std::ssize(*steps); }
   };
 
-  void list_places();
+  void list_slots();
   std::size_t row_column(std::size_t cell) const;
   bool is_of(const Fields& line, Index unit, Index q_head, const Entry& entry, std::size_t setting);
   std::optional<std::pair<Index, Index>> find(const Fields& line);
-  const Places& places_of(Index job) const;
+  const Slots& slots_of(Index job) const;
   std::span<const std::uint64_t> lines_of(Index job) const;
   [[noreturn]] void refuse(const std::string& what, const Fields& line) const;
 
@@ -83,22 +79,22 @@ class FinishedTable {
   const TableSpec* table_;
   Range jobs_;
 
-  std::vector<std::pair<std::size_t, std::size_t>> compared_;  // cells of a line, columns of a row
+  std::vector<std::pair<std::size_t, std::size_t>> compared_;  // cell of a line, column of a row
   std::vector<std::size_t> unit_cells_;
   std::vector<std::size_t> setting_cells_;
   std::size_t seed_cell_ = 0;
-  std::unordered_map<std::string, std::pair<Index, Index>> units_at_;  // and row of the job
+  std::unordered_map<std::string, std::pair<Index, Index>> units_at_;  // unit and row
   std::unordered_map<std::string, std::vector<std::size_t>> settings_at_;
-  Fields expected_;                                   // of the row that the last line belongs to
-  std::pair<Index, std::size_t> expected_of_{-1, 0};  // its unit and setting
+  Fields expected_;
+  std::pair<Index, std::size_t> expected_of_{-1, 0};
 
   Index first_unit_ = 0;
-  std::vector<Places> units_;                                    // of the shard
+  std::vector<Slots> units_;
   std::map<std::pair<Index, Index>, std::vector<Index>> steps_;  // by tokens and queries
-  std::vector<std::uint64_t> lines_;  // by place: where in the file, 0 if absent; and the status
+  std::vector<std::uint64_t> lines_;  // by slot: file offset and status; 0 if absent
   Index count_ = 0;
-  Index given_ = 0;
-  Index last_ = -1;  // place of the last line
+  Index added_ = 0;
+  Index last_ = -1;  // slot of the last line
   bool in_order_ = true;
 };
 

@@ -47,7 +47,7 @@ std::string short_text(double x) {
   return fmt::format("{:.12g}", x == 0.0 ? 0.0 : x);
 }
 
-// Notes a range of a spec and what it became, once.
+// Appends a range of a spec and its expansion to `ranges` unless it is there.
 void note_range(const std::string& key, const std::string& text, const NumberRange<double>& range,
                 const std::vector<std::string>& values, std::vector<SpecRange>* ranges) {
   if (ranges == nullptr || std::ranges::any_of(*ranges, [&](const SpecRange& one) {
@@ -65,7 +65,7 @@ void note_range(const std::string& key, const std::string& text, const NumberRan
   ranges->push_back(std::move(out));
 }
 
-// One listed value: a plain one as it stands, or a:b or a:b:step.
+// A plain value as it is, or the values of a:b or a:b:step.
 std::vector<std::string> expand_value(const std::string& spec, const std::string& key,
                                       const std::string& text, std::vector<SpecRange>* ranges) {
   if (!is_range(text)) {
@@ -81,7 +81,6 @@ std::vector<std::string> expand_value(const std::string& spec, const std::string
   return out;
 }
 
-// NAME, A+B or A@Q -> the methods.
 Variant name_variant(const std::string& name) {
   const auto joint = name.find_first_of("+@");
   Variant out;
@@ -91,17 +90,18 @@ Variant name_variant(const std::string& name) {
   }
   const std::string second = name.substr(joint + 1);
   if (second.find_first_of("+@") != std::string::npos) {
-    throw InputError(fmt::format("{}: got three methods, expected one, A+B or A@Q", name));
+    throw InputError(fmt::format("{}: got three methods, expected A, A+B or A@Q", name));
   }
   (name[joint] == '+' ? out.rest : out.quantizer) = &find_method(second);
   return out;
 }
 
-// The parameters that a variant's methods take where these are given.
-std::vector<ParamSpec> specs_of(const Variant& v, const std::map<std::string, std::string>& given) {
-  return v.quantizer != nullptr ? stored_params(*v.method, *v.quantizer, given)
-         : v.rest == nullptr    ? params_of(*v.method, given)
-                                : composition_params(*v.method, *v.rest, given);
+// Parameters of a variant's methods. Which there are may depend on `values`.
+std::vector<ParamSpec> specs_of(const Variant& v,
+                                const std::map<std::string, std::string>& values) {
+  return v.quantizer != nullptr ? stored_params(*v.method, *v.quantizer, values)
+         : v.rest == nullptr    ? params_of(*v.method, values)
+                                : composition_params(*v.method, *v.rest, values);
 }
 
 void expand(const std::string& spec, std::vector<Variant>& out,
@@ -117,7 +117,7 @@ void expand(const std::string& spec, std::vector<Variant>& out,
     }
     const std::string key = item.substr(0, equals);
     if (grid.front().count(key) > 0) {
-      throw InputError(fmt::format("--algorithm {}: parameter {} is given twice", spec, key));
+      throw InputError(fmt::format("--algorithm {}: duplicate parameter {}", spec, key));
     }
     std::vector<std::map<std::string, std::string>> next;
     for (const std::string& listed : split(item.substr(equals + 1), ',')) {
@@ -141,7 +141,7 @@ void expand(const std::string& spec, std::vector<Variant>& out,
   }
 }
 
-// Settings that a method declares: the authors'; for "grid" also its default and all of its grid.
+// Appends the authors' setting; for "grid" also the default and the declared grid.
 void expand_declared(const Method& method, const std::string& what, std::vector<Variant>& out) {
   const MethodInfo& info = method.info;
   expand(info.authors.empty() ? info.name : info.name + ":" + info.authors, out);
@@ -162,7 +162,7 @@ std::string family_set(Family family) {
   return fmt::format("@{}", name(family));
 }
 
-// Which methods a set is. Throws InputError where no set has the name.
+// Returns the predicate of a set. Throws InputError if the set is unknown.
 std::function<bool(const MethodInfo&)> members_of(const std::string& set) {
   if (set == "all") {
     return [](const MethodInfo&) { return true; };
@@ -183,7 +183,7 @@ std::function<bool(const MethodInfo&)> members_of(const std::string& set) {
                                did_you_mean(set, names), fmt::join(names, ", ")));
 }
 
-// Every method of the set that runs under the protocol: its default, or what it declares.
+// Appends every method of the set that runs under the protocol. `what`: "", "authors" or "grid".
 void expand_set(const std::string& set, Protocol protocol, const std::string& what,
                 std::vector<Variant>& out) {
   const std::size_t begin = out.size();
@@ -211,7 +211,7 @@ void expand_set(const std::string& set, Protocol protocol, const std::string& wh
 
 // By registry order, then parameter by parameter; numbers by value, so that T=2 precedes T=10.
 bool before(const Variant& a, const Variant& b) {
-  // Compositions stand behind all plain methods, stored methods behind these.
+  // Plain methods, then A+B, then A@Q.
   const auto methods_of = [](const Variant& v) {
     return std::tuple(v.quantizer != nullptr, v.rest != nullptr, v.method, v.rest, v.quantizer);
   };
@@ -220,7 +220,7 @@ bool before(const Variant& a, const Variant& b) {
   }
   const auto& own = a.params.values();
   const auto& other = b.params.values();
-  // Which parameters there are may depend on their values: the first difference decides.
+  // Which parameters there are may depend on their values, so compare at the first difference.
   const auto [x, y] = std::mismatch(own.begin(), own.end(), other.begin(), other.end());
   if (x == own.end() || y == other.end()) {
     return y != other.end();
@@ -233,8 +233,8 @@ bool before(const Variant& a, const Variant& b) {
   return number(x->second, p) && number(y->second, q) ? p < q : x->second < y->second;
 }
 
-// Of variants in order; of two alike the one that was named.
-void drop_repeated(std::vector<Variant>& variants) {
+// Removes duplicates of sorted variants. A duplicate counts as named if either was.
+void drop_duplicates(std::vector<Variant>& variants) {
   std::vector<Variant> out;
   for (Variant& v : variants) {
     if (!out.empty() && out.back().method == v.method && out.back().rest == v.rest &&
@@ -295,8 +295,8 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
     if (is_method_set(name)) {
       if (!declared && colon != spec.size()) {
         throw InputError(fmt::format(
-            "--algorithm {0}: got {1} with '{2}', expected {1}, {1}:grid or {1}:authors alone; "
-            "other methods come by an --algorithm of their own",
+            "--algorithm {0}: got {1} with '{2}', expected {1}, {1}:grid or {1}:authors; "
+            "give other methods in another --algorithm",
             spec, name, rest));
       }
       expand_set(name, protocol, rest, out);
@@ -312,7 +312,7 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
     }
   }
   if (out.empty()) {
-    throw InputError("--algorithm: none given, expected at least one (kvbench list)");
+    throw InputError("--algorithm: got none, expected at least one (kvbench list)");
   }
   for (const Variant& v : out) {
     if (!v.runs_under(protocol)) {
@@ -322,7 +322,7 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
     }
   }
   std::sort(out.begin(), out.end(), before);
-  drop_repeated(out);
+  drop_duplicates(out);
   return out;
 }
 

@@ -1,5 +1,5 @@
-// From `--algorithm NAME[:key=v1,v2,..;key=a:b:step]` to variants: every combination of the listed
-// values, each a method with all of its parameters resolved. Ranges: core/number_range.hpp.
+// From `--algorithm NAME[:key=v1,v2,..;key=a:b:step]` to variants: one for every combination of the
+// listed values. Ranges: core/number_range.hpp.
 #pragma once
 
 #include <cstdint>
@@ -13,122 +13,130 @@
 
 namespace kvbench {
 
-/// A method, a composition A+B of two, or A@Q, what one holds stored by a quantizer; with one set
-/// of parameters.
+/// A method, a composition A+B, or A@Q (what A holds, quantized by Q), with one set of parameters.
+/// Parts: these methods, and the methods that their parameters name.
 struct Variant {
   const Method* method = nullptr;
   Params params;
-  const Method* rest = nullptr;       ///< B of a composition; `method` is A
-  const Method* quantizer = nullptr;  ///< Q of an A@Q; `method` is A
-  /// The set that asked for it ("all", "@eviction", "snap*"); empty: it was named. One of a set is
-  /// left out where a layer lacks what it needs.
+  const Method* rest = nullptr;       ///< B of A+B
+  const Method* quantizer = nullptr;  ///< Q of A@Q
+  /// Set that selected the variant ("all", "@eviction", "snap*"); empty: named by the user.
+  /// Variants of a set are skipped if a layer lacks what they need.
   std::string by_set = {};
-  /// What the rows' `scores` say where it is no registered method (evaluate); else empty.
+  /// evaluate: column `scores` of the rows; otherwise empty.
   std::string declared_scores = {};
 
-  /// What a variant's definition asks of the scoring queries, and what the trace gives it.
+  /// Scoring queries that a variant asks for and gets. Counts are maxima over the parts.
   struct Queries {
-    Index had = 0;       ///< positions whose queries score; the maximum over the parts
-    Index asked = 0;     ///< positions whose queries the definition asks for
-    bool none = false;   ///< some part that scores has no query at all
-    bool fewer = false;  ///< some part has fewer than it asks for
+    Index had = 0;       ///< positions with queries to score with
+    Index asked = 0;     ///< positions that the definition asks for
+    bool none = false;   ///< some part scores and has no query
+    bool fewer = false;  ///< some part has fewer queries than it asks for
   };
 
+  /// "A", "A+B" or "A@Q".
   std::string name() const;
-  /// Parameters any of which fixes the size.
+  /// Parameters that fix the size; one of them suffices.
   const std::vector<std::string>& sizes() const;
   bool random() const;
   bool sees_evaluated() const { return any_part(&MethodInfo::sees_evaluated); }
-  /// Whether it uses any query; if not, `scores` is `none`.
+  /// Whether some part uses queries. If not, `scores` is `none`.
   bool sees_queries() const;
   bool reads_rope() const { return any_part(&MethodInfo::reads_rope); }
   bool reads_o_proj() const { return any_part(&MethodInfo::reads_o_proj); }
-  /// Extra queries and stored scores that some part reads; names may repeat.
-  std::vector<std::string> extra_sets() const;
-  std::vector<std::string> named_scores() const;
-  /// What the rows' `scores` say under `--scores given`.
-  std::string scores_text(Scores given) const;
-  /// Which heads share one budget; of A+B and A@Q those of A.
+  /// Names of extra query sets and of stored scores that some part reads. May repeat.
+  std::vector<std::string> extra_sets() const { return names_read(&MethodInfo::extra_sets); }
+  std::vector<std::string> named_scores() const { return names_read(&MethodInfo::named_scores); }
+  /// Column `scores` of the rows under `--scores scores`.
+  std::string scores_text(Scores scores) const;
+  /// Heads that share one budget. A+B and A@Q: that of A.
   Scope scope() const;
-  /// Of what scores; nothing where no part scores with queries before the evaluated ones.
-  /// A part that reads extra queries scores with these, of the layer's sets `extra`.
+  /// Scoring queries of the parts. A part that reads extra queries scores with those of the layer's
+  /// sets `extra`. nullopt if no part scores with queries.
   std::optional<Queries> queries(Range scoring, Range middle,
                                  std::span<const ExtraSetInfo> extra = {}) const;
-  /// With what depends on the layer resolved. Throws InputError where the layer lacks something.
+  /// Returns a copy with all parameters resolved. Throws InputError if the layer lacks what it
+  /// needs.
   Variant resolved(const LayerFacts& layer) const;
   bool runs_under(Protocol protocol) const;
-  /// What its methods state of a job (MethodInfo::scratch_bytes): a composition's parts run one
-  /// after the other, a method that another names within it. `budget`: a fraction, or none.
+  /// Upper bound of a job's scratch bytes (MethodInfo::scratch_bytes).
   Index scratch_bytes(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
   Compressed compress(const Task& task) const;
-  /// Surveys and shares of a scope wider than a head: the method's, or A's.
+  /// Survey and shares of the method, or of A, if its scope is wider than a head.
   Survey survey(const Task& task) const;
   std::vector<Share> share(std::span<const Survey> surveys) const;
-  /// What `survey` is asked for: the task, or A's.
+  /// The argument of survey(): the task, or A's part of it.
   Task surveyed(const Task& task) const;
-  /// Bytes that it may hold at most: the budget, or by the share that `task` carries; none: native
-  /// parameters say.
+  /// Most bytes that the middle may hold, by the budget or by the task's share. nullopt: native
+  /// parameters.
   std::optional<Index> allowed_bytes(const Task& task) const;
 
-  /// Whether its own parameters fix its size, or it has one size only: no budget applies.
+  /// Whether no budget applies: the parameters fix the size, or there is only one.
   bool sized() const;
 
-  /// Throws InputError where values that are each in range do not go together.
+  /// Throws InputError if parameter values contradict each other.
   void check() const;
 
  private:
+  using NamesHook = std::vector<std::string> (*MethodInfo::*)(const Params&);
   struct Part {
     const Method* method;
     Params params;
-    std::string prefix;  // of its parameters in the variant's
+    std::string prefix;  // of its parameters' names in Variant::params
+
+    std::vector<std::string> names_read(NamesHook hook) const;
   };
-  /// The method, or both of A+B or A@Q, then the methods that their parameters name.
+  /// The method, or A and B, then the methods that their parameters name, then Q.
   std::vector<Part> parts() const;
+  std::vector<std::string> names_read(NamesHook hook) const;
   bool any_part(bool MethodInfo::*fact) const;
   bool any_part(bool (*MethodInfo::*fact)(const Params&)) const;
-  /// Throws InputError where the layer has a window and some part holds what it cannot hide.
+  /// Throws InputError if the layer has a sliding window and some part makes entries without a
+  /// position.
   void check_window(const LayerFacts& layer) const;
-  /// Tokens that it keeps at most of `middle`.
+  /// Upper bound of the tokens kept of a middle of `middle` tokens; for scratch_bytes().
   Index kept_tokens(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
 };
 
-/// A range of a spec, and what it became.
+/// A range of a spec and its expansion.
 struct SpecRange {
-  std::string key;   ///< the parameter
-  std::string text;  ///< as given: "1:4"
-  std::vector<std::string> values;
-  std::string end;       ///< where a step lands on the end: the value that is left out; else empty
-  std::string with_end;  ///< the range that has it: "1:5"; else empty
+  std::string key;                  ///< parameter
+  std::string text;                 ///< "1:4"
+  std::vector<std::string> values;  ///< "1", "2", "3"
+  std::string end;                  ///< excluded end if a step lands on it: "4"; otherwise empty
+  std::string with_end;             ///< range that includes the end: "1:5"; otherwise empty
 };
 
-/// Expands specs into variants in canonical order: the registry's order, then the parameters by
-/// value. The order and repetition of `specs` do not matter; commas before a spec's first colon
-/// separate specs: "a,b,c:key=v1,v2" is a, b and c:key=v1,v2. Sets stand for methods that run under
-/// `protocol`: "all" for every one, "@eviction" for a Family, "@agnostic" for those that look at no
-/// query, a pattern of the shell ("snap*") for those of such names. A method that does not run is
-/// refused when named. What is not named besides has `by_set` set. "NAME:authors" stands for the
-/// setting of the method's source, "NAME:grid" for that, the default and all settings of the
-/// declared grid; "SET:authors" and "SET:grid" for those of a set's methods. Ranges a:b:step
-/// leave b out; a:b steps by 1. `ranges`: where to put them, each once. Errors: InputError naming
-/// the spec and what was expected.
+/// Expands specs into variants without duplicates, by the registry's order, then by parameter
+/// values. `ranges` (may be null) receives each range once.
+///
+///     a,b,c:key=v1,v2   a, b and c:key=v1,v2
+///     key=a:b:step      a, a+step, ... without b; a:b steps by 1
+///     all               all methods that run under `protocol`
+///     @eviction         those of a Family; @agnostic: those that use no query
+///     snap*             those that match the shell pattern
+///     NAME:authors      the setting of the method's source
+///     NAME:grid         the authors' setting, the default and the declared grid
+///     SET:authors, SET:grid   the same for each method of a set
+///
+/// Throws InputError (spec, got, expected), also if a named method does not run under `protocol`.
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
                                        Protocol protocol = Protocol::prefill,
                                        std::vector<SpecRange>* ranges = nullptr);
 
-/// Whether a name stands for several methods: "all", "@merging", "snap*".
+/// Whether a name is a set: "all", "@merging", "snap*".
 bool is_method_set(const std::string& name);
 
-/// The methods of such a set, in the registry's order. Throws InputError where there is no such set
-/// or no method matches.
+/// Methods of a set, in the registry's order. Throws InputError if the set is unknown or empty.
 std::vector<const Method*> methods_of_set(const std::string& set);
 
-/// All sets but patterns: "all", "@agnostic", "@reference", ...
+/// All sets except patterns: "all", "@agnostic", "@reference", ...
 std::vector<std::string> method_set_names();
 
-/// "10" -> 0..9; "3:10" -> 3..9; "1,5,9" and "1,5:8" as listed; ascending. Errors: InputError.
+/// "10" -> 0..9; "3:10" -> 3..9; "1,5:8" -> 1, 5, 6, 7. Ascending, unique. Throws InputError.
 std::vector<std::uint64_t> parse_seeds(const std::string& text);
 
-/// The shortest such text of ascending seeds, at least one: as A:B where none between is left out.
+/// Inverse of parse_seeds(). `seeds` must be ascending. "A:B" if they are consecutive.
 std::string seeds_text(const std::vector<std::uint64_t>& seeds);
 
 }  // namespace kvbench

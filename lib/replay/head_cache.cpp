@@ -21,7 +21,7 @@ bool all_ones(const std::vector<float>& weights) {
   return std::all_of(weights.begin(), weights.end(), [](float w) { return w == 1.0F; });
 }
 
-// Logarithms; empty where all weights are 1.
+// Logarithms; empty if all weights are 1.
 std::vector<float> logs(const std::vector<float>& weights) {
   std::vector<float> out;
   if (!all_ones(weights)) {
@@ -37,7 +37,6 @@ float weight_of(const std::vector<float>& log_weights, Index i) {
                              : static_cast<float>(std::exp(static_cast<double>(log_weights[i])));
 }
 
-// Weights of the held, then of the made.
 std::vector<float> weights_of(const HeldTokens& held, const MadeTokens& made) {
   std::vector<float> out;
   for (std::size_t i = 0; i < held.tokens.size(); ++i) {
@@ -50,7 +49,7 @@ std::vector<float> weights_of(const HeldTokens& held, const MadeTokens& made) {
   return out;
 }
 
-// These rows of `from`, then what was made.
+// Rows `tokens` of `from`, then the rows of `made`.
 Matrix rows_of(const Matrix& from, const std::vector<Index>& tokens, const Matrix& made = {}) {
   const auto held = static_cast<Index>(tokens.size());
   Matrix out(held + made.rows(), from.cols());
@@ -61,7 +60,7 @@ Matrix rows_of(const Matrix& from, const std::vector<Index>& tokens, const Matri
   return out;
 }
 
-// Bytes of weights that a cache must store: none where all are 1, one where all are equal.
+// Bytes of the weights: none if all are 1, those of one if all are equal.
 Index weight_bytes(const std::vector<float>& log_weights) {
   const bool equal = std::adjacent_find(log_weights.begin(), log_weights.end(),
                                         std::not_equal_to<>()) == log_weights.end();
@@ -76,17 +75,17 @@ Index counted_payload(const HeadCache& c, Index d, Index dv, DType dtype) {
   return (c.rows() * (d + dv) + keys_only * d) * bytes_per_element(dtype);
 }
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what) {
+[[noreturn]] void reject(const std::string& where, const std::string& what) {
   throw InputError(where + ": " + what);
 }
 
-// Keys or values that weigh what is counted are numbers of the trace's type.
+// Throws InputError unless all elements are numbers of the trace's dtype.
 void check_elements(const Matrix& m, DType dtype, const char* name, const std::string& where) {
   for (Index i = 0; i < m.rows(); ++i) {
     for (Index c = 0; c < m.cols(); ++c) {
       if (const float x = m.row(i)[c]; round_to(dtype, x) != x) {
-        refuse(where, fmt::format("{}: row {}, channel {}: {} is no {} number, which is what its "
-                                  "bytes count; expected it rounded, or payload_bytes",
+        reject(where, fmt::format("{}: row {}, channel {}: {} is no {} number, as its bytes are "
+                                  "counted; expected it rounded, or payload_bytes",
                                   name, i, c, x, kvbench::name(dtype)));
       }
     }
@@ -98,8 +97,8 @@ void check_token(const HeadCache& c, Index row, const KvHead& head, const std::s
   const auto check = [&](const char* name, const Matrix& got, const Matrix& trace) {
     for (Index j = 0; j < trace.cols(); ++j) {
       if (!(got.row(row)[j] == trace.row(t)[j])) {
-        refuse(where, fmt::format("{}: row {} is said to be token {}, but channel {} is {}, "
-                                  "expected the trace's {}; token -1 says that an entry was made",
+        reject(where, fmt::format("{}: row {} is marked as token {}, but channel {} is {}, "
+                                  "expected the trace's {}; made entries have token -1",
                                   name, row, t, j, got.row(row)[j], trace.row(t)[j]));
       }
     }
@@ -130,12 +129,12 @@ class Unpacker {
     }
     rest_ = rest_.subspan(size);
   }
-  /// Whether there are bytes for `count` things of `each`.
+  /// Whether `count` elements of `each` bytes are left.
   bool has(std::size_t count, std::size_t each) const { return count <= rest_.size() / each; }
   bool at_end() const { return rest_.empty(); }
   static void expect(bool good) {
     if (!good) {
-      throw IoError("a cache's record is not what was written");
+      throw IoError("corrupt record of a cache");
     }
   }
 
@@ -143,21 +142,21 @@ class Unpacker {
   std::span<const std::byte> rest_;
 };
 
-// A value to a Packer or from an Unpacker.
+// Writes a value to a Packer or reads it from an Unpacker.
 template <class Archive, class T>
 void pass(Archive& archive, T& value) {
   if constexpr (std::is_arithmetic_v<T>) {
     archive.raw(&value, sizeof value);
   } else if constexpr (requires { value.has_value(); }) {
-    std::uint8_t there = value.has_value() ? 1 : 0;
-    pass(archive, there);
+    std::uint8_t present = value.has_value() ? 1 : 0;
+    pass(archive, present);
     if constexpr (Archive::reads) {
-      archive.expect(there <= 1);
-      if (there == 1) {
+      archive.expect(present <= 1);
+      if (present == 1) {
         value.emplace();
       }
     }
-    if (there == 1) {
+    if (present == 1) {
       pass(archive, *value);
     }
   } else if constexpr (requires { value.log_weight; }) {  // CacheDenominator
@@ -185,7 +184,6 @@ void pass(Archive& archive, T& value) {
   }
 }
 
-// The same members in the same order, to either.
 template <class Cache, class Visit>
 void each_member(Cache& c, const Visit& visit) {
   visit(c.k);
@@ -220,7 +218,7 @@ HeadCache cache_of(const KvHead& head, const Compressed& r) {
     CacheDenominator& den = out.denominator.emplace();
     const std::vector<float> weights = weights_of(from.held, from.made);
     den.log_weight = logs(weights);
-    // Only what is held: then the keys need not stand in the file twice.
+    // Without made entries, the file need not repeat the keys.
     const bool repeats = from.same_keys && from.made.k.rows() == 0 && r.made.k.rows() == 0;
     if (repeats) {
       den.log_weight.resize(weights.size(), 0.0F);
@@ -274,7 +272,7 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
       continue;
     }
     if (!std::binary_search(middle.begin(), middle.end(), t)) {
-      refuse(where, fmt::format("token: row {} is {}, expected a position of the middle, {} to {}, "
+      reject(where, fmt::format("token: row {} is {}, expected a position of the middle, {} to {}, "
                                 "or -1",
                                 i, t, middle.empty() ? 0 : middle.front(),
                                 middle.empty() ? -1 : middle.back()));
@@ -283,29 +281,29 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
     held.push_back(i);
   }
   if (head.window > 0 && !made.empty()) {
-    refuse(where, fmt::format("token: row {} was made, so that the layer's window of {} tokens "
-                              "cannot hide it; expected tokens of the trace alone",
-                              made.front(), head.window));
+    reject(where,
+           fmt::format("token: row {} is a made entry, which the layer's window of {} tokens "
+                       "cannot hide; expected only tokens of the trace",
+                       made.front(), head.window));
   }
   std::ranges::sort(held, {}, [&](Index i) { return c.token[i]; });
   const auto twice = std::adjacent_find(held.begin(), held.end(),
                                         [&](auto a, auto b) { return c.token[a] == c.token[b]; });
   if (twice != held.end()) {
-    refuse(where,
-           fmt::format("token: {} comes twice, expected each position once", c.token[*twice]));
+    reject(where, fmt::format("token: duplicate {}, expected unique positions", c.token[*twice]));
   }
   if (c.quantised > static_cast<Index>(made.size())) {
-    refuse(where, fmt::format("quantised is {}, expected at most the {} entries that were made",
-                              c.quantised, made.size()));
+    reject(where, fmt::format("quantised is {}, expected at most the {} made entries", c.quantised,
+                              made.size()));
   }
   if (static_cast<Index>(c.counted.size()) > c.quantised) {
-    refuse(where, fmt::format("counted has {} tokens, expected at most the {} quantised",
+    reject(where, fmt::format("counted has {} tokens, expected at most the {} quantised",
                               c.counted.size(), c.quantised));
   }
   for (const std::int32_t t : c.counted) {
     if (!std::binary_search(middle.begin(), middle.end(), t) ||
         std::ranges::any_of(held, [&](Index i) { return c.token[i] == t; })) {
-      refuse(where, fmt::format("counted: {} is no position of the middle, or is held exactly", t));
+      reject(where, fmt::format("counted: {} is no position of the middle, or is held exactly", t));
     }
   }
 

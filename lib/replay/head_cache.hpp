@@ -1,4 +1,4 @@
-// From what a method returned to an entry of a caches file, and back.
+// Conversion between a method's result and an entry of a caches file.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,15 @@
 
 namespace kvbench {
 
-/// What `result` holds of `head`, with what it weighs: `compressed_of` gives the same bytes. What
-/// only the job knows (times, diagnostics) is left open.
+/// Returns the entry of a result, without times and diagnostics. compressed_of() counts the same
+/// bytes.
 HeadCache cache_of(const KvHead& head, const Compressed& result);
 
-/// The same with what only the job knows, for `--export-caches`: from `row`, and `reason`, why it
-/// is no fair instance of the method (or empty).
+/// The same with times and diagnostics from `row`. `reason`: why the result is degenerate, or "".
 HeadCache exported(const KvHead& head, const Compressed& result, const Row& row,
                    const std::string& reason);
 
-/// Bytes that an entry holds of the middle of a head of width d and dv, as docs/trace_format.md
-/// counts.
+/// Bytes of an entry, counted as in docs/trace_format.md, for keys of width d, values of width dv.
 struct CacheBytes {
   Index payload = 0;
   Index aux = 0;
@@ -30,15 +28,16 @@ struct CacheBytes {
 };
 CacheBytes bytes_of(const HeadCache& cache, Index d, Index dv, DType dtype);
 
-/// An entry, none that is infeasible, as a method's result. `middle`: the positions that its tokens
-/// may be, ascending; `where`: for refusals. Throws InputError where tokens come twice, are not in
-/// the middle, or are not what the head holds; where keys and values are not numbers of the head's
-/// type though they are counted so; where counts are impossible.
+/// Returns an entry that is not infeasible as a method's result. `middle`: positions of the middle,
+/// ascending. `where`: prefix of errors. Throws InputError if tokens repeat, are outside the middle
+/// or differ from the head's rows; if keys or values are not numbers of the head's dtype though
+/// counted so; if counts are impossible.
 Compressed compressed_of(const HeadCache& cache, const KvHead& head, std::span<const Index> middle,
                          const std::string& where);
 
-/// An entry as bytes, and back. Throws IoError where the bytes are none.
+/// Serializes an entry for the journal.
 std::vector<std::byte> to_bytes(const HeadCache& cache);
+/// Inverse of to_bytes(). Throws IoError if the bytes are corrupt.
 HeadCache cache_from_bytes(std::span<const std::byte> bytes);
 
 }  // namespace kvbench

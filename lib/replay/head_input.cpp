@@ -13,7 +13,7 @@ void check_range(const Plan& plan, const Unit& unit, const KvHead& head) {
   if (plan.options.precision == Precision::float32 && !fits_float32(range, head.scale, head.d())) {
     throw InputError(fmt::format(
         "{}: prompt {} layer {} KV head {}: keys up to {:.3g}, queries up to {:.3g}, values up to "
-        "{:.3g}: their products leave the range of float32; expected --precision float64",
+        "{:.3g}: their products exceed the range of float32; expected --precision float64",
         plan.trace_names[unit.trace], plan.prompt_meta(unit).id, plan.layer_meta(unit).layer,
         unit.kv_head, range.key, range.query, range.value));
   }
@@ -43,12 +43,12 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit)
   if (plan.reads_o_proj) {
     o_proj_ = plan.reader(unit).read_o_proj(unit.prompt, unit.layer, unit.kv_head);
   }
-  const AskedExtra asked = asked_extra(plan, unit);
+  const ExtraNames extra = extra_names(plan, unit);
   const TraceReader& reader = plan.reader(unit);
-  for (const std::string& name : asked.sets) {
+  for (const std::string& name : extra.sets) {
     extra_.push_back(reader.read_extra(unit.prompt, unit.layer, name, unit.kv_head));
   }
-  for (const std::string& name : asked.scores) {
+  for (const std::string& name : extra.scores) {
     named_scores_.push_back(reader.read_scores(unit.prompt, unit.layer, name, unit.kv_head));
   }
   middle_ = positions_of(windows_.middle);

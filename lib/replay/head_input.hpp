@@ -1,4 +1,4 @@
-// A KV head of a trace as methods see it.
+// The input of methods: a KV head of a trace.
 #pragma once
 
 #include <memory>
@@ -6,17 +6,19 @@
 
 #include "algorithms/contract.hpp"
 #include "attention/backend.hpp"
-#include "attention/score_book.hpp"
+#include "attention/scores.hpp"
 #include "replay/plan.hpp"
 #include "replay/windows.hpp"
 
 namespace kvbench {
 
-/// A KV head as methods see it: what a survey of heads that share a budget needs, and no more.
+/// A KV head with everything that its tasks refer to. Enough for surveys; jobs add the truth
+/// (HeadContext, StreamContext).
 class HeadInput {
  public:
+  /// Reads the head from the trace and uploads it to the plan's device, if any.
   HeadInput(const Plan& plan, const Unit& unit);
-  HeadInput(const HeadInput&) = delete;  // the score book points into the head
+  HeadInput(const HeadInput&) = delete;  // tasks and the score book point into the object
   HeadInput& operator=(const HeadInput&) = delete;
 
   const Plan& plan() const { return plan_; }
@@ -27,7 +29,7 @@ class HeadInput {
   const std::vector<Index>& middle() const { return middle_; }
   const Backend& backend() const { return device_ == nullptr ? cpu_backend() : *device_; }
 
-  /// What an entry asks of its method here; without true mass and share.
+  /// The task of an entry, without true_mass and share. Must not outlive the object.
   Task task(const Entry& entry) const;
 
  private:
@@ -39,14 +41,14 @@ class HeadInput {
   Windows windows_;
   std::vector<Index> middle_;
   ScoreBook book_;
-  Matrix o_proj_;                           // empty: the same of output projections
-  std::vector<ExtraSet> extra_;             // what variants ask for
-  std::vector<NamedScores> named_scores_;   // the same
-  std::shared_ptr<const RopeTables> rope_;  // null: no variant asks, or the trace has none
+  // Empty or null unless some variant reads them and the trace has them.
+  Matrix o_proj_;
+  std::vector<ExtraSet> extra_;
+  std::vector<NamedScores> named_scores_;
+  std::shared_ptr<const RopeTables> rope_;
 };
 
-/// Throws InputError where products of the head's numbers leave the range of the plan's precision;
-/// the run that the message asks for works.
+/// Throws InputError if products of the head's values exceed the range of the plan's precision.
 void check_range(const Plan& plan, const Unit& unit, const KvHead& head);
 
 }  // namespace kvbench

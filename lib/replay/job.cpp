@@ -57,7 +57,7 @@ void check_made(const MadeTokens& made, const Task& task, bool values) {
   require(finite(made.k) && finite(made.v), "made keys and values finite");
 }
 
-// The rows of a job that ran.
+// Fills `out`, whose rows are blank. `loaded`: evaluate; otherwise null.
 void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share,
              const LoadedCaches::Loaded* loaded, JobResult& out) {
   const Variant& variant = c.plan().variant_of(c.unit(), entry);
@@ -76,14 +76,14 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   std::optional<Index> allowed = variant.allowed_bytes(task);
   if (loaded != nullptr) {
     task.external = &loaded->compressed;
-    allowed.reset();  // checked before the first row, over all heads that share it
+    allowed.reset();  // checked before the first row
   }
 
-  ScoreBook::take_charged_seconds();
+  ScoreBook::reset_charged_seconds();
   const double start = seconds_now();
-  const bool ask = !task.tokens.empty() || loaded != nullptr;
-  const Compressed result = ask ? variant.compress(task) : Compressed{};
-  double compress_ms = 1e3 * (seconds_now() - start + ScoreBook::take_charged_seconds());
+  const bool compresses = !task.tokens.empty() || loaded != nullptr;
+  const Compressed result = compresses ? variant.compress(task) : Compressed{};
+  double compress_ms = 1e3 * (seconds_now() - start + ScoreBook::reset_charged_seconds());
   if (loaded != nullptr) {
     compress_ms = loaded->compress_ms;
   }
@@ -105,7 +105,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     }
   }
   const std::string diag = diag_text(c, entry, result);
-  std::string reason = unfair(c, entry, task.tokens.empty());
+  std::string reason = degenerate_reason(c, entry, task.tokens.empty());
   if (reason.empty()) {
     reason = result.degenerate;
   }
@@ -121,7 +121,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     row.attend_us_per_query = 1e6 * (seconds_now() - attend_start) / static_cast<double>(m);
     const ErrorFigures errors = error_figures(c.truth(g), c.norms(), z, sums.log_denominator());
     fill(row, memory);
-    row.peak_bytes = memory.bytes;  // a prefill compresses once: what is left is its maximum
+    row.peak_bytes = memory.bytes;
     fill(row, errors);
     fill(row, held_figures(c.truth(g), held, c.sink_mass(g)));
     row.compress_ms = compress_ms;
@@ -220,9 +220,9 @@ JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrE
 
 namespace {
 
-// Of a job, for each token: what is held, at which place and with which weight, twice as they grow.
-constexpr Index kListBytes = 40;
-constexpr Index kTextBytes = Index{1} << 18;  // rows and what waits to be written
+// Bytes of a job.
+constexpr Index kListBytes = 40;  // per token: flags, positions and weights as the lists grow
+constexpr Index kTextBytes = Index{1} << 18;  // rows before they are written
 
 }  // namespace
 
@@ -231,16 +231,14 @@ MemoryNeed prefill_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index group = l.group();
   const Index blocks = (m + kTruthBlock - 1) / kTruthBlock;
   MemoryNeed need;
-  // Keys, values, queries in float32; per query head the mass and flags, the queries and sums in
-  // float64.
+  // Keys, values, queries in float32. Per query head mass, flags, queries and sums in float64.
   const Index element = bytes_per_element(o.precision);
   const Index heads = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                       8 * group * m * (l.d + 2 * l.dv) + 24 * l.n;
-  // The estimator's block stays with a thread.
-  const Index estimate = query_block_bytes(o.precision, kQueryBlock, std::min(l.n, kSetTokens)) +
+  const Index estimate = query_block_bytes(element, kQueryBlock, std::min(l.n, kSetTokens)) +
                          16 * m * (l.dv + 2) + kTextBytes;
   need.unit = static_cast<std::uint64_t>(heads);
-  // The weights of a block of queries, and a row of column sums for each block.
+  // Weights of a block of queries, and a row of column sums for each block.
   need.opening =
       static_cast<std::uint64_t>(estimate + element * kTruthBlock * l.n + 9 * blocks * l.n);
   need.per_thread = static_cast<std::uint64_t>(estimate + kListBytes * l.n);

@@ -1,5 +1,5 @@
-// One job under the prefill protocol on one KV head: compress, attend, measure. Everything that a
-// method claims is counted again here.
+// A job of the prefill protocol on one KV head: compress, attend, measure. A method's own figures
+// are never trusted.
 #pragma once
 
 #include <exception>
@@ -12,43 +12,48 @@
 
 namespace kvbench {
 
-/// What is computed once per KV head and serves all methods, budgets and seeds.
+/// A KV head with what all its jobs share. `g`: query head within the group.
 class HeadContext : public HeadInput {
  public:
   HeadContext(const Plan& plan, const Unit& unit, int threads);
 
+  /// Exact attention of the evaluated queries.
   const ExactAttention& truth(Index g) const { return truth_[g]; }
   double sink_mass(Index g) const { return sink_mass_[g]; }  ///< metrics/memory.hpp
   const ValueNorms& norms() const { return norms_; }
+  /// Softmax sums of the evaluated queries over sinks and recent tokens.
   const SoftmaxSums& base(Index g) const { return base_[g]; }
+  /// [n]: exact attention mass of each token, mean over the group.
   const std::vector<double>& group_mass() const { return group_mass_; }
 
  private:
-  std::vector<ExactAttention> truth_;  // every query head of the group
-  std::vector<double> sink_mass_;      // the same
+  // By query head of the group.
+  std::vector<ExactAttention> truth_;
+  std::vector<double> sink_mass_;
   ValueNorms norms_;
   std::vector<MatrixD> queries_;
   std::vector<SoftmaxSums> base_;  // the sums point into the queries
   std::vector<double> group_mass_;
 };
 
-/// Throws std::logic_error where what a method returned breaks the contract: tokens out of order or
-/// not in the task, weights of a wrong number, negative or not finite, made entries not finite or
-/// of a wrong shape.
+/// Throws std::logic_error if a method's result violates the contract (algorithms/contract.hpp):
+/// tokens out of order or not in the task; a wrong number of weights; weights that are negative or
+/// not finite; made entries that are not finite or of a wrong shape; impossible byte counts.
 void check_compressed(const Compressed& result, const Task& task);
 
-/// A head's share of a budget, or what kept it from getting one.
+/// A head's share of a common budget, or the exception of the method that was to divide it.
 struct ShareOrError {
   Share share;
   std::exception_ptr error;
 };
 
-/// Runs one job. `share` for methods whose scope is wider than a head, else null. Never throws for
-/// what a method does: that becomes the rows' status. Throws IoError where the device fails.
+/// Runs one job. `share`: null if the scope is a head. An exception of the method becomes the rows'
+/// status. Throws IoError if the device or memory fails.
 JobResult run_job(const HeadContext& context, const Entry& entry,
                   const ShareOrError* share = nullptr);
 
-/// Returns the memory that a head and its jobs need under the prefill protocol.
+/// Returns the memory of a head and its jobs, without methods' scratch and what plan options add
+/// (memory_need).
 MemoryNeed prefill_memory_need(const LayerMeta& layer, const ReplayOptions& options);
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// What one job returns: rows of OUT.csv and what the tables beside it are made from.
+// The result of a job: rows of OUT.csv, and data for the side tables.
 #pragma once
 
 #include <optional>
@@ -14,34 +14,33 @@ namespace kvbench {
 struct Step {
   Index position = 0;      ///< of the query, 0-based
   double rel_error = 0.0;  ///< |z-a| / |a| of this query
-  Index bytes = 0;         ///< sinks, recent window and what the method holds after this position
+  Index bytes = 0;         ///< of sinks, recent window and held entries after this position
 
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The tokens that a KV head's cache held exactly when the query at `position` attended.
+/// Tokens that the cache held exactly when the query at `position` attended.
 struct KeptSet {
   Index position = 0;         ///< of the query, 0-based
-  std::vector<Index> tokens;  ///< strictly ascending; sinks and recent tokens included
+  std::vector<Index> tokens;  ///< strictly ascending, with sinks and recent tokens
 
   friend bool operator==(const KeptSet&, const KeptSet&) = default;
 };
 
 /// A KV head's part of its layer's error, rounded to float32.
 struct LayerPart {
-  Matrix exact;        ///< [m, group * dv]: exact outputs of the evaluated queries, heads abreast
-  Matrix differences;  ///< estimates less exact outputs
+  Matrix exact;        ///< [m, group * dv]: exact outputs of the evaluated queries
+  Matrix differences;  ///< [m, group * dv]: estimates minus exact outputs
 };
 
-/// A row per replayed query head of the unit, in order. The other members are empty where the rows
-/// were not measured (has_lines).
+/// Members other than `rows` are empty if the rows were not measured (has_lines).
 struct JobResult {
-  std::vector<Row> rows;
-  std::vector<std::vector<Step>> steps;           ///< stream: by row, the evaluated steps
-  std::vector<KeptSet> kept;                      ///< at the end; a stream's at every recorded step
-  std::vector<std::vector<double>> query_errors;  ///< prefill: by row, of every evaluated query
-  std::optional<HeadCache> cache;                 ///< where the plan exports caches
-  LayerPart layer;                                ///< where the plan makes the layer's error
+  std::vector<Row> rows;                          ///< by replayed query head of the unit
+  std::vector<std::vector<Step>> steps;           ///< stream: by row and evaluated step
+  std::vector<KeptSet> kept;                      ///< by step of kept_steps()
+  std::vector<std::vector<double>> query_errors;  ///< prefill: by row and evaluated query
+  std::optional<HeadCache> cache;                 ///< if the plan exports caches
+  LayerPart layer;                                ///< if the plan makes the layer's error
 };
 
 }  // namespace kvbench

@@ -24,7 +24,7 @@ std::span<const std::byte> bytes_of(const Matrix& m) {
   return std::as_bytes(std::span(m.data(), m.rows() * m.cols()));
 }
 
-// Sum of the squared norms of the residual stream at the last m stored queries, where it is known.
+// Sum of the squared norms of the residual stream at the last m queries, if the trace has them.
 std::optional<double> residual_square(const PlanSpec& plan, const TraceReader& reader,
                                       const Unit& unit, Index m) {
   if (!plan.layer_meta(unit).has_residual_norm) {
@@ -89,8 +89,8 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
         continue;
       }
       lines.forget(line);
-      if (some(units, e, State::unmeasured)) {
-        continue;  // it gets no line, whatever the others are
+      if (any(units, e, State::unmeasured)) {
+        continue;
       }
       for (Index u = units.begin; u < units.end; ++u) {
         const Index job = job_of(u, e);
@@ -107,15 +107,15 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
     }
   }
   if (exact_.empty()) {
-    journal_.clear();  // what is left in it may be of other traces
+    journal_.clear();  // its records may be of other traces
   }
-  if (!lines.whole_file() || writer_.needs_rewrite()) {
+  if (!lines.complete() || writer_.needs_rewrite()) {
     lines.rewrite(writer_);
   }
   return again;
 }
 
-void LayerErrors::keep(Index job, const JobResult& result) {
+void LayerErrors::add(Index job, const JobResult& result) {
   if (!plan_.makes_layer_error(plan_.unit_of(job))) {
     return;
   }
@@ -125,7 +125,7 @@ void LayerErrors::keep(Index job, const JobResult& result) {
   }
   {
     const Index unit = job / entries_;
-    const std::lock_guard lock(mutex_);  // the first of the unit's jobs that come leaves the exact
+    const std::lock_guard lock(mutex_);  // only the unit's first job stores the exact outputs
     if (!exact_.contains(unit)) {
       journal_.append(exact_number(unit), bytes_of(result.layer.exact));
       exact_.insert(unit);
@@ -135,7 +135,7 @@ void LayerErrors::keep(Index job, const JobResult& result) {
   state(job) = State::measured;
 }
 
-bool LayerErrors::some(Range units, Index entry, State state) const {
+bool LayerErrors::any(Range units, Index entry, State state) const {
   for (Index u = units.begin; u < units.end; ++u) {
     if (states_[job_of(u, entry) - jobs_.begin] == state) {
       return true;
@@ -146,7 +146,7 @@ bool LayerErrors::some(Range units, Index entry, State state) const {
 
 bool LayerErrors::done(Range units) const {
   for (Index e = 0; e < entries_; ++e) {
-    if (some(units, e, State::open)) {
+    if (any(units, e, State::open)) {
       return false;
     }
   }
@@ -154,10 +154,10 @@ bool LayerErrors::done(Range units) const {
 }
 
 bool LayerErrors::measured(Range units, Index entry) const {
-  return !some(units, entry, State::open) && !some(units, entry, State::unmeasured);
+  return !any(units, entry, State::open) && !any(units, entry, State::unmeasured);
 }
 
-// The heads' differences of an entry, or for entry -1 their exact outputs.
+// By head: the differences of an entry; for entry -1 the exact outputs.
 std::vector<Matrix> LayerErrors::parts(Range units, Index entry) const {
   const Unit& unit = plan_.units[units.begin];
   const LayerMeta& l = plan_.layer_meta(unit);
@@ -198,7 +198,7 @@ bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& reader
       residual_square(plan_, reader, first, windows_of(plan_.options, l).queries);
 
   std::optional<double> exact;
-  constexpr std::size_t kAtOnce = 1024;  // lines that memory holds
+  constexpr std::size_t kAtOnce = 1024;  // most lines in memory
   for (std::size_t begin = 0; begin < entries.size(); begin += kAtOnce) {
     const std::size_t end = std::min(entries.size(), begin + kAtOnce);
     std::vector<Index> outputs(entries.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -211,7 +211,7 @@ bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& reader
       squares[i] = projected_square(parts(units, outputs[i]), projection);
     });
     if (!std::ranges::all_of(squares, [](const auto& s) { return s.has_value(); })) {
-      return false;  // stopped
+      return false;
     }
     exact = exact ? exact : squares.back();
     std::vector<Fields> lines;
@@ -234,7 +234,7 @@ void LayerErrors::finish(const std::vector<TraceReader>& readers, int threads,
     const bool finished = done(*layer) && make_lines(*layer, readers, threads, stop);
     layer = finished ? open_.erase(layer) : std::next(layer);
   }
-  // What jobs of an open layer left is needed: then all stays for a while.
+  // Parts of open layers are still needed.
   const bool needed = std::any_of(open_.begin(), open_.end(), [&](Range units) {
     return std::any_of(exact_.begin(), exact_.end(),
                        [&](Index unit) { return units.contains(unit); });
@@ -250,7 +250,7 @@ void LayerErrors::reconcile() {
   for (TableReader reader(writer_.path()); reader.next();) {
     lines.add(reader);
   }
-  if (!lines.as_given()) {
+  if (!lines.unchanged()) {
     lines.rewrite(writer_);
   }
   if (open_.empty()) {

@@ -1,6 +1,6 @@
-// The errors of whole layers: OUT.layers.csv. A job sees one KV head, so what jobs leave for it
-// (the differences of their outputs, and once per KV head the exact ones) waits in a journal on the
-// disk, OUT.layers.csv.part, until all heads of the layer are done.
+// Errors of whole layers: OUT.layers.csv. A job has one KV head. Its part (differences of its
+// outputs, and once per head the exact outputs) waits in a journal, OUT.layers.csv.part, until all
+// heads of the layer are done.
 #pragma once
 
 #include <atomic>
@@ -22,30 +22,30 @@
 
 namespace kvbench {
 
-/// Layers of the plan that have no lines where others do: [[trace, prompt, layer], ...].
+/// Layers without lines, if other layers have lines: [[trace, prompt, layer], ...].
 nlohmann::json layers_without_error(const PlanSpec& plan);
 
 class LayerErrors {
  public:
-  /// Opens the table and the journal. Errors: as of CsvWriter and FinishedTable.
+  /// Opens the table and the journal. `earlier`: run of the rows to take over, as for CsvWriter.
+  /// Throws as CsvWriter and FinishedTable.
   LayerErrors(const PlanSpec& plan, CsvWriter::Mode mode, const std::string& run,
               const std::string& earlier);
 
-  /// To be called once: finds what is left to do. Returns the jobs among `before` that must run
-  /// again since their layer's lines are not there and the journal lacks their part.
+  /// Must be called once, first. `before`: rows of OUT.csv. Returns the jobs with rows that must
+  /// run again: a line is missing, and the journal lacks their part.
   std::vector<Index> open(const FinishedTable& before);
 
-  /// Puts down a job's part, before its rows. Thread-safe. Throws IoError.
-  void keep(Index job, const JobResult& result);
+  /// Stores a job's part. Call it before the job's rows are written. Thread-safe. Throws IoError.
+  void add(Index job, const JobResult& result);
 
-  /// Makes the lines of layers whose jobs are all done, unless `stop`. Reads the traces: no other
-  /// thread may read them or call keep() at the same time. Throws IoError.
+  /// Writes the lines of layers whose jobs are all done, until `stop`. No other thread may read the
+  /// traces or call add() meanwhile. Throws IoError.
   void finish(const std::vector<TraceReader>& readers, int threads, const std::atomic<bool>& stop);
 
-  /// Whether lines are missing of layers whose jobs are all done or not.
   bool lacks_lines() const { return !open_.empty(); }
 
-  /// Puts the lines into the plan's order; the journal goes once no line is missing.
+  /// Puts the lines into the plan's order. Removes the journal if no line is missing.
   void reconcile();
   void sync() { writer_.sync(); }
 
@@ -56,8 +56,8 @@ class LayerErrors {
   Index exact_number(Index unit) const { return plan_.jobs() + unit; }
   auto written(Index job) { return written_[job - jobs_.begin]; }
   State& state(Index job) { return states_[job - jobs_.begin]; }
-  bool some(Range units, Index entry, State state) const;  // on some head
-  bool measured(Range units, Index entry) const;           // on all heads
+  bool any(Range units, Index entry, State state) const;  // on some head
+  bool measured(Range units, Index entry) const;          // on all heads
   bool done(Range units) const;
   std::vector<Matrix> parts(Range units, Index entry) const;
   bool make_lines(Range units, const std::vector<TraceReader>& readers, int threads,
@@ -65,11 +65,11 @@ class LayerErrors {
 
   const PlanSpec& plan_;
   Index entries_;
-  Range jobs_;                          // of the shard
-  std::optional<FinishedTable> lines_;  // of an earlier run, until open()
+  Range jobs_;
+  std::optional<FinishedTable> lines_;  // of an earlier run; empty after open()
   CsvWriter writer_;
   Journal journal_;
-  std::vector<State> states_;        // of the shard's jobs
+  std::vector<State> states_;        // by job of the shard
   std::vector<Range> open_;          // units of layers that may lack lines
   std::vector<bool> written_;        // by the job of a line's first unit
   std::unordered_set<Index> exact_;  // units whose exact outputs are in the journal

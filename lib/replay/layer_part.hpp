@@ -1,4 +1,4 @@
-// A job's part of the error of its layer.
+// Part of a job in the error of its layer.
 #pragma once
 
 #include "replay/head_input.hpp"
@@ -6,8 +6,8 @@
 
 namespace kvbench {
 
-/// Adds the outputs of one query head, exact and estimated [m, dv], where the plan makes the error
-/// of its layer.
+/// Writes the outputs of one query head, exact and estimated, both [m, dv], into `part`. Does
+/// nothing if the plan has no error of this layer.
 void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
                     LayerPart& part);
 

@@ -20,7 +20,7 @@
 namespace kvbench {
 namespace {
 
-// Stands in place of a method: returns what was loaded.
+// Method::compress of loaded caches.
 Compressed loaded_result(const Task& task, const Params&) {
   return *task.external;
 }
@@ -37,8 +37,8 @@ Params params_of(const CacheGroup& group) {
   return Params(group.algorithm, specs, {});
 }
 
-void check_alike(const CachesMeta& m, const CachesMeta& first, const std::string& path,
-                 const std::string& first_path) {
+void check_same_run(const CachesMeta& m, const CachesMeta& first, const std::string& path,
+                    const std::string& first_path) {
   const auto differ = [&](const char* what, const auto& got, const auto& expected) {
     if (got != expected) {
       throw InputError(
@@ -74,16 +74,13 @@ LoadedCaches::LoadedCaches(const std::vector<std::string>& paths) : paths_(paths
     const CacheReader& file = files_.back();
     const CachesMeta& m = file.meta();
     if (m.protocol != name(Protocol::prefill)) {
-      throw InputError(fmt::format(
-          "{}: protocol is {}: what a method holds at a stream's end says nothing of its steps; "
-          "expected prefill",
-          path, m.protocol));
+      throw InputError(fmt::format("{}: protocol is {}, expected prefill", path, m.protocol));
     }
     if (m.queries < 1 || m.recent < m.queries) {
       throw InputError(fmt::format("{}: recent {} and queries {}, expected 1 <= queries <= recent",
                                    path, m.recent, m.queries));
     }
-    check_alike(m, meta(), path, paths.front());
+    check_same_run(m, meta(), path, paths.front());
     for (std::size_t g = 0; g < file.groups().size(); ++g) {
       const CacheGroup& group = file.groups()[g];
       const auto [at, fresh] = known.emplace(
@@ -110,10 +107,10 @@ void LoadedCaches::check_traces(const std::vector<std::string>& paths) const {
   for (const std::string& path : paths) {
     const std::string hash = sha256_file(path);
     if (std::find(from.begin(), from.end(), hash) == from.end()) {
-      throw InputError(
-          fmt::format("{}: its SHA-256 {} is none of those in {} ({}); expected the "
-                      "trace that the caches were made from",
-                      path, hash, paths_.front(), fmt::join(from, " ")));
+      throw InputError(fmt::format(
+          "{}: SHA-256 {} is not in {} ({}), expected the trace that the caches were made "
+          "from",
+          path, hash, paths_.front(), fmt::join(from, " ")));
     }
   }
 }
@@ -182,8 +179,8 @@ LoadedCaches::Loaded LoadedCaches::read(const PlanSpec& plan, const Unit& unit, 
   return out;
 }
 
-// Over the heads that share with `unit`, whether they are evaluated or not: heads of one layer, or
-// of all layers of the prompt that the group holds.
+// Checks the budget that `unit` shares: with all heads of its layer, or of all layers of the prompt
+// in the group, evaluated or not.
 void LoadedCaches::check_shared(const PlanSpec& plan, const Group& group, const Unit& unit) const {
   const bool all_layers = group.info.scope == "layers";
   const DType dtype = plan.trace_meta(unit).dtype;
@@ -197,18 +194,18 @@ void LoadedCaches::check_shared(const PlanSpec& plan, const Group& group, const 
     }
     const LayerMeta& layer = layers[l];
     const Index middle = windows_of(plan.options, layer).middle.size();
-    bool there = false;
+    bool found_any = false;
     for (Index kv = 0; kv < layer.kv_heads; ++kv) {
       const Found found = find(group, {plan.prompt_meta(unit).id, layer.layer, kv});
       if (found.file != nullptr) {
         const auto cache = found.read({middle, layer.d, layer.dv});
-        there = true;
+        found_any = true;
         where = found.where();
         held += cache->absent() ? 0 : bytes_of(*cache, layer.d, layer.dv, dtype).sum();
       }
     }
-    const Index full = middle * (layer.d + layer.dv) * bytes_per_element(dtype);
-    allowed += there ? layer.kv_heads * budget_bytes(*group.info.budget, full) : 0;
+    const Index full = middle * plan.pair_bytes({unit.trace, unit.prompt, l, 0, {}});
+    allowed += found_any ? layer.kv_heads * budget_bytes(*group.info.budget, full) : 0;
   }
   check_budget(held, allowed, group.info, where);
 }

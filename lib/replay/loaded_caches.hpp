@@ -1,5 +1,4 @@
-// `kvbench evaluate`: caches files in place of methods. The plan, the ground truth, the metrics and
-// the tables are those of a replay. Only the result of compression is read from a file.
+// `kvbench evaluate`: a replay whose compressed results are read from caches files.
 #pragma once
 
 #include <optional>
@@ -15,61 +14,58 @@
 
 namespace kvbench {
 
-/// The groups of one caches file or of several (a run's shards), as a plan needs them.
+/// The groups of one or more caches files. Files of a run's shards form common groups.
 class LoadedCaches {
  public:
-  /// Opens the files. Errors: InputError where one is no caches file, is of the stream protocol, or
-  /// has other windows or traces than the first; where groups differ in `scores` or `scope` alone.
-  /// What asks for a head throws InputError where two files hold it in groups that are alike.
+  /// Opens the files. Throws InputError if one is no caches file, is of the stream protocol, or
+  /// differs from the first in windows or traces; or if groups differ only in `scores` or `scope`.
+  /// Other members throw InputError if two files have the same head in the same group.
   explicit LoadedCaches(const std::vector<std::string>& paths);
   LoadedCaches(const LoadedCaches&) = delete;  // variants point to the methods
   LoadedCaches& operator=(const LoadedCaches&) = delete;
 
   const CachesMeta& meta() const { return files_.front().meta(); }
 
-  /// Throws InputError where a trace is none of those that the caches were made from.
+  /// Throws InputError if the SHA-256 of a trace is not in the files.
   void check_traces(const std::vector<std::string>& paths) const;
 
-  /// A variant per algorithm and parameters, and an entry per group: in the files' order.
+  /// Appends a variant per algorithm and parameters, and an entry per group, in the files' order.
+  /// The variants point into this object.
   void list(std::vector<Variant>& variants, Entries& entries) const;
 
-  /// Whether any group holds something of the unit.
   bool holds(const CachePlace& place) const;
 
-  /// What stands in place of compressing.
   struct Loaded {
-    Compressed compressed;
-    double compress_ms = 0.0;  ///< NaN where the file does not say
+    Compressed compressed;     ///< empty if absent()
+    double compress_ms = 0.0;  ///< NaN if unknown
     std::optional<Index> scoring_queries;
-    std::string infeasible;  ///< why the budget cannot be met; then `compressed` is empty
-    std::string failed;      ///< the error that the method ended with; likewise
+    std::string infeasible;  ///< why the budget cannot be met; otherwise empty
+    std::string failed;      ///< the method's error; otherwise empty
     bool absent() const { return !infeasible.empty() || !failed.empty(); }
   };
-  /// Thread-safe. Throws InputError where the group lacks the head, or as compressed_of.
+  /// Thread-safe. Throws InputError if the group lacks the head, or as compressed_of().
   Loaded read(const PlanSpec& plan, const Unit& unit, const Entry& entry, const KvHead& head,
               std::span<const Index> middle) const;
 
-  /// Budgets that were checked already: group, trace, prompt and, where heads of one layer share,
-  /// layer.
+  /// Shared budgets that were checked: group, trace, prompt and layer (0 for scope `layers`).
   using Checked = std::set<std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>>;
-  /// Reads and checks all that the plan will read of one unit, before the first row, and that no
-  /// entries hold more bytes than their budget, over the heads that share it. Entries that are
-  /// missing are left to their rows. Errors: as read; InputError.
+  /// Reads all entries of a unit. Throws InputError as read(), or if entries exceed their budget,
+  /// over the heads that share it. Ignores missing entries. `shared` is updated; start empty.
   void check(const PlanSpec& plan, const Unit& unit, const KvHead& head, Checked& shared) const;
 
-  /// SHA-256 of the files, separated by spaces. Reads them.
+  /// SHA-256 of the files, separated by spaces.
   std::string sha256() const;
 
  private:
-  // Groups of one algorithm, params, budget and seed; several where a run's shards are files.
+  // The groups of all files with the same algorithm, params, budget and seed.
   struct Group {
     CacheGroup info;
-    std::vector<std::pair<std::size_t, std::size_t>> parts;  // file, and group of the file
+    std::vector<std::pair<std::size_t, std::size_t>> parts;  // file, group in the file
     Method method;
   };
   struct Found {
-    const CacheReader* file;  // null: no file has the place
-    std::size_t group;        // of the file
+    const CacheReader* file;
+    std::size_t group;
     CachePlace place;
 
     auto read(const CacheReader::Shape& shape) const { return file->read(group, place, shape); }
@@ -84,7 +80,6 @@ class LoadedCaches {
   std::vector<Group> groups_;
 };
 
-/// Where caches files hold a unit.
 CachePlace cache_place(const PlanSpec& plan, const Unit& unit);
 
 }  // namespace kvbench

@@ -12,14 +12,13 @@ namespace {
 
 constexpr Index kMaxShards = 1000000;  // times the number of jobs it fits 64 bits
 
-// The thread's part of a need that is above the limit: the largest job's method, and which others
-// do not fit.
+// For an error: the bytes of a thread, with the methods whose jobs exceed the limit.
 std::string job_text(const ResourceOptions& o, const MemoryNeed& need) {
   if (need.surveys > need.thread()) {
-    return fmt::format("{} of what heads that share a budget say of themselves", need.surveys);
+    return fmt::format("{} for surveys of heads that share a budget", need.surveys);
   }
   if (need.jobs.empty() || need.opening > need.per_thread) {
-    return fmt::format("{} of a thread", need.thread());
+    return fmt::format("{} for a thread", need.thread());
   }
   const auto by_bytes = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto most = std::ranges::max_element(need.jobs, by_bytes);
@@ -29,15 +28,15 @@ std::string job_text(const ResourceOptions& o, const MemoryNeed& need) {
       others.push_back(method);
     }
   }
-  return fmt::format("{} of a job of {}{}{}", most->second, most->first,
-                     others.empty() ? "" : "; nor do these fit: ", fmt::join(others, ", "));
+  return fmt::format("{} for a job of {}{}{}", most->second, most->first,
+                     others.empty() ? "" : "; also too large: ", fmt::join(others, ", "));
 }
 
 }  // namespace
 
 void check_options(const ReplayOptions& o) {
   const bool stream = o.protocol == Protocol::stream;
-  check_input(!o.traces.empty(), "replay: no trace given");
+  check_input(!o.traces.empty(), "replay: no trace, expected at least one");
   check_input(o.sink >= 0, fmt::format("--sink: got {}, expected at least 0", o.sink));
   check_input(o.queries >= 1, fmt::format("--queries: got {}, expected at least 1", o.queries));
   check_input(stream || o.recent >= o.queries,
@@ -47,14 +46,13 @@ void check_options(const ReplayOptions& o) {
   check_input(
       o.eval_every >= 0,
       fmt::format("--eval-every: got {}, expected at least 1, or 0 for n/64", o.eval_every));
-  check_input(
-      stream || o.eval_every == 0,
-      "--eval-every: only --protocol stream has steps between the first and the last queries");
+  check_input(stream || o.eval_every == 0,
+              "--eval-every: got --protocol prefill, expected --protocol stream");
   check_input(!stream || o.scores == Scores::past,
-              "--scores all: a stream's methods see the queries that have come, expected past");
-  constexpr Index kMostRuns = 1000;
-  check_input(o.repeat >= 1 && o.repeat <= kMostRuns,
-              fmt::format("--repeat: got {}, expected 1 to {}", o.repeat, kMostRuns));
+              "--scores: got all, expected past under --protocol stream");
+  constexpr Index kMaxRuns = 1000;
+  check_input(o.repeat >= 1 && o.repeat <= kMaxRuns,
+              fmt::format("--repeat: got {}, expected 1 to {}", o.repeat, kMaxRuns));
   for (const double b : o.budgets) {
     check_input(b >= 0.0 && b <= 1.0,
                 fmt::format("--budget: got {}, expected fractions in [0, 1]", b));
@@ -63,13 +61,14 @@ void check_options(const ReplayOptions& o) {
               fmt::format("--shard: got {}/{}, expected i/N with 1 <= i <= N <= {}", o.shard_index,
                           o.shard_count, kMaxShards));
   check_threads(o);
-  check_input(!stream || o.per_query == PerQuery::none,
-              "--per-query: under --protocol stream OUT.steps.csv holds each evaluated query");
+  check_input(
+      !stream || o.per_query == PerQuery::none,
+      "--per-query: got --protocol stream, expected prefill (OUT.steps.csv has the errors of "
+      "a stream)");
   check_input(!(o.resume && o.overwrite), fmt::format("--{} and --overwrite exclude each other",
                                                       o.extend ? "extend" : "resume"));
   check_input(!o.extend || (o.shard_count == 1 && o.export_caches.empty() && o.caches.empty()),
-              "--extend: adds to an undivided table of algorithms, expected no --shard, "
-              "--export-caches or --caches");
+              "--extend: expected no --shard, --export-caches or --caches");
 }
 
 void check_threads(const ResourceOptions& o) {
@@ -79,8 +78,8 @@ void check_threads(const ResourceOptions& o) {
 }
 
 int wanted_threads(const ResourceOptions& o) {
-  // A thread that waits for a device leaves its core to others; more than 32 streams share queues
-  // of work there (CUDA_DEVICE_MAX_CONNECTIONS).
+  // Threads often wait for the device. More than 32 streams would share its work queues
+  // (CUDA_DEVICE_MAX_CONNECTIONS).
   constexpr int kDeviceThreads = 32;
   if (o.threads > 0) {
     return o.threads;
@@ -94,8 +93,7 @@ std::uint64_t device_memory(const ResourceOptions& o, std::uint64_t free_bytes) 
 }
 
 void MemoryNeed::add_margin() {
-  // Of 50 runs of one command on a loaded machine the largest took up to 2 % (0.6 MiB) more than
-  // the smallest: pages that are mapped, blocks that malloc keeps.
+  // The largest of 50 runs of one command took up to 2 % (0.6 MiB) more than the smallest.
   const auto add = [](std::uint64_t& bytes) {
     bytes = static_cast<std::uint64_t>(kMemoryMargin * static_cast<double>(bytes));
   };
@@ -116,7 +114,7 @@ std::uint64_t threads_that_fit(const ResourceOptions& o, const MemoryNeed& need,
   const std::uint64_t one = o.program_bytes + need.total(1, 1);
   check_input(one <= o.memory_limit,
               fmt::format("--memory-limit: got {} bytes, expected at least {} for prompt {} layer "
-                          "{} (n = {}): {} of the program, {} of a KV head, {}",
+                          "{} (n = {}): {} for the program, {} for a KV head, {}",
                           o.memory_limit, one, prompt.id, layer.layer, layer.n, o.program_bytes,
                           need.unit, job_text(o, need)));
   return std::min(threads, (o.memory_limit - o.program_bytes - need.unit) / need.thread());

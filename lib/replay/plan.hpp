@@ -1,4 +1,4 @@
-// A PlanSpec with everything that running it needs: opened traces, loaded caches, a device.
+// A PlanSpec with what its run needs: opened traces, loaded caches, a device.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,16 @@
 
 namespace kvbench {
 
-/// Puts a head on a device. Each scratch array of the returned backend has at most so many bytes.
+/// Uploads a head to a device. The second argument limits the bytes of each scratch array.
 using OpenDevice = std::function<std::unique_ptr<Backend>(const KvHead&, std::size_t)>;
 
 struct Plan : PlanSpec {
-  std::vector<TraceReader> readers;  ///< of PlanSpec::traces
-  /// evaluate: the caches that take the place of methods; else null.
-  std::shared_ptr<const LoadedCaches> caches;
+  std::vector<TraceReader> readers;            ///< in the order of PlanSpec::traces
+  std::shared_ptr<const LoadedCaches> caches;  ///< evaluate: replace the methods; otherwise null
 
-  OpenDevice open_device;  ///< empty: everything on the CPU
-  std::size_t scratch_bytes = std::size_t{1} << 28;
-  Index heads_at_once = 1;  ///< on a device: the most heads whose jobs run together
+  OpenDevice open_device;                            ///< empty: CPU
+  std::size_t scratch_bytes = std::size_t{1} << 28;  ///< argument of open_device
+  Index heads_at_once = 1;  ///< device: maximum number of heads whose jobs run together
 
   const TraceReader& reader(const Unit& unit) const { return readers[unit.trace]; }
 };

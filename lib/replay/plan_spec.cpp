@@ -23,8 +23,8 @@ LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit) {
           l.hidden,
           l.group(),
           w.queries,
-          plan.options.precision,
-          (l.d + l.dv) * bytes_per_element(plan.trace_meta(unit).dtype),
+          bytes_per_element(plan.options.precision),
+          plan.pair_bytes(unit),
           w.sink.end,
           std::min(plan.options.recent, l.n),
           l.extra,
@@ -32,9 +32,9 @@ LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit) {
           l.window.value_or(0)};
 }
 
-const Variant& PlanSpec::variant_of(const Unit& unit, const Entry& entry) const {
-  const auto it = resolved.find({unit.layer_key(), entry.variant});
-  return it == resolved.end() ? variants[entry.variant] : it->second;
+const Variant& PlanSpec::variant_of(const Unit& unit, std::size_t variant) const {
+  const auto it = resolved.find({unit.layer_key(), variant});
+  return it == resolved.end() ? variants[variant] : it->second;
 }
 
 Range PlanSpec::layer_units(Index unit) const {
@@ -130,12 +130,12 @@ std::optional<Variant::Queries> scoring_queries(const PlanSpec& plan, const Unit
                        : variant.queries(w.scoring, w.middle, l.extra);
 }
 
-AskedExtra asked_extra(const PlanSpec& plan, const Unit& unit) {
-  AskedExtra out;
+ExtraNames extra_names(const PlanSpec& plan, const Unit& unit) {
+  ExtraNames out;
   const LayerMeta& l = plan.layer_meta(unit);
   for (std::size_t v = 0; v < plan.variants.size() && (!l.extra.empty() || !l.scores.empty());
        ++v) {
-    const Variant& variant = plan.variant_of(unit, {v, std::nullopt, 0});
+    const Variant& variant = plan.variant_of(unit, v);
     for (const std::string& name : variant.extra_sets()) {
       if (find_named(l.extra, name) != nullptr) {
         out.sets.insert(name);
@@ -156,11 +156,11 @@ std::vector<std::string> scoring_notes(const PlanSpec& plan) {
     std::set<Index> units;
   };
   std::map<std::pair<Index, Index>, Lacking> by_queries;  // had, asked
-  // All heads of a layer have as many queries: a variant is asked once for each layer.
+  // All heads of a layer have equally many queries.
   for (const Range units : plan.layers()) {
     const Unit& unit = plan.units[units.begin];
     for (std::size_t v = 0; v < plan.variants.size(); ++v) {
-      const Variant& variant = plan.variant_of(unit, {v, std::nullopt, 0});
+      const Variant& variant = plan.variant_of(unit, v);
       const auto queries = scoring_queries(plan, unit, variant);
       if (queries && queries->fewer) {
         Lacking& one = by_queries[{queries->had, queries->asked}];

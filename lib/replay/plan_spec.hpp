@@ -1,6 +1,5 @@
-// What a replay computes: one list of jobs in a fixed order. Plain data, without open files,
-// devices or callbacks. The dry run prints it, shards divide it, and a resumed run compares with
-// it.
+// What a replay computes: jobs in a fixed order, as plain data. The dry run prints it, shards
+// divide it, and a resumed run compares with it.
 #pragma once
 
 #include <array>
@@ -21,65 +20,64 @@
 
 namespace kvbench {
 
-/// One KV head of one layer of one prompt: the unit of ground truth and of memory.
+/// One KV head of one layer of one prompt. Ground truth and memory are counted per unit.
 struct Unit {
-  std::size_t trace = 0;  ///< indices of the plan's traces, their prompts, and their layers
-  std::size_t prompt = 0;
-  std::size_t layer = 0;
+  std::size_t trace = 0;   ///< index into PlanSpec::traces
+  std::size_t prompt = 0;  ///< index into the trace's prompts
+  std::size_t layer = 0;   ///< index into the prompt's layers; LayerMeta has the model's index
   Index kv_head = 0;
   std::vector<Index> q_heads;  ///< replayed query heads of the group, ascending
 
-  /// Equal for the KV heads of one layer of one prompt.
   std::array<std::size_t, 3> layer_key() const { return {trace, prompt, layer}; }
 };
 
 struct PlanSpec {
-  ReplayOptions options;                 ///< as given, but for what the protocol decides
-  std::vector<TraceMeta> traces;         ///< what the traces declare, in the order of the options
-  std::vector<std::string> trace_names;  ///< file names without folders, all different
+  ReplayOptions options;  ///< the user's; evaluate takes protocol and windows from the caches
+  std::vector<TraceMeta> traces;         ///< in the order of options.traces
+  std::vector<std::string> trace_names;  ///< file names without folders, unique
   std::vector<Variant> variants;
-  std::vector<SpecRange> ranges;  ///< of the algorithms' parameters
+  std::vector<SpecRange> ranges;  ///< ranges a:b in --algorithm
   std::vector<Unit> units;
   Entries entries;
-  bool reads_rope = false;    ///< whether some variant uses the traces' rotary tables
-  bool reads_o_proj = false;  ///< the same of the layers' output projections
-  /// Layers that OUT.layers.csv has lines of, by layer_key: those with an output projection of
-  /// which all query heads are replayed.
+  bool reads_rope = false;    ///< some variant uses the rotary tables
+  bool reads_o_proj = false;  ///< some variant uses the output projections
+  /// Layers with lines in OUT.layers.csv, by layer_key: they have an output projection, and all
+  /// their query heads are replayed.
   std::set<std::array<std::size_t, 3>> error_layers;
 
-  /// evaluate: SHA-256 of the caches files that take the place of methods; else empty.
-  std::string caches_sha256;
+  std::string caches_sha256;  ///< evaluate: SHA-256 of the caches files; otherwise empty
 
-  /// Time of the jobs, where shards are of equal time. Null: shards have equal numbers of jobs.
+  /// Estimated times of the jobs (--shard-costs). Null: shards have equal numbers of jobs.
   std::shared_ptr<const ShardCosts> shard_costs;
 
-  /// Lines for the terminal: methods of a set that are skipped and what a layer lacks for them;
-  /// layers that OUT.layers.csv skips.
-  std::vector<std::string> notes;
+  std::vector<std::string> notes;  ///< lines for the terminal: skipped methods and layers
 
-  /// Variants as they run where they depend on the layer, by layer_key and number; variant_of asks
-  /// here first.
+  /// Variants whose parameters depend on the layer, by layer_key and index of the variant. Read
+  /// them by variant_of().
   std::map<std::pair<std::array<std::size_t, 3>, std::size_t>, Variant> resolved;
 
-  /// Job j runs entry j % entries on unit j / entries.
+  /// Number of jobs. Job j runs entry j % entries.size() on unit j / entries.size().
   Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }
   const Unit& unit_of(Index job) const { return units[job / static_cast<Index>(entries.size())]; }
   Entry entry_of(Index job) const { return entries[entry_number(job)]; }
   std::size_t entry_number(Index job) const {
     return static_cast<std::size_t>(job) % entries.size();
   }
-  /// What an entry runs on a unit, all parameters resolved.
-  const Variant& variant_of(const Unit& unit, const Entry& entry) const;
-  /// Whether OUT.layers.csv has lines of the unit's layer.
+  /// Variant number `variant` with all parameters resolved for the unit's layer.
+  const Variant& variant_of(const Unit& unit, std::size_t variant) const;
+  const Variant& variant_of(const Unit& unit, const Entry& entry) const {
+    return variant_of(unit, entry.variant);
+  }
+  /// Whether OUT.layers.csv has lines for the unit's layer.
   bool makes_layer_error(const Unit& unit) const { return error_layers.contains(unit.layer_key()); }
-  /// Numbers of the units of one layer, which follow each other; `unit`: any of them.
+  /// Units of the layer that `unit` belongs to. They are contiguous.
   Range layer_units(Index unit) const;
-  /// Those of every layer, in order.
+  /// Units of each layer, in order.
   std::vector<Range> layers() const;
-  /// Jobs of this shard: a contiguous part, so that no two shards share many units; of shards with
-  /// costs perhaps an empty one. No shard cuts a layer whose error is made.
+  /// Jobs of this shard, contiguous; may be empty with shard costs. A layer with an error line is
+  /// never divided.
   Range shard_jobs() const;
-  /// Rows of the undivided file that the jobs make.
+  /// Rows that the jobs make, as row numbers of the undivided file.
   Range row_range(Range job_range) const;
   bool stream() const { return options.protocol == Protocol::stream; }
   const LayerMeta& layer_meta(const Unit& unit) const {
@@ -89,29 +87,32 @@ struct PlanSpec {
     return trace_meta(unit).prompts[unit.prompt];
   }
   const TraceMeta& trace_meta(const Unit& unit) const { return traces[unit.trace]; }
-  /// Hash of everything that decides which rows there are and what they hold; not of threads,
-  /// shards or paths.
+  /// Bytes of a token's key and value in the unit's layer, in the trace's dtype.
+  Index pair_bytes(const Unit& unit) const {
+    return (layer_meta(unit).d + layer_meta(unit).dv) * bytes_per_element(trace_meta(unit).dtype);
+  }
+  /// Hash of everything that determines the rows. Threads, shards and paths are not part of it.
   std::string hash() const;
 };
 
-/// What methods know of a unit's layer before its heads are read.
+/// What methods may know about a unit's layer before its heads are read.
 LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit);
 
-/// Names of the sets of extra queries and of the scores of the unit's layer that variants read.
-struct AskedExtra {
-  std::set<std::string> sets;
-  std::set<std::string> scores;
+struct ExtraNames {
+  std::set<std::string> sets;    ///< of extra queries
+  std::set<std::string> scores;  ///< stored scores
 };
 
-AskedExtra asked_extra(const PlanSpec& plan, const Unit& unit);
+/// Returns the names that variants read and the unit's layer has.
+ExtraNames extra_names(const PlanSpec& plan, const Unit& unit);
 
-/// What a variant's definition asks of the queries that score, and what the unit's trace holds.
-/// Nothing where the variant scores with none.
+/// Returns how many scoring queries the variant asks for and how many the unit's trace has.
+/// nullopt if the variant scores with no query.
 std::optional<Variant::Queries> scoring_queries(const PlanSpec& plan, const Unit& unit,
                                                 const Variant& variant);
 
-/// Lines for the terminal: which algorithms have fewer queries to score with than they ask for, and
-/// on how many KV heads. Empty where all have what they ask for.
+/// Lines for the terminal: algorithms with fewer scoring queries than they ask for, and on how many
+/// KV heads.
 std::vector<std::string> scoring_notes(const PlanSpec& plan);
 
 }  // namespace kvbench

@@ -20,7 +20,7 @@ namespace {
 
 Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
   const Seeds seeds = std::make_shared<std::vector<std::uint64_t>>(parse_seeds(o.seeds));
-  const Seeds zero = std::make_shared<std::vector<std::uint64_t>>(1, 0);
+  const Seeds seed_0 = std::make_shared<std::vector<std::uint64_t>>(1, 0);
   const std::set<double, std::greater<>> budgets(o.budgets.begin(), o.budgets.end());
   Entries out;
   for (std::size_t v = 0; v < variants.size(); ++v) {
@@ -30,17 +30,17 @@ Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variant
     if (variants[v].sized()) {
       sizes = {std::nullopt};
     }
-    const auto given =
+    const auto fixed_sizes =
         std::count_if(size_names.begin(), size_names.end(),
                       [&](const std::string& s) { return !variants[v].params.is_auto(s); });
-    check_input(given <= 1 || variants[v].method->info.joint_sizes,
+    check_input(fixed_sizes <= 1 || variants[v].method->info.joint_sizes,
                 fmt::format("{}: {}: more than one size, expected one of {}", name,
                             variants[v].params.canonical(), fmt::join(size_names, ", ")));
     check_input(!sizes.empty(),
                 fmt::format("{}: no size, expected --budget or one of its parameters {}", name,
                             fmt::join(size_names, ", ")));
     for (const auto& size : sizes) {
-      out.add(v, size, variants[v].random() ? seeds : zero);
+      out.add(v, size, variants[v].random() ? seeds : seed_0);
     }
   }
   return out;
@@ -48,34 +48,34 @@ Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variant
 
 std::vector<Unit> list_units(ReplayOptions& o, const std::vector<TraceReader>& readers) {
   std::vector<Unit> out;
-  each_layer(readers,
-             {o.prompts,
-              {o.layers, o.layer_ranges},
-              {o.heads, o.head_ranges},
-              "--heads",
-              &LayerMeta::q_heads},
-             [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
-               for (Index kv = 0; kv < layer.kv_heads; ++kv) {
-                 Unit unit{t, p, l, kv, {}};
-                 for (Index h = kv * layer.group(); h < (kv + 1) * layer.group(); ++h) {
-                   if (chosen(o.heads, h)) {
-                     unit.q_heads.push_back(h);
+  for_each_layer(readers,
+                 {o.prompts,
+                  {o.layers, o.layer_ranges},
+                  {o.heads, o.head_ranges},
+                  "--heads",
+                  &LayerMeta::q_heads},
+                 [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
+                   for (Index kv = 0; kv < layer.kv_heads; ++kv) {
+                     Unit unit{t, p, l, kv, {}};
+                     for (Index h = kv * layer.group(); h < (kv + 1) * layer.group(); ++h) {
+                       if (selected(o.heads, h)) {
+                         unit.q_heads.push_back(h);
+                       }
+                     }
+                     if (!unit.q_heads.empty()) {
+                       out.push_back(std::move(unit));
+                     }
                    }
-                 }
-                 if (!unit.q_heads.empty()) {
-                   out.push_back(std::move(unit));
-                 }
-               }
-             });
+                 });
   check_input(!out.empty(), "replay: --prompts, --layers and --heads together select nothing");
   return out;
 }
 
-// Takes out what only a set asked for and some layer cannot give: `lacking` says what, by variant.
-void leave_out(PlanSpec& plan, const std::map<std::size_t, std::string>& lacking) {
+// Removes variants of sets that some layer cannot run. `lacking`: name and reason, by variant.
+void skip_variants(PlanSpec& plan, const std::map<std::size_t, std::string>& lacking) {
   for (const auto& [v, what] : lacking) {
     plan.notes.push_back(
-        fmt::format("note: --algorithm {} leaves out {}", plan.variants[v].by_set, what));
+        fmt::format("note: --algorithm {} skips {}", plan.variants[v].by_set, what));
   }
   for (auto it = lacking.rbegin(); it != lacking.rend(); ++it) {
     plan.variants.erase(plan.variants.begin() + static_cast<std::ptrdiff_t>(it->first));
@@ -84,7 +84,8 @@ void leave_out(PlanSpec& plan, const std::map<std::size_t, std::string>& lacking
   plan.resolved.clear();
 }
 
-// Resolves what methods leave to the trace, and refuses what a layer cannot give, before any row.
+// Resolves parameters that depend on the layer. Throws InputError if a named method needs what a
+// layer lacks.
 void resolve_variants(PlanSpec& plan) {
   std::map<std::size_t, std::string> lacking;
   for (const Range units : plan.layers()) {
@@ -109,22 +110,20 @@ void resolve_variants(PlanSpec& plan) {
       }
       check_input(
           here.emplace(now.name(), now.params.canonical()).second,
-          fmt::format("--algorithm {}: {} comes twice where `auto` is resolved (prompt {} "
-                      "layer {}), expected each once",
+          fmt::format("--algorithm {}: duplicate {} after `auto` is resolved (prompt {} layer {})",
                       now.name(), now.params.canonical(), plan.prompt_meta(unit).id, l.layer));
       if (now.params.canonical() != variant.params.canonical()) {
         plan.resolved.emplace(std::pair{unit.layer_key(), v}, std::move(now));
       }
     }
   }
-  if (!lacking.empty()) {  // numbers of variants change: once more, over those that are left
-    leave_out(plan, lacking);
+  if (!lacking.empty()) {  // the indices of variants change
+    skip_variants(plan, lacking);
     resolve_variants(plan);
   }
 }
 
-// Query heads of the layer that are replayed.
-Index replayed(const PlanSpec& plan, Range units) {
+Index replayed_heads(const PlanSpec& plan, Range units) {
   Index out = 0;
   for (Index u = units.begin; u < units.end; ++u) {
     out += static_cast<Index>(plan.units[u].q_heads.size());
@@ -132,43 +131,42 @@ Index replayed(const PlanSpec& plan, Range units) {
   return out;
 }
 
-// Chooses the layers that OUT.layers.csv has lines of, and notes those that it skips.
+// Sets error_layers, and notes the layers that OUT.layers.csv skips.
 void plan_layer_errors(PlanSpec& plan) {
-  std::vector<std::string> notes;  // of layers without a projection, where others have one
-  Index partly = 0;
+  std::vector<std::string> notes;  // on layers without a projection
+  Index partial = 0;               // layers without some of their query heads
   for (const Range units : plan.layers()) {
     const Unit& unit = plan.units[units.begin];
     const LayerMeta& layer = plan.layer_meta(unit);
     if (layer.hidden == 0) {
       notes.push_back(fmt::format(
-          "note: OUT.layers.csv leaves out {}: prompt {} layer {}: the trace has no output "
-          "projection (o_proj)",
+          "note: OUT.layers.csv skips {}: prompt {} layer {}: the trace has no output projection "
+          "(o_proj)",
           plan.trace_names[unit.trace], plan.prompt_meta(unit).id, layer.layer));
-    } else if (replayed(plan, units) < layer.q_heads) {
-      ++partly;  // --heads is the same for all layers
+    } else if (replayed_heads(plan, units) < layer.q_heads) {
+      ++partial;
     } else {
       plan.error_layers.insert(unit.layer_key());
     }
   }
-  if (partly > 0) {
+  if (partial > 0) {
     plan.notes.push_back(
         plan.error_layers.empty()
-            ? "note: OUT.layers.csv is not written: --heads leaves out some of the query heads of "
-              "every layer"
-            : fmt::format("note: OUT.layers.csv leaves out {} layers of which --heads leaves out "
-                          "some query heads",
-                          partly));
+            ? "note: OUT.layers.csv is not written: --heads excludes query heads of every layer"
+            : fmt::format("note: OUT.layers.csv skips {} layers: --heads excludes some of their "
+                          "query heads",
+                          partial));
   }
   if (!plan.error_layers.empty()) {
     plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   }
 }
 
-// Opens the caches of --caches: they decide the protocol, its windows and the entries.
+// Opens the files of --caches. They determine the protocol, its windows and the entries.
 void load_caches(Plan& plan) {
   auto caches = std::make_shared<const LoadedCaches>(plan.options.caches);
   const CachesMeta& meta = caches->meta();
-  plan.options.protocol = Protocol::prefill;  // LoadedCaches takes no others
+  plan.options.protocol = Protocol::prefill;  // LoadedCaches rejects streams
   plan.options.sink = meta.sink;
   plan.options.recent = meta.recent;
   plan.options.queries = meta.queries;
@@ -178,12 +176,12 @@ void load_caches(Plan& plan) {
   plan.caches = std::move(caches);
 }
 
-// Removes heads of which no caches file holds anything. Throws InputError where none is left.
+// Removes units that no caches file has. Throws InputError if none remains.
 void keep_loaded_units(Plan& plan) {
   std::erase_if(plan.units,
                 [&](const Unit& unit) { return !plan.caches->holds(cache_place(plan, unit)); });
   if (plan.units.empty()) {
-    throw InputError(fmt::format("{}: holds nothing of the selected prompts, layers and heads",
+    throw InputError(fmt::format("{}: no cache for the selected prompts, layers and heads",
                                  plan.options.caches.front()));
   }
 }
@@ -217,7 +215,7 @@ Plan make_plan(const ReplayOptions& options) {
     const LayerMeta& l = plan.layer_meta(unit);
     check_input(
         !plan.stream() || l.nq == l.n,
-        fmt::format("{}: prompt {} layer {} holds the queries of the last {} of {} tokens, "
+        fmt::format("{}: prompt {} layer {} stores the queries of the last {} of {} tokens, "
                     "expected all for --protocol stream",
                     options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
   }

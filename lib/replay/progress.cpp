@@ -39,7 +39,7 @@ std::string duration_text(double seconds) {
                   : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
-// For a line that stays: no more digits than an estimate has.
+// For plain lines, with the digits of an estimate.
 std::string rough_text(double seconds) {
   return seconds < 90.0            ? fmt::format("{:.0f} s", seconds)
          : seconds < 90.0 * 60.0   ? fmt::format("{:.0f} min", seconds / 60.0)
@@ -47,7 +47,7 @@ std::string rough_text(double seconds) {
                                    : fmt::format("{:.1f} d", seconds / 86400.0);
 }
 
-// Seconds; negative where nothing is known.
+// Seconds; negative if unknown.
 double time_left(const Done& d) {
   return d.total > 0 && d.rate() > 0.0
              ? static_cast<double>(std::max<Index>(d.total - d.done, 0)) / d.rate()
@@ -82,9 +82,9 @@ std::string progress_line(std::string_view label, const Done& d, int width) {
     tail += fmt::format("  {} left", duration_text(left));
   }
   std::string line(label);
-  const int room = width - 1 - static_cast<int>(label.size() + tail.size()) - 3;
-  if (total > 0 && room >= narrowest_bar) {
-    const int cells = std::min(room, widest_bar);
+  const int available = width - 1 - static_cast<int>(label.size() + tail.size()) - 3;
+  if (total > 0 && available >= narrowest_bar) {
+    const int cells = std::min(available, widest_bar);
     const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0., 1.);
     const auto full = static_cast<std::size_t>(share * cells);
     line += " [" + std::string(full, '#') +
@@ -134,7 +134,7 @@ void Progress::skip(Index n) {
 void Progress::message(std::string_view text) {
   const std::scoped_lock guard(mutex_);
   clear();
-  put(fmt::format("{}\n", text));
+  write_if_read(fd_, fmt::format("{}\n", text));
   if (visible_ && !finished_) {
     draw(Clock::now());
   }
@@ -156,27 +156,24 @@ Index Progress::done() const {
 
 void Progress::draw(Clock::time_point now) {
   const Done done{done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
-  put(fmt::format("{}{}", clear_line, progress_line(label_, done, terminal_width(fd_))));
+  write_if_read(fd_,
+                fmt::format("{}{}", clear_line, progress_line(label_, done, terminal_width(fd_))));
   drawn_at_ = now;
   drawn_ = true;
 }
 
 void Progress::print_line(Clock::time_point now) {
   const Done done{done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
-  put(plain_progress(label_, unit_, done) + "\n");
+  write_if_read(fd_, plain_progress(label_, unit_, done) + "\n");
   line_at_ = now;
   ++lines_;
 }
 
 void Progress::clear() {
   if (drawn_) {
-    put(clear_line);
+    write_if_read(fd_, clear_line);
     drawn_ = false;
   }
-}
-
-void Progress::put(std::string_view text) const {
-  write_if_read(fd_, text);
 }
 
 }  // namespace kvbench

@@ -1,5 +1,5 @@
-// How far a run is, on stderr: at a terminal a bar with count, rate and time left; in a file or a
-// pipe, or when TERM is `dumb`, a plain line every minute.
+// Progress of a run on stderr: a bar with count, rate and time left at a terminal; otherwise, or if
+// TERM is `dumb`, a plain line every minute.
 #pragma once
 
 #include <chrono>
@@ -16,27 +16,24 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `total` steps, 0 when unknown, of this `unit` ("rows"); `label` stands before the bar. `fd` is
-  /// where to draw. Where it is no terminal a tick prints a line once `line_interval` has passed
-  /// since the last, so a run that is shorter prints none.
+  /// `total`: steps, 0 if unknown. `label`: text before the bar. `unit`: name of the steps
+  /// ("rows"). `line_interval`: between plain lines, and before the first.
   Progress(Index total, std::string label, std::string unit, int fd = 2,
            Clock::duration line_interval = std::chrono::minutes{1});
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `n` more steps are done.
   void tick(Index n = 1);
 
-  /// `n` steps had been done by an earlier run: they say nothing of the time left.
+  /// Counts `n` steps of an earlier run. They do not affect the rate.
   void skip(Index n);
 
-  /// One line of text above the bar. It is written to a file or pipe as well: a warning must not
-  /// depend on whether somebody watches.
+  /// Prints a line of text above the bar, also if `fd` is no terminal.
   void message(std::string_view text);
 
-  /// Clears the bar's line, or prints the last of the plain ones where there are some; later ticks
-  /// draw nothing. The destructor does the same.
+  /// Clears the bar, or prints a last plain line if there were others. Later ticks draw nothing.
+  /// The destructor does the same.
   void finish();
 
   Index done() const;
@@ -45,7 +42,6 @@ class Progress {
   void draw(Clock::time_point now);
   void print_line(Clock::time_point now);
   void clear();
-  void put(std::string_view text) const;
 
   const Index total_;
   const std::string label_;
@@ -59,24 +55,25 @@ class Progress {
   Clock::time_point line_at_;
   Index done_ = 0;
   Index skipped_ = 0;
-  Index lines_ = 0;  // plain ones
+  Index lines_ = 0;
   bool drawn_ = false;
   bool finished_ = false;
 };
 
-/// How much is done; `skipped` of it by an earlier run, the rest in `elapsed_s` seconds.
+/// State of a run: `skipped` of the `done` steps by an earlier run, the others in `elapsed_s`
+/// seconds.
 struct Done {
   Index done = 0;
   Index total = 0;  ///< 0: unknown
   double elapsed_s = 0.0;
   Index skipped = 0;
 
-  /// Steps per second; 0 where nothing is known.
+  /// Steps per second; 0 if unknown.
   double rate() const;
 };
 
-/// The bar's text for a terminal of `width` columns; at most width - 1 characters, so that no
-/// terminal wraps it.
+/// Text of the bar for a terminal of `width` columns: at most width - 1 characters, so that it does
+/// not wrap.
 std::string progress_line(std::string_view label, const Done& done, int width);
 
 /// "kvbench: replay: 12%, 3456 of 28800 rows, 3 min, 21 min left".

@@ -1,4 +1,4 @@
-// --repeat: a job run again and again, for its times alone.
+// --repeat: repeated runs of a job, for its times.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,9 @@
 
 namespace kvbench {
 
-/// What `job` gives. With `times` above 1 it runs once to warm up, then `times` times: the rows'
-/// times are the medians of these, beside their interquartile ranges, and so is an exported
-/// cache's. A job whose rows were not measured runs once. One result is in memory at a time.
+/// Returns the result of `job`. If `times` > 1, the job runs once to warm up, then `times` times.
+/// The rows then have medians and interquartile ranges of the times, an exported cache the median.
+/// A job without measured rows runs once. One result is in memory at a time.
 JobResult repeat_job(Index times, const std::function<JobResult()>& job);
 
 }  // namespace kvbench

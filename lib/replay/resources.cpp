@@ -13,22 +13,21 @@
 namespace kvbench {
 namespace {
 
-// Device memory that the jobs of the largest unit need with `heads` of them at a time, and what of
-// it is theirs beside scratch.
+// Bytes of device memory.
 struct DeviceNeed {
   std::uint64_t heads = 0;
-  std::uint64_t jobs = 0;
-  std::uint64_t min_scratch = 0;  ///< one query's logits in each array of each job
+  std::uint64_t jobs = 0;         // without scratch
+  std::uint64_t min_scratch = 0;  // logits of one query in each scratch array of each job
 };
 
 DeviceNeed device_need(const LayerMeta& l, std::uint64_t heads, std::uint64_t jobs) {
-  // Those that jobs run on, and the next.
+  // Twice: the next heads are uploaded while jobs run.
   return {2 * heads * device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq),
           jobs * device_job_bytes(l.n, l.d, l.group()),
           jobs * kScratchArrays * 8 * static_cast<std::uint64_t>(l.n)};
 }
 
-// Settings, seeds included, in which heads share a budget, over a layer or over a prompt's layers.
+// Number of entries whose heads share a budget, by scope.
 struct Sharing {
   std::uint64_t in_layer = 0;
   std::uint64_t in_prompt = 0;
@@ -52,11 +51,10 @@ std::uint64_t middle_of(const Plan& plan, const Unit& unit) {
   return static_cast<std::uint64_t>(windows_of(plan.options, l).middle.size());
 }
 
-// What all heads say of themselves that share with `unit`.
+// Bytes of the surveys of all heads that share a budget with `unit`.
 std::uint64_t surveys_bytes(const Plan& plan, const Unit& unit) {
-  // Two numbers a token in each setting, and what sorting the tokens of one takes.
-  constexpr std::uint64_t kTold = 16;
-  constexpr std::uint64_t kSorting = 64;
+  constexpr std::uint64_t kSurveyed = 16;  // per token and entry: two numbers
+  constexpr std::uint64_t kSorting = 64;   // per token, of one entry at a time
   const Sharing sharing = sharing_of(plan);
   if (sharing.in_layer + sharing.in_prompt == 0) {
     return 0;
@@ -70,20 +68,18 @@ std::uint64_t surveys_bytes(const Plan& plan, const Unit& unit) {
     const bool same = other.trace == unit.trace && other.prompt == unit.prompt;
     of_prompt += same && sharing.in_prompt > 0 ? tokens(other) : 0;
   }
-  return (kTold * sharing.in_layer + kSorting) * tokens(unit) +
-         (kTold * sharing.in_prompt + kSorting) * of_prompt;
+  return (kSurveyed * sharing.in_layer + kSorting) * tokens(unit) +
+         (kSurveyed * sharing.in_prompt + kSorting) * of_prompt;
 }
 
-// Sets of queries whose attention sums stay with a head, at most.
+// Most sets of queries whose attention sums a head's score book keeps.
 Index score_sets(const Plan& plan, const Unit& unit) {
   std::set<std::pair<std::string, Index>> out;
   if (plan.stream()) {
     return 0;
   }
   for (std::size_t v = 0; v < plan.variants.size(); ++v) {
-    Entry entry;
-    entry.variant = v;
-    const Variant& variant = plan.variant_of(unit, entry);
+    const Variant& variant = plan.variant_of(unit, v);
     if (const auto queries = scoring_queries(plan, unit, variant)) {
       const std::vector<std::string> extra = variant.extra_sets();
       out.emplace(extra.empty() ? "" : variant.name() + extra.front(), queries->had);
@@ -92,7 +88,6 @@ Index score_sets(const Plan& plan, const Unit& unit) {
   return static_cast<Index>(out.size());
 }
 
-// Adds what layer errors need to what else the unit and its jobs need.
 void add_layer_need(const PlanSpec& plan, const Unit& unit, MemoryNeed& need) {
   if (!plan.makes_layer_error(unit)) {
     return;
@@ -101,8 +96,8 @@ void add_layer_need(const PlanSpec& plan, const Unit& unit, MemoryNeed& need) {
   const Index m = windows_of(plan.options, l).queries;
   const Index columns = l.q_heads * l.dv;
   const Index part = 4 * m * l.group() * l.dv;
-  // The layer's projection, once. A job's two parts; or the parts of one entry's heads, of which
-  // one as the journal gives it, and what their product takes.
+  // The unit has the layer's projection. A thread has a job's two parts; or the parts of all heads
+  // of an entry, one journal record and their product.
   need.unit += static_cast<std::uint64_t>(4 * l.hidden * columns);
   need.per_thread = std::max(
       need.per_thread + static_cast<std::uint64_t>(2 * part),
@@ -118,7 +113,7 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
   }
   const std::uint64_t memory = device_memory(plan.options, device_info(device.ordinal).free_bytes);
   const auto jobs = static_cast<std::uint64_t>(wanted_threads(plan.options));
-  // Enough heads that every thread has some jobs before all wait for the last.
+  // Enough heads to keep all threads busy until the last jobs of a wave.
   constexpr std::uint64_t kJobsPerThread = 4;
   const std::uint64_t entries = plan.entries.size();
   std::uint64_t heads = (kJobsPerThread * jobs + entries - 1) / entries;
@@ -130,11 +125,11 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
     if (smallest > memory) {
       throw IoError(fmt::format(
           "--device {}: prompt {} layer {} needs {} bytes for two KV heads and {} for each of {} "
-          "threads, {} can be had; expected fewer --threads, or --device cpu",
+          "threads, {} available; expected fewer --threads, or --device cpu",
           plan.options.device, plan.prompt_meta(unit).id, l.layer, one.heads,
           (one.jobs + one.min_scratch) / jobs, jobs, memory));
     }
-    // Heads take half of what is left at most: scratch that is too small splits the work.
+    // Further heads take at most half of the rest: too little scratch splits the work.
     heads = std::min(heads, std::max<std::uint64_t>(1, (memory - smallest) / 2 / one.heads));
     scratch = std::min(scratch, static_cast<std::size_t>((memory - heads * one.heads - one.jobs) /
                                                          (jobs * kScratchArrays)));
@@ -156,16 +151,16 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   if (plan.reads_rope) {
     need.unit += 4 * static_cast<std::uint64_t>(layer.rope_positions * layer.rope_dim);
   }
-  const AskedExtra asked = asked_extra(plan, unit);
-  for (const std::string& name : asked.sets) {
+  const ExtraNames extra = extra_names(plan, unit);
+  for (const std::string& name : extra.sets) {
     need.unit += static_cast<std::uint64_t>(
         extra_bytes(*find_named(layer.extra, name), layer.group(), layer.d));
   }
-  need.unit += 4 * asked.scores.size() * static_cast<std::uint64_t>(layer.n);
+  need.unit += 4 * extra.scores.size() * static_cast<std::uint64_t>(layer.n);
   need.unit += 8 * static_cast<std::uint64_t>(score_sets(plan, unit) * layer.group() * layer.n);
-  need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
+  need.unit *= plan.open_device ? 2 : 1;  // the next head is opened while jobs run
   if (plan.caches || !plan.options.export_caches.empty()) {
-    // A copy of what is held, and the same as a record or as what a file gave.
+    // The held entries, and the same as a journal record or as read from a file.
     need.per_thread += 8 * static_cast<std::uint64_t>(layer.n * (2 * layer.d + layer.dv + 3));
   }
   add_layer_need(plan, unit, need);
@@ -174,7 +169,7 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const LayerFacts facts = layer_facts(plan, unit);
   const Index middle = windows_of(plan.options, layer).middle.size();
   for (const Entries::Setting& setting : plan.entries.settings()) {
-    const Variant& variant = plan.variant_of(unit, setting.first);  // the seed changes nothing
+    const Variant& variant = plan.variant_of(unit, setting.first);
     const auto bytes = every + static_cast<std::uint64_t>(
                                    variant.scratch_bytes(facts, middle, setting.first.budget));
     std::uint64_t& job = need.jobs[variant.name()];
@@ -190,7 +185,7 @@ std::uint64_t shared_bytes(const Plan& plan) {
   std::uint64_t out = 0;
   for (const Range& range : plan.layers()) {
     const Unit& unit = plan.units[range.begin];
-    // A number a token, one object for all heads of a layer, and the places where it is found.
+    // A number per token, an object per layer, and an index entry per head.
     out += (sharing.in_layer + sharing.in_prompt) *
            (8 * middle_of(plan, unit) +
             256 * static_cast<std::uint64_t>(plan.layer_meta(unit).kv_heads));
@@ -209,7 +204,6 @@ int usable_threads(const Plan& plan) {
 }
 
 Index heads_at_once(const Plan& plan, int threads) {
-  // On the CPU: as many as give every thread a job.
   const auto jobs_of_head = static_cast<Index>(std::max<std::size_t>(plan.entries.size(), 1));
   Index heads = plan.open_device ? plan.heads_at_once : (threads + jobs_of_head - 1) / jobs_of_head;
   for (const Range& layer : plan.layers()) {

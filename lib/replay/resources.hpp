@@ -9,21 +9,21 @@
 
 namespace kvbench {
 
-/// Chooses how many heads are on the device at a time and how much of its memory a job's arrays may
-/// take. Throws IoError where a head and its jobs do not fit. Does nothing for the CPU.
+/// Sets options.device and, on a device, open_device, heads_at_once and scratch_bytes. Throws
+/// IoError if a head and its jobs do not fit the device.
 void plan_device(Plan& plan, const DeviceChoice& device);
 
-/// Returns the most bytes that a unit and its jobs need under the plan's protocol.
+/// Returns upper bounds of the memory of a unit and its jobs.
 MemoryNeed memory_need(const Plan& plan, const Unit& unit);
 
-/// Threads that the run uses under the memory limit. Throws InputError where one does not fit.
+/// Returns the threads of the run, within the memory limit. Throws InputError if none fits.
 int usable_threads(const Plan& plan);
 
-/// The most bytes of the heads' shares of common budgets, which are held for the whole run.
+/// Returns the most bytes that shares of common budgets take during the whole run.
 std::uint64_t shared_bytes(const Plan& plan);
 
-/// KV heads whose jobs run together: plan.heads_at_once; on the CPU as many as give every thread a
-/// job. Fewer where `threads` jobs leave less memory under the limit.
+/// Returns how many KV heads are open at a time: plan.heads_at_once on a device, otherwise enough
+/// to give every thread a job, within the memory limit; at least 1.
 Index heads_at_once(const Plan& plan, int threads);
 
 }  // namespace kvbench

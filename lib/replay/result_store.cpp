@@ -28,7 +28,7 @@ CsvWriter::Mode mode_of(const ReplayOptions& o) {
                        : CsvWriter::Mode::create;
 }
 
-// A job's lines of a table; `rows`: those of OUT.csv.
+// A job's lines of a table. `rows`: lines of OUT.csv.
 std::vector<Fields> lines_of(const TableSpec* table, const JobResult& done,
                              const std::vector<Fields>& rows) {
   std::vector<Fields> out;
@@ -67,8 +67,7 @@ std::vector<Fields> lines_of(const TableSpec* table, const JobResult& done,
   return out;
 }
 
-// All that a run of any options may write under these names: what another run left there is
-// refused or removed like this run's own.
+// Files that a run with any options may write: all are checked, and removed on --overwrite.
 std::vector<Output> files(const PlanSpec& plan) {
   std::vector<Output> out = run_files(plan.options.out);
   if (!plan.options.export_caches.empty()) {
@@ -78,11 +77,12 @@ std::vector<Output> files(const PlanSpec& plan) {
   return out;
 }
 
-// Makes the tables, OUT.csv first, and the caches that are exported (null: none) agree: jobs of
-// which any lacks a part are forgotten in all tables.
-void agree(const PlanSpec& plan, std::span<FinishedTable> tables, const CacheExport* caches) {
+// Forgets jobs in all tables that are incomplete in a table or in the caches. `tables`: OUT.csv
+// first. `caches`: null if none are exported.
+void forget_incomplete(const PlanSpec& plan, std::span<FinishedTable> tables,
+                       const CacheExport* caches) {
   const FinishedTable& main = tables.front();
-  const auto good = [&](Index job) {
+  const auto complete = [&](Index job) {
     if (!main.whole(job)) {
       return false;
     }
@@ -95,7 +95,7 @@ void agree(const PlanSpec& plan, std::span<FinishedTable> tables, const CacheExp
   };
   const Range jobs = plan.shard_jobs();
   for (Index job = jobs.begin; job < jobs.end; ++job) {
-    if (!good(job)) {
+    if (!complete(job)) {
       for (FinishedTable& table : tables) {
         table.forget(job);
       }
@@ -116,15 +116,14 @@ void ResultStore::check(const PlanSpec& plan) {
   if (o.resume || o.overwrite) {
     return;
   }
-  // Tables that this plan does not write as well: they would pass for this run's.
+  // Also side tables that this plan does not write: they would pass for its own.
   std::vector<std::filesystem::path> existing = existing_tables(o.out);
   if (!o.export_caches.empty() && std::filesystem::exists(o.export_caches)) {
     existing.emplace_back(o.export_caches);
   }
   if (!existing.empty()) {
-    throw InputError(fmt::format(
-        "{}: exists, expected --resume to go on, --overwrite to start anew, or another file",
-        existing.front().string()));
+    throw InputError(fmt::format("{}: exists, expected --resume, --overwrite or another file",
+                                 existing.front().string()));
   }
 }
 
@@ -153,7 +152,7 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now) : plan_(plan
   if (!plan.options.export_caches.empty()) {
     caches_ = std::make_unique<CacheExport>(plan);
   }
-  agree(plan, before, caches_.get());
+  forget_incomplete(plan, before, caches_.get());
   if (!plan.error_layers.empty()) {
     layers_ = std::make_unique<LayerErrors>(plan, mode, run, earlier);
     for (const Index job : layers_->open(before.front())) {
@@ -170,8 +169,8 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now) : plan_(plan
     }
   }
   for (std::size_t i = tables_.size(); i-- > 0;) {
-    if (!before[i].whole_file() || tables_[i].writer->needs_rewrite()) {
-      before[i].rewrite(*tables_[i].writer);  // half-written jobs' lines go
+    if (!before[i].complete() || tables_[i].writer->needs_rewrite()) {
+      before[i].rewrite(*tables_[i].writer);  // without lines of incomplete jobs
     }
   }
   remove_leftovers(files(plan));
@@ -195,7 +194,7 @@ void ResultStore::write(Index job, const JobResult& result) {
   }
   for (std::size_t i = tables_.size(); i-- > 0;) {
     if (i == 0 && layers_) {
-      layers_->keep(job, result);
+      layers_->add(job, result);
     }
     tables_[i].writer->append(lines_of(tables_[i].table, result, rows));
   }
@@ -216,9 +215,9 @@ RowCounts ResultStore::reconcile() {
       lines.add(reader);
     }
   }
-  agree(plan_, finished, caches_.get());
+  forget_incomplete(plan_, finished, caches_.get());
   for (std::size_t i = tables_.size(); i-- > 0;) {
-    if (!finished[i].as_given()) {
+    if (!finished[i].unchanged()) {
       finished[i].rewrite(*tables_[i].writer);
     }
   }

@@ -1,6 +1,6 @@
-// All files of a run: OUT.csv, the tables beside it, their journals, exported caches. Alone decides
-// what a run may overwrite, what it resumes, and in which order rows stand. A job's lines go to the
-// main table last, so that a resumed run repeats jobs whose lines are not whole.
+// All files of a run: OUT.csv, side tables, journals, exported caches. The only code that decides
+// what a run overwrites and resumes, and the order of rows. A job's lines go to OUT.csv last, so
+// that a resumed run repeats jobs with missing lines.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,6 @@
 
 namespace kvbench {
 
-/// Rows of OUT.csv by status.
 struct RowCounts {
   Index rows = 0;
   Index failed = 0;
@@ -31,41 +30,36 @@ struct RowCounts {
 
 class ResultStore {
  public:
-  /// Before anything is read at length or written: throws InputError where a file that this plan
-  /// may write must not be written (core/output_guard.hpp), and where one exists that it is neither
-  /// to resume nor to overwrite.
+  /// Throws InputError if a file of this plan must not be written (core/output_guard.hpp), or
+  /// exists without --resume or --overwrite. Call it first: it writes nothing.
   static void check(const PlanSpec& plan);
 
-  /// Opens the files as the plan's options say: create, overwrite or resume. To overwrite, all
-  /// files of the earlier run are removed first. To resume, compares the plan with the earlier
-  /// run's manifest, and removes what that run left of jobs that are not whole in all files. `now`:
-  /// the manifest of this run, which goes into new rows. Throws InputError where a file cannot be
-  /// resumed or holds what this plan does not make, IoError as CsvWriter.
+  /// Opens the files. Overwriting removes all files of the earlier run. Resuming removes jobs that
+  /// are incomplete in some file. `now`: manifest of this run. Throws InputError if a file cannot
+  /// be resumed or has rows outside the plan; IoError as CsvWriter.
   ResultStore(const PlanSpec& plan, const Manifest& now);
 
-  /// Jobs of this shard that no earlier run has done, ascending.
+  /// Jobs of this shard that are still to run, ascending.
   const std::vector<Index>& open_jobs() const { return open_jobs_; }
   Index rows_resumed() const { return rows_resumed_; }
 
-  /// Appends what a job left. Thread-safe. Throws IoError.
+  /// Appends a job's lines to all files. Thread-safe. Throws IoError.
   void write(Index job, const JobResult& result);
 
-  /// Between jobs: the lines of layers whose jobs are all done. Reads the traces. Throws IoError.
+  /// Writes the lines of layers whose jobs are all done. No job may run meanwhile. Throws IoError.
   void finish_layers(const std::vector<TraceReader>& readers, int threads,
                      const std::atomic<bool>& stop);
-  /// Whether a layer lacks its lines: a run that was stopped may have all rows and not all lines.
+  /// Whether a layer lacks lines. A stopped run may have all rows but not all lines.
   bool lacks_layers() const { return layers_ && layers_->lacks_lines(); }
 
-  /// Puts the tables into the plan's order, and counts what they really hold.
+  /// Puts the tables into the plan's order. Returns the counts of OUT.csv as it is on disk.
   RowCounts reconcile();
 
-  /// After a complete run: makes the caches file. `trace_sha256`: of the traces, in order.
+  /// Writes the caches file after a complete run. `trace_sha256`: by trace of the plan.
   void finish(const std::vector<std::string>& trace_sha256);
 
-  /// The tables' SHA-256 by name, for the manifest.
   std::map<std::string, std::string> sha256() const;
 
-  /// Forces everything to the disk.
   void sync();
 
  private:
@@ -75,11 +69,11 @@ class ResultStore {
   };
 
   const PlanSpec& plan_;
-  std::vector<Out> tables_;  // OUT.csv first; it is the last to be written
+  std::vector<Out> tables_;  // OUT.csv first; written last
   std::vector<Index> open_jobs_;
   Index rows_resumed_ = 0;
-  std::unique_ptr<CacheExport> caches_;  // null: none are exported
-  std::unique_ptr<LayerErrors> layers_;  // null: no layer's error is made
+  std::unique_ptr<CacheExport> caches_;
+  std::unique_ptr<LayerErrors> layers_;
 };
 
 }  // namespace kvbench

@@ -24,7 +24,7 @@ using nlohmann::json;
 
 struct Difference {
   std::string text;
-  bool more = false;  // all that was there is here, and more
+  bool more = false;  // the new value contains the old one
 };
 
 std::string text_of(const json& value) {
@@ -45,7 +45,6 @@ std::string text_of(const json& value) {
   return value.dump();
 }
 
-// Of the lists that a plan multiplies. `empty_is_all`: an empty one has everything.
 void compare_lists(std::string_view option, const json& then, const json& now, bool empty_is_all,
                    std::vector<Difference>& out) {
   const std::set<json> had(then.begin(), then.end());
@@ -56,10 +55,11 @@ void compare_lists(std::string_view option, const json& then, const json& now, b
   const bool more = empty_is_all && (had.empty() || have.empty())
                         ? have.empty()
                         : std::includes(have.begin(), have.end(), had.begin(), had.end());
-  out.push_back({fmt::format("{}: got {}, it had {}", option, text_of(now), text_of(then)), more});
+  out.push_back(
+      {fmt::format("{}: got {}, expected {}", option, text_of(now), text_of(then)), more});
 }
 
-// Lists of algorithms are long: one that differs is named.
+// Names one algorithm that differs: the lists are long.
 void compare_algorithms(const json& then, const json& now, std::vector<Difference>& out) {
   const auto lacking = [](const json& all, const json& from) {
     return std::ranges::find_if(
@@ -68,16 +68,17 @@ void compare_algorithms(const json& then, const json& now, std::vector<Differenc
   const auto lost = lacking(then, now);
   const auto added = lacking(now, then);
   if (lost != then.end()) {
-    out.push_back({fmt::format("--algorithm: it had {}, which is not given", text_of(*lost))});
+    out.push_back({fmt::format("--algorithm: missing {}", text_of(*lost))});
   } else if (added != now.end()) {
     out.push_back(
-        {fmt::format("--algorithm: got {}, which it did not have", text_of(*added)), true});
+        {fmt::format("--algorithm: got {}, which the table does not have", text_of(*added)), true});
   }
 }
 
 std::vector<std::uint64_t> seeds_of(const json& value) {
-  return value.is_string() ? parse_seeds(value.get<std::string>())
-                           : value.get<std::vector<std::uint64_t>>();  // an earlier version
+  return value.is_string()
+             ? parse_seeds(value.get<std::string>())
+             : value.get<std::vector<std::uint64_t>>();  // written by an earlier version
 }
 
 std::string shard_text(const std::optional<Shard>& shard) {
@@ -97,7 +98,7 @@ std::vector<Difference> differences(const Manifest& then, const Manifest& now) {
   const json& had = then.configuration;
   const json& have = now.configuration;
   if (json(names_of(then)) != json(names_of(now))) {
-    out.push_back({fmt::format("traces: got {}, it had {}", fmt::join(names_of(now), ","),
+    out.push_back({fmt::format("traces: got {}, expected {}", fmt::join(names_of(now), ","),
                                fmt::join(names_of(then), ","))});
   }
   compare_algorithms(had.at("algorithms"), have.at("algorithms"), out);
@@ -106,7 +107,7 @@ std::vector<Difference> differences(const Manifest& then, const Manifest& now) {
   const std::vector<std::uint64_t> seeds_now = seeds_of(have.at("seeds"));
   if (seeds_then != seeds_now) {
     out.push_back(
-        {fmt::format("--seeds: got {}, it had {}", seeds_text(seeds_now), seeds_text(seeds_then)),
+        {fmt::format("--seeds: got {}, expected {}", seeds_text(seeds_now), seeds_text(seeds_then)),
          std::ranges::includes(seeds_now, seeds_then)});
   }
   for (const char* key : {"layers", "heads", "prompts"}) {
@@ -117,25 +118,26 @@ std::vector<Difference> differences(const Manifest& then, const Manifest& now) {
     if (had.at(key) != have.at(key)) {
       std::string option = key;
       std::ranges::replace(option, '_', '-');
-      out.push_back({fmt::format("--{}: got {}, it had {}", option, text_of(have.at(key)),
+      out.push_back({fmt::format("--{}: got {}, expected {}", option, text_of(have.at(key)),
                                  text_of(had.at(key)))});
     }
   }
   if (shard_text(then.shard) != shard_text(now.shard)) {
-    out.push_back(
-        {fmt::format("--shard: got {}, it had {}", shard_text(now.shard), shard_text(then.shard))});
+    out.push_back({fmt::format("--shard: got {}, expected {}", shard_text(now.shard),
+                               shard_text(then.shard))});
   }
   if (out.empty() && then.plan && then.plan->hash == now.plan->hash) {
     out.push_back(
-        {fmt::format("--shard-costs: got '{}', it had '{}', and the part is another",
+        {fmt::format("--shard-costs: got '{}', expected '{}' (the shard has other rows)",
                      text_of(have.at("shard_costs")), had.value("shard_costs", std::string()))});
   } else if (out.empty()) {
-    out.push_back({"what the traces or caches say of the plan"});
+    out.push_back({"traces or caches: their metadata differ"});
   }
   return out;
 }
 
-// Heads of several layers share a budget: with more layers their rows are others.
+// Throws InputError if layers are added and heads of several layers share a budget: rows would
+// change.
 void check_layers_alone(const PlanSpec& plan, const Manifest& then, const Manifest& now) {
   const json& had = then.configuration;
   if (had.at("layers") == now.configuration.at("layers")) {
@@ -145,16 +147,16 @@ void check_layers_alone(const PlanSpec& plan, const Manifest& then, const Manife
     const json one{{"name", v.name()}, {"params", v.params.canonical()}};
     if (v.scope() == Scope::layers &&
         std::ranges::find(had.at("algorithms"), one) != had.at("algorithms").end()) {
-      throw InputError(
-          fmt::format("{}: --extend: --layers: {} shares a budget among all replayed layers, and "
-                      "its rows would be others with more; expected the layers of the run to "
-                      "extend, or another file",
-                      plan.options.out, text_of(one)));
+      throw InputError(fmt::format(
+          "{}: --extend: --layers: {} shares a budget among all replayed layers, so "
+          "more layers would change its rows; expected the layers of the run to extend, "
+          "or another file",
+          plan.options.out, text_of(one)));
     }
   }
 }
 
-// The manifest of the table, which a later version may have written with other keys.
+// differences(); throws InputError if the manifest lacks a key.
 std::vector<Difference> readable_differences(const PlanSpec& plan, const Manifest& then,
                                              const Manifest& now) {
   try {
@@ -169,7 +171,7 @@ std::vector<Difference> readable_differences(const PlanSpec& plan, const Manifes
 
 std::string check_resumable(const PlanSpec& plan, const Manifest& now) {
   const std::string& out = plan.options.out;
-  // One that a run left before its manifest was written holds no rows, and nothing can be mixed.
+  // A run that was killed before it wrote its manifest left no rows.
   const std::string header = checked_header_line(schema_header());
   if (!std::filesystem::exists(manifest_path(out)) &&
       std::filesystem::file_size(out) <= header.size() && header.starts_with(read_text_file(out))) {
@@ -189,14 +191,14 @@ std::string check_resumable(const PlanSpec& plan, const Manifest& now) {
       throw InputError(fmt::format("{}: options differ from those of the run to {}: {}{} ({})", out,
                                    plan.options.extend ? "extend" : "resume",
                                    fmt::join(texts, "; "),
-                                   more                  ? "; --extend adds what is missing"
-                                   : plan.options.extend ? "; expected all that it had"
+                                   more                  ? "; --extend adds missing rows"
+                                   : plan.options.extend ? "; --extend only adds to a plan"
                                                          : "",
                                    manifest_path(out).string()));
     }
     check_layers_alone(plan, then, now);
   }
-  // Rows may have come from other traces of the same names.
+  // Traces of the same names may have other contents.
   const std::vector<std::string> hashes = trace_hashes(now);
   const std::vector<std::string> old = trace_hashes(then);
   if (old.size() < hashes.size() || !std::equal(hashes.begin(), hashes.end(), old.begin())) {

@@ -1,5 +1,5 @@
-// Whether a plan may resume an existing table: --resume requires the plan that began it, --extend a
-// plan that has all of it and more.
+// Whether a plan may resume an existing table. --resume requires the same plan, --extend one that
+// contains it.
 #pragma once
 
 #include <string>
@@ -9,10 +9,9 @@
 
 namespace kvbench {
 
-/// Compares the plan with the manifest beside options.out; `now`: the manifest of this run. Returns
-/// the run whose rows the tables may hold and that are to become this run's: empty unless the plan
-/// extends another. Throws InputError naming the options that differ, their values there and here,
-/// and where the contents of the traces differ.
+/// Compares the plan with the manifest beside options.out. `now`: the manifest of this run. Returns
+/// the run_id of the run to extend, or "" if the plans are the same. Throws InputError naming the
+/// options that differ (got, expected), or if the contents of the traces differ.
 std::string check_resumable(const PlanSpec& plan, const Manifest& now);
 
 }  // namespace kvbench

@@ -13,7 +13,6 @@
 namespace kvbench {
 namespace {
 
-// One line, whatever an exception says.
 std::string one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
@@ -33,13 +32,13 @@ JobResult run_guarded(const HeadInput& c, const Entry& entry,
     measure(out);
     return out;
   } catch (const IoError&) {
-    throw;  // the device failed, not the method: every further job would fail too
+    throw;  // the device failed, not the method
   } catch (const std::bad_alloc&) {
     throw IoError(fmt::format(
-        "not enough memory for {} (prompt {}, layer {}, KV head {}); fewer --threads or a "
-        "--memory-limit need less",
+        "not enough memory for {} (prompt {}, layer {}, KV head {}); expected fewer --threads or a "
+        "--memory-limit",
         c.plan().variant_of(c.unit(), entry).name(), c.id().prompt, c.id().layer, c.id().kv_head));
-  } catch (const std::system_error& e) {  // no thread, no file: the machine's as well
+  } catch (const std::system_error& e) {  // no thread or no file, also not the method's fault
     throw IoError(fmt::format("{}: {}", c.plan().variant_of(c.unit(), entry).name(), e.what()));
   } catch (const std::exception& e) {
     const bool infeasible = dynamic_cast<const Infeasible*>(&e) != nullptr;
@@ -52,7 +51,7 @@ JobResult run_guarded(const HeadInput& c, const Entry& entry,
   }
 }
 
-std::string unfair(const HeadInput& c, const Entry& entry, bool empty_middle) {
+std::string degenerate_reason(const HeadInput& c, const Entry& entry, bool empty_middle) {
   if (empty_middle) {
     return "empty middle";
   }

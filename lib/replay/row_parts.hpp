@@ -1,4 +1,4 @@
-// What the jobs of both protocols share: guarded runs, and a row's status and diagnostics.
+// Shared by the jobs of both protocols: exceptions of methods, a row's status and diagnostics.
 #pragma once
 
 #include <functional>
@@ -11,21 +11,22 @@
 
 namespace kvbench {
 
-/// Returns what `measure` makes of blank rows. An exception of the method becomes the rows' status.
-/// Throws IoError where the device or memory fails.
+/// Calls `measure` with blank rows of the entry and returns what it fills in. If it throws, returns
+/// the blank rows with status `infeasible` or `failed`. Throws IoError if the device or memory
+/// fails.
 JobResult run_guarded(const HeadInput& c, const Entry& entry,
                       const std::function<void(JobResult&)>& measure);
 
-/// Why a measured row is not a fair measurement, beside what the method itself reports; or empty.
-std::string unfair(const HeadInput& c, const Entry& entry, bool empty_middle);
+/// Returns why the input makes measured rows degenerate, or "".
+std::string degenerate_reason(const HeadInput& c, const Entry& entry, bool empty_middle);
 
-/// Status of a measured row: `degenerate` of the row's m queries had no denominator; `reason`: why
-/// else the row is not a fair measurement, or empty.
+/// Returns the status of a measured row. `degenerate` of its m queries have no denominator;
+/// `reason`: another reason to call it degenerate, or "".
 std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
                       const std::string& reason);
 
-/// The `diag` column: the method's own figures; and, where the trace holds fewer queries to score
-/// with than the method asks for, how many it asks for.
+/// Returns the `diag` column: the method's diagnostics, and how many scoring queries it asks for if
+/// the trace has fewer.
 std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& result);
 
 }  // namespace kvbench

@@ -17,6 +17,7 @@
 #include "report/schema.hpp"
 
 namespace kvbench {
+
 nlohmann::json configuration(const PlanSpec& plan) {
   const ReplayOptions& o = plan.options;
   nlohmann::json algorithms = nlohmann::json::array();
@@ -66,11 +67,10 @@ Manifest start_manifest(const std::string& command_line, nlohmann::json configur
     const TraceMeta& meta = reader.meta();
     out.traces.push_back(
         {traces[i], reader.sha256(), meta.file_bytes, meta.model, std::string(name(meta.dtype))});
-    // Its values have been checked, and where they lie is known: both would be of other contents.
+    // The values that were checked may be others now.
     if (!reader.unchanged()) {
-      throw InputError(
-          fmt::format("{}: was written to since it was opened, expected a trace that nobody writes",
-                      traces[i]));
+      throw InputError(fmt::format(
+          "{}: modified since it was opened, expected a trace that does not change", traces[i]));
     }
   }
   return out;

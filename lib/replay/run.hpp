@@ -1,4 +1,4 @@
-// Runs a plan: an Executor computes, a ResultStore keeps, a manifest describes.
+// Runs a plan: Executor computes, ResultStore writes, the manifest describes.
 #pragma once
 
 #include <atomic>
@@ -12,35 +12,33 @@
 
 namespace kvbench {
 
-struct RunResult : RowCounts {  // of the file
-  Index resumed = 0;            ///< rows that were there
+/// Counts of OUT.csv after the run.
+struct RunResult : RowCounts {
+  Index resumed = 0;  ///< rows of earlier runs
   bool interrupted = false;
   double wall_s = 0.0;
-  std::vector<std::string> changed_traces;  ///< written to during the run; the manifest says so too
+  std::vector<std::string> changed_traces;  ///< traces modified during the run, as in the manifest
 };
 
-/// Runs this shard's jobs of the plan into options.out and writes the manifest beside it.
-/// The plan's side tables (a stream's steps, kept tokens) live and die with the first: refused
-/// where they exist, resumed, overwritten and put into order with it. Every value of the selected
-/// heads is checked before the first row is written. Rows are appended as jobs finish; at the end
-/// the files are put into the plan's order. `stop`: when it becomes true no further job is begun,
-/// the finished rows stay. `command_line` goes into the manifest. Errors: InputError (trace values,
-/// the output exists, a file to resume that is of another plan, memory limit too small), IoError.
+/// Runs this shard's jobs and writes options.out, the side tables and the manifest. Checks every
+/// value of the selected heads before the first row. Appends rows as jobs finish; at the end puts
+/// all tables into the plan's order. No job begins after `stop` becomes true; finished rows stay.
+/// `command_line` goes into the manifest. Throws InputError (trace values, output exists, output of
+/// another plan, memory limit too small) or IoError.
 RunResult run_plan(const Plan& plan, const std::string& command_line,
                    const std::atomic<bool>& stop);
 
-/// The manifest of a run on such a device that starts now; hashes the traces, whose readers are
-/// given in the same order. Throws InputError where one was written to since it was opened,
-/// IoError.
+/// Returns the manifest of a run that starts now, with the SHA-256 of the traces. `readers`: in the
+/// order of `traces`. Throws InputError if a trace was modified after it was opened, or IoError.
 Manifest start_manifest(const std::string& command_line, nlohmann::json configuration,
                         const ResourceOptions& options, const std::vector<std::string>& traces,
                         const std::vector<TraceReader>& readers, int threads);
 
-/// At the end of the run: hashes traces again whose size or times are not those of its begin, and
-/// marks in the manifest those that are others now. Returns their paths. Throws IoError.
+/// Marks the traces in the manifest whose contents changed during the run, and returns their paths.
+/// Hashes only traces with another size or time. Throws IoError.
 std::vector<std::string> mark_changed(Manifest& manifest, const std::vector<TraceReader>& readers);
 
-/// The options as resolved, for the manifest and the dry run.
+/// The resolved options, for the manifest and the dry run.
 nlohmann::json configuration(const PlanSpec& plan);
 
 }  // namespace kvbench

@@ -1,5 +1,4 @@
-// What the plans of replay and cluster check alike: options, and which prompts, layers and heads of
-// the traces are meant.
+// Selection of prompts, layers and heads from traces, for the plans of replay and cluster.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,31 +15,29 @@
 
 namespace kvbench {
 
-/// Throws InputError(message) unless `good`.
 inline void check_input(bool good, const std::string& message) {
   if (!good) {
     throw InputError(message);
   }
 }
 
-/// Whether `x` is among the wanted; nothing wanted means all.
+/// Whether `wanted` is empty or contains `x`.
 template <class T>
-bool chosen(const std::vector<T>& wanted, const T& x) {
+bool selected(const std::vector<T>& wanted, const T& x) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), x) != wanted.end();
 }
 
-/// Every wanted thing must exist in some trace: a typo in --layers is no empty result. Throws
-/// InputError.
+/// Throws InputError unless every element of `wanted` is in `available`.
 template <class T>
-void check_found(const char* option, const std::vector<T>& wanted, const std::set<T>& there) {
+void check_found(const char* option, const std::vector<T>& wanted, const std::set<T>& available) {
   for (const T& x : wanted) {
-    check_input(there.count(x) > 0, fmt::format("{}: no trace has {}, expected some of {}", option,
-                                                x, fmt::join(there, ", ")));
+    check_input(available.count(x) > 0, fmt::format("{}: no trace has {}, expected some of {}",
+                                                    option, x, fmt::join(available, ", ")));
   }
 }
 
-/// Opens traces behind each other in `readers`; `names`: without folders. Throws InputError where
-/// two names are the same.
+/// Opens traces and appends to `readers` and, as file names without folders, to `names`. Throws
+/// InputError on duplicate names.
 inline void open_traces(const std::vector<std::string>& paths, Require require,
                         std::vector<TraceReader>& readers, std::vector<std::string>& names) {
   for (const std::string& path : paths) {
@@ -48,48 +45,48 @@ inline void open_traces(const std::vector<std::string>& paths, Require require,
     const std::string name = std::filesystem::path(path).filename().string();
     check_input(
         std::find(names.begin(), names.end(), name) == names.end(),
-        fmt::format("{}: two traces are called {}; rows could not tell them apart", path, name));
+        fmt::format("{}: duplicate trace name {}, expected different file names", path, name));
     names.push_back(name);
   }
 }
 
-/// Numbers that a user chose; those of `ranges`, which are among them, need not all be there.
-struct ChosenNumbers {
-  std::vector<Index>& numbers;
-  const std::vector<Range>& ranges;
+/// Layers or heads that a user selected.
+struct SelectedNumbers {
+  std::vector<Index>& numbers;       ///< those of `ranges` included
+  const std::vector<Range>& ranges;  ///< only some of a range must be in a trace
 
-  /// Drops what only a range asked for and no trace has. Throws InputError where another number is
-  /// in no trace, or nothing of a range is.
-  void keep(const char* option, const std::set<Index>& there) const {
+  /// Removes numbers of ranges that are not in `available`. Throws InputError if another number is
+  /// not, or no number of a range is.
+  void restrict_to(const char* option, const std::set<Index>& available) const {
     for (const Range& range : ranges) {
       check_input(std::ranges::any_of(
-                      numbers, [&](Index x) { return range.contains(x) && there.contains(x); }),
+                      numbers, [&](Index x) { return range.contains(x) && available.contains(x); }),
                   fmt::format("{}: no trace has any of {}:{}, expected some of {}", option,
-                              range.begin, range.end, fmt::join(there, ", ")));
+                              range.begin, range.end, fmt::join(available, ", ")));
     }
     std::erase_if(numbers, [&](Index x) {
-      return there.count(x) == 0 &&
+      return available.count(x) == 0 &&
              std::ranges::any_of(ranges, [x](const Range& range) { return range.contains(x); });
     });
-    check_found(option, numbers, there);
+    check_found(option, numbers, available);
   }
 };
 
-/// What a user chose of all traces; empty: all.
+/// What a user selected from all traces. An empty list selects all.
 struct Selection {
   const std::vector<std::string>& prompts;
-  ChosenNumbers layers;
-  ChosenNumbers heads;
-  const char* heads_option;
-  Index LayerMeta::*head_count;  ///< of such heads
+  SelectedNumbers layers;
+  SelectedNumbers heads;
+  const char* heads_option;      ///< "--heads" or "--kv-heads"
+  Index LayerMeta::*head_count;  ///< number of such heads in a layer
 };
 
-/// Calls visit(trace, prompt, layer, LayerMeta) for every layer chosen, and leaves only layers and
-/// heads in the choice that some trace has. Throws InputError where a prompt, layer or head was
-/// chosen that no trace has.
+/// Calls visit(trace, prompt, layer, LayerMeta) for every selected layer, with indices. Then
+/// removes layers and heads that no trace has from the selected ranges. Throws InputError if
+/// another selected prompt, layer or head is in no trace.
 template <class Visit>
-void each_layer(const std::vector<TraceReader>& readers, const Selection& chose,
-                const Visit& visit) {
+void for_each_layer(const std::vector<TraceReader>& readers, const Selection& selection,
+                    const Visit& visit) {
   std::set<std::string> prompts;
   std::set<Index> layers;
   std::set<Index> heads;
@@ -100,18 +97,19 @@ void each_layer(const std::vector<TraceReader>& readers, const Selection& chose,
       for (std::size_t l = 0; l < all[p].layers.size(); ++l) {
         const LayerMeta& layer = all[p].layers[l];
         layers.insert(layer.layer);
-        for (Index h = 0; h < layer.*chose.head_count; ++h) {
+        for (Index h = 0; h < layer.*selection.head_count; ++h) {
           heads.insert(h);
         }
-        if (chosen(chose.prompts, all[p].id) && chosen(chose.layers.numbers, layer.layer)) {
+        if (selected(selection.prompts, all[p].id) &&
+            selected(selection.layers.numbers, layer.layer)) {
           visit(t, p, l, layer);
         }
       }
     }
   }
-  chose.layers.keep("--layers", layers);
-  chose.heads.keep(chose.heads_option, heads);
-  check_found("--prompts", chose.prompts, prompts);
+  selection.layers.restrict_to("--layers", layers);
+  selection.heads.restrict_to(selection.heads_option, heads);
+  check_found("--prompts", selection.prompts, prompts);
 }
 
 }  // namespace kvbench

@@ -19,18 +19,17 @@
 namespace kvbench {
 namespace {
 
-// Nothing that a method computes grows faster than the cube of the tokens: a steeper fit is noise.
-constexpr double kSteepest = 3.0;
+// No method grows faster than n^3. A steeper fit is noise.
+constexpr double kMaxExponent = 3.0;
 
-// What entries that differ in the seed alone share: variant and budget.
 using Setting = std::pair<std::size_t, std::optional<double>>;
 
 struct RowTime {
   double compress_s = 0.0;
-  double attend_s = 0.0;  // of one query head
+  double attend_s = 0.0;  // per query head
 };
 
-// TimesByTokens of one setting in the table, by tokens.
+// Rows of one setting, by n.
 using TimesByTokens = std::map<Index, std::vector<RowTime>>;
 
 std::string_view device_kind(std::string_view device) {
@@ -45,7 +44,7 @@ std::string setting_text(const PlanSpec& plan, const Setting& setting) {
 }
 
 std::map<Setting, TimesByTokens> times_of(const PlanSpec& plan, const Table& table) {
-  // Parameters that a method leaves to the layer stand resolved in the rows.
+  // Rows have parameters as resolved for their layer.
   std::map<std::tuple<std::string, std::string, std::string>, Setting> known;
   std::map<std::size_t, std::set<std::optional<double>>> budgets;
   for (const Entries::Setting& s : plan.entries.settings()) {
@@ -99,7 +98,7 @@ std::map<Setting, TimesByTokens> times_of(const PlanSpec& plan, const Table& tab
       if (!parse_number(row[table.column(column)], value) || value < 0.0 || std::isinf(value)) {
         refuse(column, "a time");
       }
-      return std::isnan(value) ? 0.0 : value;  // evaluate: a cache without a time of its own
+      return std::isnan(value) ? 0.0 : value;  // evaluate: the cache has no time
     };
     RowTime t;
     if (kind != "infeasible") {
@@ -111,7 +110,7 @@ std::map<Setting, TimesByTokens> times_of(const PlanSpec& plan, const Table& tab
   return out;
 }
 
-// TimesByTokens in seconds of jobs of so many query heads.
+// Seconds of jobs with `q_heads` query heads.
 class Model {
  public:
   Model(const PlanSpec& plan, const std::map<Setting, TimesByTokens>& times, Index q_heads) {
@@ -136,7 +135,7 @@ class Model {
     }
   }
 
-  // Nothing where the table has no row of the setting.
+  // nullopt if the table has no row of the setting.
   std::optional<double> seconds(const Setting& setting, Index n) const {
     const auto at = medians_.find(setting);
     if (at == medians_.end()) {
@@ -150,8 +149,8 @@ class Model {
     return nearest->second * std::pow(ratio, exponents_.at(setting));
   }
 
-  // The median over the settings of the table.
-  double usual(Index n) const {
+  // Median over the settings of the table.
+  double median(Index n) const {
     std::vector<double> all;
     for (const auto& [setting, medians] : medians_) {
       all.push_back(*seconds(setting, n));
@@ -160,7 +159,7 @@ class Model {
   }
 
  private:
-  // Of the least squares of log t over log n, each setting around its own means.
+  // Least squares of log t over log n, each setting around its own means.
   struct Sums {
     double xx = 0.0;
     double xy = 0.0;
@@ -177,10 +176,10 @@ class Model {
         xy += (x - x_mean) * (y - y_mean);
       }
     }
-    double slope() const { return xx > 0.0 ? std::clamp(xy / xx, 0.0, kSteepest) : 1.0; }
+    double slope() const { return xx > 0.0 ? std::clamp(xy / xx, 0.0, kMaxExponent) : 1.0; }
   };
 
-  std::map<Setting, std::map<Index, double>> medians_;  // seconds by tokens
+  std::map<Setting, std::map<Index, double>> medians_;
   std::map<Setting, double> exponents_;
 };
 
@@ -193,12 +192,12 @@ ShardCosts calibrated(const PlanSpec& plan, const Table& calibration) {
   const std::map<Setting, TimesByTokens> times = times_of(plan, calibration);
   if (times.empty()) {
     refuse(
-        "no row of an algorithm, parameters and budget of this plan, expected those of the same "
-        "options on a part of the heads");
+        "no row of this plan's algorithms, parameters and budgets, expected a table of the same "
+        "options on some of the heads");
   }
-  constexpr double kMost = 0.25 * static_cast<double>(std::numeric_limits<Index>::max());
-  std::map<Index, Model> models;  // by query heads
-  // Of a unit, by its tokens and its query heads.
+  constexpr double kMaxTotal = 0.25 * static_cast<double>(std::numeric_limits<Index>::max());
+  std::map<Index, Model> models;
+  // By tokens and number of query heads.
   std::map<std::pair<Index, Index>, ShardCosts::Times> known;
   std::vector<ShardCosts::Times> units;
   Index whole = 0;
@@ -208,13 +207,13 @@ ShardCosts calibrated(const PlanSpec& plan, const Table& calibration) {
     if (!times_of_unit) {
       std::vector<Index> before{0};
       const Model& model = models.try_emplace(key.second, plan, times, key.second).first->second;
-      const double usual = model.usual(key.first);
+      const double median = model.median(key.first);
       for (const Entries::Setting& s : plan.entries.settings()) {
         const double ns =
-            1e9 * model.seconds({s.first.variant, s.first.budget}, key.first).value_or(usual);
+            1e9 * model.seconds({s.first.variant, s.first.budget}, key.first).value_or(median);
         for (std::size_t seed = 0; seed < s.seeds->size(); ++seed) {
           const Index last = before.back();
-          if (!(ns + static_cast<double>(last) < kMost)) {
+          if (!(ns + static_cast<double>(last) < kMaxTotal)) {
             refuse(fmt::format("{} s for one job, expected less", 1e-9 * ns));
           }
           before.push_back(last + std::llround(ns));
@@ -224,12 +223,12 @@ ShardCosts calibrated(const PlanSpec& plan, const Table& calibration) {
     }
     units.push_back(times_of_unit);
     whole += times_of_unit->back();
-    if (!(static_cast<double>(whole) < kMost)) {
+    if (!(static_cast<double>(whole) < kMaxTotal)) {
       refuse(fmt::format("{} s for the plan, expected less", 1e-9 * static_cast<double>(whole)));
     }
   }
   if (whole == 0) {
-    refuse("no row has a time, expected some that are ok");
+    refuse("all times are 0, expected some above 0");
   }
   std::set<std::string> lacking;
   for (const Entries::Setting& s : plan.entries.settings()) {
@@ -240,8 +239,7 @@ ShardCosts calibrated(const PlanSpec& plan, const Table& calibration) {
   std::vector<std::string> notes;
   for (const std::string& what : lacking) {
     notes.push_back(
-        fmt::format("note: --shard-costs {}: no time of {}; it counts as the median "
-                    "of the others",
+        fmt::format("note: --shard-costs {}: no time for {}; it gets the median of the others",
                     calibration.source, what));
   }
   return {static_cast<Index>(plan.entries.size()), std::move(units), std::move(notes)};

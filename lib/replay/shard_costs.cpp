@@ -18,7 +18,7 @@ Index ShardCosts::before(Index job) const {
 }
 
 Index ShardCosts::first_at(Index nanoseconds) const {
-  // The unit before which it is reached; then the job in the unit before that.
+  // Find the unit, then the job in it.
   const Index unit = std::ranges::lower_bound(units_, nanoseconds) - units_.begin();
   if (unit == 0) {
     return 0;

@@ -9,7 +9,7 @@
 namespace kvbench {
 namespace {
 
-// One budget's heads: (trace, prompt, layer) or, over all layers, (trace, prompt, none).
+// Heads that share one budget: (trace, prompt, layer), or (trace, prompt, nullopt) over all layers.
 using Group = std::tuple<std::size_t, std::size_t, std::optional<std::size_t>>;
 
 Group group_of(const Unit& unit, Scope scope) {
@@ -17,7 +17,7 @@ Group group_of(const Unit& unit, Scope scope) {
           scope == Scope::layer ? std::optional(unit.layer) : std::nullopt};
 }
 
-// All KV heads of the layers whose heads share with `unit` in some of the scopes asked for.
+// KV heads of the unit's layer, or of all replayed layers of its prompt.
 std::vector<Unit> sharing_units(const Plan& plan, const Unit& unit, bool all_layers) {
   std::vector<Unit> out;
   const auto& layers = plan.prompt_meta(unit).layers;
@@ -37,22 +37,22 @@ Scope scope_of(const Plan& plan, const Entry& entry) {
   return plan.variants[entry.variant].scope();
 }
 
-// Throws std::logic_error where a method's shares are not one per survey, a share is negative or
-// above its head's tokens, or together they exceed what the heads' budgets hold.
+// Throws std::logic_error unless there is one share per survey, each within [0, the head's tokens],
+// and the sum is within the sum of the heads' budgets.
 void check_shares(std::span<const Survey> surveys, std::span<const Share> shares) {
   if (shares.size() != surveys.size()) {
     throw std::logic_error("one share per surveyed head");
   }
-  Index given = 0;
-  Index there = 0;
+  Index shared = 0;
+  Index available = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     if (shares[i].tokens < 0 || shares[i].tokens > surveys[i].middle) {
       throw std::logic_error("a head's share within [0, its tokens]");
     }
-    given += shares[i].bytes.value_or(shares[i].tokens * surveys[i].pair_bytes);
-    there += surveys[i].budget_bytes;
+    shared += shares[i].bytes.value_or(shares[i].tokens * surveys[i].pair_bytes);
+    available += surveys[i].budget_bytes;
   }
-  if (given > there) {
+  if (shared > available) {
     throw std::logic_error("shares that together exceed the budget");
   }
 }
@@ -114,7 +114,7 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
         group.error = group.error ? group.error : std::current_exception();
       }
     }
-    // Surveys go as soon as all heads of their group have been read: a layer's, a prompt's.
+    // Divide the budget of a group and free its surveys once all its heads are read.
     ++next;
     const bool more = next != to_read.end();
     const bool more_of_prompt = more && std::get<0>(*next) == trace && std::get<1>(*next) == prompt;

@@ -1,5 +1,5 @@
-// Budgets that several heads share: surveys every head of the scope, one at a time in memory, and
-// asks the method for everybody's share before any of them is compressed.
+// Budgets that several heads share. Surveys all heads of the scope, one at a time in memory, and
+// has the method divide the budget before any head is compressed.
 #pragma once
 
 #include <atomic>
@@ -13,22 +13,22 @@
 
 namespace kvbench {
 
-/// Shares of heads in entries whose method's scope is wider than a head.
+/// Shares of the heads, for entries whose scope is wider than a head.
 class SharedBudgets {
  public:
-  /// Surveys what the jobs in `jobs` need: all KV heads of their layers, replayed or not, and for
-  /// Scope::layers those of every replayed layer of their prompts. Reads no head where no entry
-  /// shares. Stops early when `stop` becomes true. Errors of a method are kept for its rows.
+  /// Surveys the heads that share with `jobs`: all KV heads of their layers, replayed or not; for
+  /// Scope::layers those of every replayed layer of their prompts. Reads no head if no entry
+  /// shares. Stops early if `stop` becomes true. An error of a method is stored with the shares.
   SharedBudgets(const Plan& plan, const std::vector<Index>& jobs, const std::atomic<bool>& stop);
 
-  /// The share of `unit` in entry number `entry`; null where the entry's method shares nothing.
+  /// Share of `unit` in entry number `entry`; null if the scope is a head.
   const ShareOrError* find(const Unit& unit, std::size_t entry) const;
 
  private:
   using Key = std::tuple<std::size_t, std::size_t, std::size_t, Index, std::size_t>;
   static Key key(const Unit& unit, std::size_t entry);
 
-  // Heads that share one budget, as far as they have been read.
+  // Heads that share one budget, read so far.
   struct Surveyed {
     std::vector<Unit> units;
     std::vector<Survey> surveys;

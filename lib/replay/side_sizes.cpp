@@ -13,11 +13,11 @@
 namespace kvbench {
 namespace {
 
-constexpr double kNumber = 19.0;     // characters of most doubles: 0.12345678901234567
+constexpr double kNumber = 19.0;     // length of 0.12345678901234567
 constexpr double kChecksums = 22.0;  // `,run_id,row_crc`
-// Ranges that are kept, as a share of those that tokens drawn at random would make: tokens with
-// high scores have neighbours with high scores. Measured at a quarter and an eighth of the bytes on
-// data/sample.h5, mean over methods that hold tokens alone and over all others.
+// Number of kept ranges over that of randomly drawn tokens: high scores have neighbours with high
+// scores. Means over methods that keep tokens and over all others, measured at budgets 1/4 and 1/8
+// on data/sample.h5.
 constexpr double kRanges = 0.6;
 constexpr double kRangesOfOthers = 0.25;
 
@@ -25,7 +25,7 @@ double digits(Index number) {
   return static_cast<double>(std::to_string(number).size());
 }
 
-// Of a position below n, mean over all.
+// Mean over positions below n.
 double mean_digits(Index n) {
   double sum = 0.0;
   for (Index power = 1; power < n; power *= 10) {
@@ -34,26 +34,26 @@ double mean_digits(Index n) {
   return sum / static_cast<double>(n);
 }
 
-// The list of tokens of a cache of n tokens.
+// Characters of the list of kept tokens after n tokens.
 double kept_length(const PlanSpec& plan, const Entries::Setting& setting, Index n) {
   const ReplayOptions& o = plan.options;
   const MethodInfo& info = plan.variants[setting.first.variant].method->info;
   const auto all = static_cast<double>(n);
   const auto exact = static_cast<double>(std::min(n, o.sink + o.recent));
   const double middle = all - exact;
-  // Native sizes are of many kinds: half stands for them.
+  // Assume half for native sizes.
   const double budget = setting.first.budget.value_or(0.5);
   const double tokens = plan.stream() ? budget * all - exact : budget * middle;
   const double kept = middle > 0.0 ? std::clamp(tokens / middle, 0.0, 1.0) : 0.0;
-  // Of tokens drawn at random, `kept` of the middle: one begins a range where the token before it
-  // is not kept, and a range has two numbers where its next token is.
+  // Randomly drawn tokens: one begins a range if its predecessor is not kept; the range has two
+  // numbers if its successor is kept.
   const double ranges = middle * kept * (1.0 - kept);
   const double length = (1.0 + kept) * (mean_digits(n) + 1.0);
   const double share = info.keeps_tokens || info.selects_tokens ? kRanges : kRangesOfOthers;
-  return 4.0 * digits(n) + share * ranges * length;  // sinks and recent tokens are two ranges
+  return 4.0 * digits(n) + share * ranges * length;  // with two ranges of sinks and recent tokens
 }
 
-// Characters of a row's own cells, over all of its lines.
+// Characters of the table's own cells over all lines of a row.
 double own_length(const PlanSpec& plan, const TableSpec* table, const Entries::Setting& setting,
                   const LayerMeta& layer, const std::vector<Index>& positions) {
   double out = 0.0;
@@ -89,7 +89,7 @@ std::vector<SideSize> side_sizes(const PlanSpec& plan) {
       const LayerMeta& layer = plan.layer_meta(unit);
       const std::vector<Index> positions = side_positions(plan, table, layer);
       const auto lines = static_cast<double>(positions.size());
-      Index rows = 0;  // of one job of each head
+      Index rows = 0;  // of one entry
       for (Index u = range.begin; u < range.end; ++u) {
         rows += table->per_query_head() ? std::ssize(plan.units[u].q_heads) : 1;
       }
@@ -97,7 +97,7 @@ std::vector<SideSize> side_sizes(const PlanSpec& plan) {
         if (plan.stream() &&
             setting.first.budget.value_or(1.0) * static_cast<double>(layer.n) <
                 static_cast<double>(std::min(layer.n, plan.options.sink + plan.options.recent))) {
-          continue;  // less than sinks and recent tokens: infeasible
+          continue;
         }
         const Fields row = to_fields(blank_row(plan, unit, setting.first, unit.q_heads.front()));
         const double keys =

@@ -1,4 +1,4 @@
-// How large the tables beside OUT.csv will be, before a run.
+// Estimates the sizes of the side tables before a run.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,9 @@ struct SideSize {
   double bytes = 0.0;
 };
 
-/// Of this shard's side_tables(). An estimate: every row counts as measured (of a
-/// stream but those below the bytes of sinks and window), a number has the
-/// length of most, and tokens lie in the middle as scores scatter them. Of a mix of methods it is
-/// right within a factor of 1.5; the kept tokens of one method alone may be fewer by far (one range
-/// of streamingllm's).
+/// Returns the estimated bytes of this shard's side_tables(), within a factor of 1.5 for a mix of
+/// methods. The kept tokens of a single method may take far less (streamingllm keeps one range).
+/// Counts every row as measured, except rows of streams whose budget is below sinks and window.
 std::vector<SideSize> side_sizes(const PlanSpec& plan);
 
 }  // namespace kvbench

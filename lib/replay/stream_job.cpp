@@ -23,24 +23,24 @@
 namespace kvbench {
 namespace {
 
-// Of a job, for each token: positions, flags, and what a view holds, as it grows.
-constexpr Index kStreamListBytes = 32;
-constexpr Index kStreamTextBytes = Index{1} << 19;  // rows, and what waits to be written
+// Bytes of a job.
+constexpr Index kStreamListBytes = 32;  // per token: positions, flags and a view's lists
+constexpr Index kStreamTextBytes = Index{1} << 19;  // rows before they are written
 
-// Rows of probabilities over a head's tokens that a job holds at a time.
+// Most rows of probabilities [n] that a job holds.
 constexpr Index kProbabilityRows = 32;
 
 std::span<const double> row_of(const MatrixD& m, std::size_t r) {
   return {m.row(static_cast<Index>(r)), static_cast<std::size_t>(m.cols())};
 }
 
-// Exact probabilities of the evaluated queries, for all query heads a block of queries at a time.
+// Exact probabilities of the evaluated queries, computed in blocks of steps.
 class Probabilities {
  public:
   explicit Probabilities(const StreamContext& c)
       : c_(c), rows_(std::max<Index>(1, kProbabilityRows / c.head().group())) {}
 
-  // Of replayed head `head` at step number `step`; steps must not go back before the last block.
+  // [n]. Steps must not precede the current block.
   std::span<const double> at(std::size_t head, std::size_t step) {
     if (step < begin_ || step >= end_) {
       begin_ = step;
@@ -56,14 +56,12 @@ class Probabilities {
 
  private:
   const StreamContext& c_;
-  // Rows at a time of each query head.
   Index rows_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::vector<MatrixD> blocks_;
 };
 
-// One entry's life through the stream.
 class StreamJob {
  public:
   StreamJob(const StreamContext& c, const Entry& entry)
@@ -97,7 +95,7 @@ class StreamJob {
       task.budget_bytes = *allowed_ - exact_bytes;
     }
     const double start = seconds_now();
-    if (n_ > exact_) {  // else nothing but sinks ever leaves the window
+    if (n_ > exact_) {  // otherwise sinks and window hold all tokens
       cache_ = variant_.method->open_stream(task, variant_.params);
     }
     append_s_ = seconds_now() - start;
@@ -106,8 +104,8 @@ class StreamJob {
   void run(JobResult& result) {
     result.steps.assign(c_.heads(), {});
     for (std::size_t s = 0; s < c_.steps().size(); ++s) {
-      arrive(c_.steps()[s]);
-      record(s);
+      append_through(c_.steps()[s]);
+      take_snapshot(s);
       if (batch_bytes_ > c_.backend().batch_bytes()) {
         attend(result);
       }
@@ -123,20 +121,19 @@ class StreamJob {
   }
 
  private:
-  // What is held at a step, until its queries attend to it: at once on the CPU, in batches on a
-  // device.
-  struct Moment {
+  // What is held at a step, until its queries attend: at once on the CPU, in batches on a device.
+  struct Snapshot {
     std::size_t step = 0;
-    Range sinks;   // both exact; the window begins behind the sinks
-    Range window;  //
+    Range sinks;
+    Range window;  // recent tokens without sinks
     Compressed view;
-    Index bytes = 0;
-    double seconds = 0.0;  // that it took to show the view
+    Index bytes = 0;       // of sinks, window and view
+    double seconds = 0.0;  // of view(), later also of the attention
     MatrixD queries;       // [group, d]
   };
 
-  // Appends what has come up to and with position `to`.
-  void arrive(Index to) {
+  // Appends the tokens up to and including position `to`.
+  void append_through(Index to) {
     const double start = seconds_now();
     for (; cache_ && next_ <= to; ++next_) {
       const Index leaving = next_ - recent_;
@@ -145,22 +142,21 @@ class StreamJob {
     append_s_ += seconds_now() - start;
   }
 
-  // Takes down what the cache holds now, after weighing it.
-  void record(std::size_t s) {
+  // Appends a snapshot of step `s`. Throws std::logic_error if it exceeds the budget.
+  void take_snapshot(std::size_t s) {
     const KvHead& head = c_.head();
     const Index position = c_.steps()[s];
-    Moment now;
+    Snapshot now;
     now.step = s;
     now.sinks = {0, std::min(sink_, position + 1)};
     now.window = {std::max(now.sinks.end, position + 1 - recent_), position + 1};
-    view_ = {};  // only the last is wanted, and two need not be there at once
+    view_ = {};
     const double start = seconds_now();
     now.view = cache_ ? cache_->view() : Compressed{};
     now.seconds = seconds_now() - start;
     check_compressed(
         now.view,
         {head, positions({now.sinks.end, now.window.begin}), std::nullopt, {}, {}, Rng()});
-    // Beside sinks and window, as if what left it were the whole sequence.
     const MemoryFigures memory = memory_figures(holding_of(now.view), head, n_);
     now.bytes = (now.sinks.size() + now.window.size()) * head.pair_bytes() + memory.middle_bytes;
     if (allowed_ && now.bytes > *allowed_) {
@@ -171,11 +167,10 @@ class StreamJob {
     transient_bytes_ = std::max(transient_bytes_, now.view.transient_bytes);
     now.queries = queries_at(position);
     batch_bytes_ += host_bytes(now);
-    moments_.push_back(std::move(now));
+    snapshots_.push_back(std::move(now));
   }
 
-  // Of what a moment keeps in memory.
-  Index host_bytes(const Moment& m) const {
+  Index host_bytes(const Snapshot& m) const {
     const auto of = [](const HeldTokens& held, const MadeTokens& made) {
       return 12 * static_cast<Index>(held.tokens.size()) +
              4 * (made.k.rows() * (made.k.cols() + 1) + made.v.rows() * made.v.cols());
@@ -190,9 +185,8 @@ class StreamJob {
     return std::span<const Index>(positions_).subspan(range.begin, range.size());
   }
 
-  // The moments' parts of sums: sinks and window first. They point into `positions_` and the
-  // moment.
-  std::vector<WeightedRows> rows_at(const Moment& m) {
+  // Rows to attend to: sinks, window, view. They point into `positions_` and the snapshot.
+  std::vector<WeightedRows> rows_at(const Snapshot& m) {
     const KvHead& head = c_.head();
     Index longest = m.view.made.k.rows();
     if (m.view.denominator) {
@@ -210,16 +204,16 @@ class StreamJob {
     return out;
   }
 
-  // The queries of all moments attend, and what comes out is measured.
+  // Attends at all snapshots, measures the outputs, and clears the snapshots.
   void attend(JobResult& result) {
-    if (moments_.empty()) {
+    if (snapshots_.empty()) {
       return;
     }
     const double start = seconds_now();
     std::vector<SoftmaxSums> sums;
     std::vector<std::vector<WeightedRows>> all;
-    sums.reserve(moments_.size());
-    for (const Moment& m : moments_) {
+    sums.reserve(snapshots_.size());
+    for (const Snapshot& m : snapshots_) {
       sums.emplace_back(m.queries, c_.head().dv(), c_.head().precision, c_.head().sink_logit);
       all.push_back(rows_at(m));
     }
@@ -229,22 +223,22 @@ class StreamJob {
       Index degenerate = 0;
       z.push_back(s.output(degenerate));
     }
-    const double each = (seconds_now() - start) / static_cast<double>(moments_.size());
-    for (std::size_t i = 0; i < moments_.size(); ++i) {
-      moments_[i].seconds += each;
-      measure(moments_[i], z[i], sums[i].log_denominator(), result);
+    const double each = (seconds_now() - start) / static_cast<double>(snapshots_.size());
+    for (std::size_t i = 0; i < snapshots_.size(); ++i) {
+      snapshots_[i].seconds += each;
+      measure(snapshots_[i], z[i], sums[i].log_denominator(), result);
     }
-    view_ = std::move(moments_.back().view);
-    moments_.clear();
+    view_ = std::move(snapshots_.back().view);
+    snapshots_.clear();
     batch_bytes_ = 0;
   }
 
-  void measure(const Moment& m, const MatrixD& z, const std::vector<double>& log_denominator,
+  void measure(const Snapshot& m, const MatrixD& z, const std::vector<double>& log_denominator,
                JobResult& result) {
     const Index position = c_.steps()[m.step];
     if (std::ranges::binary_search(kept_steps_, position)) {
       KeptSet set{position, {}};
-      const std::vector<Index>& held = m.view.held.tokens;  // of what lies between the two
+      const std::vector<Index>& held = m.view.held.tokens;
       for (const std::span<const Index> part :
            {positions(m.sinks), std::span<const Index>(held), positions(m.window)}) {
         set.tokens.insert(set.tokens.end(), part.begin(), part.end());
@@ -257,12 +251,12 @@ class StreamJob {
     }
     if (m.step >= c_.early()) {
       attend_s_ += m.seconds;
-      keep(m, z, log_denominator);
+      add_figures(m, z, log_denominator);
     }
   }
 
-  // A step of which the row's figures are made.
-  void keep(const Moment& m, const MatrixD& z, const std::vector<double>& log_denominator) {
+  void add_figures(const Snapshot& m, const MatrixD& z,
+                   const std::vector<double>& log_denominator) {
     std::fill(held_.begin(), held_.end(), std::uint8_t{0});
     for (const Range exact : {m.sinks, m.window}) {
       std::fill(held_.begin() + exact.begin, held_.begin() + exact.end, std::uint8_t{1});
@@ -299,7 +293,7 @@ class StreamJob {
 
   std::size_t in_group(std::size_t h) const { return static_cast<std::size_t>(c_.in_group(h)); }
 
-  // [group, d], times the scale.
+  // [group, d], scaled.
   MatrixD queries_at(Index position) const {
     const KvHead& head = c_.head();
     MatrixD out(head.group(), head.d());
@@ -313,18 +307,18 @@ class StreamJob {
   const Entry& entry_;
   const Variant& variant_;
   Index n_;
-  Index sink_;    // at most n
-  Index recent_;  // at most n
-  Index exact_;   // tokens in sinks and window at the stream's end
+  Index sink_;
+  Index recent_;
+  Index exact_;  // tokens in sinks and window at the stream's end
   std::optional<Index> allowed_;
   std::unique_ptr<StreamCache> cache_;
-  Index next_ = 0;               // position to append
-  std::vector<Moment> moments_;  // not yet attended to
-  Index batch_bytes_ = 0;        // that they take
-  Compressed view_;              // of the last that was
+  Index next_ = 0;  // position to append
+  std::vector<Snapshot> snapshots_;
+  Index batch_bytes_ = 0;
+  Compressed view_;
   std::vector<std::uint8_t> held_;
   std::vector<Index> positions_;
-  std::vector<MatrixD> z_;  // per head, of the last --queries
+  std::vector<MatrixD> z_;  // [--queries, dv], by head
   std::vector<std::vector<double>> log_denominator_;
   std::vector<HeldOverSteps> figures_;
   Probabilities probabilities_;
@@ -343,26 +337,22 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index group = l.group();
   const Index blocks = (steps + kTruthBlock - 1) / kTruthBlock;
   MemoryNeed need;
-  // Keys, values, queries in float32; per query head the mass and flags and the outputs in
-  // float64.
+  // Keys, values, queries in float32. Per query head mass, flags and outputs in float64.
   const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                            8 * group * steps * (l.dv + 2) + 24 * l.n;
   const Index element = bytes_per_element(o.precision);
-  const Index estimate = query_block_bytes(o.precision, group, std::min(l.n, kSetTokens));
-  // A job's exact probabilities and the weights that they come from, lists of the tokens held, its
-  // outputs, and its steps as text.
+  const Index estimate = query_block_bytes(element, group, std::min(l.n, kSetTokens));
+  // Exact probabilities and their weights, lists of held tokens, outputs, and steps as text.
   const Index rows = std::max(kProbabilityRows, group);
-  const Index thread_bytes = estimate + 8 * rows * l.n +
-                             query_block_bytes(o.precision, rows / group, l.n) + 9 * group * l.n +
-                             kStreamListBytes * l.n + 8 * group * m * (l.dv + 1) +
-                             1024 * group * steps + kStreamTextBytes;
-  const Index kept_bytes =
-      o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // sets, and as text
-  // A batch of steps, the last of which may exceed its share, and its lists once more.
+  const Index thread_bytes =
+      estimate + 8 * rows * l.n + query_block_bytes(element, rows / group, l.n) + 9 * group * l.n +
+      kStreamListBytes * l.n + 8 * group * m * (l.dv + 1) + 1024 * group * steps + kStreamTextBytes;
+  const Index kept_bytes = o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;
+  // A batch of steps with its lists; the last step may exceed the batch.
   const Index batch_bytes = o.on_device() ? 3 * (kGpuBatchBytes + 4 * l.n * (l.d + l.dv + 4)) : 0;
   need.unit = static_cast<std::uint64_t>(unit_bytes);
   need.per_thread = static_cast<std::uint64_t>(thread_bytes + kept_bytes + batch_bytes);
-  // The truth's weights of one block of queries, and a row of column sums for each block.
+  // Weights of a block of queries, and a row of column sums for each block.
   need.opening =
       static_cast<std::uint64_t>(estimate + element * kTruthBlock * l.n + 9 * blocks * l.n);
   return need;

@@ -1,6 +1,6 @@
-// The stream protocol on one KV head: tokens arrive one by one, a method's cache lives through
-// them, and at the evaluated steps the query that has just come attends to what is held then.
-// Everything that a method claims is counted again here, at every evaluated step.
+// A job of the stream protocol on one KV head. Tokens are appended to the method's cache one by
+// one. At each evaluated step the newest query attends to what is held. A method's own figures are
+// never trusted.
 #pragma once
 
 #include <span>
@@ -12,25 +12,27 @@
 
 namespace kvbench {
 
-/// What is computed once per KV head and serves all methods, budgets and seeds: exact attention of
-/// the replayed query heads at every evaluated step.
+/// A KV head with what all its jobs share: exact attention at every evaluated step. `head`: index
+/// into unit().q_heads. `step`: index into steps().
 class StreamContext : public HeadInput {
  public:
-  /// The trace holds all queries of the head.
+  /// The trace must store all queries of the head.
   StreamContext(const Plan& plan, const Unit& unit, int threads);
 
-  /// How many query heads of the group are replayed; number `head` of them in the group.
+  /// Number of replayed query heads.
   std::size_t heads() const { return unit().q_heads.size(); }
+  /// Position of a replayed query head in its group.
   Index in_group(std::size_t head) const {
     return unit().q_heads[head] - id().kv_head * this->head().group();
   }
+  /// Evaluated positions, ascending.
   const std::vector<Index>& steps() const { return steps_; }
-  /// How many steps come before the last --queries, from which a row's error figures are.
+  /// Number of steps before the last --queries. A row's error figures are of the others.
   std::size_t early() const { return early_; }
-  /// By replayed query head, in the order of unit().q_heads: the last --queries positions.
+  /// Exact attention at the last --queries positions.
   const ExactAttention& truth(std::size_t head) const { return truth_[head]; }
   const ValueNorms& norms() const { return norms_; }
-  /// Exact output of a replayed query head at a step.
+  /// Exact output [dv].
   std::span<const double> exact_output(std::size_t head, std::size_t step) const;
 
  private:
@@ -41,11 +43,11 @@ class StreamContext : public HeadInput {
   ValueNorms norms_;
 };
 
-/// Runs one job. Never throws for what a method does: that becomes the rows' status. Throws IoError
-/// where the device fails.
+/// Runs one job. An exception of the method becomes the rows' status. Throws IoError if the device
+/// or memory fails.
 JobResult run_stream_job(const StreamContext& context, const Entry& entry);
 
-/// As memory_need, for streams.
+/// As prefill_memory_need(), for streams.
 MemoryNeed stream_memory_need(const LayerMeta& layer, const ReplayOptions& options);
 
 }  // namespace kvbench

@@ -1,5 +1,4 @@
-// A variant's facts and calls: those of its method, or of the parts of A+B or A@Q, and of the
-// methods that they name.
+// Members of Variant (replay/grid.hpp).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +33,7 @@ std::vector<Variant::Part> Variant::parts() const {
       out.push_back({m, part_params(*m, params), part_prefix(*m)});
     }
   }
-  for (std::size_t i = 0; i < out.size(); ++i) {  // grows: a named method may name others
+  for (std::size_t i = 0; i < out.size(); ++i) {  // `out` grows: a named method may name others
     const Part whole = out[i];
     for (const Method* m : named_methods(*whole.method, whole.params)) {
       out.push_back({m, part_params(*m, whole.params), whole.prefix + part_prefix(*m)});
@@ -74,50 +73,34 @@ Scope Variant::scope() const {
   return info.scope_of != nullptr ? info.scope_of(first.params) : info.scope;
 }
 
-namespace {
-
-using NamesRead = std::vector<std::string> (*MethodInfo::*)(const Params&);
-
-std::vector<std::string> names_read(const Method& m, NamesRead hook, const Params& params) {
-  return m.info.*hook == nullptr ? std::vector<std::string>() : (m.info.*hook)(params);
+std::vector<std::string> Variant::Part::names_read(NamesHook hook) const {
+  return method->info.*hook == nullptr ? std::vector<std::string>() : (method->info.*hook)(params);
 }
 
-}  // namespace
-
-std::vector<std::string> Variant::extra_sets() const {
+std::vector<std::string> Variant::names_read(NamesHook hook) const {
   std::vector<std::string> out;
   for (const Part& p : parts()) {
-    const auto names = names_read(*p.method, &MethodInfo::extra_sets, p.params);
+    const auto names = p.names_read(hook);
     out.insert(out.end(), names.begin(), names.end());
   }
   return out;
 }
 
-std::vector<std::string> Variant::named_scores() const {
-  std::vector<std::string> out;
-  for (const Part& p : parts()) {
-    const auto names = names_read(*p.method, &MethodInfo::named_scores, p.params);
-    out.insert(out.end(), names.begin(), names.end());
-  }
-  return out;
-}
-
-std::string Variant::scores_text(Scores given) const {
+std::string Variant::scores_text(Scores scores) const {
   if (!declared_scores.empty()) {
     return declared_scores;
   }
   if (!sees_queries()) {
     return "none";
   }
-  // What looks at a trace's sets or at stored scores alone sees nothing behind their prefix.
+  // A part that reads only extra sets or stored scores sees nothing beyond their prefix: `past`.
   const bool own = std::ranges::any_of(parts(), [](const Part& p) {
     const MethodInfo& info = p.method->info;
     return info.sees_evaluated ||
-           (info.scores_with(p.params) &&
-            names_read(*p.method, &MethodInfo::extra_sets, p.params).empty() &&
-            names_read(*p.method, &MethodInfo::named_scores, p.params).empty());
+           (info.scores_with(p.params) && p.names_read(&MethodInfo::extra_sets).empty() &&
+            p.names_read(&MethodInfo::named_scores).empty());
   });
-  return std::string(kvbench::name(own ? given : Scores::past));
+  return std::string(kvbench::name(own ? scores : Scores::past));
 }
 
 std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle,
@@ -125,11 +108,10 @@ std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle,
   std::optional<Queries> out;
   for (const Part& p : parts()) {
     const MethodInfo& info = p.method->info;
-    if (!info.scores_with(p.params) ||
-        !names_read(*p.method, &MethodInfo::named_scores, p.params).empty()) {
+    if (!info.scores_with(p.params) || !p.names_read(&MethodInfo::named_scores).empty()) {
       continue;
     }
-    const auto sets = names_read(*p.method, &MethodInfo::extra_sets, p.params);
+    const auto sets = p.names_read(&MethodInfo::extra_sets);
     if (!sets.empty()) {
       Index count = 0;
       for (const std::string& name : sets) {
@@ -167,17 +149,18 @@ void Variant::check_window(const LayerFacts& layer) const {
   }
   if (layer.stream) {
     throw InputError(fmt::format(
-        "{}: the layer has a window of {} tokens, which --protocol stream does not know; expected "
-        "--protocol prefill, or --layers without it",
+        "{}: the layer has a window of {} tokens, which --protocol stream does not support; "
+        "expected --protocol prefill, or --layers without it",
         name(), layer.window));
   }
   for (const Part& p : parts()) {
-    // Behind `@` nothing is held but what A keeps, at its positions.
+    // A@Q holds what A keeps, at A's positions.
     if (!p.method->info.fits_windows()) {
-      throw InputError(fmt::format(
-          "{}: makes tokens that stand at no position, so that the layer's window of {} tokens "
-          "cannot hide them; expected a method that keeps tokens, or --layers without it",
-          p.method->info.name, layer.window));
+      throw InputError(
+          fmt::format("{}: makes entries without a position, which the layer's window of {} tokens "
+                      "cannot hide; "
+                      "expected a method that keeps tokens, or --layers without it",
+                      p.method->info.name, layer.window));
     }
   }
 }
@@ -234,7 +217,7 @@ bool Variant::runs_under(Protocol protocol) const {
 
 namespace {
 
-// With that of the methods that it names, which run while it does.
+// Scratch of a method and of the methods that it names, which run within it.
 Index scratch_of(const Method& m, const Params& params, const LayerFacts& layer, Index middle,
                  Index kept) {
   Index out =
@@ -258,21 +241,21 @@ Index Variant::scratch_bytes(const LayerFacts& layer, Index middle,
   if (rest == nullptr) {
     return scratch_of(*method, params, layer, middle, kept);
   }
-  const Index lists = 36 * middle;  // what A holds, what is left, and both together
+  const Index lists = 36 * middle;  // tokens of A, of B, and of both
   return lists + std::max(scratch_of(*method, part_params(*method, params), layer, middle, kept),
                           scratch_of(*rest, part_params(*rest, params), layer, middle, kept));
 }
 
 Index Variant::kept_tokens(const LayerFacts& layer, Index middle,
                            std::optional<double> budget) const {
-  const auto given = [&](const char* name) {
+  const auto is_set = [&](const char* name) {
     return std::ranges::find(sizes(), name) != sizes().end() && params.values().contains(name) &&
            !params.is_auto(name);
   };
-  if (given("tokens")) {
+  if (is_set("tokens")) {
     return std::min(middle, params.integer("tokens"));
   }
-  if (given("T")) {
+  if (is_set("T")) {
     return layer.stream ? middle : middle >> params.integer("T");
   }
   if (!budget) {

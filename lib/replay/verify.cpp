@@ -28,7 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that goes with the object.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -78,7 +77,7 @@ PerQuery per_query_of(const nlohmann::json& value) {
                                         : PerQuery::none;
 }
 
-// The options of the run, all but the output.
+// The options of the run, without the output.
 ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
   ReplayOptions o;
   try {
@@ -87,7 +86,7 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
       o.traces.push_back(trace.path);
     }
     c.at("caches").get_to(o.caches);
-    if (o.caches.empty()) {  // else these say what the algorithms are
+    if (o.caches.empty()) {  // otherwise the caches determine the algorithms
       for (const nlohmann::json& a : c.at("algorithms")) {
         const std::string params = a.at("params");
         o.algorithms.push_back(a.at("name").get<std::string>() + (params.empty() ? "" : ":") +
@@ -95,7 +94,7 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
       }
       c.at("budgets").get_to(o.budgets);
     }
-    const nlohmann::json& seeds = c.at("seeds");  // an earlier version wrote the numbers
+    const nlohmann::json& seeds = c.at("seeds");  // earlier versions wrote numbers
     o.seeds = seeds.is_string() ? seeds.get<std::string>()
                                 : seeds_text(seeds.get<std::vector<std::uint64_t>>());
     c.at("layers").get_to(o.layers);
@@ -126,7 +125,7 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
   return o;
 }
 
-// Only traces are read whole: the manifest may name any file.
+// Opens each path as a trace before hashing it: the manifest may name any file.
 std::vector<std::string> check_traces(const fs::path& csv, const Manifest& m) {
   std::vector<std::string> out;
   for (const TraceFile& trace : m.traces) {
@@ -143,7 +142,7 @@ std::vector<std::string> check_traces(const fs::path& csv, const Manifest& m) {
   return out;
 }
 
-// The table, which is in the plan's order, without the rows of jobs that made some row of `drawn`.
+// Copies the table, which is in the plan's order, without the jobs of the rows in `drawn`.
 void copy_other_rows(const Plan& plan, TableReader& table, const std::vector<Index>& drawn,
                      CsvWriter& writer) {
   StagedFile copy = writer.stage();
@@ -162,7 +161,7 @@ void copy_other_rows(const Plan& plan, TableReader& table, const std::vector<Ind
   writer.replace(std::move(copy));
 }
 
-// Names and paths of a finished run's tables beside a CSV, OUT.csv first.
+// Tables of a finished run and their paths, OUT.csv first.
 std::vector<std::pair<const TableSpec*, fs::path>> tables_of(const Manifest& m,
                                                              const fs::path& csv) {
   std::vector<std::pair<const TableSpec*, fs::path>> out{{&main_table(), csv}};
@@ -187,7 +186,7 @@ std::vector<std::string> cell_differences(const Fields& header, const Fields& fi
   return out;
 }
 
-// Adds the lines that differ, and those of OUT.csv that were drawn.
+// Adds the lines that differ, and the rows in `drawn` (null: side table).
 void compare(const fs::path& path, const fs::path& path_again, const std::vector<Index>* drawn,
              VerifyResult& result) {
   TableReader first(path);
@@ -253,13 +252,11 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
                            const std::atomic<bool>& stop) {
   const Manifest m = read_manifest(csv);
   check_input(m.sha256 && m.plan,
-              fmt::format("{}: its run has not ended or is of a schema before 1.2, expected a "
-                          "finished run to run rows of again",
+              fmt::format("{}: the run has not ended or has a schema before 1.2, expected a "
+                          "finished run",
                           csv.string()));
-  check_input(m.schema == schema_version,
-              fmt::format("{}: schema {}, expected {}: this program runs rows of its own schema "
-                          "again, and checks those of others",
-                          csv.string(), m.schema, schema_version));
+  check_input(m.schema == schema_version, fmt::format("{}: got schema {}, expected {} for --sample",
+                                                      csv.string(), m.schema, schema_version));
   VerifyResult out;
   out.traces = check_traces(csv, m);
   const ScratchFolder scratch;
@@ -269,21 +266,21 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   options.resume = true;
   const Plan plan = make_plan(options);
   check_input(plan.hash() == m.plan->hash,
-              fmt::format("{}: this program makes another plan of its configuration, expected that "
+              fmt::format("{}: the configuration gives another plan in this program, expected that "
                           "of kvbench {} ({})",
                           manifest_path(csv).string(), m.tool.version, m.tool.git_commit));
   const Range rows = plan.row_range(plan.shard_jobs());
   check_input(
       m.plan->row_ranges == std::vector<Range>{rows},
       plan.options.shard_costs.empty()
-          ? fmt::format("{}: row_ranges are others than this plan's, expected [[{}, {}]]",
+          ? fmt::format("{}: row_ranges are not those of this plan, expected [[{}, {}]]",
                         manifest_path(csv).string(), rows.begin, rows.end)
-          : fmt::format("{}: its shard is not that of {} any more, expected the table of costs "
-                        "that it was cut by",
+          : fmt::format("{}: the shard differs from that by {}, expected the table of costs of the "
+                        "run",
                         csv.string(), plan.options.shard_costs));
   check_counts(csv, m, rows.size(), m.failures);
 
-  // A copy without the rows of the drawn rows' jobs, which a resumed run makes again.
+  // Resume a copy that lacks the jobs of the drawn rows.
   RngStream rng(seed, 0, 0);
   const std::vector<Index> drawn =
       sample_without_replacement(rng, m.rows, std::min(sample, m.rows));

@@ -7,7 +7,7 @@
 namespace kvbench {
 namespace {
 
-// Every j below n that is `last` or beyond, or ends a stretch of --eval-every tokens.
+// Each j < n with j >= last or (j + 1) divisible by --eval-every.
 std::vector<Index> steps_until(Index last, const ReplayOptions& o, Index n) {
   const Index every = o.eval_every > 0 ? o.eval_every : std::max<Index>(1, n / 64);
   std::vector<Index> out;
@@ -49,8 +49,7 @@ std::vector<Index> kept_steps(const ReplayOptions& o, Index n) {
 }
 
 Index budget_bytes(double rho, Index full) {
-  // 0.29 * 100 is 28.999999999999996: a product that is a whole number but for its rounding counts
-  // as that number.
+  // 0.29 * 100 is 28.999999999999996 in double.
   const double bytes = rho * static_cast<double>(full);
   const double nearest = std::round(bytes);
   const bool whole = std::abs(bytes - nearest) <= 4e-16 * static_cast<double>(full);

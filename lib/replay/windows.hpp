@@ -1,5 +1,5 @@
-// Which tokens and queries a protocol uses: windows of the prefill, evaluated steps of a stream,
-// and the bytes of a budget.
+// Tokens and queries that a protocol uses: windows of a prefill, evaluated steps of a stream, bytes
+// of a budget.
 #pragma once
 
 #include <vector>
@@ -10,16 +10,16 @@
 
 namespace kvbench {
 
-/// Windows of the prefill protocol in n tokens. Tokens before the three windows are seen by no
-/// evaluated query of a layer with a sliding window. They are not held and not counted.
+/// Windows of a prefill: ranges of [0, n). Tokens before the three windows are neither held nor
+/// counted: a layer's sliding window hides them from the evaluated queries.
 struct Windows {
   Range sink;         ///< tokens of [0, --sink) that an evaluated query sees
-  Range middle;       ///< the tokens that are compressed; empty where sink and recent meet
+  Range middle;       ///< tokens to compress; empty if sink and recent meet
   Range recent;       ///< all later tokens
   Range scoring;      ///< positions of the queries that methods may score with
   Index queries = 0;  ///< evaluated queries: the last min(--queries, nq)
 
-  /// Tokens of the full cache: those that some evaluated query sees.
+  /// Number of tokens in the full cache.
   Index seen() const { return sink.size() + middle.size() + recent.size(); }
 };
 
@@ -29,18 +29,18 @@ inline Windows windows_of(const ReplayOptions& options, const LayerMeta& layer) 
   return windows_of(options, layer.n, layer.nq, layer.window.value_or(0));
 }
 
-/// The positions of a range, ascending.
 std::vector<Index> positions_of(Range range);
 
-/// Evaluated positions of a stream of n tokens, ascending: every j with (j + 1) divisible by
-/// --eval-every (0: n / 64, at least 1), and the last --queries.
+/// Evaluated positions of a stream of n tokens, ascending: each j with (j + 1) divisible by
+/// --eval-every (0: n / 64, at least 1), and the last --queries positions.
 std::vector<Index> stream_steps(const ReplayOptions& options, Index n);
 
-/// Positions at which --kept records the held tokens: under prefill the last; under stream every j
-/// with (j + 1) divisible by --eval-every, and the last.
+/// Positions at which --kept records the held tokens: the last one; under stream also each j with
+/// (j + 1) divisible by --eval-every.
 std::vector<Index> kept_steps(const ReplayOptions& options, Index n);
 
-/// Returns floor(rho * full): the bytes of budget `rho` for a middle of `full` bytes.
+/// Returns floor(rho * full), the bytes of budget `rho` [0, 1] for `full` bytes. A product within
+/// rounding of an integer is that integer.
 Index budget_bytes(double rho, Index full);
 
 }  // namespace kvbench

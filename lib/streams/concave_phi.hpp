@@ -1,6 +1,6 @@
 // The concave function phi of BumbleBee's importance c(A) = phi(sum of the scores in A), and its
-// increments phi(x + a) - phi(x) without the cancellation of the plain difference, so that an
-// increment is right to about 1e-14 of itself however small it is beside phi(x).
+// increments phi(x + a) - phi(x). They avoid the cancellation of the difference: an increment has a
+// relative error of about 1e-14, however small it is beside phi(x).
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace kvbench {
 
-/// phi(x) = log(1 + x), with ConcavePhi's functions; the same bits on every device.
+/// phi(x) = log(1 + x). The same bits on every device.
 struct LogPhi {
   struct Point {
     double x = 0.0;
@@ -30,7 +30,7 @@ struct LogPhi {
 /// phi(x), x >= 0: log(1 + x), or the y >= 0 with alpha y^(1/alpha) + beta y = x.
 class ConcavePhi {
  public:
-  /// A point (x, phi(x)) on the curve; made once, used for many increments.
+  /// A point (x, phi(x)), shared by many increments.
   using Point = LogPhi::Point;
 
   static ConcavePhi log() { return {}; }
@@ -48,7 +48,7 @@ class ConcavePhi {
 
   Point at(double x) const { return log_ ? LogPhi().at(x) : Point{x, solve({}, x)}; }
 
-  /// phi(x + a) - phi(x), a >= 0; non-increasing in x and non-decreasing in a but for rounding.
+  /// phi(x + a) - phi(x), a >= 0. Non-increasing in x and non-decreasing in a, up to rounding.
   double increment(const Point& from, double a) const {
     return log_ ? LogPhi().increment(from, a) : solve(from, a);
   }
@@ -58,15 +58,15 @@ class ConcavePhi {
     return log_ ? LogPhi().decrement(from, a) : solve(at(from.x - a), a);
   }
 
-  /// phi'(x): a lower bound of decrement / a and an upper one of increment / a. May be +inf.
+  /// phi'(x): a lower bound of decrement / a and an upper bound of increment / a. May be +inf.
   double slope(const Point& from) const {
     return log_ ? LogPhi().slope(from) : 1.0 / (std::pow(from.y, p_ - 1.0) + beta_);
   }
 
  private:
   // The d >= 0 with alpha ((y + d)^p - y^p) + beta d = a. The left side is convex and rising, and
-  // the start is (to rounding) at or above the root by at most a small factor of the left side, so
-  // Newton's steps go straight down; a step of 1e-10 leaves an error below rounding.
+  // Newton's method starts slightly above the root up to rounding, so it descends. A step of 1e-10
+  // leaves an error below rounding.
   double solve(const Point& from, double a) const {
     if (a <= 0.0) {
       return 0.0;
@@ -81,7 +81,7 @@ class ConcavePhi {
     }
     const double power_y = std::pow(y, p_);
     for (int step = 0; step < 200; ++step) {
-      // Beyond d = y the plain difference loses nothing, and the other form could overflow.
+      // Beyond d = y the difference loses nothing, and the other form could overflow.
       const double rise =
           d > y ? std::pow(y + d, p_) - power_y : power_y * std::expm1(p_ * std::log1p(d / y));
       const double excess = alpha_ * rise + beta_ * d - a;

@@ -1,91 +1,82 @@
-// A stream that evicts by attention: which token goes at which position. Knows no method.
+// A stream that evicts by attention: which token leaves at which position.
 //
-// At position j token j joins the tokens held, the group's queries attend to all of them, and if
-// more than `kept` lie outside the recent window, the one with the lowest score goes; of equal ones
-// the latest. The `protected_recent` latest of those outside the window do not go. Sinks are always
-// held and attended; they have no score, and no other rule speaks of them.
-//
-// T: element type of logits and their exponentials, as in attention/query_block.hpp. A logit is one
-// FMA per channel, ascending; the sum of a softmax is float64, in lanes over the slots. So every
-// team gets the same bits.
+// At position j, token j joins the held tokens and the group's queries attend to all of them. If
+// more than `kept` tokens lie outside the recent window, the one with the lowest score leaves, of
+// equal scores the latest. The latest `protected_recent` tokens outside the window cannot leave.
+// Sinks are always held and attended. They have no score and count towards no other rule.
 #pragma once
 
 #include <cstdint>
 
 #include "core/math.hpp"
 #include "core/types.hpp"
+#include "streams/attend.hpp"
 #include "streams/team.hpp"
 
 namespace kvbench {
 
 struct EvictionRules {
-  Index kept = 0;              ///< tokens outside the recent window, at most
+  Index kept = 0;              ///< most tokens outside the recent window
   Index window = 0;            ///< the recent window: tokens (j - window, j] at position j
-  Index protected_recent = 0;  ///< tokens outside the window that stay, the latest; <= kept
-  /// True: a token's score is the sum of its weights, in float32, each step rounded once. False:
-  /// its weight from the latest queries alone, not rounded.
+  Index protected_recent = 0;  ///< latest tokens outside the window that cannot leave; <= kept
+  /// True: a token's score is the sum of its weights, rounded to float32 at each step. False: its
+  /// weight from the latest queries, not rounded.
   bool accumulate = true;
   Reduce reduce = Reduce::mean;  ///< of the weights of a group's query heads
-  /// Of how many kept tokens behind the evicted one scores are summed; 0: of none.
+  /// Number of kept tokens behind the evicted one whose scores are summed.
   Index after = 0;
-  Index sink = 0;  ///< tokens [0, sink) are sinks, also where the window has not lost them yet
+  Index sink = 0;  ///< tokens [0, sink) are sinks, also while they lie in the window
 };
 
-/// What went at one position.
+/// What left at one position.
 struct Eviction {
-  Index token = -1;        ///< -1: nothing; the rest is then 0
-  double score = 0.0;      ///< of the token when it went
-  double after_sum = 0.0;  ///< scores of the next `after_count` tokens that stay, ascending
+  Index token = -1;        ///< -1: nothing left, and the other fields are 0
+  double score = 0.0;      ///< of the token when it left
+  double after_sum = 0.0;  ///< scores of the next `after_count` kept tokens, added in order
   Index after_count = 0;   ///< min(rules.after, tokens behind it outside the window)
 };
 
-/// A token held and the column of its key.
+/// A held token and the column of its key.
 struct HeldSlot {
   std::int32_t token, slot;
 };
 
-/// Tokens join in ascending order, sinks first. Each has a slot; one that goes leaves its slot to
-/// the next that joins. Every member of a team has a copy, whose numbers change alike; what the
-/// pointers show is shared.
+/// Tokens join in ascending order, sinks first. Each occupies a slot; the next token to join reuses
+/// the slot of the one that left. Each member of a team holds a copy with equal numbers; the
+/// pointers show shared memory. T: element type of logits.
 template <class T>
-struct EvictionState {
+struct EvictionState : StreamHead {
   EvictionRules rules;
-  const float* k = nullptr;         ///< [n, d]
-  const float* const* q = nullptr;  ///< [group] of [., d]
-  Index q_start = 0;                ///< position of the first query
-  Index d = 0, group = 0;
-  double scale = 1.0;
-  const float* sink_logits = nullptr;  ///< [group] or null
-  Index stride = 0;                    ///< slots, whole panels
+  Index stride = 0;  ///< slots, whole panels
 
   Index held = 0;
   Index free_slot = -1;  ///< below `held`; -1: none
 
   float* keys = nullptr;      ///< panels of `stride` columns: keys by slot
   T* queries = nullptr;       ///< [group, d] times the scale
-  T* logits = nullptr;        ///< [group, stride]; later the exponentials
-  double* sums = nullptr;     ///< [group] of the exponentials
+  T* logits = nullptr;        ///< [group, stride]
+  double* sums = nullptr;     ///< [group]
   double* weights = nullptr;  ///< [stride] by slot, from the latest queries; 0 for a newcomer
   float* scores = nullptr;    ///< [stride] by slot
-  HeldSlot* order = nullptr;  ///< [stride] tokens held, ascending
+  HeldSlot* order = nullptr;  ///< [stride] held tokens, ascending
   HeldSlot* moved = nullptr;  ///< [stride] scratch
 };
 
-/// Memory for `capacity` tokens at a time; fields above `held` must be set.
+/// Allocates memory for `capacity` tokens at a time. The head and the rules must be set.
 template <class T, class Arena>
 void reserve(EvictionState<T>& s, Index capacity, Arena& arena) {
-  s.stride = whole_panels(capacity + (s.sink_logits == nullptr ? 0 : 1));
-  arena.take(s.keys, s.d * s.stride);
-  arena.take(s.queries, s.group * s.d);
-  arena.take(s.logits, s.group * s.stride);
-  arena.take(s.sums, s.group);
-  arena.take(s.weights, s.stride);
-  arena.take(s.scores, s.stride);
-  arena.take(s.order, s.stride);
-  arena.take(s.moved, s.stride);
+  s.stride = s.logit_columns(capacity);
+  arena.allocate(s.keys, s.d * s.stride);
+  arena.allocate(s.queries, s.group * s.d);
+  arena.allocate(s.logits, s.group * s.stride);
+  arena.allocate(s.sums, s.group);
+  arena.allocate(s.weights, s.stride);
+  arena.allocate(s.scores, s.stride);
+  arena.allocate(s.order, s.stride);
+  arena.allocate(s.moved, s.stride);
 }
 
-/// Tokens of a stream of n that are held at a time, at most.
+/// The most tokens that a stream of n tokens holds at a time.
 inline Index most_held(const EvictionRules& rules, Index n) {
   const Index kept = rules.kept < n ? rules.kept : n;
   const Index window = rules.window < n ? rules.window : n;
@@ -94,13 +85,11 @@ inline Index most_held(const EvictionRules& rules, Index n) {
   return all < n ? all : n;
 }
 
-/// `token` joins with score 0. There must be room.
+/// `token` joins with score 0. Fewer tokens than the capacity must be held.
 template <class Team, class T>
 KVB_HD void join(const Team& team, EvictionState<T>& s, Index token) {
   const Index slot = s.free_slot >= 0 ? s.free_slot : s.held;
-  const float* key = s.k + token * s.d;
-  float* column = s.keys + in_panels(slot, 0, s.d);
-  team.each(s.d, [=](Index t) { column[t * kPanel] = key[t]; });
+  put_key(team, s.k + token * s.d, s.d, slot, s.keys);
   team.once([&] {
     s.order[s.held] = {static_cast<std::int32_t>(token), static_cast<std::int32_t>(slot)};
     s.weights[slot] = 0.0;
@@ -110,52 +99,22 @@ KVB_HD void join(const Team& team, EvictionState<T>& s, Index token) {
   s.free_slot = -1;
 }
 
-/// The group's queries at position j attend to all tokens held: their softmax weights, reduced over
-/// the query heads, become `weights` and are added to `scores`. No slot may be free.
+/// The group's queries at position j attend to all held tokens: sets `weights` and adds them to
+/// `scores`. No slot may be free.
 template <class Team, class T>
 KVB_HD void attend(const Team& team, EvictionState<T>& s, Index j) {
-  for (Index g = 0; g < s.group; ++g) {
-    const float* q = s.q[g] + (j - s.q_start) * s.d;
-    T* query = s.queries + g * s.d;
-    const double scale = s.scale;
-    team.each(s.d, [=](Index t) { query[t] = static_cast<T>(static_cast<double>(q[t]) * scale); });
-  }
+  load_queries(team, s, j, s.queries);
   team.products(s.queries, s.group, s.keys, s.held, s.d, s.logits, s.stride);
-  const Index terms = append_sinks(team, s.sink_logits, s.group, s.held, s.logits, s.stride);
-  for (Index g = 0; g < s.group; ++g) {
-    T* row = s.logits + g * s.stride;
-    const T largest = team.max(terms, [=](Index i) { return row[i]; });
-    team.each(terms, [=](Index i) { row[i] = exp_shared(row[i] - largest); });
-  }
-  const T* exponentials = s.logits;
-  const Index stride = s.stride;
-  team.sums(
-      s.group, terms, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
-  double* weights = s.weights;
-  float* scores = s.scores;
-  const bool largest_head = s.rules.reduce == Reduce::max;
-  const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;
-  for (Index g = 0; g < s.group; ++g) {
-    const T* row = s.logits + g * s.stride;
-    const double inverse = 1.0 / (s.sums[g] * heads);
-    team.each(s.held, [=](Index i) {
-      const double weight = static_cast<double>(row[i]) * inverse;
-      const double so_far = g == 0 ? 0.0 : weights[i];
-      const double larger = so_far < weight ? weight : so_far;
-      weights[i] = largest_head ? larger : so_far + weight;
-    });
-  }
-  // Sinks have the first slots, for good.
+  softmax_weights(team, s, s.rules.reduce, 0, s.held, s.logits, s.stride, s.sums, s.weights);
+  // Sinks keep the first slots.
   const Index sinks = s.rules.sink < s.held ? s.rules.sink : s.held;
-  team.each(s.held, [=](Index i) {
-    const double weight = i < sinks ? 0.0 : weights[i];
-    weights[i] = weight;
-    scores[i] = static_cast<float>(static_cast<double>(scores[i]) + weight);
-  });
+  double* weights = s.weights;
+  team.each(sinks, [=](Index i) { weights[i] = 0.0; });
+  add_to_scores(team, s.held, weights, s.scores);
 }
 
-/// The token of the lowest score goes, of the first `outside` that are no sinks but for the
-/// `protected_recent` latest of these.
+/// The token with the lowest score leaves, of the first `outside` tokens that are no sinks, without
+/// the latest `protected_recent` of these.
 template <class Team, class T>
 KVB_HD Eviction evict(const Team& team, EvictionState<T>& s, Index outside) {
   const HeldSlot* candidates = s.order + s.rules.sink;
@@ -166,34 +125,32 @@ KVB_HD Eviction evict(const Team& team, EvictionState<T>& s, Index outside) {
     const Index slot = candidates[i].slot;
     return accumulate ? static_cast<double>(scores[slot]) : weights[slot];
   };
-  const Index last = outside - s.rules.protected_recent - 1;
-  // Of equal ones the latest, so the latest comes first.
-  const Found lightest = team.smallest(last + 1, [=](Index i) { return score(last - i); });
-  const Index place = last - lightest.place;
-  const HeldSlot gone = candidates[place];
+  const Found lightest = last_smallest(team, outside - s.rules.protected_recent, score);
+  const Index at = lightest.index;
+  const HeldSlot leaving = candidates[at];
   Eviction out;
-  out.token = gone.token;
+  out.token = leaving.token;
   out.score = lightest.value;
-  const Index behind = outside - place - 1;
+  const Index behind = outside - at - 1;
   out.after_count = s.rules.after < behind ? s.rules.after : behind;
-  out.after_sum = team.sum(out.after_count, [=](Index i) { return score(place + 1 + i); });
+  out.after_sum = team.sum(out.after_count, [=](Index i) { return score(at + 1 + i); });
 
-  const Index left = s.held - s.rules.sink - place - 1;
-  HeldSlot* from = s.order + s.rules.sink + place;
+  const Index left = s.held - s.rules.sink - at - 1;
+  HeldSlot* from = s.order + s.rules.sink + at;
   HeldSlot* moved = s.moved;
   team.each(left, [=](Index i) { moved[i] = from[i + 1]; });
   team.each(left, [=](Index i) { from[i] = moved[i]; });
   --s.held;
-  s.free_slot = gone.slot;
+  s.free_slot = leaving.slot;
   return out;
 }
 
-/// Position j of a stream; positions come in order, from 0.
+/// Position j of a stream. Positions come in order, from 0.
 template <class Team, class T>
 KVB_HD Eviction evict_step(const Team& team, EvictionState<T>& s, Index j) {
   join(team, s, j);
   attend(team, s, j);
-  const Index others = j + 1 - s.rules.sink;  // sinks aside
+  const Index others = j + 1 - s.rules.sink;  // tokens that are no sinks
   const Index recent = s.rules.window < others ? s.rules.window : others;
   const Index outside = s.held - s.rules.sink - recent;
   return others > 0 && outside > s.rules.kept ? evict(team, s, outside) : Eviction{};

@@ -1,16 +1,15 @@
 // A stream that retains tokens by facility location and attention: which token leaves at which
-// position. Knows no method.
+// position.
 //
-// At position j the token that leaves the recent window joins the retained ones, S', the group's
-// queries at j attend to sinks and S' and add their weights within both to the float32 scores of
-// S', and if S' has more than `kept` tokens, the one leaves whose removal costs
+// At position j, the token that leaves the recent window joins the retained tokens, S'. The group's
+// queries at j attend to sinks and S' and add their weights to the float32 scores of S'. If S' has
+// more than `kept` tokens, the one whose removal costs least leaves, of equal costs the earliest:
 //   lambda (f(S') - f(S'-i)) / f(S') + (1 - lambda) (c(S') - c(S'-i)) / c(S')
-// least, of equal ones the earliest: f facility location with ground set S'
-// (attention/facility_location.hpp), c(A) = phi(sum of the scores in A). A part whose f or c is 0
-// is left out; without f the cost is the score itself.
+// f is facility location with ground set S' (attention/facility_location.hpp), c(A) = phi(sum of
+// the scores in A). A term whose f or c is 0 is dropped; without f the cost is the score itself.
 //
-// With ground set S every row's maximum is the member's own similarity (equal keys reach it too,
-// none exceeds it), so f(S) - f(S - i) = sim(i, i) - max over u != i of sim(i, u): one nearest
+// With ground set S the maximum of each row is the member's own similarity, which equal keys reach
+// and none exceeds. So f(S) - f(S - i) = sim(i, i) - max over u != i of sim(i, u): one nearest
 // neighbour per member.
 #pragma once
 
@@ -18,6 +17,7 @@
 
 #include "core/math.hpp"
 #include "core/types.hpp"
+#include "streams/attend.hpp"
 #include "streams/concave_phi.hpp"
 #include "streams/similarity.hpp"
 #include "streams/team.hpp"
@@ -25,23 +25,23 @@
 namespace kvbench {
 
 struct RetentionRules {
-  Index kept = 0;       ///< tokens outside the recent window, at most
+  Index kept = 0;       ///< most tokens outside the recent window
   Index window = 0;     ///< the recent window: tokens (j - window, j] at position j
-  double lambda = 0.5;  ///< in [0, 1]; 0: no f, 1: no scores
+  double lambda = 0.5;  ///< in [0, 1]; 0: without f, 1: without scores
   Similarity kind = Similarity::relu;
   Reduce reduce = Reduce::mean;  ///< of the weights of a group's query heads
-  Index sink = 0;  ///< tokens [0, sink) are sinks: they are in every softmax and in no S'
+  Index sink = 0;                ///< tokens [0, sink) are sinks: in every softmax and in no S'
   ConcavePhi phi;
 };
 
-/// What happened at one position.
+/// What left at one position.
 struct Departure {
-  Index token = -1;       ///< -1: none left
-  Index evaluations = 0;  ///< members whose loss was evaluated; teams differ in this
+  Index token = -1;       ///< -1: none
+  Index evaluations = 0;  ///< members whose loss was evaluated; depends on the team
 };
 
-/// A member's nearest neighbour in one integer: its similarity, then its place, so that the larger
-/// is the nearer and, of equally near ones, the newer. 0 where no other is similar at all.
+/// A member's nearest neighbour in one integer, similarity above place: the larger integer is the
+/// nearer neighbour and, of equally near ones, the newer. 0: no other member is similar.
 struct Nearest {
   static KVB_HD std::int64_t make(std::int32_t similarity, Index place) {
     return similarity > 0 ? (std::int64_t{similarity} << 32) + place : 0;
@@ -53,22 +53,16 @@ struct Nearest {
   static KVB_HD Index place(std::int64_t x) { return x == 0 ? -1 : (x & 0xffffffff); }
 };
 
-/// Members are called by places 0 .. members-1, the newest has the last one; their columns come
-/// behind those of the sinks. Every thread of a team has a copy, whose numbers change alike; what
-/// the pointers show is shared.
+/// Members have places 0 .. members-1, the newest the last. Their columns follow those of the
+/// sinks. Each member of a team holds a copy with equal numbers; the pointers show shared memory.
+/// T: element type of products. `group` is 0 where lambda is 1.
 template <class T>
-struct RetentionState {
-  static constexpr Index kBatch = 6;  ///< members whose neighbours are looked for at a time
+struct RetentionState : StreamHead {
+  static constexpr Index kBatch = 6;  ///< members whose neighbours are searched at a time
 
   RetentionRules rules;
-  const float* k = nullptr;         ///< [n, d]
-  const float* const* q = nullptr;  ///< [group] of [n, d]
-  Index d = 0;
-  Index group = 0;  ///< 0 where lambda is 1
-  Index sinks = 0;  ///< columns of sinks: min(rules.sink, n), none where lambda is 1
-  double scale = 1.0;
-  const float* sink_logits = nullptr;  ///< [group] or null
-  Index stride = 0;                    ///< columns, whole panels
+  Index sinks = 0;   ///< columns of sinks: min(rules.sink, n); 0 where lambda is 1
+  Index stride = 0;  ///< columns, whole panels
 
   Index members = 0;
   std::int64_t nonzero = 0;  ///< members whose key is not zero
@@ -76,9 +70,9 @@ struct RetentionState {
 
   T* units = nullptr;       ///< panels of `stride` columns: keys divided by their norms
   double* norms = nullptr;  ///< [stride] by column; 0 for a zero key
-  T* rows = nullptr;        ///< [rows(), d] queries and the newcomer's unit key, or a batch
-  T* products = nullptr;    ///< [rows(), stride]
-  double* sums = nullptr;   ///< [group] of exponentials
+  T* rows = nullptr;        ///< [row_count(), d] queries and the newcomer's unit key, or a batch
+  T* products = nullptr;    ///< [row_count(), stride]
+  double* sums = nullptr;   ///< [group]
   // [stride] by place:
   double* weights = nullptr;
   double* bounds = nullptr;
@@ -100,38 +94,41 @@ struct RetentionState {
   }
 };
 
-/// Memory for `capacity` members at a time; fields above `members` must be set.
+/// Allocates memory for `capacity` members at a time. Fields above `stride` must be set.
 template <class T, class Arena>
 void reserve(RetentionState<T>& s, Index capacity, Arena& arena) {
-  s.stride = whole_panels(s.sinks + capacity + (s.sink_logits == nullptr ? 0 : 1));
-  arena.take(s.units, s.d * s.stride);
-  arena.take(s.norms, s.stride);
-  arena.take(s.rows, s.row_count() * s.d);
-  arena.take(s.products, s.row_count() * s.stride);
-  arena.take(s.sums, s.group);
-  arena.take(s.weights, s.stride);
-  arena.take(s.bounds, s.stride);
-  arena.take(s.scores, s.stride);
-  arena.take(s.tokens, s.stride);
-  arena.take(s.similarities, s.stride);
-  arena.take(s.nearest, s.stride);
-  arena.take(s.before, s.stride);
-  arena.take(s.orphans, s.stride);
+  s.stride = s.logit_columns(s.sinks + capacity);
+  arena.allocate(s.units, s.d * s.stride);
+  arena.allocate(s.norms, s.stride);
+  arena.allocate(s.rows, s.row_count() * s.d);
+  arena.allocate(s.products, s.row_count() * s.stride);
+  arena.allocate(s.sums, s.group);
+  arena.allocate(s.weights, s.stride);
+  arena.allocate(s.bounds, s.stride);
+  arena.allocate(s.scores, s.stride);
+  arena.allocate(s.tokens, s.stride);
+  arena.allocate(s.similarities, s.stride);
+  arena.allocate(s.nearest, s.stride);
+  arena.allocate(s.before, s.stride);
+  arena.allocate(s.orphans, s.stride);
 }
 
-/// Fills the arrays' fields that a stream over `head` needs, but for `k` and `q`.
+/// The state of a stream over `head` [n tokens], without memory.
 template <class T>
-RetentionState<T> retention_state(const KvHead& head, const RetentionRules& rules) {
+RetentionState<T> retention_state(const StreamHead& head, Index n, const RetentionRules& rules) {
   RetentionState<T> s;
+  static_cast<StreamHead&>(s) = head;
   s.rules = rules;
-  s.d = head.d();
-  s.group = rules.lambda < 1.0 ? head.group() : 0;
-  s.sinks = rules.lambda < 1.0 ? (rules.sink < head.n() ? rules.sink : head.n()) : 0;
-  s.scale = head.scale;
+  if (rules.lambda < 1.0) {
+    s.sinks = rules.sink < n ? rules.sink : n;
+  } else {
+    s.group = 0;
+    s.sink_logits = nullptr;
+  }
   return s;
 }
 
-/// Column `column` becomes the key's unit key, which is written to row `row` too.
+/// Writes the key's unit key to column `column` and to row `row`.
 template <class Team, class T>
 KVB_HD void set_unit(const Team& team, RetentionState<T>& s, Index column, const float* key,
                      Index row) {
@@ -152,8 +149,8 @@ KVB_HD void set_unit(const Team& team, RetentionState<T>& s, Index column, const
   team.once([=] { norms[column] = norm; });
 }
 
-/// similarities[i] = of member i and the member `place`, from the cosines, i in [0, count). The
-/// nearest of them; `place` itself is none.
+/// similarities[i] = similarity of members i and `place`, from the cosines, i in [0, count); 0 for
+/// `place` itself. Returns the nearest.
 template <class Team, class T>
 KVB_HD std::int64_t find_nearest(const Team& team, RetentionState<T>& s, Index place, Index count,
                                  const T* cosines) {
@@ -166,7 +163,7 @@ KVB_HD std::int64_t find_nearest(const Team& team, RetentionState<T>& s, Index p
         fixed_similarity(kind, cosines[i], equal, norms[i] > 0.0 ? offset : T{0});
     out[i] = i == place ? 0 : x;
   };
-  // Each loop has its kind as a constant, so that it vectorises.
+  // A constant kind lets each loop vectorise.
   switch (s.rules.kind) {
     case Similarity::relu: team.each(count, [=](Index i) { fill(i, Similarity::relu); }); break;
     case Similarity::one_plus:
@@ -176,28 +173,23 @@ KVB_HD std::int64_t find_nearest(const Team& team, RetentionState<T>& s, Index p
       team.each(count, [=](Index i) { fill(i, Similarity::absolute); });
       break;
   }
-  // Of equal ones the newest: among equal keys it is everyone's neighbour, and it is older ones
-  // that leave, without orphans.
+  // Of equal ones the newest: it becomes the neighbour of all equal keys, and the older ones leave
+  // without orphans.
   const Index last = count - 1;
   const Found found =
       team.largest(count, [=](Index i) { return static_cast<double>(out[last - i]); });
-  return found.place < 0
+  return found.index < 0
              ? 0
-             : Nearest::make(static_cast<std::int32_t>(found.value), last - found.place);
+             : Nearest::make(static_cast<std::int32_t>(found.value), last - found.index);
 }
 
-/// S += key, with score 0. The group's products with sinks and members are made too, for
-/// add_scores; `j`: the position of the queries, not read where there are none.
+/// S += key, with score 0. Also computes the products of the group's queries at position `j` with
+/// sinks and members, for add_scores.
 template <class Team, class T>
 KVB_HD void add_member(const Team& team, RetentionState<T>& s, const float* key, Index token,
                        Index j) {
   const Index place = s.members;
-  for (Index g = 0; g < s.group; ++g) {
-    const float* q = s.q[g] + j * s.d;
-    T* row = s.rows + g * s.d;
-    const double scale = s.scale;
-    team.each(s.d, [=](Index t) { row[t] = static_cast<T>(static_cast<double>(q[t]) * scale); });
-  }
+  load_queries(team, s, j, s.rows);
   set_unit(team, s, s.sinks + place, key, s.group);
   team.once([&] {
     s.tokens[place] = static_cast<std::int32_t>(token);
@@ -225,7 +217,7 @@ KVB_HD void add_member(const Team& team, RetentionState<T>& s, const float* key,
   team.once([=] { nearest[place] = own; });
 }
 
-/// Looks for the nearest neighbours of `count` orphans.
+/// Finds the nearest neighbours of `count` orphans.
 template <class Team, class T>
 KVB_HD void adopt(const Team& team, RetentionState<T>& s, Index count) {
   for (Index first = 0; first < count; first += RetentionState<T>::kBatch) {
@@ -248,7 +240,7 @@ KVB_HD void adopt(const Team& team, RetentionState<T>& s, Index count) {
   }
 }
 
-/// S -= the member at `place`; the newest moves into the hole.
+/// S -= the member at `place`; the newest moves to its place.
 template <class Team, class T>
 KVB_HD void remove_member(const Team& team, RetentionState<T>& s, Index place) {
   const Index last = s.members - 1;
@@ -286,49 +278,24 @@ KVB_HD void remove_member(const Team& team, RetentionState<T>& s, Index place) {
   adopt(team, s, count);
 }
 
-/// Adds the attention of the group's queries, within sinks and members, to the members' scores.
+/// The group's queries attend to sinks and members: adds the members' weights to their scores.
 template <class Team, class T>
 KVB_HD void add_scores(const Team& team, RetentionState<T>& s) {
-  const Index columns = s.sinks + s.members;
   const double* norms = s.norms;
   for (Index g = 0; g < s.group; ++g) {
     T* p = s.products + g * s.stride;
-    team.each(columns, [=](Index i) { p[i] *= static_cast<T>(norms[i]); });
+    team.each(s.sinks + s.members, [=](Index i) { p[i] *= static_cast<T>(norms[i]); });
   }
-  const Index terms = append_sinks(team, s.sink_logits, s.group, columns, s.products, s.stride);
-  for (Index g = 0; g < s.group; ++g) {
-    T* p = s.products + g * s.stride;
-    const T shift = team.max(terms, [=](Index i) { return p[i]; });
-    team.each(terms, [=](Index i) { p[i] = exp_shared(p[i] - shift); });
-  }
-  const T* exponentials = s.products;
-  const Index stride = s.stride;
-  team.sums(
-      s.group, terms, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
-  double* weights = s.weights;
-  const bool largest_head = s.rules.reduce == Reduce::max;
-  const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;
-  for (Index g = 0; g < s.group; ++g) {
-    const T* p = s.products + g * s.stride + s.sinks;
-    const double inverse = 1.0 / (s.sums[g] * heads);
-    team.each(s.members, [=](Index i) {
-      const double weight = static_cast<double>(p[i]) * inverse;
-      const double so_far = g == 0 ? 0.0 : weights[i];
-      const double larger = so_far < weight ? weight : so_far;
-      weights[i] = largest_head ? larger : so_far + weight;
-    });
-  }
-  float* scores = s.scores;
-  team.each(s.members, [=](Index i) {
-    scores[i] = static_cast<float>(static_cast<double>(scores[i]) + weights[i]);
-  });
+  softmax_weights(team, s, s.rules.reduce, s.sinks, s.members, s.products, s.stride, s.sums,
+                  s.weights);
+  add_to_scores(team, s.members, s.weights, s.scores);
 }
 
-/// The member whose removal costs least. The exact loss of importance is asked for only where a
-/// bound, phi'(sum) score, does not already rule the member out.
+/// The member whose removal costs least. The exact loss of importance is computed only where its
+/// lower bound, phi'(sum) score, does not rule the member out.
 template <class Team, class T, class Phi>
 KVB_HD Searched cheapest_member(const Team& team, const RetentionState<T>& s, const Phi& phi) {
-  // Bounds are shrunk by this much for the rounding of phi (1e-13 relative at worst).
+  // Covers the rounding of phi, at most 1e-13 relative.
   constexpr double kPhiSlack = 1e-10;
   const float* scores = s.scores;
   const double lambda = s.rules.lambda;
@@ -341,7 +308,7 @@ KVB_HD Searched cheapest_member(const Team& team, const RetentionState<T>& s, co
   double* bounds = s.bounds;
   team.each(s.members, [&](Index i) {
     const auto score = static_cast<double>(scores[i]);
-    // Without f the order of losses is that of the scores, which rounding in phi would blur.
+    // Without f the score itself decides: rounding in phi would blur the order.
     bounds[i] = f_weight > 0.0 ? f_weight * static_cast<double>(s.loss(i)) + slope * score : score;
   });
   const auto loss = [&](Index i) {
@@ -355,7 +322,7 @@ KVB_HD Searched cheapest_member(const Team& team, const RetentionState<T>& s, co
       [&](Index i) { return Index{s.tokens[i]}; });
 }
 
-/// Position j of a stream; positions come in order, from 0. phi: rules.phi, or what is equal to it.
+/// Position j of a stream. Positions come in order, from 0. phi: rules.phi, or its equal.
 template <class Team, class T, class Phi>
 KVB_HD Departure retain_step(const Team& team, RetentionState<T>& s, const Phi& phi, Index j) {
   if (j < s.sinks) {
@@ -376,8 +343,8 @@ KVB_HD Departure retain_step(const Team& team, RetentionState<T>& s, const Phi& 
     return {};
   }
   const Searched leaves = cheapest_member(team, s, phi);
-  const Departure out{s.tokens[leaves.found.place], leaves.asked};
-  remove_member(team, s, leaves.found.place);
+  const Departure out{s.tokens[leaves.found.index], leaves.evaluated};
+  remove_member(team, s, leaves.found.index);
   return out;
 }
 

@@ -1,16 +1,12 @@
-// A stream in which every step attends all tokens, those that a count sketch holds as they are
-// rebuilt from it, and accumulated attention decides what the sketch holds. What is decided depends
-// on keys, queries and the sketch of the keys alone; values follow the moves. Knows no method.
+// A stream in which each step attends to all tokens, reads those in a count sketch as the sketch
+// estimates them, and moves tokens into the sketch by accumulated attention. Decisions depend on
+// keys, queries and the sketch of the keys; values follow the moves.
 //
-// Tokens are inserted into Recent, a queue. Where it exceeds `recent + slack`, its oldest become
-// Candidates until `recent` are left. While there are more than `candidates` of them, the one of
-// lowest score (of equals the highest position) goes to Vague, the sketch. Then, while the lowest
-// Candidate's score times `replace_rate` is below the highest Vague score (of equals the lowest
-// position), the two change places, and the one that comes back is what was estimated.
-//
-// T: element type of logits and their exponentials, as in attention/query_block.hpp. A logit is one
-// FMA per channel, ascending; the sum of a softmax is float64, in lanes over the positions. So
-// every team gets the same bits.
+// Tokens are inserted into Recent, a queue. When it exceeds `recent + slack`, its oldest tokens
+// become Candidates until `recent` are left. While there are more than `candidates` of these, the
+// one with the lowest score (of equal scores the highest position) goes to Vague, the sketch. Then,
+// while the lowest Candidate score times `replace_rate` is below the highest Vague score (of equal
+// scores the lowest position), the two swap. The token that returns keeps its estimate as its key.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +14,15 @@
 
 #include "core/math.hpp"
 #include "core/types.hpp"
+#include "streams/attend.hpp"
 #include "streams/sketch.hpp"
 #include "streams/team.hpp"
 
 namespace kvbench {
 
-/// Position `position` arrives. With `has_query` the group's queries there attend all positions
-/// 0 .. position, and what each receives, reduced over the group, is added to its score in float32.
-/// Then `insert`, unless it is -1, is put into Recent.
+/// Position `position` arrives. With `has_query` the group's queries there attend to positions
+/// 0 .. position, and the weights, reduced over the group, are added to the float32 scores. Then
+/// `insert`, unless it is -1, joins Recent.
 struct ReviveStep {
   Index position;
   Index insert;  ///< <= position
@@ -40,28 +37,23 @@ struct ReviveRules {
   Reduce reduce = Reduce::mean;
 };
 
-/// A Candidate goes to Vague; where `in` is not -1, that Vague token takes its place.
+/// A Candidate goes to Vague and, unless `in` is -1, a Vague token becomes a Candidate.
 struct ReviveMove {
-  Index cause;  ///< the token whose insertion led to it
-  Index out;
-  Index in;
+  Index cause;  ///< the token whose insertion caused the move
+  Index out;    ///< to Vague
+  Index in;     ///< from Vague, or -1
   friend bool operator==(const ReviveMove&, const ReviveMove&) = default;
 };
 
-enum class RevivePlace : std::uint8_t { other, candidate, vague };
+enum class ReviveStatus : std::uint8_t { other, candidate, vague };
 
-/// Every member of a team has a copy, whose numbers change alike; what the pointers show is shared.
+/// Each member of a team holds a copy with equal numbers; the pointers show shared memory. T:
+/// element type of logits.
 template <class T>
-struct ReviveState {
+struct ReviveState : StreamHead {
   ReviveRules rules;
-  const float* k = nullptr;         ///< [n, d]
-  const float* const* q = nullptr;  ///< [group] of [., d]
-  Index n = 0, d = 0, group = 0;
-  Index q_start = 0;  ///< position of the first query
-  double scale = 1.0;
-  const float* sink_logits = nullptr;  ///< [group] or null
-  /// Of keys. Without cells and counts, which `reserve` adds.
-  SketchCells sketch;
+  Index n = 0;
+  SketchCells sketch;  ///< of keys; `reserve` sets its cells and counts
 
   Index arrived = 0;        ///< positions
   Index inserted = 0;       ///< tokens
@@ -69,55 +61,50 @@ struct ReviveState {
   Index candidates = 0;     ///< tokens
   Index vague = 0;          ///< tokens
   Index moved = 0;          ///< moves in the log
-  std::uint32_t epoch = 1;  ///< what cells that change now are marked with
-  bool stale = false;       ///< some did since keys were rebuilt
+  std::uint32_t epoch = 1;  ///< mark of cells that change now
+  bool stale = false;       ///< cells changed since keys were rebuilt
 
-  float* keys = nullptr;            ///< panels of n columns: keys as they are attended
-  float* cells = nullptr;           ///< those of the sketch
-  std::uint32_t* counts = nullptr;  ///< those of the sketch
+  float* keys = nullptr;            ///< panels of n columns: keys or their estimates
+  float* cells = nullptr;           ///< the sketch's
+  std::uint32_t* counts = nullptr;  ///< the sketch's
   std::uint32_t* epochs = nullptr;  ///< [cells of the sketch] of the last change
   T* queries = nullptr;             ///< [group, d] times the scale
-  T* logits = nullptr;              ///< [group, logit_stride]; later the exponentials
-  double* sums = nullptr;           ///< [group] of the exponentials
-  double* received = nullptr;       ///< [n] by each position from the latest queries
-  Index* queue = nullptr;           ///< [n] tokens in the order of their insertion
-  RevivePlace* places = nullptr;    ///< [n]
-  float* scores = nullptr;          ///< [n], zeros at first; the caller's
-  ReviveMove* moves = nullptr;      ///< the log: as many as there is room for; the caller's
+  T* logits = nullptr;              ///< [group, logit_columns(n)]
+  double* sums = nullptr;           ///< [group]
+  double* weights = nullptr;        ///< [n] from the latest queries
+  Index* queue = nullptr;           ///< [n] tokens in order of insertion
+  ReviveStatus* status = nullptr;   ///< [n]
+  float* scores = nullptr;          ///< [n], initially 0; the caller's memory
+  ReviveMove* moves = nullptr;      ///< the log; the caller's memory
 };
 
-template <class T>
-KVB_HD Index logit_stride(const ReviveState<T>& s) {
-  return whole_panels(s.n + (s.sink_logits == nullptr ? 0 : 1));
-}
-
-/// Memory; fields above `arrived` must be set.
+/// Allocates memory. Fields above `arrived` must be set.
 template <class T, class Arena>
 void reserve(ReviveState<T>& s, Arena& arena) {
   const Index stride = whole_panels(s.n);
   const Index cells = s.sketch.rows * s.sketch.per_row;
-  arena.take(s.cells, cells * s.d);
-  arena.take(s.counts, cells);
+  arena.allocate(s.cells, cells * s.d);
+  arena.allocate(s.counts, cells);
   s.sketch.cells = s.cells;
   s.sketch.counts = s.counts;
-  arena.take(s.epochs, cells);
-  arena.take(s.keys, s.d * stride);
-  arena.take(s.queries, s.group * s.d);
-  arena.take(s.logits, s.group * logit_stride(s));
-  arena.take(s.sums, s.group);
-  arena.take(s.received, s.n);
-  arena.take(s.queue, s.n);
-  arena.take(s.places, s.n);
+  arena.allocate(s.epochs, cells);
+  arena.allocate(s.keys, s.d * stride);
+  arena.allocate(s.queries, s.group * s.d);
+  arena.allocate(s.logits, s.group * s.logit_columns(s.n));
+  arena.allocate(s.sums, s.group);
+  arena.allocate(s.weights, s.n);
+  arena.allocate(s.queue, s.n);
+  arena.allocate(s.status, s.n);
 }
 
-/// Moves of the next step, at most: all Candidates, once. Who came back has the highest score of
-/// Vague and does not go again.
+/// The most moves of the next step: each Candidate goes once. A token that returns had the highest
+/// score of Vague and does not go again in the same step.
 template <class T>
 KVB_HD Index max_moves(const ReviveState<T>& s) {
   return s.candidates + s.inserted - s.left_recent + 1;
 }
 
-/// Tokens of Vague whose cells changed are rebuilt.
+/// Estimates the keys of Vague tokens whose cells changed.
 template <class Team, class T>
 KVB_HD void rebuild(const Team& team, ReviveState<T>& s) {
   if (!s.stale) {
@@ -125,7 +112,7 @@ KVB_HD void rebuild(const Team& team, ReviveState<T>& s) {
   }
   team.each(s.arrived, [&s](Index i) {
     bool changed = false;
-    if (s.places[i] == RevivePlace::vague) {
+    if (s.status[i] == ReviveStatus::vague) {
       for (Index r = 0; r < s.sketch.rows; ++r) {
         changed = changed || s.epochs[s.sketch.place(r, i)] == s.epoch;
       }
@@ -147,73 +134,41 @@ KVB_HD void rebuild(const Team& team, ReviveState<T>& s) {
   s.stale = false;
 }
 
-/// The group's queries at a position attend all positions up to it.
+/// The group's queries at a position attend to all positions up to it.
 template <class Team, class T>
 KVB_HD void attend_all(const Team& team, ReviveState<T>& s, Index position) {
   rebuild(team, s);
-  for (Index g = 0; g < s.group; ++g) {
-    const float* q = s.q[g] + (position - s.q_start) * s.d;
-    T* query = s.queries + g * s.d;
-    const double scale = s.scale;
-    team.each(s.d, [=](Index t) { query[t] = static_cast<T>(static_cast<double>(q[t]) * scale); });
-  }
+  load_queries(team, s, position, s.queries);
   const Index seen = position + 1;
-  const Index stride = logit_stride(s);
+  const Index stride = s.logit_columns(s.n);
   team.products(s.queries, s.group, s.keys, seen, s.d, s.logits, stride);
-  const Index terms = append_sinks(team, s.sink_logits, s.group, seen, s.logits, stride);
-  for (Index g = 0; g < s.group; ++g) {
-    T* row = s.logits + g * stride;
-    const T largest = team.max(terms, [=](Index i) { return row[i]; });
-    team.each(terms, [=](Index i) { row[i] = exp_shared(row[i] - largest); });
-  }
-  const T* exponentials = s.logits;
-  team.sums(
-      s.group, terms, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
-  double* received = s.received;
-  const bool largest_head = s.rules.reduce == Reduce::max;
-  const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;
-  for (Index g = 0; g < s.group; ++g) {
-    const T* row = s.logits + g * stride;
-    const double inverse = 1.0 / (s.sums[g] * heads);
-    team.each(seen, [=](Index i) {
-      const double p = static_cast<double>(row[i]) * inverse;
-      const double so_far = g == 0 ? 0.0 : received[i];
-      const double larger = so_far < p ? p : so_far;
-      received[i] = largest_head ? larger : so_far + p;
-    });
-  }
-  float* scores = s.scores;
-  team.each(seen, [=](Index i) {
-    scores[i] = static_cast<float>(static_cast<double>(scores[i]) + received[i]);
-  });
+  softmax_weights(team, s, s.rules.reduce, 0, seen, s.logits, stride, s.sums, s.weights);
+  add_to_scores(team, seen, s.weights, s.scores);
 }
 
-/// The Candidate of lowest score; of equals the highest position.
+/// The Candidate with the lowest score, of equal scores the highest position.
 template <class Team, class T>
 KVB_HD Found weakest_candidate(const Team& team, const ReviveState<T>& s) {
-  const Index last = s.arrived - 1;
-  const RevivePlace* places = s.places + last;
-  const float* scores = s.scores + last;
-  // Of equals the first is found, so the highest position comes first.
-  const Found found = team.smallest(s.arrived, [=](Index i) {
-    return places[-i] == RevivePlace::candidate ? static_cast<double>(scores[-i])
+  const ReviveStatus* status = s.status;
+  const float* scores = s.scores;
+  return last_smallest(team, s.arrived, [=](Index i) {
+    return status[i] == ReviveStatus::candidate ? static_cast<double>(scores[i])
                                                 : std::numeric_limits<double>::quiet_NaN();
   });
-  return {found.value, last - found.place};
 }
 
-/// The Vague token of highest score; of equals the lowest position.
+/// The Vague token with the highest score, of equal scores the lowest position.
 template <class Team, class T>
 KVB_HD Found strongest_vague(const Team& team, const ReviveState<T>& s) {
-  const RevivePlace* places = s.places;
+  const ReviveStatus* status = s.status;
   const float* scores = s.scores;
   return team.largest(s.arrived, [=](Index i) {
-    return places[i] == RevivePlace::vague ? static_cast<double>(scores[i])
-                                           : std::numeric_limits<double>::quiet_NaN();
+    return status[i] == ReviveStatus::vague ? static_cast<double>(scores[i])
+                                            : std::numeric_limits<double>::quiet_NaN();
   });
 }
 
-/// Adds x to channel t of the token's cells, without sign.
+/// Adds x to channel t of the token's cells; signs do not apply.
 template <class T>
 KVB_HD void add_to_cells(const ReviveState<T>& s, Index token, Index t, float x) {
   for (Index r = 0; r < s.sketch.rows; ++r) {
@@ -244,9 +199,9 @@ KVB_HD void move_token(const Team& team, ReviveState<T>& s, const ReviveMove& m)
     s.epochs[to] = s.epoch;
   });
   team.once([&] {
-    s.places[m.out] = RevivePlace::vague;
+    s.status[m.out] = ReviveStatus::vague;
     if (in != nullptr) {
-      s.places[m.in] = RevivePlace::candidate;
+      s.status[m.in] = ReviveStatus::candidate;
     }
     s.moves[s.moved] = m;
   });
@@ -254,7 +209,7 @@ KVB_HD void move_token(const Team& team, ReviveState<T>& s, const ReviveMove& m)
   s.stale = true;
 }
 
-/// A token is put into Recent, and what has to move does.
+/// Puts a token into Recent and carries out the moves that this causes.
 template <class Team, class T>
 KVB_HD void insert(const Team& team, ReviveState<T>& s, Index token) {
   team.once([&] { s.queue[s.inserted] = token; });
@@ -262,13 +217,13 @@ KVB_HD void insert(const Team& team, ReviveState<T>& s, Index token) {
   if (s.inserted - s.left_recent > s.rules.recent + s.rules.slack) {
     const Index leaving = s.inserted - s.rules.recent - s.left_recent;
     const Index* queue = s.queue + s.left_recent;
-    RevivePlace* places = s.places;
-    team.each(leaving, [=](Index i) { places[queue[i]] = RevivePlace::candidate; });
+    ReviveStatus* status = s.status;
+    team.each(leaving, [=](Index i) { status[queue[i]] = ReviveStatus::candidate; });
     s.left_recent += leaving;
     s.candidates += leaving;
   }
   for (; s.candidates > s.rules.candidates; --s.candidates, ++s.vague) {
-    move_token(team, s, {token, weakest_candidate(team, s).place, -1});
+    move_token(team, s, {token, weakest_candidate(team, s).index, -1});
   }
   while (s.candidates > 0 && s.vague > 0) {
     const Found out = weakest_candidate(team, s);
@@ -276,17 +231,15 @@ KVB_HD void insert(const Team& team, ReviveState<T>& s, Index token) {
     if (!(out.value * s.rules.replace_rate < in.value)) {
       return;
     }
-    move_token(team, s, {token, out.place, in.place});
+    move_token(team, s, {token, out.index, in.index});
   }
 }
 
-/// The next step; positions ascend, and so do inserted tokens. Its moves are added to the log.
+/// The next step. Positions and inserted tokens ascend. Appends its moves to the log.
 template <class Team, class T>
 KVB_HD void revive_step(const Team& team, ReviveState<T>& s, const ReviveStep& step) {
   for (; s.arrived <= step.position; ++s.arrived) {
-    const float* key = s.k + s.arrived * s.d;
-    float* column = s.keys + in_panels(s.arrived, 0, s.d);
-    team.each(s.d, [=](Index t) { column[t * kPanel] = key[t]; });
+    put_key(team, s.k + s.arrived * s.d, s.d, s.arrived, s.keys);
   }
   if (step.has_query) {
     attend_all(team, s, step.position);

@@ -1,5 +1,5 @@
-// Similarities of two keys as integers, from their cosine: sums of them are exact, whatever their
-// order (attention/facility_location.hpp).
+// Similarities of two keys as integers, from their cosine, so that sums are exact in any order
+// (attention/facility_location.hpp).
 #pragma once
 
 #include <cmath>
@@ -13,31 +13,30 @@ namespace kvbench {
 
 enum class Similarity { relu, one_plus, absolute };
 
-/// The integer that stands for similarity 1 (for 1 + cos: 2).
+/// The integer of similarity 1 (of 2 for 1 + cos).
 inline constexpr std::int32_t kSimilarityOne = std::int32_t{1} << 30;
 
-/// Rounded to the nearest integer; x in [0, 1]. Adding a half and cutting off is right there and,
-/// unlike lround, vectorises.
+/// x in [0, 1], rounded to the nearest integer. Adding a half is exact enough there and, unlike
+/// lround, vectorises.
 KVB_HD inline std::int32_t to_fixed(double x) {
   // NOLINTNEXTLINE(bugprone-incorrect-roundings)
   return static_cast<std::int32_t>(x * static_cast<double>(kSimilarityOne) + 0.5);
 }
-/// A float in [2^-6, 1] is a multiple of 2^-30; of a smaller one the rest is cut off.
+/// A float in [2^-6, 1] is a multiple of 2^-30; a smaller one is truncated.
 KVB_HD inline std::int32_t to_fixed(float x) {
   return static_cast<std::int32_t>(x * static_cast<float>(kSimilarityOne));
 }
 
-/// A cosine of at least this counts as 1: T cannot tell it from that of two equal keys of width d,
-/// whose elements are rounded once and whose product is rounded d times, each time by half an
-/// epsilon at most. So a key's similarity to itself and to its copies is exactly 1, and none is
-/// larger.
+/// Cosines of at least this count as 1. The elements of two equal keys of width d are rounded once
+/// and their product d times, each by at most half an epsilon, so their cosine reaches this. A
+/// key's similarity to itself and to its copies is then exactly 1, and none is larger.
 template <class T>
 KVB_HD T cosine_of_equal(Index d) {
   return T{1} - static_cast<T>(d + 4) * (std::numeric_limits<T>::epsilon() / 2);
 }
 
-/// The integer of two keys' similarity from their cosine (0 where either is a zero key). `equal`:
-/// cosine_of_equal. `offset`, read for one_plus alone: 1/2, or 0 where either is a zero key.
+/// The integer of two keys' similarity from their cosine (0 if either is a zero key). `equal`:
+/// cosine_of_equal. `offset`, for one_plus: 1/2, or 0 if either is a zero key.
 template <class T>
 KVB_HD std::int32_t fixed_similarity(Similarity kind, T cosine, T equal, T offset) {
   const T c = kind == Similarity::absolute ? std::abs(cosine) : cosine;

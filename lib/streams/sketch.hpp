@@ -1,7 +1,8 @@
-// Count sketch of tokens' rows: hashing, the cells' rounding, the median over the rows of the
-// sketch. Each token is added to one cell per row. CPU and GPU share this, so both estimate the
-// same bits. [1] Charikar, Chen, Farach-Colton, "Finding Frequent Items in Data Streams", ICALP
-// 2002. [2] Dietzfelbinger, "Universal hashing and k-wise independent random variables via integer
+// Count sketch of tokens' rows: hashing, rounding of cells, and the median over the rows of the
+// sketch. Each token is added to one cell per row. CPU and GPU compute the same bits.
+// [1] Charikar, Chen, Farach-Colton, "Finding Frequent Items in Data Streams", ICALP
+//     2002.
+// [2] Dietzfelbinger, "Universal hashing and k-wise independent random variables via integer
 //     arithmetic without primes", STACS 1996.
 //
 // Hash family. A row has four 64-bit words a, b, a', b'. For a position x in [0, 2^32):
@@ -18,7 +19,7 @@
 
 namespace kvbench {
 
-/// What a row says of a token: its cell's sum, or the sum divided by the tokens in the cell.
+/// A row's estimate of a token: its cell's sum, or the sum divided by the tokens in the cell.
 enum class CellEstimate { sum, mean };
 
 inline constexpr Index kMaxSketchRows = 15;
@@ -40,7 +41,7 @@ KVB_HD inline float sketch_sign(const SketchHash& h, Index position) {
   return (u >> 63U) != 0 ? -1.0F : 1.0F;
 }
 
-/// A sum as a cell holds it: rounded, and cut to the largest finite element.
+/// A sum as a cell stores it: rounded, and clamped to the finite elements.
 KVB_HD inline float cell_element(DType type, float sum) {
   const float largest = largest_element(type);
   const float x = round_to(type, sum);
@@ -54,7 +55,7 @@ KVB_HD inline float median_of_three(float x, float y, float z) {
   return low < upper ? upper : low;
 }
 
-/// A sketch of vectors of `width` elements. What the pointers show is the owner's.
+/// A sketch of vectors of `width` elements. The owner keeps the memory alive.
 struct SketchCells {
   const SketchHash* hashes = nullptr;     ///< [rows]
   const float* cells = nullptr;           ///< [rows * per_row, width]
@@ -68,7 +69,7 @@ struct SketchCells {
     return row * per_row + sketch_cell(hashes[row], token, per_row);
   }
 
-  /// The token as it is estimated: `count` channels from `first` on.
+  /// out = the estimate of the token's channels [first, first + count).
   KVB_HD void estimate(Index token, Index first, Index count, float* out) const {
     Source from[kMaxSketchRows];
     for (Index r = 0; r < rows; ++r) {
@@ -83,13 +84,13 @@ struct SketchCells {
     } else {
       medians_of_three<false>(from[0], from[1], from[2], count, out);
     }
-    if (kind == CellEstimate::mean || rows % 2 == 0) {  // else these are elements
+    if (kind == CellEstimate::mean || rows % 2 == 0) {  // otherwise already rounded
       round_row(out, count);
     }
   }
 
  private:
-  // A row's cell, and what makes an estimate of it: sign * cell / held.
+  // A row's cell. Its estimate is sign * cell / held.
   struct Source {
     const float* cell;
     float sign, held;
@@ -112,7 +113,7 @@ struct SketchCells {
     }
   }
 
-  // Any number of rows: odd-even transposition sort over the rows, kSide channels side by side.
+  // For any number of rows: odd-even transposition sort over the rows, kSide channels at a time.
   KVB_HD void medians(const Source* from, Index count, float* out) const {
     constexpr Index kSide = 16;
     float x[kMaxSketchRows][kSide] = {};
@@ -138,7 +139,7 @@ struct SketchCells {
       }
       for (Index l = 0; l < side; ++l) {
         const float upper = x[rows / 2][l];
-        // Halves first: two elements near the largest finite one would add up to infinity.
+        // Halved first, since two elements near the largest finite one add up to infinity.
         out[first + l] = rows % 2 == 1 ? upper : 0.5F * x[rows / 2 - 1][l] + 0.5F * upper;
       }
     }

@@ -1,9 +1,9 @@
-// The threads that carry out the steps of a stream together: a team of one on the CPU, the threads
-// of a block on a GPU (gpu/team.cuh). A step is written once, against this interface, so both make
-// the same decisions from the same numbers.
+// The threads that carry out the steps of a stream together: one thread on the CPU, the threads of
+// a block on a GPU (gpu/team.cuh). Steps are written once, against this interface, so both compute
+// the same numbers and make the same decisions.
 //
-// Every member of a team calls every function, with equal arguments. On return all members see what
-// any member wrote before or in the call, and all got the same result.
+// Every member of a team calls every function, with equal arguments. On return all members see all
+// writes made before and during the call, and all have the same result.
 #pragma once
 
 #include <algorithm>
@@ -20,22 +20,22 @@
 
 namespace kvbench {
 
-/// A matrix [d, columns] that grows and changes by columns is held in panels of this many: [., d,
-/// kPanel]. Neighbouring columns lie together, for vectors and for the lanes of a warp.
+/// Columns of a panel. A matrix [d, columns] that changes by columns is stored as panels [., d,
+/// kPanel]: neighbouring columns lie together, for vectors and for the lanes of a warp.
 inline constexpr Index kPanel = 32;
 
-/// Where row t of a column lies in panels.
+/// Offset of row t of a column in panels.
 KVB_HD constexpr Index in_panels(Index column, Index t, Index d) {
   return (column / kPanel * d + t) * kPanel + column % kPanel;
 }
 
-/// Columns of the panels that hold `columns` of them.
+/// `columns` rounded up to whole panels.
 KVB_HD constexpr Index whole_panels(Index columns) {
   return (columns + kPanel - 1) / kPanel * kPanel;
 }
 
-/// tile(first, R) for rows [first, first + R) until all `count` rows are done, R in [1, 6] an
-/// std::integral_constant.
+/// Calls tile(first, R) for rows [first, first + R) until all `count` rows are done. R in [1, 6] is
+/// a std::integral_constant.
 template <class Tile>
 KVB_HD void in_row_tiles(Index count, const Tile& tile) {
   constexpr Index kRows = 6;
@@ -54,35 +54,23 @@ KVB_HD void in_row_tiles(Index count, const Tile& tile) {
   }
 }
 
-/// A sink logit (KvHead::sink_logit) is one more entry behind the `count` logits of each row, so
-/// that it enters the softmax; returns how many entries a row then has. `sinks` [rows] or null.
-template <class Team, class T>
-KVB_HD Index append_sinks(const Team& team, const float* sinks, Index rows, Index count, T* logits,
-                          Index stride) {
-  if (sinks == nullptr) {
-    return count;
-  }
-  team.each(rows, [=](Index g) { logits[g * stride + count] = static_cast<T>(sinks[g]); });
-  return count + 1;
-}
-
-/// A value and the place where it was found; -1: nowhere.
+/// A value and its index; -1: not found.
 struct Found {
   double value = 0.0;
-  Index place = -1;
+  Index index = -1;
 };
 
-/// What a search found, and how many values it asked for.
+/// The result of a search, and how many values it computed.
 struct Searched {
   Found found;
-  Index asked = 0;
+  Index evaluated = 0;
 };
 
-/// A team of one.
+/// One thread.
 class OneThread {
  public:
-  /// f(i) for each i in [0, n), in any order, each by one member. No f may read what another
-  /// writes.
+  /// Calls f(i) for each i in [0, n), in any order, each on one member. No call may read what
+  /// another writes.
   template <class F>
   KVB_HD void each(Index n, const F& f) const {
 #pragma omp simd
@@ -91,7 +79,7 @@ class OneThread {
     }
   }
 
-  /// f() by one member.
+  /// Calls f() on one member.
   template <class F>
   KVB_HD void once(const F& f) const {
     f();
@@ -103,7 +91,7 @@ class OneThread {
     Found best;
     for (Index i = 0; i < n; ++i) {
       const double x = value(i);
-      if (best.place < 0 ? x == x : x > best.value) {
+      if (best.index < 0 ? x == x : x > best.value) {
         best = {x, i};
       }
     }
@@ -116,7 +104,7 @@ class OneThread {
     Found best;
     for (Index i = 0; i < n; ++i) {
       const double x = value(i);
-      if (best.place < 0 ? x == x : x < best.value) {
+      if (best.index < 0 ? x == x : x < best.value) {
         best = {x, i};
       }
     }
@@ -141,29 +129,29 @@ class OneThread {
     return joined_lanes(lane);
   }
 
-  /// The smallest value(i), i in [0, n), n > 0; of equal ones that of the lowest tie(i), in [0,
-  /// 2^31). No value is below its bound(i), and only those are asked for that this does not rule
-  /// out. No value is NaN.
+  /// The smallest value(i), i in [0, n), n > 0; of equal ones that of the lowest tie(i), which is
+  /// in [0, 2^31). bound(i) <= value(i); values that the bound rules out are not computed. No value
+  /// may be NaN.
   template <class Bound, class Value, class Tie>
   KVB_HD Searched smallest_bounded(Index n, const Bound& bound, const Value& value,
                                    const Tie& tie) const {
-    const Index first = smallest(n, bound).place;
+    const Index first = smallest(n, bound).index;
     Searched best{{value(first), first}, 1};
     for (Index i = 0; i < n; ++i) {
-      if (i == best.found.place || bound(i) > best.found.value) {
+      if (i == best.found.index || bound(i) > best.found.value) {
         continue;
       }
       const double x = value(i);
-      ++best.asked;
+      ++best.evaluated;
       const double smallest = best.found.value;
-      if (x != smallest ? x < smallest : tie(i) < tie(best.found.place)) {
+      if (x != smallest ? x < smallest : tie(i) < tie(best.found.index)) {
         best.found = {x, i};
       }
     }
     return best;
   }
 
-  /// out = those i in [0, n) that `is` holds for, in any order; returns how many.
+  /// out = the i in [0, n) with is(i), in any order; returns their number.
   template <class Is>
   KVB_HD Index collect(Index n, const Is& is, Index* out) const {
     Index count = 0;
@@ -175,7 +163,7 @@ class OneThread {
     return count;
   }
 
-  /// The largest value(i), i in [0, n), in their type; -inf where n is 0. No value may be NaN.
+  /// The largest value(i), i in [0, n), in its own type; -inf if n is 0. No value may be NaN.
   template <class Value>
   KVB_HD auto max(Index n, const Value& value) const {
     using T = decltype(value(n));
@@ -188,7 +176,7 @@ class OneThread {
     return largest;
   }
 
-  /// out[r] = the sum of value(r, i), i in [0, n), as `sum` adds, for each r in [0, rows).
+  /// out[r] = the sum of value(r, i), i in [0, n), in the order of `sum`, for each r in [0, rows).
   template <class Value>
   KVB_HD void sums(Index rows, Index n, const Value& value, double* out) const {
     for (Index r = 0; r < rows; ++r) {
@@ -197,8 +185,8 @@ class OneThread {
   }
 
   /// out[r, c] = sum over t in [0, d) of rows[r, t] * column c of the panels, ascending, one FMA
-  /// each in T, from 0. rows [count, d], c in [0, columns), out [count, stride]; columns beyond, to
-  /// the end of the last panel, may be written too. stride >= whole_panels(columns).
+  /// each in T, from 0. rows [count, d], c in [0, columns), out [count, stride]; further columns,
+  /// to the end of the last panel, may be written too. stride >= whole_panels(columns).
   template <class T, class Column>
   KVB_HD void products(const T* rows, Index count, const Column* panels, Index columns, Index d,
                        T* out, Index stride) const {
@@ -218,8 +206,8 @@ class OneThread {
   }
 
  private:
-  // As many sums at a time as hide the latency of an FMA and fit into the registers, with what they
-  // are made of: 16 of AVX-512's 32, 12 of AVX2's 16.
+  // Enough sums to hide the latency of an FMA, few enough to leave registers for operands: 16 of
+  // AVX-512's 32 registers, 12 of AVX2's 16.
   template <class T>
   KVB_HD static constexpr Index tile_columns(int rows) {
 #if defined(__AVX512F__)
@@ -261,9 +249,9 @@ class OneThread {
 /// Memory of a stream's state on the CPU.
 class HostArena {
  public:
-  /// to = `count` elements, all bits 0, that live as long as the arena.
+  /// to = `count` elements, all bits 0, valid for the arena's life.
   template <class T>
-  void take(T*& to, Index count) {
+  void allocate(T*& to, Index count) {
     static_assert(std::is_trivially_copyable_v<T>);
     blocks_.emplace_back(static_cast<std::size_t>(count) * sizeof(T));
     to = reinterpret_cast<T*>(blocks_.back().data());
@@ -273,12 +261,12 @@ class HostArena {
   std::vector<AlignedVector<unsigned char>> blocks_;
 };
 
-/// Counts what a HostArena would take.
+/// Counts the bytes that a HostArena would allocate.
 struct ArenaBytes {
   Index bytes = 0;
 
   template <class T>
-  void take(T*& /*to*/, Index count) {
+  void allocate(T*& /*to*/, Index count) {
     bytes += count * static_cast<Index>(sizeof(T));
   }
 };

@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "core/float16.hpp"
-#include "trace/cache_names.hpp"
+#include "trace/caches.hpp"
 #include "trace/dataset.hpp"
 #include "trace/slab_read.hpp"
+#include "trace/survey.hpp"
 
 namespace kvbench {
 
@@ -67,7 +68,7 @@ Index at_least_0(const Object& at, const char* name) {
   return value;
 }
 
-// Bytes or tokens of one KV head. The bound is far above any, and sums of many stay in 64 bits.
+// Bytes or tokens of one KV head. The bound is far above any, so that sums stay in 64 bits.
 std::optional<Index> optional_count(const Object& at, const char* name) {
   constexpr std::uint64_t kMax = std::uint64_t{1} << 40;
   const auto value = h5::optional_unsigned(at, name);
@@ -85,7 +86,6 @@ std::optional<double> optional_time(const Object& at, const char* name) {
   return value;
 }
 
-// Text of a row: one line.
 std::string optional_line(const Object& at, const char* name) {
   std::string value = h5::optional_string(at, name).value_or("");
   if (std::ranges::any_of(value, is_control)) {
@@ -94,13 +94,12 @@ std::string optional_line(const Object& at, const char* name) {
   return value;
 }
 
-// What an entry's datasets are read from.
 struct Entry : Object {
   const h5::InputFile& file;
 };
 
-// A dataset of floats or integers whose type, shape and storage have been checked.
-struct Values {
+// A dataset whose type, shape and storage have been checked.
+struct Array {
   const h5::InputFile& file;
   const h5::Dataset& data;
   Place where;
@@ -117,10 +116,10 @@ struct Values {
   }
 };
 
-// [rows, cols] or, with cols 0, [rows]. `rows` as given, or at most -rows of them.
-Values open_values(const Entry& entry, const char* name, bool reals, Index rows, Index cols) {
+// [rows, cols], or [rows] with cols 0. A negative `rows` means at most -rows.
+Array open_array(const Entry& entry, const char* name, bool reals, Index rows, Index cols) {
   const Object object = h5::open_dataset(entry, name);
-  Values out{entry.file, h5::described(object), object.where};
+  Array out{entry.file, h5::readable(object), object.where};
   const h5::Element& e = out.data.element;
   if (!e.standard || (e.kind == h5::Element::Kind::real) != reals) {
     out.where.refuse("elements are of another type, expected {}",
@@ -143,7 +142,7 @@ Values open_values(const Entry& entry, const char* name, bool reals, Index rows,
 }
 
 Matrix read_matrix(const Entry& entry, const char* name, Index rows, Index cols) {
-  const Values from = open_values(entry, name, /*reals=*/true, rows, cols);
+  const Array from = open_array(entry, name, /*reals=*/true, rows, cols);
   Matrix out(from.rows(), cols);
   from.read(out.data());
   const Index count = out.rows() * cols;
@@ -155,15 +154,15 @@ Matrix read_matrix(const Entry& entry, const char* name, Index rows, Index cols)
   return out;
 }
 
-// Logarithms of weights in [0, largest float]; empty where there are none.
+// Logarithms of weights in [0, largest float]; empty if absent.
 std::vector<float> read_log_weights(const Entry& entry, const char* name, Index rows) {
   if (!h5::has_link(entry, name)) {
     return {};
   }
-  const Values from = open_values(entry, name, /*reals=*/true, rows, 0);
+  const Array from = open_array(entry, name, /*reals=*/true, rows, 0);
   std::vector<float> out(rows);
   from.read(out.data());
-  // The float next to this logarithm may lie above it, where the weight is infinite.
+  // The nearest float may be above it, and its weight infinite.
   const double largest = std::log(static_cast<double>(std::numeric_limits<float>::max()));
   const auto bad = std::ranges::find_if(out, [&](float x) { return !(x <= largest); });
   if (bad != out.end()) {
@@ -173,40 +172,24 @@ std::vector<float> read_log_weights(const Entry& entry, const char* name, Index 
   return out;
 }
 
-// Empty where there are none.
-std::vector<std::int32_t> read_tokens(const Entry& entry, Index rows) {
-  if (!h5::has_link(entry, "token")) {
+// Positions of tokens, each at least as large as low(last one) says. `expected` ends the message.
+// Empty if the dataset is absent.
+template <class Low>
+std::vector<std::int32_t> read_positions(const Entry& entry, const char* name, Index rows,
+                                         const Low& low, const char* expected) {
+  if (!h5::has_link(entry, name)) {
     return {};
   }
-  const Values from = open_values(entry, "token", /*reals=*/false, rows, 0);
-  std::vector<std::int64_t> wide(rows);
-  from.read(wide.data());
-  std::vector<std::int32_t> out;
-  for (const std::int64_t t : wide) {
-    if (t < -1 || t > std::numeric_limits<std::int32_t>::max()) {
-      from.where.refuse("row {} is {}, expected a position, or -1 where it was made", out.size(),
-                        t);
-    }
-    out.push_back(static_cast<std::int32_t>(t));
-  }
-  return out;
-}
-
-// Empty where there are none.
-std::vector<std::int32_t> read_counted(const Entry& entry, Index rows) {
-  if (!h5::has_link(entry, "counted")) {
-    return {};
-  }
-  const Values from = open_values(entry, "counted", /*reals=*/false, -rows, 0);
+  const Array from = open_array(entry, name, /*reals=*/false, rows, 0);
   std::vector<std::int64_t> wide(from.rows());
   from.read(wide.data());
   std::vector<std::int32_t> out;
+  std::int64_t last = -1;
   for (const std::int64_t t : wide) {
-    if (t < (out.empty() ? 0 : std::int64_t{out.back()} + 1) ||
-        t > std::numeric_limits<std::int32_t>::max()) {
-      from.where.refuse("row {} is {}, expected ascending positions", out.size(), t);
+    if (t < low(last) || t > std::numeric_limits<std::int32_t>::max()) {
+      from.where.refuse("row {} is {}, expected {}", out.size(), t, expected);
     }
-    out.push_back(static_cast<std::int32_t>(t));
+    out.push_back(static_cast<std::int32_t>(last = t));
   }
   return out;
 }
@@ -231,7 +214,6 @@ CacheGroup read_group(const Object& root, const std::string& name) {
 
 }  // namespace
 
-// What docs/trace_format.md speaks of.
 const h5::Request& caches::request() {
   static const h5::Request request{
       {"*/prompts/*/layers/*/*/k", "*/prompts/*/layers/*/*/v", "*/prompts/*/layers/*/*/log_weight",
@@ -259,7 +241,7 @@ struct CacheReader::Impl {
   std::string inside(std::size_t group, const CachePlace& at) const {
     return fmt::format("{}/{}", groups[group].name, caches::entry_path(at));
   }
-  // Nothing where a step of the way to it is missing.
+  // Nothing if a step of the path is missing.
   std::optional<Object> find(std::size_t group, const CachePlace& at) const {
     Object here = h5::open_group(root, groups[group].name);
     for (const std::string& step : {std::string("prompts"), at.prompt, std::string("layers"),
@@ -273,13 +255,17 @@ struct CacheReader::Impl {
   }
 };
 
+std::string caches::entry_path(const CachePlace& place) {
+  return fmt::format("prompts/{}/layers/{}/{}", place.prompt, place.layer, place.kv_head);
+}
+
 h5::InputFile caches::open(const std::string& path) {
   return {path, "caches as docs/trace_format.md says"};
 }
 
 CacheReader::CacheReader(const std::string& path) : CacheReader(caches::open(path)) {}
 
-// The file is moved from by the other constructor's body alone, after its survey.
+// The other constructor moves from the file only after the survey.
 CacheReader::CacheReader(h5::InputFile&& file)
     : CacheReader(std::move(file), h5::survey(file, caches::request())) {}
 
@@ -361,8 +347,10 @@ std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& 
   const Index rows = out.k.rows();
   out.v = read_matrix(entry, "v", rows, shape.dv);
   out.log_weight = read_log_weights(entry, "log_weight", rows);
-  out.token = read_tokens(entry, rows);
-  out.counted = read_counted(entry, rows);
+  out.token = read_positions(
+      entry, "token", rows, [](std::int64_t) { return -1; }, "a position, or -1 where it was made");
+  out.counted = read_positions(
+      entry, "counted", -rows, [](std::int64_t last) { return last + 1; }, "ascending positions");
   const bool own_keys = h5::has_link(entry, "k_den");
   if (own_keys || h5::has_link(entry, "log_weight_den")) {
     CacheDenominator& den = out.denominator.emplace();

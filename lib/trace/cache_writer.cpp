@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "core/float16.hpp"
-#include "trace/cache_names.hpp"
-#include "trace/chunk_write.hpp"
+#include "trace/caches.hpp"
+#include "trace/chunk_codec.hpp"
 #include "trace/output_file.hpp"
 
 namespace kvbench {
@@ -17,7 +17,7 @@ struct CacheWriter::Impl {
 
   explicit Impl(const std::string& path) : out(path) {}
   ~Impl() {
-    const h5::Session session;  // closing may fail, and is to be silent
+    const h5::Session session;  // silences errors of closing
     group.reset();
   }
   Impl(const Impl&) = delete;
@@ -33,16 +33,15 @@ struct CacheWriter::Impl {
                 h5::stored_elements(m.data, count, stored).data());
   }
 
-  // Texts and weights that are empty are left out.
   void line(hid_t object, const char* name, const std::string& text) const {
     if (!text.empty()) {
       out.attribute(object, name, text);
     }
   }
   template <class T>
-  void list(hid_t parent, const char* name, hid_t type, const std::vector<T>& values) const {
-    if (!values.empty()) {
-      out.dataset(parent, name, type, {std::ssize(values)}, values.data());
+  void list(hid_t parent, const char* name, const std::vector<T>& x) const {
+    if (!x.empty()) {
+      out.dataset(parent, name, h5::number_type<T>(), {std::ssize(x)}, x.data());
     }
   }
 };
@@ -92,14 +91,14 @@ void CacheWriter::put(const CachePlace& place, const HeadCache& c, DType dtype) 
   }
   w.matrix(at, "k", c.k, dtype);
   w.matrix(at, "v", c.v, dtype);
-  w.list(at, "log_weight", H5T_IEEE_F32LE, c.log_weight);
-  w.list(at, "token", H5T_STD_I32LE, c.token);
-  w.list(at, "counted", H5T_STD_I32LE, c.counted);
+  w.list(at, "log_weight", c.log_weight);
+  w.list(at, "token", c.token);
+  w.list(at, "counted", c.counted);
   if (c.denominator) {
     if (c.denominator->k) {
       w.matrix(at, "k_den", *c.denominator->k, dtype);
     }
-    w.list(at, "log_weight_den", H5T_IEEE_F32LE, c.denominator->log_weight);
+    w.list(at, "log_weight_den", c.denominator->log_weight);
   }
   w.out.attribute(at, "aux_bytes", c.aux_bytes);
   w.out.attribute(at, "payload_bytes", c.payload_bytes);

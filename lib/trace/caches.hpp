@@ -1,12 +1,12 @@
-// Caches files (docs/trace_format.md): what compression methods leave of the middle of a prompt,
-// one entry per method, setting and KV head. Written by `replay --export-caches` and by any other
-// program; read by `evaluate`.
+// Caches files (docs/trace_format.md): the compressed middle of a prompt, one entry per method,
+// setting and KV head. Written by `replay --export-caches` or another program; read by `evaluate`.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/types.hpp"
@@ -15,37 +15,38 @@ namespace kvbench {
 
 namespace h5 {
 class InputFile;
+struct Request;
 struct Survey;
 }  // namespace h5
 
 /// The denominator's own keys or weights.
 struct CacheDenominator {
-  std::optional<Matrix> k;        ///< [B2, d]; none: the numerator's keys
+  std::optional<Matrix> k;        ///< [B2, d]; absent: the numerator's keys
   std::vector<float> log_weight;  ///< [B2], or [B] without k; empty: all 0
 };
 
-/// What is left of the middle of one KV head, as attention sees it.
+/// The compressed middle of one KV head, as attention sees it.
 struct HeadCache {
   Matrix k;                         ///< [B, d]
   Matrix v;                         ///< [B, dv]
   std::vector<float> log_weight;    ///< [B]; empty: all 0
   std::vector<std::int32_t> token;  ///< [B], -1: made; empty: all made
   std::optional<CacheDenominator> denominator;
-  std::optional<Index> aux_bytes;      ///< none: those of the weights
-  std::optional<Index> payload_bytes;  ///< none: counted from the rows
+  std::optional<Index> aux_bytes;      ///< absent: those of the weights
+  std::optional<Index> payload_bytes;  ///< absent: counted from the rows
   Index quantised = 0;                 ///< made entries that are tokens in fewer bits
-  /// Positions, ascending, of tokens among the quantised that are counted as held exactly.
+  /// Positions, ascending, of quantised tokens that are counted as held exactly.
   std::vector<std::int32_t> counted;
   Index transient_bytes = 0;
   std::optional<double> compress_ms;
   std::optional<Index> scoring_queries;
-  std::string infeasible;  ///< why the budget cannot be met; then only scoring_queries is there
-  std::string failed;      ///< the error that the method ended with; likewise
+  std::string infeasible;  ///< why the budget cannot be met; then only scoring_queries is set
+  std::string failed;      ///< the method's error; likewise
   std::string degenerate;
   std::string diag;
 
   Index rows() const { return k.rows(); }
-  /// Whether the method gave nothing for this head.
+  /// Whether the method has no result for this head.
   bool absent() const { return !infeasible.empty() || !failed.empty(); }
 };
 
@@ -60,35 +61,48 @@ struct CacheGroup {
   std::string scope = "head";   ///< head | layer | layers
 };
 
-/// What all groups of a file share.
+/// Attributes of the root.
 struct CachesMeta {
   std::vector<std::string> trace_sha256;
   std::string protocol = "prefill";
   Index sink = 0;
   Index recent = 0;
   Index queries = 0;
-  std::string plan;  ///< hash of the run that wrote it; empty: another program did
+  std::string plan;  ///< hash of the run that wrote it; empty: by another program
 };
 
-/// Where an entry stands in a group.
+/// The place of an entry in a group.
 struct CachePlace {
   std::string prompt;
   Index layer = 0;
   Index kv_head = 0;
 };
 
-/// Writes PATH.tmp, which takes the name PATH when it is whole. Not thread-safe.
-/// Errors: IoError; std::logic_error where entries do not come by group.
+namespace caches {
+inline constexpr std::string_view kFormat = "kvbench-caches";
+inline constexpr Index kVersion = 1;
+
+/// The path of an entry in its group.
+std::string entry_path(const CachePlace& place);
+/// Opens a caches file without surveying it. Errors: as InputFile's.
+h5::InputFile open(const std::string& path);
+/// What to survey of it: the paths and attributes of docs/trace_format.md.
+const h5::Request& request();
+}  // namespace caches
+
+/// Writes PATH.tmp, which close() renames to PATH. Not thread-safe. Throws IoError;
+/// std::logic_error for an entry outside a group.
 class CacheWriter {
  public:
   CacheWriter(const std::string& path, const CachesMeta& meta);
-  ~CacheWriter();  // without close(): the file goes
+  /// Without close(), removes PATH.tmp and leaves PATH as it was.
+  ~CacheWriter();
   CacheWriter(const CacheWriter&) = delete;
   CacheWriter& operator=(const CacheWriter&) = delete;
 
-  /// What `put` writes to from now on.
+  /// The group of the next entries.
   void begin_group(const CacheGroup& group);
-  /// Keys and values are stored as `dtype` where that is float16 and they are such numbers, else as
+  /// Keys and values are stored as float16 if `dtype` is float16 and no value changes, otherwise as
   /// float32.
   void put(const CachePlace& place, const HeadCache& cache, DType dtype);
   void close();
@@ -98,13 +112,12 @@ class CacheWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-/// An open caches file. What is wrong is refused in one line of InputError: file, path inside it,
-/// got, expected.
+/// An open caches file. Throws InputError of one line: file, path inside it, got, expected.
 class CacheReader {
  public:
   /// Reads and checks all attributes of the root and of the groups.
   explicit CacheReader(const std::string& path);
-  /// Of a file whose survey is there already, whatever it says (caches::open, caches::request).
+  /// From an untrusted survey of the file (caches::open, caches::request).
   CacheReader(h5::InputFile&& file, h5::Survey&& survey);
   ~CacheReader();
   CacheReader(CacheReader&&) noexcept;
@@ -114,18 +127,18 @@ class CacheReader {
   const CachesMeta& meta() const;
   const std::vector<CacheGroup>& groups() const;
 
-  /// The shapes that an entry must have: at most `most` rows of d and dv. Thread-safe.
+  /// The shapes that an entry must have: at most `largest` rows of d and dv.
   struct Shape {
     Index largest = 0;
     Index d = 0;
     Index dv = 0;
   };
-  /// Nothing where the group has no such entry. Values are finite, weights below infinity; tokens
-  /// at least -1, and not compared with the trace's.
+  /// An entry, or nothing if the group has none there. Values are finite, weights below infinity,
+  /// tokens at least -1 and not compared with the trace's. Thread-safe.
   std::optional<HeadCache> read(std::size_t group, const CachePlace& place,
                                 const Shape& shape) const;
   bool has(std::size_t group, const CachePlace& place) const;
-  /// "FILE: /group/prompts/...", for refusals.
+  /// "FILE: /group/prompts/...", for messages.
   std::string where(std::size_t group, const CachePlace& place) const;
 
  private:

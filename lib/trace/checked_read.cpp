@@ -5,16 +5,22 @@
 #include <functional>
 #include <numeric>
 
-#include "trace/digest.hpp"
-
 namespace kvbench::h5 {
 
 namespace {
 
-constexpr Index kPartElements = Index{1} << 20;  // of a matrix whose checksum is checked
+constexpr Index kPartElements = Index{1} << 20;  // read at a time to check a matrix
 
-// Refuses numbers that are not those of the dataset's checksum; `part`: of which, and how it is
-// called.
+// `part`: "head 3: ", or empty.
+void check_digest(const Place& where, const std::string& part, const std::string& expected,
+                  ElementHash& got) {
+  if (const std::string text = got.text(); text != expected) {
+    where.refuse("{}its SHA-256 is {}, expected {} (attribute {}): the values were changed", part,
+                 text, expected, schema::kDigest);
+  }
+}
+
+// Checks numbers against one of the dataset's checksums, the one of number `part` and name `name`.
 void check_numbers(const Tensor& tensor, std::size_t part, const std::string& name, const float* x,
                    Index count) {
   if (!tensor.digests.empty()) {
@@ -72,7 +78,7 @@ std::vector<float> read_norms(const InputFile& file, const Tensor& norms, const 
 }
 
 std::vector<std::int64_t> read_integers(const InputFile& file, const Object& dataset) {
-  const Dataset& data = described(dataset);
+  const Dataset& data = readable(dataset);
   std::vector<std::int64_t> out(data.sizes.front());
   const Slab all = whole_integers(data, dataset.where, out.data());
   read_slabs(file, {&all, 1});

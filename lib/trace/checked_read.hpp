@@ -1,5 +1,4 @@
-// Internal to lib/trace: values of a trace's datasets with everything that is asked of them:
-// finite, and those of their checksums.
+// Internal to lib/trace: values of a trace's datasets, checked against their checksums and ranges.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +14,12 @@
 
 namespace kvbench::h5 {
 
-/// Refuses NaN and infinity, which widening keeps apart and fmt names. `place(row, column)`: which
-/// element it is. x [rows, cols].
+/// Throws InputError on NaN and infinity. `name(row, column)` names an element. x [rows, cols].
 template <class Name>
-void check_finite(const Tensor& tensor, const float* x, Index rows, Index cols, Name place) {
+void check_finite(const Tensor& tensor, const float* x, Index rows, Index cols, Name name) {
   const Index bad = first_non_finite(x, rows * cols);
   if (bad != rows * cols) {
-    tensor.where.refuse("{} is {}, expected finite values", place(bad / cols, bad % cols), x[bad]);
+    tensor.where.refuse("{} is {}, expected finite values", name(bad / cols, bad % cols), x[bad]);
   }
 }
 
@@ -32,28 +30,27 @@ struct HeadRead {
   float* out = nullptr;
 };
 
-/// Reads heads, all finite and those of their checksums. Rows are called `row_name`; the last one
-/// of each is number n - 1.
+/// Reads heads and checks that they are finite and match their checksums. Messages call rows
+/// `row_name`; the last one of each head is number n - 1.
 void read_heads(const InputFile& file, std::span<const HeadRead> reads, Index n,
                 const char* row_name = "token");
 
 /// `count` elements from `start` on, unchecked.
 void read_box(const InputFile& file, const Tensor& tensor, const std::vector<Index>& start,
               const std::vector<Index>& count, float* out);
-/// All elements, which may be NaN or infinite.
+/// All elements, checked against their checksum; they may be NaN or infinite.
 void read_whole(const InputFile& file, const Tensor& tensor, float* out);
 
-/// All of a vector of norms, finite and at least 0; the first is called `what` `first`.
+/// A vector of norms, finite and at least 0. Messages call the first `what` `first`.
 std::vector<float> read_norms(const InputFile& file, const Tensor& norms, const char* what,
                               Index first);
 
 /// All of a dataset of integers whose storage was checked.
 std::vector<std::int64_t> read_integers(const InputFile& file, const Object& dataset);
 
-/// Matrices of which parts are read: each is checked as a whole, once. Thread-safe.
+/// Checks matrices that are read in parts against their checksums, each once. Thread-safe.
 class CheckedOnce {
  public:
-  /// All of a matrix against its checksum, a part at a time.
   void check(const InputFile& file, const Tensor& matrix) const;
 
  private:

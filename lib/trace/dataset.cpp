@@ -5,34 +5,28 @@
 #include <optional>
 #include <utility>
 
-#include "trace/digest.hpp"
-#include "trace/filters.hpp"
+#include "trace/chunk_codec.hpp"
 
 namespace kvbench::h5 {
 
 namespace {
 
-// Sizes stay far below what an Index can address even after widening to float32.
+// Far below what an Index can address, even widened to float32.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
 
-// Data that deflate shrinks far cost memory that their file does not pay for. Up to kFreeBytes they
-// may; above, this share of them has to be in the file.
+// Bounds gzip bombs: above kFreeBytes, decoded data may be at most this many times their bytes in
+// the file.
 constexpr std::uint64_t kFreeBytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t kMaxRatio = 100;
 
-// The stored type as the schema's, if it is one, in either byte order: uint16 can only mean
-// bfloat16.
+// The stored type as one of the schema's, in either byte order. uint16 can only mean bfloat16.
 std::optional<DType> stored_dtype(const Element& e) {
-  if (!e.standard) {
-    return std::nullopt;
+  const bool is_real = e.kind == Element::Kind::real;
+  if (e.standard && is_real && e.bytes <= 4) {
+    return e.bytes == 2 ? DType::float16 : DType::float32;
   }
-  if (e.kind == Element::Kind::real) {
-    return e.bytes == 2   ? std::optional(DType::float16)
-           : e.bytes == 4 ? std::optional(DType::float32)
-                          : std::nullopt;
-  }
-  return e.kind == Element::Kind::natural && e.bytes == 2 ? std::optional(DType::bfloat16)
-                                                          : std::nullopt;
+  const bool is_bfloat16 = e.standard && e.kind == Element::Kind::natural && e.bytes == 2;
+  return is_bfloat16 ? std::optional(DType::bfloat16) : std::nullopt;
 }
 
 std::string_view stored_as(DType t) {
@@ -62,20 +56,18 @@ std::string describe_type(const Element& e) {
 }
 
 void check_filters(const Dataset& d, const Place& where) {
-  std::vector<std::uint32_t> seen;
-  for (const Filter& f : d.filters) {
-    if (!can_undo(f)) {
+  for (auto f = d.filters.begin(); f != d.filters.end(); ++f) {
+    if (!can_undo(*f)) {
       where.refuse("filter {} ({}) is not available, expected none, shuffle, gzip or fletcher32",
-                   f.id, f.label.empty() ? "unnamed" : f.label);
+                   f->id, f->label.empty() ? "unnamed" : f->label);
     }
-    if (std::ranges::count(seen, f.id) > 0) {
-      where.refuse("filter {} ({}) is there twice, expected each once", f.id, f.label);
+    if (std::ranges::count(d.filters.begin(), f, f->id, &Filter::id) > 0) {
+      where.refuse("filter {} ({}) is there twice, expected each once", f->id, f->label);
     }
-    seen.push_back(f.id);
   }
 }
 
-// Where the chunk of a number in the grid begins.
+// Where a chunk begins, from its number in the grid.
 std::vector<std::uint64_t> corner(const Dataset& d, std::uint64_t number) {
   std::vector<std::uint64_t> out(d.sizes.size());
   for (std::size_t i = d.sizes.size(); i-- > 0;) {
@@ -86,9 +78,8 @@ std::vector<std::uint64_t> corner(const Dataset& d, std::uint64_t number) {
   return out;
 }
 
-// The table of chunks: one for each place of the grid, in the file, and together no longer than it.
-// HDF5 gives the fill value for a chunk that it does not find. Damage looks the same as a writer's
-// omission, so neither is read.
+// HDF5 gives the fill value for a missing chunk. Damage looks the same as a writer's omission, so
+// both are rejected.
 void check_chunks(const Dataset& d, const Place& where, std::uint64_t bytes,
                   std::uint64_t file_bytes) {
   if (d.chunk.size() != d.sizes.size()) {
@@ -132,7 +123,17 @@ void check_chunks(const Dataset& d, const Place& where, std::uint64_t bytes,
   }
 }
 
-// Sizes whose rank and product are plausible.
+// Bytes of all elements.
+std::uint64_t checked_bytes(const Dataset& d, const Place& where) {
+  std::uint64_t bytes = d.element.bytes;
+  for (const std::uint64_t size : d.sizes) {
+    if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > kMaxBytes) {
+      where.refuse("shape is [{}], expected a product that fits memory", fmt::join(d.sizes, ", "));
+    }
+  }
+  return bytes;
+}
+
 std::vector<Index> checked_sizes(const Dataset& d, const Place& where, const Spec& spec) {
   if (d.sizes.size() != spec.rank) {
     where.refuse("rank is {}, expected {}: [{}]", d.sizes.size(), spec.rank, spec.axes);
@@ -144,9 +145,13 @@ std::vector<Index> checked_sizes(const Dataset& d, const Place& where, const Spe
   return {d.sizes.begin(), d.sizes.end()};
 }
 
+bool is_digest(const std::string& text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 }  // namespace
 
-const Dataset& described(const Object& dataset) {
+const Dataset& readable(const Object& dataset) {
   const Dataset& d = dataset.node->dataset.front();
   if (d.layout == Dataset::Layout::external || d.layout == Dataset::Layout::virtual_storage) {
     dataset.where.refuse("has {} storage in other files, expected its values in this one",
@@ -156,16 +161,6 @@ const Dataset& described(const Object& dataset) {
     dataset.where.refuse("cannot be read ({}), expected a complete dataset", d.fault);
   }
   return d;
-}
-
-std::uint64_t checked_bytes(const Dataset& d, const Place& where) {
-  std::uint64_t bytes = d.element.bytes;
-  for (const std::uint64_t size : d.sizes) {
-    if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > kMaxBytes) {
-      where.refuse("shape is [{}], expected a product that fits memory", fmt::join(d.sizes, ", "));
-    }
-  }
-  return bytes;
 }
 
 void check_storage(const Dataset& d, const Place& where, std::uint64_t file_bytes) {
@@ -219,9 +214,43 @@ void check_disjoint(const Object& root) {
   }
 }
 
+Object open_integers(const Object& group, std::string_view name, Index count, const char* noun,
+                     const char* size, std::uint64_t file_bytes) {
+  Object object = open_dataset(group, name);
+  const Dataset& d = readable(object);
+  if (!d.element.standard || d.element.kind == Element::Kind::real) {
+    object.where.refuse("elements are no integers, expected int32");
+  }
+  if (d.sizes.size() != 1) {
+    object.where.refuse("rank is {}, expected 1: [{}]", d.sizes.size(), size);
+  }
+  if (std::cmp_not_equal(d.sizes[0], count)) {
+    object.where.refuse("holds {} {}, expected {} = {}", d.sizes[0], noun, size, count);
+  }
+  check_storage(d, object.where, file_bytes);
+  return object;
+}
+
+std::span<const std::string> digests_of(const Object& dataset, std::size_t parts) {
+  const std::vector<std::string>* texts = optional_strings(dataset, schema::kDigest);
+  if (texts == nullptr) {
+    return {};
+  }
+  if (texts->size() != parts) {
+    dataset.where.refuse("attribute {} has {} texts, expected {}", schema::kDigest, texts->size(),
+                         parts);
+  }
+  const auto bad = std::ranges::find_if_not(*texts, is_digest);
+  if (bad != texts->end()) {
+    dataset.where.refuse("attribute {} is \"{}\", expected 64 lower-case hexadecimal digits",
+                         schema::kDigest, *bad);
+  }
+  return *texts;
+}
+
 Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint64_t file_bytes) {
   const Object object = open_dataset(group, spec.name);
-  const Dataset& d = described(object);
+  const Dataset& d = readable(object);
   Tensor t{&d, object.where, {}, DType::float32, {}};
   const DType expected = spec.type == Spec::always_float32 ? DType::float32 : dtype;
   const bool or_float32 = spec.type == Spec::as_trace_or_float32;

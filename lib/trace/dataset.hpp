@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/types.hpp"
@@ -47,30 +48,37 @@ struct Tensor {
   Place where;
   std::vector<Index> sizes;  ///< [rank], each at least 1
   DType dtype = DType::float32;
-  std::span<const std::string> digests;  ///< one a head of rank 3, else one; none: not known
+  std::span<const std::string> digests;  ///< rank 3: one per head, otherwise one; or none
 
   Index heads() const { return sizes.front(); }
   Index rows() const { return sizes.end()[-2]; }
   Index width() const { return sizes.back(); }
 };
 
-/// A dataset of `group` in a trace of `dtype`. Refuses what docs/trace_format.md says, except
-/// values and sizes that disagree with other datasets. `file_bytes`: size of the file.
+/// The texts of a dataset's attribute `sha256`, one for each of `parts` (heads, or 1 for the whole
+/// dataset), or none. Throws InputError unless each is 64 lower-case hexadecimal digits.
+std::span<const std::string> digests_of(const Object& dataset, std::size_t parts);
+
+/// A dataset of `group` in a trace of `dtype`, in a file of `file_bytes`. Throws InputError as
+/// docs/trace_format.md says, but checks neither values nor sizes against other datasets.
 Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint64_t file_bytes);
 
-/// The one description of a dataset; refuses what HDF5 could not read of it.
-const Dataset& described(const Object& dataset);
+/// The description of a dataset. Throws InputError if HDF5 could not read it, or if its values are
+/// in other files.
+const Dataset& readable(const Object& dataset);
 
-/// Bytes of all elements. Refuses a product that does not fit memory.
-std::uint64_t checked_bytes(const Dataset& dataset, const Place& where);
+/// A dataset of `group` of integers, [count]. Messages call its elements `noun` and the count
+/// `size`.
+Object open_integers(const Object& group, std::string_view name, Index count, const char* noun,
+                     const char* size, std::uint64_t file_bytes);
 
-/// Refuses a dataset whose bytes cannot be what the file holds, or whose filters are not read.
-/// Afterwards values.hpp reads it without looking again. At least one element. A chunk that is
-/// missing is refused too.
+/// Throws InputError on a dataset of at least one element whose bytes do not fit memory or the
+/// file, whose filters are not supported, or that lacks a chunk. Afterwards slab_read.hpp reads it
+/// without checking it again.
 void check_storage(const Dataset& dataset, const Place& where, std::uint64_t file_bytes);
 
-/// Refuses a file in which values of two datasets, or two chunks of one, have bytes in common: a
-/// checksum that stands behind a chunk's bytes does not see that they are another chunk's.
+/// Throws InputError if two datasets or chunks share bytes of the file. A chunk's checksum does not
+/// show that its bytes are another chunk's.
 void check_disjoint(const Object& root);
 
 }  // namespace kvbench::h5

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "trace/cache_names.hpp"
+#include "trace/caches.hpp"
 #include "trace/hdf5_object.hpp"
 #include "trace/input_file.hpp"
 #include "trace/points_file.hpp"
@@ -16,7 +16,7 @@
 namespace kvbench {
 namespace {
 
-// An HDF5 file whose root has these texts.
+// An HDF5 file whose root has these attributes.
 FileKind hdf5_kind(std::string name, std::vector<std::pair<const char*, std::string>> texts) {
   const auto made_here = [texts = std::move(texts)](const std::filesystem::path& path) {
     h5::Request request;  // of the root alone
@@ -34,7 +34,7 @@ FileKind hdf5_kind(std::string name, std::vector<std::pair<const char*, std::str
       return false;
     }
   };
-  // HDF5 writes its signature when it likes; until then there are zeros or nothing.
+  // Before HDF5 writes its signature the file is empty or zero.
   const auto begins = [](std::string_view bytes) {
     constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
     return signature.starts_with(bytes.substr(0, signature.size())) ||

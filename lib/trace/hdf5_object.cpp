@@ -21,7 +21,7 @@ bool is_number(const Attribute& a) {
   return a.kind == Kind::real || is_integer(a);
 }
 
-// An element of an attribute of numbers, from its bits.
+// A number of an attribute, from its bits.
 double number(const Attribute& a, std::uint64_t bits) {
   return a.kind == Kind::real      ? std::bit_cast<double>(bits)
          : a.kind == Kind::integer ? static_cast<double>(static_cast<std::int64_t>(bits))
@@ -45,17 +45,30 @@ const Attribute* find(const Object& at, std::string_view name) {
   return &*found;
 }
 
-// The one value among `values` of an attribute that is one `noun`.
+// The only one of `list`, which an attribute holds if it is of the right kind.
 template <class T>
-const T& only(const Object& at, const Attribute& a, const std::vector<T>& values, bool right_kind,
+const T& only(const Object& at, const Attribute& a, const std::vector<T>& list, bool right_kind,
               const char* article, const char* noun) {
   if (!right_kind) {
     refuse(at, a, "has the wrong type, expected {} {}", article, noun);
   }
-  if (a.count != 1 || values.size() != 1) {
+  if (a.count != 1 || list.size() != 1) {
     refuse(at, a, "has {} elements, expected one {}", a.count, noun);
   }
-  return values.front();
+  return list.front();
+}
+
+// The bits of an attribute that is one integer.
+std::uint64_t integer_bits(const Object& at, const Attribute& a) {
+  return only(at, a, a.numbers, is_integer(a), "an", "integer");
+}
+
+template <class T>
+T required(const Object& at, const char* name, std::optional<T>&& value, const char* what) {
+  if (!value) {
+    at.where.refuse("attribute {} is missing, expected {}", name, what);
+  }
+  return *std::move(value);
 }
 
 const Link* find_link(const Object& parent, std::string_view name) {
@@ -88,7 +101,7 @@ Object open_object(const Object& parent, std::string_view name, Node::Kind kind,
   return out;
 }
 
-// The elements of an attribute, `size` of them in one row.
+// The numbers of an attribute that has `size` in one row.
 std::span<const std::uint64_t> row(const Object& at, const Attribute& a, Index size) {
   if (a.rank > 1 || std::cmp_not_equal(a.count, size)) {
     refuse(at, a, "has rank {} and {} elements, expected {} in one row", a.rank, a.count, size);
@@ -173,7 +186,7 @@ std::optional<std::int64_t> optional_int(const Object& at, const char* name) {
   if (a == nullptr) {
     return std::nullopt;
   }
-  const std::uint64_t bits = only(at, *a, a->numbers, is_integer(*a), "an", "integer");
+  const std::uint64_t bits = integer_bits(at, *a);
   constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
   if (a->kind == Kind::natural && bits > static_cast<std::uint64_t>(kMax)) {
     return kMax;
@@ -186,7 +199,7 @@ std::optional<std::uint64_t> optional_unsigned(const Object& at, const char* nam
   if (a == nullptr) {
     return std::nullopt;
   }
-  const std::uint64_t bits = only(at, *a, a->numbers, is_integer(*a), "an", "integer");
+  const std::uint64_t bits = integer_bits(at, *a);
   if (a->kind == Kind::integer && static_cast<std::int64_t>(bits) < 0) {
     at.where.refuse("{} is {}, expected at least 0", name, static_cast<std::int64_t>(bits));
   }
@@ -202,19 +215,11 @@ std::optional<double> optional_float(const Object& at, const char* name) {
 }
 
 std::string required_string(const Object& at, const char* name) {
-  auto value = optional_string(at, name);
-  if (!value) {
-    at.where.refuse("attribute {} is missing, expected a string", name);
-  }
-  return *std::move(value);
+  return required(at, name, optional_string(at, name), "a string");
 }
 
 std::int64_t required_int(const Object& at, const char* name) {
-  const auto value = optional_int(at, name);
-  if (!value) {
-    at.where.refuse("attribute {} is missing, expected an integer", name);
-  }
-  return *value;
+  return required(at, name, optional_int(at, name), "an integer");
 }
 
 std::vector<std::uint8_t> optional_flags(const Object& at, const char* name, Index size) {

@@ -1,5 +1,5 @@
-// Internal to lib/trace: groups, datasets and attributes of a surveyed file, and the refusals of
-// those that are missing or of the wrong kind.
+// Internal to lib/trace: groups, datasets and attributes of a surveyed file. Each function throws
+// InputError if what it looks for is missing or of the wrong kind.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "core/types.hpp"
 #include "trace/refuse.hpp"
-#include "trace/survey.hpp"
+#include "trace/survey_data.hpp"
 
 namespace kvbench::h5 {
 
@@ -24,31 +24,30 @@ struct Object {
 
 /// The root group of the file `path`.
 Object open_root(const Survey& survey, const std::string& path);
-/// The object `name` of `parent`; refuses if missing or not of the kind, and links that lead out of
-/// the file or to a group that holds them.
+/// The object `name` of `parent`. Links out of the file or to a group that holds them are rejected.
 Object open_group(const Object& parent, std::string_view name);
 Object open_dataset(const Object& parent, std::string_view name);
 
-/// True if a link of that name exists, among those that were surveyed.
+/// Whether a link of that name exists among those surveyed.
 bool has_link(const Object& parent, std::string_view name);
 
-/// Names of all links of a group, in the order that natural_less gives.
+/// Names of all links of a group, ordered by natural_less.
 std::vector<std::string> link_names(const Object& group);
 
-/// Refuses a group whose attribute `members` names what is not there. `known`: the names that a
-/// reader looks for, and asks of no others; empty: all.
+/// Throws InputError if the group's attribute `members` names a missing link. Checks only the names
+/// in `known`, or all if it is empty.
 void check_members(const Object& group, std::initializer_list<std::string_view> known = {});
 
-/// Attributes. The `optional_` ones give nothing where the attribute is absent; all refuse wrong
-/// types and shapes. Scalars may be stored as one-element arrays, strings with fixed or variable
-/// length, numbers in any width; a null dataspace (h5py.Empty) is an empty string.
+/// Attributes; absent ones are empty. Scalars may be stored as one-element arrays, strings with
+/// fixed or variable length, numbers in any width. A null dataspace (h5py.Empty) is an empty
+/// string.
 std::optional<std::string> optional_string(const Object& at, const char* name);
 std::optional<std::int64_t> optional_int(const Object& at, const char* name);
-/// An integer of at least 0; refuses others. Unlike optional_int it holds all of 64 bits.
+/// An integer of at least 0. Unlike optional_int it holds all of 64 bits.
 std::optional<std::uint64_t> optional_unsigned(const Object& at, const char* name);
 std::optional<double> optional_float(const Object& at, const char* name);
 std::string required_string(const Object& at, const char* name);
-/// One string or an array of them, at least one; in the survey. Null: there is no such attribute.
+/// One string or an array of at least one, in the survey; null if the attribute is absent.
 const std::vector<std::string>* optional_strings(const Object& at, const char* name);
 std::vector<std::string> required_strings(const Object& at, const char* name);
 std::int64_t required_int(const Object& at, const char* name);

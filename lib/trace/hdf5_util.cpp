@@ -40,10 +40,9 @@ bool Handle::reset() {
 }
 
 Session::Session() : lock_(mutex()) {
-  // HDF5 would close at exit what it cannot close after a failed write, and crash
-  // (output_file.hpp).
-  static const herr_t kept_from_exit = H5dont_atexit();
-  static_cast<void>(kept_from_exit);  // it fails where somebody has called HDF5 before
+  // At exit HDF5 would close files after a failed write, and crash (output_file.hpp). The call
+  // fails if HDF5 was used before.
+  [[maybe_unused]] static const herr_t no_exit_handler = H5dont_atexit();
   H5Eget_auto2(H5E_DEFAULT, &handler_, &data_);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }

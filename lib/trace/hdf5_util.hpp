@@ -1,5 +1,5 @@
-// Internal to lib/trace: handles on top of the HDF5 C API, for what writes files (output_file.hpp)
-// and for the process that surveys them (survey_walk.cpp). Nothing outside lib/trace includes it.
+// Internal to lib/trace: handles on top of the HDF5 C API, for writers (output_file.hpp) and for
+// the process that surveys files (survey_walk.cpp).
 #pragma once
 
 #include <hdf5.h>
@@ -15,8 +15,7 @@
 
 namespace kvbench::h5 {
 
-/// Owns one HDF5 identifier and stands for it where HDF5 wants one. Invalid (negative) identifiers
-/// are allowed and test false.
+/// Owns one HDF5 identifier and converts to it. Invalid (negative) identifiers test false.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -41,8 +40,8 @@ class Handle {
   Close close_ = nullptr;
 };
 
-/// Held by every public function of lib/trace that calls HDF5: threads wait for each other, as HDF5
-/// is not re-entrant, and it prints no error stacks. Never held by who calls such a function.
+/// A lock on HDF5, which is not re-entrant and prints no error stacks meanwhile. Every public
+/// function of lib/trace that calls HDF5 holds it, so its callers must not.
 class Session {
  public:
   Session();
@@ -56,10 +55,10 @@ class Session {
   void* data_ = nullptr;
 };
 
-/// What HDF5 last complained about, its innermost message.
+/// HDF5's last error: its innermost message.
 std::string last_error();
 
-/// True if a link of that name exists.
+/// Whether a link of that name exists.
 bool has_link(hid_t parent, std::string_view name);
 
 /// A dataspace of these sizes.

@@ -26,8 +26,8 @@ std::string reason(int code) {
 }  // namespace
 
 InputFile::InputFile(std::string path, std::string_view expected) : path_(std::move(path)) {
-  // Looked at before it is opened: opening some devices does something, and a pipe would wait for
-  // its writer, which O_NONBLOCK forbids where the file is replaced in between.
+  // stat comes first, because opening some devices has effects. O_NONBLOCK: a pipe that replaced
+  // the file in between must not block.
   struct stat about {};
   if (::stat(path_.c_str(), &about) != 0) {
     raise<InputError>("{}: cannot be opened: {}", path_,
@@ -51,7 +51,7 @@ InputFile::InputFile(std::string path, std::string_view expected) : path_(std::m
     expect_regular();
     bytes_ = static_cast<std::uint64_t>(about.st_size);
     opened_ = state();
-    // HDF5 locks what it writes. File systems without locks must not stop a reader.
+    // HDF5 locks files that it writes. Other errors, as of file systems without locks, are ignored.
     if (::flock(descriptor_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       raise<InputError>("{}: is being written by another program, expected a complete file", path_);
     }
@@ -126,8 +126,7 @@ std::string InputFile::read(std::uint64_t address, std::span<std::uint8_t> to) c
   return {};
 }
 
-// Tells a file that lost its end from one that never was HDF5: the signature stands at byte 0, or
-// at 512 and its doublings behind a user block.
+// The signature is at byte 0, or behind a user block at 512, 1024, 2048, ...
 bool InputFile::has_signature() const {
   constexpr std::array<std::uint8_t, 8> kSignature{0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
   std::array<std::uint8_t, 8> head{};

@@ -9,11 +9,11 @@
 
 namespace kvbench::h5 {
 
-/// An HDF5 file that is open for reading, whatever takes its name later. Thread-safe.
+/// An HDF5 file that is open for reading. Thread-safe.
 class InputFile {
  public:
-  /// Refuses with an InputError of one line what is no regular file, cannot be read, is not HDF5
-  /// (`expected`: what it should be, "a trace written as ... says"), or is being written.
+  /// Throws InputError unless it is a regular, readable HDF5 file that nobody writes. `expected`
+  /// ends the message: "a trace written as ... says".
   InputFile(std::string path, std::string_view expected);
   ~InputFile();
   InputFile(InputFile&& o) noexcept;
@@ -25,17 +25,17 @@ class InputFile {
   std::uint64_t bytes() const { return bytes_; }  ///< size when it was opened
   int descriptor() const { return descriptor_; }
 
-  /// Whether size, times and inode are those that the file had when it was opened. A file that got
-  /// another name, or none, may be told to have changed; its SHA-256 says.
+  /// Whether size, times and inode are as when it was opened. False is no proof of a change: a new
+  /// name gives false too.
   bool unchanged() const;
   /// SHA-256 of the open file as it is now. Throws IoError.
   std::string sha256() const;
 
-  /// Fills `to` with the bytes from `address` on. Returns why that fails; empty: it did not.
+  /// Fills `to` with the bytes from `address` on. Returns why that fails, or "".
   std::string read(std::uint64_t address, std::span<std::uint8_t> to) const;
 
  private:
-  // What changes with every write: device, inode, size, modification and change of state.
+  // Device, inode, size, times of modification and of change of state.
   using State = std::array<std::int64_t, 7>;
   State state() const;
   bool has_signature() const;

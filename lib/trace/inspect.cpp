@@ -22,7 +22,7 @@ void append_norms(const Matrix& m, std::vector<double>& out) {
   }
 }
 
-NormRange take_range(std::vector<double>& norms) {
+NormRange extract_range(std::vector<double>& norms) {
   const auto [low, high] = std::minmax_element(norms.begin(), norms.end());
   NormRange range{*low, 0, *high};
   const auto middle = norms.begin() + static_cast<std::ptrdiff_t>((norms.size() - 1) / 2);
@@ -87,13 +87,13 @@ std::vector<std::vector<LayerNorms>> measure_norms(
     const LayerMeta& layer = meta.prompts[visit.prompt].layers[visit.layer];
     if (visit.kv_head == layer.kv_heads - 1) {
       LayerNorms& norms = result[visit.prompt].emplace_back();
-      norms.keys = take_range(keys);
+      norms.keys = extract_range(keys);
       norms.in_float32 = fits_float32(std::exchange(range, {}), layer.scale, layer.d);
       if (layer.has(Rows::queries)) {
-        norms.queries = take_range(queries);
+        norms.queries = extract_range(queries);
       }
       if (layer.has(Rows::values)) {
-        norms.values = take_range(values);
+        norms.values = extract_range(values);
       }
     }
     if (progress) {

@@ -9,7 +9,6 @@
 
 #include "core/files.hpp"
 #include "core/temporary_files.hpp"
-#include "trace/digest.hpp"
 #include "trace/schema.hpp"
 
 namespace kvbench::h5 {
@@ -24,7 +23,7 @@ Handle text_type() {
 OutputFile::OutputFile(const std::string& path)
     : path_(resolved_path(path).string()), partial_(partial_path(path_).string()) {
   register_temporary(partial_);
-  std::remove(partial_.c_str());  // truncating would empty what a link of this name leads to
+  std::remove(partial_.c_str());  // truncating would empty the target of a link of this name
   file_ = Handle(H5Fcreate(partial_.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
   if (!file_) {
     fail("file");
@@ -38,7 +37,7 @@ OutputFile::~OutputFile() {
   const Session session;
   if (failed_ || (file_ && H5Fflush(file_, H5F_SCOPE_LOCAL) < 0)) {
     file_.release();
-    std::error_code ignored;  // give the room back, which the open file would hold
+    std::error_code ignored;  // frees the disk space of the open file
     std::filesystem::resize_file(partial_, 0, ignored);
   } else {
     file_.reset();
@@ -95,79 +94,51 @@ void OutputFile::attribute(hid_t object, const char* name,
       texts.size() == 1 ? std::nullopt : std::optional(texts.size()));
 }
 
-void OutputFile::attribute(hid_t object, const char* name, std::int64_t value) const {
-  put(object, name, H5T_STD_I64LE, &value);
-}
-
-void OutputFile::attribute(hid_t object, const char* name, std::uint64_t value) const {
-  put(object, name, H5T_STD_U64LE, &value);
-}
-
-void OutputFile::attribute(hid_t object, const char* name, double value) const {
-  put(object, name, H5T_IEEE_F64LE, &value);
-}
-
-void OutputFile::attribute(hid_t object, const char* name,
-                           std::span<const std::uint8_t> flags) const {
-  put(object, name, H5T_STD_U8LE, flags.data(), flags.size());
-}
-
-void OutputFile::attribute(hid_t object, const char* name, std::span<const float> numbers) const {
-  put(object, name, H5T_IEEE_F32LE, numbers.data(), numbers.size());
-}
-
-Handle OutputFile::written(hid_t parent, const char* name, hid_t type,
-                           const std::vector<Index>& sizes, const Handle& plist,
-                           const void* values) const {
-  H5Pset_obj_track_times(plist, false);    // the same values give the same bytes
-  const Handle space = make_space(sizes);  // closing it clears what HDF5 says of a failure
-  Handle data(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose);
-  const bool empty = std::ranges::count(sizes, 0) > 0;
-  if (!data || (!empty && H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)) {
+Handle OutputFile::create(hid_t parent, const char* name, hid_t type,
+                          const std::vector<Index>& sizes, const Handle& plist,
+                          const std::vector<Index>& chunk, const void* data) const {
+  H5Pset_obj_track_times(plist, false);  // the same values give the same bytes
+  if (!chunk.empty()) {
+    const std::vector<hsize_t> dims(chunk.begin(), chunk.end());
+    H5Pset_chunk(plist, static_cast<int>(dims.size()), dims.data());
+    H5Pset_fletcher32(plist);
+  }
+  const Handle space = make_space(sizes);  // closing it clears HDF5's error
+  Handle out(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose);
+  const bool empty = data == nullptr || std::ranges::count(sizes, 0) > 0;
+  if (!out || (!empty && H5Dwrite(out, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)) {
     fail(fmt::format("dataset {}", name));
   }
-  return data;
+  return out;
 }
 
 void OutputFile::dataset(hid_t parent, const char* name, hid_t type,
-                         const std::vector<Index>& sizes, const void* values) const {
+                         const std::vector<Index>& sizes, const void* data) const {
   const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  close(written(parent, name, type, sizes, plist, values), fmt::format("dataset {}", name));
+  close(create(parent, name, type, sizes, plist, {}, data), fmt::format("dataset {}", name));
 }
 
 void OutputFile::checked_dataset(hid_t parent, const char* name, hid_t type,
-                                 const std::vector<Index>& sizes, const void* values,
+                                 const std::vector<Index>& sizes, const void* data,
                                  const std::string& sha256) const {
-  std::vector<hsize_t> chunk(sizes.begin(), sizes.end());
-  chunk.front() = std::min<hsize_t>(chunk.front(), schema::kMaxChunkTokens);
+  std::vector<Index> chunk = sizes;
+  chunk.front() = std::min(chunk.front(), schema::kMaxChunkTokens);
   const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  H5Pset_chunk(plist, static_cast<int>(chunk.size()), chunk.data());
-  H5Pset_fletcher32(plist);
-  Handle data = written(parent, name, type, sizes, plist, values);
-  attribute(data, kDigest, sha256);
-  close(std::move(data), fmt::format("dataset {}", name));
+  Handle out = create(parent, name, type, sizes, plist, chunk, data);
+  attribute(out, schema::kDigest, sha256);
+  close(std::move(out), fmt::format("dataset {}", name));
 }
 
 Handle OutputFile::chunked(hid_t parent, const char* name, DType dtype,
                            const std::vector<Index>& sizes, const std::vector<Index>& chunk,
                            int gzip_level) const {
-  const std::vector<hsize_t> dims(chunk.begin(), chunk.end());
   const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  H5Pset_chunk(plist, static_cast<int>(dims.size()), dims.data());
-  H5Pset_obj_track_times(plist, false);
   H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
   if (gzip_level > 0) {
     H5Pset_shuffle(plist);
     H5Pset_deflate(plist, static_cast<unsigned>(gzip_level));
   }
-  H5Pset_fletcher32(plist);
-  const Handle type = file_type(dtype);
-  const Handle space = make_space(sizes);
-  Handle data(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose);
-  if (!data) {
-    fail(fmt::format("dataset {}", name));
-  }
-  return data;
+  return create(parent, name, file_type(dtype), sizes, plist, chunk, nullptr);
 }
 
 namespace {

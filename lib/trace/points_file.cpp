@@ -38,7 +38,7 @@ void PointsFile::add(const std::string& group, std::span<const Index> tokens,
   out.dataset(place, "is_center", H5T_STD_U8LE, {rows}, flags.data());
   out.dataset(place, "kept_by", h5::text_type(), {rows}, labels.data());
   out.dataset(place, "x", H5T_IEEE_F32LE, {rows, x.cols}, x.data);
-  // So that what a later head may meet (a full disk, say) is met by that head.
+  // So that a full disk is reported for this head, not for a later one.
   if (H5Fflush(out.file(), H5F_SCOPE_LOCAL) < 0) {
     out.fail(fmt::format("group {}", group));
   }

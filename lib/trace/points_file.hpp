@@ -1,4 +1,4 @@
-// The points of many heads in one HDF5 file, for those who prefer it to a table of text.
+// The points of many heads in one HDF5 file.
 //
 //   /                                     attributes format = "kvbench-points", version = 1
 //   /<trace>/<prompt>/<layer>/<kv_head>/<what>

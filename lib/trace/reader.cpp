@@ -18,6 +18,7 @@
 #include "trace/dataset.hpp"
 #include "trace/structure.hpp"
 #include "trace/structure_extra.hpp"
+#include "trace/survey.hpp"
 
 namespace kvbench {
 
@@ -58,8 +59,7 @@ struct TraceReader::Impl {
     return p.layers[at];
   }
 
-  // work(group) of a layer. A head that does not fit is the machine's failure, and says which it
-  // was.
+  // Calls work(group) of a layer. Memory that runs out is an IoError which names the head.
   template <class Work>
   auto in_layer(std::size_t prompt, const LayerMeta& layer, Index head, const Work& work) const {
     const h5::Object group = h5::layer_group(root, meta.prompts[prompt], layer);
@@ -69,6 +69,13 @@ struct TraceReader::Impl {
       h5::raise<IoError>("{}: {}: not enough memory for head {} of {} tokens", meta.path,
                          group.where.path, head, layer.n);
     }
+  }
+
+  // The layer of a KV head.
+  const LayerMeta& layer_of(std::size_t prompt, std::size_t layer, Index kv_head) const {
+    const LayerMeta& l = this->layer(prompt, layer);
+    check_index(meta, "kv_head", kv_head, l.kv_heads);
+    return l;
   }
 
   h5::Tensor open(const h5::Object& group, const h5::Spec& spec) const {
@@ -94,19 +101,18 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
   head.dtype = meta.dtype;
   head.k = Matrix(layer.n, layer.d);
   head.v = Matrix(layer.n, layer.dv);
-  std::vector<h5::Tensor> open_ones;
-  open_ones.reserve(3);
+  std::vector<h5::Tensor> tensors;
+  tensors.reserve(3);
   std::vector<h5::HeadRead> reads;
   const auto add = [&](Rows what, Index which, Matrix& to) {
     if (layer.has(what)) {
-      reads.push_back(
-          {&open_ones.emplace_back(open(group, h5::rows_spec(what))), which, to.data()});
+      reads.push_back({&tensors.emplace_back(open(group, h5::rows_spec(what))), which, to.data()});
     }
   };
   add(Rows::keys, kv_head, head.k);
   add(Rows::values, kv_head, head.v);
   if (layer.has(Rows::queries)) {
-    const h5::Tensor& q = open_ones.emplace_back(open(group, h5::rows_spec(Rows::queries)));
+    const h5::Tensor& q = tensors.emplace_back(open(group, h5::rows_spec(Rows::queries)));
     for (Index i = 0; i < layer.group(); ++i) {
       head.q.emplace_back(layer.nq, layer.d);
       reads.push_back({&q, kv_head * layer.group() + i, head.q.back().data()});
@@ -204,8 +210,7 @@ bool TraceReader::unchanged() const {
 }
 
 KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_head) const {
-  const LayerMeta& l = impl_->layer(prompt, layer);
-  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
     return impl_->read_head(group, l, kv_head);
   });
@@ -242,8 +247,7 @@ std::shared_ptr<const RopeTables> TraceReader::read_rope(std::size_t prompt,
 }
 
 Matrix TraceReader::read_o_proj(std::size_t prompt, std::size_t layer, Index kv_head) const {
-  const LayerMeta& l = impl_->layer(prompt, layer);
-  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   if (l.hidden == 0) {
     return {};
   }
@@ -265,8 +269,7 @@ std::vector<float> TraceReader::read_residual_norm(std::size_t prompt, std::size
 
 ExtraSet TraceReader::read_extra(std::size_t prompt, std::size_t layer, const std::string& name,
                                  Index kv_head) const {
-  const LayerMeta& l = impl_->layer(prompt, layer);
-  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
     const ExtraSetInfo* set = find_named(l.extra, name);
     if (set == nullptr) {
@@ -283,8 +286,7 @@ ExtraSet TraceReader::read_extra(std::size_t prompt, std::size_t layer, const st
 
 NamedScores TraceReader::read_scores(std::size_t prompt, std::size_t layer, const std::string& name,
                                      Index kv_head) const {
-  const LayerMeta& l = impl_->layer(prompt, layer);
-  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
     if (find_named(l.scores, name) == nullptr) {
       group.where.refuse("holds no scores '{}', expected some", name);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Index kMaxLayer = 1000000;
 
-// The run of digits that `text` starts with, and its number's digits.
+// Length of the run of digits at the start of `text`, and the run without leading zeros.
 std::pair<std::size_t, std::string_view> number_at(std::string_view text) {
   const std::string_view run = text.substr(0, text.find_first_not_of("0123456789"));
   return {run.size(), run.substr(std::min(run.find_first_not_of('0'), run.size()))};
@@ -33,7 +33,6 @@ std::optional<DType> parse_dtype(std::string_view text) {
 std::optional<Index> parse_layer_name(std::string_view text) {
   Index value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // Of all ways to write the number only the plain one is a name.
   return error == std::errc() && value >= 0 && value <= kMaxLayer && std::to_string(value) == text
              ? std::optional(value)
              : std::nullopt;

@@ -13,7 +13,7 @@
 
 namespace kvbench {
 
-/// Names and fixed values of the schema. Writers and readers take them from here only.
+/// Names and fixed values of the schema.
 namespace schema {
 inline constexpr std::string_view kFormat = "kvbench-trace";  ///< root attribute `format`
 inline constexpr std::int64_t kVersion = 1;                   ///< root attribute `version`
@@ -23,17 +23,18 @@ inline constexpr std::string_view kRopePre = "pre";           ///< refused
 inline constexpr std::string_view kPrompts = "prompts";
 inline constexpr std::string_view kLayers = "layers";
 inline constexpr std::string_view kTokenIds = "token_ids";
-inline constexpr const char* kMembers = "members";    ///< of a group: names that it must have
-inline constexpr std::string_view kRope = "rope";     ///< group of rotary tables, optional
-inline constexpr std::string_view kOProj = "o_proj";  ///< of a layer, optional
-inline constexpr std::string_view kResidualNorm = "residual_norm";  ///< the same
-inline constexpr std::string_view kExtra = "extra";                 ///< group of sets, the same
-inline constexpr std::string_view kScores = "scores";               ///< group of scores, the same
+inline constexpr const char* kMembers = "members";  ///< of a group: the names in it
+inline constexpr const char* kDigest = "sha256";   ///< of a dataset, docs/trace_format.md#checksums
+inline constexpr std::string_view kRope = "rope";  ///< group of rotary tables, optional
+inline constexpr std::string_view kOProj = "o_proj";                ///< of a layer, optional
+inline constexpr std::string_view kResidualNorm = "residual_norm";  ///< likewise
+inline constexpr std::string_view kExtra = "extra";                 ///< likewise, a group of sets
+inline constexpr std::string_view kScores = "scores";               ///< likewise, a group
 inline constexpr Index kRopeAhead = 512;        ///< positions that they go beyond the prompt
 inline constexpr Index kMaxChunkTokens = 1024;  ///< tokens of one head per chunk when written
 }  // namespace schema
 
-/// What every layer of a trace must hold for its reader's purpose.
+/// What every layer of a trace must hold.
 enum class Require : std::uint8_t {
   all,   ///< q, k and v: what a replay needs
   keys,  ///< k alone; q and v may be absent (`kvbench cluster`, `kvbench info`)
@@ -51,8 +52,8 @@ constexpr std::string_view name(Rows what) {
   return "?";
 }
 
-/// One layer of one prompt: shapes and attributes. All sizes are at least 1, but where a reader
-/// requires keys alone: without q both q_heads and nq are 0, without v dv is.
+/// One layer of one prompt: shapes and attributes. All sizes are at least 1. Under Require::keys,
+/// q_heads and nq are 0 without q, and dv is 0 without v.
 struct LayerMeta {
   Index layer = 0;     ///< the layer's index in the model, >= 0
   Index q_heads = 0;   ///< query heads, a multiple of kv_heads; 0: no queries are stored
@@ -61,7 +62,7 @@ struct LayerMeta {
   Index nq = 0;        ///< stored queries: those at positions n - nq .. n - 1; 1 <= nq <= n, or 0
   Index d = 0;         ///< width of queries and keys
   Index dv = 0;        ///< width of values; 0: no values are stored
-  double scale = 1.0;  ///< s in exp(s<k,q>): the layer's attribute, else the root's, else 1/sqrt(d)
+  double scale = 1.0;  ///< s in exp(s<k,q>): of the layer, of the root, or 1/sqrt(d)
   std::optional<double> fisher;               ///< the layer's weight for Fisher-weighted methods
   std::vector<std::uint8_t> retrieval_heads;  ///< [kv_heads], non-zero = retrieval head; or empty
   std::vector<float> sink_logit;              ///< [q_heads], KvHead::sink_logit; or empty
@@ -89,7 +90,7 @@ struct PromptMeta {
   std::vector<LayerMeta> layers;  ///< ascending by layer; never empty
 };
 
-/// Everything about a trace but its values.
+/// A trace without its values.
 struct TraceMeta {
   std::string path;
   std::string model;    ///< model id and revision
@@ -102,15 +103,14 @@ struct TraceMeta {
   std::vector<PromptMeta> prompts;  ///< numeric-aware name order (p2 before p10); never empty
 };
 
-/// The DType of that name, or nothing.
+/// The DType of that name.
 std::optional<DType> parse_dtype(std::string_view text);
 
-/// A layer's group name as its index: decimal digits only, no sign, no leading zero, at most
-/// 1000000; otherwise nothing.
+/// The index of a layer's group name: decimal digits without leading zeros, at most 1000000.
 std::optional<Index> parse_layer_name(std::string_view text);
 
-/// Strict weak order of names in which runs of digits compare as numbers: p2 < p10. Total: names
-/// that differ only in leading zeros fall back to byte order.
+/// Total order of names in which runs of digits compare as numbers: p2 < p10. Names that differ
+/// only in leading zeros compare by bytes.
 bool natural_less(std::string_view a, std::string_view b);
 
 }  // namespace kvbench

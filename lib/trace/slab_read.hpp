@@ -4,21 +4,21 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <string>
+#include <vector>
 
 #include "core/types.hpp"
+#include "trace/chunk_codec.hpp"
 #include "trace/dataset.hpp"
-#include "trace/element_convert.hpp"
 
 namespace kvbench::h5 {
 
-/// A box of a dataset of rank 1 to 3 whose storage was checked, and where its elements go, in C
-/// order.
+/// A box of a dataset of rank 1 to 3 whose storage was checked, and where its elements go in C
+/// order. Axes that the dataset lacks come first, with start 0 and count 1.
 struct Slab {
   const Dataset* data = nullptr;
   const Place* where = nullptr;
-  std::array<Index, 3> start{};  ///< axes that the dataset lacks come first, with start 0 and
-  std::array<Index, 3> count{};  ///< count 1
+  std::array<Index, 3> start{};
+  std::array<Index, 3> count{};
   Convert convert = nullptr;
   std::uint8_t* out = nullptr;
   std::size_t out_width = 0;  ///< bytes of a converted element
@@ -32,10 +32,9 @@ Slab whole_reals(const Dataset& data, const Place& where, float* out);
 /// All of a dataset of integers of up to 64 bits. Naturals above the largest become it.
 Slab whole_integers(const Dataset& data, const Place& where, std::int64_t* out);
 
-/// Reads all slabs, chunks of one or of several in parallel; of data without filters only what the
-/// slabs hold. Beside the outputs it needs some chunks at a time, 256 MiB or one.
-/// Refuses chunks that are missing bytes, do not inflate, or have the wrong size or checksum.
-/// Thread-safe.
+/// Reads all slabs, chunks in parallel. Unfiltered data are read only where the slabs lie. Needs
+/// 256 MiB or one chunk beside the outputs. Throws InputError on chunks that are incomplete, do not
+/// inflate, or have the wrong size or checksum. Thread-safe.
 void read_slabs(const InputFile& file, std::span<const Slab> slabs);
 
 }  // namespace kvbench::h5

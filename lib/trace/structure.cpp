@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "trace/dataset.hpp"
-#include "trace/digest.hpp"
 #include "trace/structure_extra.hpp"
 
 namespace kvbench::h5 {
 
 namespace {
 
-// Groups may be linked from many places; this many layers are more than any trace has.
+// Links can multiply groups; no trace has so many layers.
 constexpr std::size_t kMaxLayers = 100000;
 
 std::optional<double> read_scale(const Object& at) {
@@ -51,13 +50,12 @@ void read_root(const Object& root, TraceMeta& meta) {
     root.where.refuse("attribute rope is \"{}\", expected \"post\" or \"none\"", meta.rope);
   }
   meta.scale = read_scale(root);
-  // Descriptions, which nothing computes with.
   meta.model = optional_string(root, "model").value_or("");
   meta.source = optional_string(root, "source").value_or("");
   meta.created = optional_string(root, "created").value_or("");
 }
 
-// An attribute q_start may stand on the layer or on its q.
+// The attribute may be of the layer or of its q.
 void check_q_start(const Object& at, const LayerMeta& layer) {
   const auto q_start = optional_int(at, "q_start");
   if (q_start && *q_start != layer.n - layer.nq) {
@@ -85,7 +83,7 @@ void check_queries_shape(const Tensor& q, const Tensor& k) {
   }
 }
 
-// q or v of a layer that has its k; absent where that is allowed.
+// q or v of a layer.
 std::optional<Tensor> open_beside_keys(const Object& layer, Rows what, const TraceMeta& meta,
                                        Require require) {
   const Spec spec = rows_spec(what);
@@ -101,15 +99,14 @@ std::optional<Tensor> open_beside_keys(const Object& layer, Rows what, const Tra
   return std::nullopt;
 }
 
-// o_proj and residual_norm, each where it is there. Without q the two mean nothing, and without v
-// the first; then they are ignored.
+// o_proj and residual_norm, both optional. Without q both are ignored, without v o_proj is.
 void read_projection(const Object& group, const TraceMeta& meta, LayerMeta& layer) {
   if (!layer.has(Rows::queries)) {
     return;
   }
   if (layer.has(Rows::values) && has_link(group, kOProj.name)) {
     const Tensor w = open_tensor(group, kOProj, meta.dtype, meta.file_bytes);
-    // A quotient, for the product could overflow where the shapes of q and v are not yet plausible.
+    // A quotient, because the product may overflow.
     if (w.width() % layer.dv != 0 || w.width() / layer.dv != layer.q_heads) {
       w.where.refuse("shape is [{}, {}], expected [hidden, {} * {}]: query heads times width of v",
                      w.rows(), w.width(), layer.q_heads, layer.dv);
@@ -173,26 +170,10 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
   if (layer.window && *layer.window < 1) {
     group.where.refuse("attribute window is {}, expected at least 1", *layer.window);
   }
-  if (q) {  // else nobody attends
+  if (q) {
     layer.sink_logit = optional_floats(group, "sink_logit", layer.q_heads);
   }
   return layer;
-}
-
-void check_token_ids(const Object& prompt, const PromptMeta& meta, std::uint64_t file_bytes) {
-  const Object object = open_dataset(prompt, schema::kTokenIds);
-  const Dataset& ids = described(object);
-  const Place& where = object.where;
-  if (!ids.element.standard || ids.element.kind == Element::Kind::real) {
-    where.refuse("elements are no integers, expected int32");
-  }
-  if (ids.sizes.size() != 1) {
-    where.refuse("rank is {}, expected 1: [n_tokens]", ids.sizes.size());
-  }
-  if (std::cmp_not_equal(ids.sizes[0], meta.n_tokens)) {
-    where.refuse("holds {} ids, expected n_tokens = {}", ids.sizes[0], meta.n_tokens);
-  }
-  check_storage(ids, where, file_bytes);
 }
 
 PromptMeta read_prompt(const Object& prompts, const std::string& id, const TraceMeta& meta,
@@ -221,12 +202,11 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
   }
   std::ranges::sort(prompt.layers, {}, &LayerMeta::layer);
   if (prompt.has_token_ids) {
-    check_token_ids(group, prompt, meta.file_bytes);
+    open_integers(group, schema::kTokenIds, prompt.n_tokens, "ids", "n_tokens", meta.file_bytes);
   }
   return prompt;
 }
 
-// The rotary tables of a group.
 struct Tables {
   Place where;
   Index positions = 0;
@@ -244,7 +224,7 @@ Tables read_tables(const Object& group, const TraceMeta& meta) {
   return {group.where, cos.rows(), cos.width()};
 }
 
-void give_tables(const Tables& tables, LayerMeta& layer) {
+void assign_tables(const Tables& tables, LayerMeta& layer) {
   if (2 * tables.pairs > layer.d) {
     tables.where.refuse("turns {} channels, expected at most the {} of layer {}", 2 * tables.pairs,
                         layer.d, layer.layer);
@@ -291,7 +271,7 @@ void read_rope(const Object& root, TraceMeta& meta) {
       // A layer without tables does not rotate.
       const auto found = own.find(layer.layer);
       if (shared || found != own.end()) {
-        give_tables(shared ? *shared : found->second, layer);
+        assign_tables(shared ? *shared : found->second, layer);
       }
     }
   }
@@ -306,10 +286,10 @@ const Request& trace_request() {
        "prompts/*/layers/*/extra/*/*/q", "prompts/*/layers/*/extra/*/*/k",
        "prompts/*/layers/*/extra/*/*/position", "prompts/*/layers/*/extra/*/*/residual_norm",
        "prompts/*/layers/*/scores/*", "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
-      {"format",     "version", "dtype",         "rope",    "scale",  "model",
-       "source",     "created", "n_tokens",      "text_id", "fisher", "retrieval_heads",
-       "sink_logit", "window",  "q_start",       "prefix",  "first",  "last",
-       "layout",     kDigest,   schema::kMembers}};
+      {"format",     "version",       "dtype",         "rope",    "scale",  "model",
+       "source",     "created",       "n_tokens",      "text_id", "fisher", "retrieval_heads",
+       "sink_logit", "window",        "q_start",       "prefix",  "first",  "last",
+       "layout",     schema::kDigest, schema::kMembers}};
   return request;
 }
 
@@ -322,7 +302,7 @@ TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require r
   const Object prompts = open_group(root, schema::kPrompts);
   check_members(prompts);
   std::size_t layers = 0;
-  std::size_t parts = 0;  // of extra queries and scores
+  std::size_t parts = 0;
   for (const std::string& id : link_names(prompts)) {
     const PromptMeta& prompt =
         meta.prompts.emplace_back(read_prompt(prompts, id, meta, require, parts));

@@ -1,4 +1,4 @@
-// Internal to lib/trace: everything that can be refused without reading a value.
+// Internal to lib/trace: checks of a trace that read no value.
 #pragma once
 
 #include <string>
@@ -6,16 +6,15 @@
 #include "core/rope.hpp"
 #include "trace/hdf5_object.hpp"
 #include "trace/schema.hpp"
-#include "trace/survey.hpp"
+#include "trace/survey_data.hpp"
 
 namespace kvbench::h5 {
 
-/// What docs/trace_format.md speaks of.
+/// The paths and attributes of docs/trace_format.md.
 const Request& trace_request();
 
-/// Checks groups, attributes, datasets, shapes and storage of a surveyed file of `file_bytes` and
-/// describes them. Datasets that `require` does not ask for may be absent; those that are there are
-/// checked.
+/// Checks groups, attributes, datasets, shapes and storage of a surveyed file of `file_bytes`, and
+/// returns what they describe. Datasets that `require` does not name may be absent.
 TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require require);
 
 /// The group of a layer.

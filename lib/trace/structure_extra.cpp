@@ -33,7 +33,6 @@ std::optional<Index> read_prefix(const Object& at, Index n) {
   return prefix;
 }
 
-// What the segment is about: both attributes or neither.
 std::optional<Range> read_about(const Object& at, Index end, const char* end_name) {
   const auto first = optional_int(at, "first");
   const auto last = optional_int(at, "last");
@@ -53,22 +52,6 @@ std::optional<Range> read_about(const Object& at, Index end, const char* end_nam
   return Range{*first, *last};
 }
 
-void check_extra_positions(const Object& at, Index queries, std::uint64_t file_bytes) {
-  const Object object = open_dataset(at, kPosition);
-  const Dataset& positions = described(object);
-  const Place& where = object.where;
-  if (!positions.element.standard || positions.element.kind == Element::Kind::real) {
-    where.refuse("elements are no integers, expected int32");
-  }
-  if (positions.sizes.size() != 1) {
-    where.refuse("rank is {}, expected 1: [m]", positions.sizes.size());
-  }
-  if (std::cmp_not_equal(positions.sizes[0], queries)) {
-    where.refuse("holds {} positions, expected m = {} as q has", positions.sizes[0], queries);
-  }
-  check_storage(positions, where, file_bytes);
-}
-
 ExtraSegmentInfo read_segment(const Object& at, const TraceMeta& meta, const LayerMeta& layer) {
   check_members(at);
   const Tensor q = open_tensor(at, kExtraQ, meta.dtype, meta.file_bytes);
@@ -81,7 +64,7 @@ ExtraSegmentInfo read_segment(const Object& at, const TraceMeta& meta, const Lay
     k.where.refuse("shape is [{}], expected [{}, {}, {}]: KV heads of the layer, m of q, width",
                    fmt::join(k.sizes, ", "), layer.kv_heads, q.rows(), layer.d);
   }
-  check_extra_positions(at, q.rows(), meta.file_bytes);
+  open_integers(at, kPosition, q.rows(), "positions", "m", meta.file_bytes);
   ExtraSegmentInfo out;
   out.queries = q.rows();
   if (has_link(at, kExtraNorm.name)) {

@@ -20,7 +20,6 @@
 
 #include "core/resident.hpp"
 #include "trace/hdf5_util.hpp"
-#include "trace/survey_code.hpp"
 #include "trace/survey_walk.hpp"
 
 namespace kvbench::h5 {
@@ -29,16 +28,15 @@ namespace {
 
 // Memory beyond what the process has when it begins. HDF5 needs some MB.
 constexpr rlim_t kMemory = rlim_t{512} << 20;
-// HDF5 without memory crashes, or finds damage where there is none. With less address space than
-// the first it is not asked; with less than the second its fault may be that.
-constexpr std::uint64_t kLeastRoom = std::uint64_t{8} << 20;
-constexpr std::uint64_t kEnoughRoom = std::uint64_t{64} << 20;
-// The longest answer; a caches file of 100,000 entries gives a third of it.
+// Without memory HDF5 crashes or reports damage that is not there. With less free address space
+// than the first bound no survey starts; with less than the second, memory may explain its failure.
+constexpr std::uint64_t kMinAddressSpace = std::uint64_t{8} << 20;
+constexpr std::uint64_t kAmpleAddressSpace = std::uint64_t{64} << 20;
+// The longest answer; a caches file of 100,000 entries needs a third of it.
 constexpr std::size_t kMaxAnswer = std::size_t{128} << 20;
-// Silence that ends the wait: a disk may be slow, and processor time has its own bound.
+// Disks may be slow, and processor time has its own bound.
 constexpr int kSilenceMs = 60000;
-
-// Processor time for all of a file; more, and the process ends.
+// Processor time for the whole file.
 constexpr rlim_t kFileSeconds = 600;
 
 constexpr std::string_view kExpected = "expected a readable HDF5 file";
@@ -52,14 +50,13 @@ std::uint64_t address_space_left() {
   return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, process_bytes().mapped);
 }
 
-// Gives the new process its limits. `mapped`: bytes of address space that it has. What it calls may
-// be called between fork and _exit in a program of several threads; the walk behind it also
-// allocates, which glibc makes safe there.
+// Sets the limits of the child process, which has `mapped` bytes of address space. Between fork and
+// _exit in a program of several threads only some calls are safe: those made here are, and glibc
+// makes the allocations of the walk safe.
 void confine(rlim_t mapped, const InputFile& file, int to) {
-  // The process dies with the one that asked, leaves no core, and what libraries print of its end
-  // goes nowhere.
+  // The child dies with its parent, leaves no core file and prints nothing.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  std::set_terminate(std::abort);  // the program's own would clean up after it
+  std::set_terminate(std::abort);  // the parent's handler would clean up the parent's files
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPROF, SIGPIPE}) {
     std::signal(signal, SIG_DFL);
   }
@@ -80,7 +77,7 @@ void confine(rlim_t mapped, const InputFile& file, int to) {
   prctl(PR_SET_DUMPABLE, 0);
 }
 
-// Appends what `from` holds until its end. Returns why it stopped before; empty: it did not.
+// Appends what `from` holds to `answer`. Returns why it stopped before the end, or "".
 std::string receive(int from, std::vector<std::uint8_t>& answer) {
   std::vector<std::uint8_t> part(std::size_t{1} << 16);
   for (;;) {
@@ -122,9 +119,9 @@ std::string describe_end(int status, std::chrono::microseconds step) {
 
 struct Reply {
   std::vector<std::uint8_t> answer;
-  std::string fault;         // why there is none; empty: there is
+  std::string fault;         // why there is no answer, or empty
   bool out_of_time = false;  // a step took too long
-  bool killed = false;       // by somebody else: for want of memory, most likely
+  bool killed = false;       // from outside, probably for lack of memory
 };
 
 Reply ask(const InputFile& file, const Request& request, std::chrono::microseconds step) {
@@ -170,16 +167,16 @@ Reply ask(const InputFile& file, const Request& request, std::chrono::microsecon
 
 Survey survey(const InputFile& file, const Request& request, const StepTimes& times) {
   const std::uint64_t left = address_space_left();
-  if (left < kLeastRoom) {
+  if (left < kMinAddressSpace) {
     raise<IoError>("{}: {} KiB of address space are left, expected {} for its survey (ulimit -v)",
-                   file.path(), left >> 10, kLeastRoom >> 10);
+                   file.path(), left >> 10, kMinAddressSpace >> 10);
   }
-  const auto expect_room = [&](std::string_view fault) {
-    if (left < kEnoughRoom) {
+  const auto blame_memory = [&](std::string_view fault) {
+    if (left < kAmpleAddressSpace) {
       raise<IoError>(
           "{}: {}; {} MiB of address space are left (ulimit -v), and memory may have been short: "
           "expected {}",
-          file.path(), fault, left >> 20, kEnoughRoom >> 20);
+          file.path(), fault, left >> 20, kAmpleAddressSpace >> 20);
     }
   };
   Reply reply;
@@ -192,16 +189,16 @@ Survey survey(const InputFile& file, const Request& request, const StepTimes& ti
   if (!reply.fault.empty()) {
     if (reply.killed) {
       raise<IoError>(
-          "{}: the process that surveys it was killed (by the system, for want of memory?)",
+          "{}: the process that surveys it was killed (by the system, for lack of memory?)",
           file.path());
     }
-    expect_room(reply.fault);
+    blame_memory(reply.fault);
     raise<InputError>("{}: is damaged: {}, {}", file.path(), reply.fault, kExpected);
   }
   try {
     return decode_survey(reply.answer);
   } catch (const std::runtime_error& e) {
-    expect_room(e.what());
+    blame_memory(e.what());
     raise<InputError>("{}: HDF5 file is truncated or damaged, expected a complete one ({})",
                       file.path(), e.what());
   }

@@ -1,5 +1,11 @@
 #include "trace/survey_dataset.hpp"
 
+#include <H5FDpublic.h>
+#include <sys/time.h>
+#if H5_VERSION_GE(1, 13, 0)
+#include <H5FDdevelop.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -8,15 +14,11 @@
 #include <optional>
 #include <stdexcept>
 
-#include "trace/survey_driver.hpp"
-#include "trace/survey_walk.hpp"
-
 namespace kvbench::h5 {
 
 namespace {
 
-// A corrupt size field must not turn into a huge allocation; no attribute of the formats comes
-// near.
+// Bounds allocations of corrupt sizes; no attribute of the formats comes near.
 constexpr std::size_t kMaxAttributeBytes = std::size_t{1} << 20;
 // Compact data lie in an object header, which HDF5 bounds by 64 KiB.
 constexpr std::size_t kMaxCompact = std::size_t{1} << 16;
@@ -26,6 +28,68 @@ void expect(bool good) {
   if (!good) {
     throw std::runtime_error(last_error());
   }
+}
+
+// -------------------------------------------------------------------------------- file access
+
+struct RawRead {
+  haddr_t address = 0;
+  std::size_t bytes = 0;
+};
+
+// HDF5 gives the callbacks no argument of ours, so their state is global.
+struct Driver {
+  H5FD_t base{};  // first: HDF5 knows the driver by it
+  const InputFile* file = nullptr;
+  haddr_t eoa = 0;
+  bool is_open = false;
+  RawRead* probe = nullptr;  // set: raw data are not read, only noted here
+  std::chrono::microseconds step_time{};
+};
+Driver driver;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+H5FD_t* open_once(const char* /*name*/, unsigned flags, hid_t /*access*/, haddr_t /*most*/) {
+  if (driver.is_open || (flags & H5F_ACC_RDWR) != 0) {
+    return nullptr;
+  }
+  driver.is_open = true;
+  return &driver.base;
+}
+
+herr_t read_part(H5FD_t* /*file*/, H5FD_mem_t type, hid_t /*transfer*/, haddr_t address,
+                 std::size_t size, void* to) {
+  if (driver.probe != nullptr && type == H5FD_MEM_DRAW) {
+    *driver.probe = {address, size};
+    return 0;
+  }
+  const bool fits = size <= driver.file->bytes() && address <= driver.file->bytes() - size;
+  return fits && driver.file->read(address, {static_cast<std::uint8_t*>(to), size}).empty() ? 0
+                                                                                            : -1;
+}
+
+hid_t driver_id() {
+  static H5FD_class_t one{};
+#if H5_VERSION_GE(1, 13, 2)
+  one.version = H5FD_CLASS_VERSION;
+  one.value = H5FD_SEC2_VALUE;
+#endif
+  one.name = "kvbench-survey";
+  one.maxaddr = HADDR_MAX / 4;
+  one.fc_degree = H5F_CLOSE_WEAK;
+  one.open = open_once;
+  one.close = [](H5FD_t*) -> herr_t { return 0; };
+  one.get_eoa = [](const H5FD_t*, H5FD_mem_t) { return driver.eoa; };
+  one.set_eoa = [](H5FD_t*, H5FD_mem_t, haddr_t address) -> herr_t {
+    driver.eoa = address;
+    return 0;
+  };
+  one.get_eof = [](const H5FD_t*, H5FD_mem_t) -> haddr_t { return driver.file->bytes(); };
+  one.read = read_part;
+  one.write = [](H5FD_t*, H5FD_mem_t, hid_t, haddr_t, std::size_t, const void*) -> herr_t {
+    return -1;
+  };
+  std::ranges::fill(one.fl_map, H5FD_MEM_DEFAULT);
+  return H5FDregister(&one);
 }
 
 // ----------------------------------------------------------------------------------- attributes
@@ -50,28 +114,15 @@ std::vector<std::string> fixed_texts(hid_t attribute, hid_t type, std::size_t co
     throw std::runtime_error(
         fmt::format("{} times {} bytes, expected at most {}", count, size, kMaxAttributeBytes));
   }
-  std::string all(size * count, '\0');
-  expect(H5Aread(attribute, type, all.data()) >= 0);
+  // HDF5 converts all paddings to this one.
+  const Handle terminated(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(terminated, size + 1);
+  H5Tset_cset(terminated, H5Tget_cset(type));
+  std::string all((size + 1) * count, '\0');
+  expect(H5Aread(attribute, terminated, all.data()) >= 0);
   std::vector<std::string> out;
   for (std::size_t i = 0; i < count; ++i) {
-    std::string text = all.substr(i * size, size);
-    text.resize(std::min(text.find('\0'), text.size()));
-    if (H5Tget_strpad(type) == H5T_STR_SPACEPAD) {
-      text.resize(text.find_last_not_of(' ') + 1);
-    }
-    out.push_back(std::move(text));
-  }
-  return out;
-}
-
-// Zero or not, whatever width, sign and byte order the elements have.
-std::vector<std::uint64_t> flags(hid_t attribute, hid_t type, std::size_t width,
-                                 std::size_t count) {
-  std::vector<std::uint8_t> raw(count * width);
-  expect(H5Aread(attribute, type, raw.data()) >= 0);
-  std::vector<std::uint64_t> out(count, 0);
-  for (std::size_t i = 0; i < raw.size(); ++i) {
-    out[i / width] |= raw[i] != 0 ? 1U : 0U;
+    out.emplace_back(&all[i * (size + 1)]);
   }
   return out;
 }
@@ -101,6 +152,7 @@ void read_attribute(hid_t object, Attribute& a) {
   hid_t memory = -1;
   if (kind == H5T_ENUM && narrow) {
     a.kind = Attribute::Kind::flags;
+    memory = H5T_NATIVE_INT64;
   } else if (kind == H5T_INTEGER && narrow) {
     const bool natural = H5Tget_sign(type) == H5T_SGN_NONE;
     a.kind = natural ? Attribute::Kind::natural : Attribute::Kind::integer;
@@ -112,35 +164,21 @@ void read_attribute(hid_t object, Attribute& a) {
   if (a.kind == Attribute::Kind::other || a.count == 0 || a.count > kMaxAttributeBytes / 8) {
     return;
   }
-  if (a.kind == Attribute::Kind::flags) {
-    a.numbers = flags(id, type, width, a.count);
-  } else {
-    a.numbers.resize(a.count);
-    expect(H5Aread(id, memory, a.numbers.data()) >= 0);
-  }
+  a.numbers.resize(a.count);
+  expect(H5Aread(id, memory, a.numbers.data()) >= 0);
 }
 
 // ------------------------------------------------------------------------------------- datasets
 
-// IEEE floats and plain integers in either byte order.
-bool is_standard(hid_t type, Element::Kind kind, std::size_t bytes) {
+// Whether it is an IEEE float or a plain integer, in either byte order.
+bool is_standard(hid_t type) {
   const Handle little(H5Tcopy(type), H5Tclose);
-  if (bytes > 8 || (bytes > 1 && H5Tset_order(little, H5T_ORDER_LE) < 0)) {
-    return false;
-  }
-  if (kind == Element::Kind::real) {
-    return bytes == 2   ? H5Tequal(little, file_type(DType::float16)) > 0
-           : bytes == 4 ? H5Tequal(little, H5T_IEEE_F32LE) > 0
-                        : bytes == 8 && H5Tequal(little, H5T_IEEE_F64LE) > 0;
-  }
-  const bool natural = kind == Element::Kind::natural;
-  switch (bytes) {
-    case 1: return H5Tequal(little, natural ? H5T_STD_U8LE : H5T_STD_I8LE) > 0;
-    case 2: return H5Tequal(little, natural ? H5T_STD_U16LE : H5T_STD_I16LE) > 0;
-    case 4: return H5Tequal(little, natural ? H5T_STD_U32LE : H5T_STD_I32LE) > 0;
-    case 8: return H5Tequal(little, natural ? H5T_STD_U64LE : H5T_STD_I64LE) > 0;
-    default: return false;
-  }
+  H5Tset_order(little, H5T_ORDER_LE);
+  const Handle half = file_type(DType::float16);
+  return std::ranges::any_of(std::array{hid_t{half}, H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_STD_U8LE,
+                                        H5T_STD_I8LE, H5T_STD_U16LE, H5T_STD_I16LE, H5T_STD_U32LE,
+                                        H5T_STD_I32LE, H5T_STD_U64LE, H5T_STD_I64LE},
+                             [&](hid_t standard) { return H5Tequal(little, standard) > 0; });
 }
 
 Element element_of(hid_t type) {
@@ -161,7 +199,7 @@ Element element_of(hid_t type) {
       e.kind == Element::Kind::natural) {
     const H5T_order_t order = H5Tget_order(type);
     e.big_endian = order == H5T_ORDER_BE;
-    e.standard = (e.big_endian || order == H5T_ORDER_LE) && is_standard(type, e.kind, e.bytes);
+    e.standard = (e.big_endian || order == H5T_ORDER_LE) && is_standard(type);
   }
   return e;
 }
@@ -183,7 +221,9 @@ std::vector<Filter> filters_of(hid_t plist) {
   return out;
 }
 
-// Where the chunks of the whole grid lie; nothing where there are more than kMaxChunks.
+// Where the chunks of the whole grid lie; empty if there are more than kMaxChunks. The probe makes
+// H5Dread_chunk a look-up. H5Dget_chunk_info walks over all chunks before it in HDF5 1.10, so a
+// table would take quadratic time.
 std::vector<Chunk> chunks_of(hid_t dataset, const std::vector<std::uint64_t>& sizes,
                              const std::vector<std::uint64_t>& chunk) {
   std::uint64_t grid = 1;
@@ -203,16 +243,19 @@ std::vector<Chunk> chunks_of(hid_t dataset, const std::vector<std::uint64_t>& si
   std::uint64_t found = 0;
   for (Chunk& c : out) {
     if (found == written) {
-      break;  // those that are left have no storage
+      break;  // the others have no storage
     }
     if ((&c - out.data()) % kChunksPerStep == 0) {
-      grant_processor_time();
+      begin_step();
     }
-    RawProbe probe;
+    RawRead read;
     std::uint32_t mask = 0;
-    if (H5Dread_chunk(dataset, H5P_DEFAULT, at.data(), &mask, none.data()) >= 0) {
-      expect(probe.last.bytes <= std::numeric_limits<std::uint32_t>::max());
-      c = {probe.last.address, static_cast<std::uint32_t>(probe.last.bytes), mask};
+    driver.probe = &read;
+    const herr_t status = H5Dread_chunk(dataset, H5P_DEFAULT, at.data(), &mask, none.data());
+    driver.probe = nullptr;
+    if (status >= 0) {
+      expect(read.bytes <= std::numeric_limits<std::uint32_t>::max());
+      c = {read.address, static_cast<std::uint32_t>(read.bytes), mask};
       ++found;
     }
     for (std::size_t i = at.size(); i-- > 0;) {
@@ -236,7 +279,7 @@ void read_dataset(hid_t id, Dataset& d) {
   d.element = element_of(type);
   const Handle plist(H5Dget_create_plist(id), H5Pclose);
   expect(static_cast<bool>(plist));
-  // First of all: HDF5 looks for the sources of virtual data where it is asked for sizes.
+  // First, because HDF5 looks for the sources of virtual data when it is asked for sizes.
   const H5D_layout_t layout = H5Pget_layout(plist);
   if (layout == H5D_VIRTUAL) {
     d.layout = Dataset::Layout::virtual_storage;
@@ -284,6 +327,25 @@ void read_dataset(hid_t id, Dataset& d) {
 }
 
 }  // namespace
+
+void limit_steps(std::chrono::microseconds time) {
+  driver.step_time = time;
+  begin_step();
+}
+
+void begin_step() {
+  constexpr std::int64_t second = 1'000'000;
+  const std::int64_t us = driver.step_time.count();
+  const itimerval once{{0, 0}, {us / second, us % second}};
+  setitimer(ITIMER_PROF, &once, nullptr);
+}
+
+Handle survey_access(const InputFile& file) {
+  driver.file = &file;
+  Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_driver(access, driver_id(), nullptr);
+  return access;
+}
 
 Dataset survey_dataset(hid_t dataset) {
   Dataset out;

@@ -1,6 +1,5 @@
 #include "trace/survey_walk.hpp"
 
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,17 +15,11 @@
 #include <utility>
 
 #include "trace/hdf5_util.hpp"
-#include "trace/survey_code.hpp"
 #include "trace/survey_dataset.hpp"
-#include "trace/survey_driver.hpp"
 
 namespace kvbench::h5 {
 
 namespace {
-
-// Of this process, for the file that it surveys.
-std::chrono::microseconds
-    step_time{};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 // HDF5 1.12 gave the old name to another struct.
 #if H5_VERSION_GE(1, 12, 0)
@@ -37,39 +30,24 @@ using ObjectInfo = H5O_info_t;
 using LinkInfo = H5L_info_t;
 #endif
 
-// Link names are collected with room for a hostile count; a trace has far fewer.
+// A trace has far fewer links in a group.
 constexpr std::size_t kMaxLinks = 1000000;
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 
-class Pipe {
- public:
-  explicit Pipe(int to) : to_(to) {}
-  Encoder code;
-
-  void flush() {
-    for (std::size_t done = 0; done < code.bytes.size();) {
-      const ssize_t put = ::write(to_, code.bytes.data() + done, code.bytes.size() - done);
-      if (put < 0 && errno != EINTR) {
-        ::_exit(1);  // nobody reads
-      }
-      done += static_cast<std::size_t>(std::max<ssize_t>(put, 0));
+// Writes all of `answer` and empties it.
+void flush(Bytes& answer, int to) {
+  for (std::size_t done = 0; done < answer.size();) {
+    const ssize_t put = ::write(to, answer.data() + done, answer.size() - done);
+    if (put < 0 && errno != EINTR) {
+      ::_exit(1);  // nobody reads
     }
-    code.bytes.clear();
+    done += static_cast<std::size_t>(std::max<ssize_t>(put, 0));
   }
-  template <class... T>
-  void put(Record kind, T&... x) {
-    code(kind, x...);
-    if (code.bytes.size() >= kBufferBytes) {
-      flush();
-    }
-  }
-
- private:
-  int to_;
-};
+  answer.clear();
+}
 
 struct Names {
-  const std::vector<std::string_view>* wanted = nullptr;  // all, where null
+  const std::vector<std::string_view>* wanted = nullptr;  // null: all
   std::vector<std::string> found;
 };
 
@@ -95,17 +73,11 @@ herr_t collect_attribute(hid_t /*object*/, const char* name, const H5A_info_t* /
   return collect(name, out);
 }
 
-herr_t refuse_external(const char* /*file*/, const char* /*group*/, const char* /*other_file*/,
-                       const char* /*object*/, unsigned* /*flags*/, hid_t /*access*/,
-                       void* /*data*/) {
-  return -1;
-}
-
 class Walk {
  public:
-  Walk(const Request& request, Pipe& pipe)
-      : wanted_(request.attributes), pipe_(pipe), links_(H5Pcreate(H5P_LINK_ACCESS), H5Pclose) {
-    H5Pset_elink_cb(links_, refuse_external, nullptr);
+  // Writes nodes to `to`, and leaves the last ones in `answer`.
+  Walk(const Request& request, Bytes& answer, int to)
+      : wanted_(request.attributes), answer_(answer), to_(to) {
     for (const std::string_view path : request.paths) {
       auto& steps = paths_.emplace_back();
       for (std::size_t at = 0; at <= path.size();) {
@@ -121,22 +93,12 @@ class Walk {
   }
 
  private:
-  // Which paths of the request still hold at an object: bit i stands for the i-th.
+  // The paths of the request that lead on from an object: bit i for the i-th.
   using Live = std::uint64_t;
 
-  template <class Do>
-  void each_live(Live live, std::size_t depth, const Do& act) const {
-    for (; live != 0; live &= live - 1) {
-      const auto i = static_cast<std::size_t>(std::countr_zero(live));
-      if (depth < paths_[i].size()) {
-        act(Live{1} << i, paths_[i][depth]);
-      }
-    }
-  }
-
-  // Surveys an object, unless it has been, and gives its number.
+  // Returns the number of an object, which is surveyed at its first visit.
   std::uint32_t visit(hid_t object, Live live, std::size_t depth) {
-    grant_processor_time();
+    begin_step();
     ObjectInfo info{};
     if (H5Oget_info2(object, &info, H5O_INFO_BASIC | H5O_INFO_NUM_ATTRS) < 0) {
       throw std::runtime_error(last_error());
@@ -156,16 +118,22 @@ class Walk {
       way_.pop_back();
     } else if (info.type == H5O_TYPE_DATASET) {
       node.kind = Node::Kind::dataset;
-      bool ends_here = false;
-      for (Live l = live; l != 0; l &= l - 1) {
-        ends_here |= paths_[static_cast<std::size_t>(std::countr_zero(l))].size() == depth;
-      }
-      if (ends_here) {
-        node.dataset.push_back(survey_dataset(object));
+      for (Live l = live; l != 0 && node.dataset.empty(); l &= l - 1) {
+        if (path_of(l).size() == depth) {
+          node.dataset.push_back(survey_dataset(object));
+        }
       }
     }
-    pipe_.put(Record::node, node);
+    append_node(answer_, node);
+    if (answer_.size() >= kBufferBytes) {
+      flush(answer_, to_);
+    }
     return seen_[key] = static_cast<std::uint32_t>(seen_.size());
+  }
+
+  // The first of some live paths, as its steps.
+  const std::vector<std::string_view>& path_of(Live live) const {
+    return paths_[static_cast<std::size_t>(std::countr_zero(live))];
   }
 
   std::vector<Attribute> attributes(hid_t object) const {
@@ -173,7 +141,7 @@ class Walk {
     hsize_t at = 0;
     std::vector<Attribute> out;
     if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &at, collect_attribute, &names) < 0) {
-      // Whatever is looked for here cannot be told to be absent.
+      // Any of the wanted attributes may be there.
       for (const std::string_view name : wanted_) {
         out.emplace_back().name = name;
         out.back().fault = last_error();
@@ -189,13 +157,18 @@ class Walk {
   std::vector<Link> links(hid_t group, Live live, std::size_t depth) {
     std::map<std::string, Live> next;
     Live any = 0;
-    each_live(live, depth, [&](Live bit, std::string_view step) {
+    for (Live l = live; l != 0; l &= l - 1) {
+      const Live bit = l & -l;
+      if (depth == path_of(l).size()) {
+        continue;
+      }
+      const std::string_view step = path_of(l)[depth];
       if (step == "*") {
         any |= bit;
       } else if (has_link(group, step)) {
         next[std::string(step)] |= bit;
       }
-    });
+    }
     if (any != 0) {
       Names names;
       hsize_t at = 0;
@@ -226,7 +199,7 @@ class Walk {
       link.kind = Link::Kind::outside;
       return link;
     }
-    const Handle object(H5Oopen(group, name.c_str(), links_), H5Oclose);
+    const Handle object(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose);
     if (!object) {
       link.kind = info.type == H5L_TYPE_SOFT ? Link::Kind::nowhere : Link::Kind::unreadable;
       link.fault = last_error();
@@ -245,8 +218,8 @@ class Walk {
   }
 
   const std::vector<std::string_view>& wanted_;
-  Pipe& pipe_;
-  Handle links_;
+  Bytes& answer_;
+  int to_;
   std::vector<std::vector<std::string_view>> paths_;
   std::vector<haddr_t> way_;  // groups from the root to here
   std::map<std::tuple<haddr_t, Live, std::size_t>, std::uint32_t> seen_;
@@ -254,20 +227,12 @@ class Walk {
 
 }  // namespace
 
-void grant_processor_time() {
-  constexpr std::int64_t second = 1'000'000;
-  const std::int64_t us = step_time.count();
-  const itimerval once{{0, 0}, {us / second, us % second}};
-  setitimer(ITIMER_PROF, &once, nullptr);
-}
-
 void survey_and_exit(const InputFile& input, const Request& request, std::chrono::microseconds step,
                      int to) noexcept {
   try {
-    step_time = step;
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-    grant_processor_time();
-    Pipe pipe(to);
+    limit_steps(step);
+    Bytes answer;
     try {
       const Handle access = survey_access(input);
       const Handle file(H5Fopen(input.path().c_str(), H5F_ACC_RDONLY, access), H5Fclose);
@@ -275,15 +240,14 @@ void survey_and_exit(const InputFile& input, const Request& request, std::chrono
       if (!root) {
         throw std::runtime_error(last_error());
       }
-      Walk(request, pipe).run(root);
-      pipe.put(Record::end);
-      pipe.flush();
+      Walk(request, answer, to).run(root);
+      append_end(answer);
+      flush(answer, to);
       ::_exit(0);  // without closing the file
     } catch (const std::exception& e) {
-      std::string what = e.what();
-      pipe.put(Record::failure, what);
+      append_failure(answer, e.what());
     }
-    pipe.flush();
+    flush(answer, to);
     ::_exit(0);
   } catch (...) {
     ::_exit(1);

@@ -3,16 +3,14 @@
 
 #include <chrono>
 
-#include "trace/survey.hpp"
+#include "trace/input_file.hpp"
+#include "trace/survey_data.hpp"
 
 namespace kvbench::h5 {
 
-/// A step, an object or some chunks, begins: the time of a step counts anew.
-void grant_processor_time();
-
-/// Surveys `file`, writes the answer to the descriptor `to`, and ends the process, which does
-/// nothing else: neither buffers nor handlers of the one that it was forked from run. A step that
-/// takes more processor time than `step` ends it by SIGPROF.
+/// Surveys `file`, writes the answer to the descriptor `to`, and ends the process without running
+/// buffers or handlers of the process that it was forked from. A step that takes more processor
+/// time than `step` ends it by SIGPROF.
 [[noreturn]] void survey_and_exit(const InputFile& file, const Request& request,
                                   std::chrono::microseconds step, int to) noexcept;
 

@@ -22,15 +22,14 @@ namespace {
 
 using Vector = Eigen::ArrayXd;
 
-// Planted directions beside those of positions: offset, sink, heavy, needle.
+// Planted directions other than positions: offset, sink, heavy, needle.
 constexpr Index kSingleDirections = 4;
 // Pairs of directions that carry positions; each halves the noise of the fall-off's square.
 constexpr Index kMaxPositionPairs = 12;
-// Share of a key's norm in its position, of a needle's or heavy hitter's in its plant. The query
-// carries what is left of the strength, so that only the product matters to logits.
+// Share of a key's norm in each plant. The query carries the rest of the strength.
 constexpr double kPlantNorm = 0.5;
 
-// Box-Muller on top of a Philox stream. Small, and the same everywhere that log and cos are.
+// Box-Muller on top of a Philox stream.
 class Normal {
  public:
   explicit Normal(RngStream stream) : stream_(stream) {}
@@ -85,7 +84,7 @@ Index position_pairs(Index d) {
   return std::min(kMaxPositionPairs, (d - kSingleDirections) / 4);
 }
 
-// Everything about one KV head but its streams of noise.
+// One KV head without its noise.
 struct Plan {
   std::vector<Vector> planted;      // orthonormal: offset, sink, heavy, needle, then position pairs
   std::vector<double> frequencies;  // radians per token, one per pair

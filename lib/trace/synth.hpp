@@ -13,15 +13,14 @@ namespace kvbench {
 
 inline constexpr std::string_view kSynthModel = "kvbench synth";  ///< root attribute `model`
 
-/// What to plant. Strengths are in nats: what the planted cause adds to the logit s<k,q> of a query
-/// and a key that it concerns, over keys that it does not. 0 switches a cause off.
+/// What to plant. Strengths are in nats: what a planted cause adds to the logit s<k,q> of the
+/// queries and keys that it concerns. 0 disables a cause.
 ///
-/// A key is a point near its token's cluster centre, plus its planted components; planted
-/// components lie along orthogonal directions of their own, in which cluster points have no part,
-/// so that strengths add up as stated (up to rounding to `dtype`). One set of directions per
-/// (prompt, layer, KV head).
+/// A key is a point near its token's cluster centre, plus planted components along directions that
+/// are orthogonal to each other and to the cluster points, so that strengths add up (up to rounding
+/// to `dtype`). One set of directions per (prompt, layer, KV head).
 struct SynthOptions {
-  std::uint64_t seed = 0;  ///< Any. Every draw depends on it, prompt, layer, head and purpose.
+  std::uint64_t seed = 0;  ///< Every draw depends on it, prompt, layer, head and purpose.
 
   Index prompts = 1;   ///< Range 1..10000. Named p0, p1, ...
   Index layers = 2;    ///< Range 1..1000. Independent of each other.
@@ -79,12 +78,12 @@ struct SynthOptions {
                              ///< value_norm. Range 0..8; wide ones need more than float16.
 };
 
-/// Throws InputError, naming the option, what is allowed and what was given.
+/// Throws InputError that names the option, the range and the value.
 void check(const SynthOptions& options);
 
-/// Writes a trace to `path`. The same options give byte-identical files from the same build;
-/// another compiler or C library may differ in last bits. Holds one head at a time. Throws
-/// InputError for options out of range or values beyond `dtype`, IoError if writing fails.
+/// Writes a trace to `path`. The same options give byte-identical files from the same build; other
+/// compilers or C libraries may differ in last bits. Holds one head at a time. Throws InputError
+/// for options out of range or values beyond `dtype`, IoError if writing fails.
 void synth(const SynthOptions& options, const std::string& path);
 
 }  // namespace kvbench

@@ -9,9 +9,8 @@
 #include <utility>
 
 #include "core/float16.hpp"
-#include "trace/chunk_write.hpp"
+#include "trace/chunk_codec.hpp"
 #include "trace/dataset.hpp"
-#include "trace/digest.hpp"
 #include "trace/output_file.hpp"
 
 namespace kvbench {
@@ -77,7 +76,7 @@ struct TraceWriter::Impl {
 
   Impl(const std::string& path, const TraceHeader& h) : header(checked(path, h)), out(path) {}
   ~Impl() {
-    const h5::Session session;  // closing may fail, and is to be silent
+    const h5::Session session;  // silences errors of closing
     for (Output& data : rows) {
       data.id.reset();
     }
@@ -98,9 +97,9 @@ struct TraceWriter::Impl {
   void write(Rows what, Index head, MatrixView m);
   void write_chunks(const Handle& data, MatrixView m, std::vector<hsize_t> offset,
                     std::size_t row_axis, const std::string& what) const;
-  // Misuse unless a layer is open that has no dataset of that name.
+  // Throws unless a layer is open that has no dataset of that name.
   void expect_new(std::string_view name) const;
-  // Misuse if a value is not finite once it is rounded to the file's type.
+  // Throws if a value is not finite after rounding to the file's type.
   void check_finite(std::string_view what, MatrixView m) const;
 };
 
@@ -174,8 +173,8 @@ void TraceWriter::Impl::finish_layer() {
       refuse("layer {}: {} head {} was never written", layer->layer, data.name,
              missing - data.written.begin());
     }
-    if (data.digests.size() <= h5::kMaxTextsWritten) {  // else heads go without their SHA-256
-      out.attribute(data.id, h5::kDigest, data.digests);
+    if (data.digests.size() <= h5::kMaxTextsWritten) {  // otherwise heads have no SHA-256
+      out.attribute(data.id, schema::kDigest, data.digests);
     }
     if (!data.id.reset()) {
       out.fail(fmt::format("layer {}: {}", layer->layer, data.name));
@@ -334,7 +333,7 @@ void TraceWriter::write_o_proj(MatrixView m) {
     }
     w.write_chunks(data, head, {0, static_cast<hsize_t>(first)}, 0, name);
   }
-  w.out.attribute(data, h5::kDigest, digest(w.header.dtype, m.data, m.rows * m.cols));
+  w.out.attribute(data, schema::kDigest, digest(w.header.dtype, m.data, m.rows * m.cols));
   w.out.close(std::move(data), name);
 }
 

@@ -1,5 +1,4 @@
-// Writes traces (docs/trace_format.md) one head at a time. The file appears under its name only
-// when close() has succeeded.
+// Writes traces (docs/trace_format.md) one head at a time.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +42,12 @@ struct LayerSpec {
 
 /// A trace being written to PATH.tmp.
 ///
-/// Order of calls: begin_prompt, then per layer begin_layer followed by every head of q, k and v
-/// once and, where the model has them, the projection and the norms, in any order; at the end
-/// close(). Prompts and layers may come in any order. Values are rounded to the header's dtype (to
-/// nearest, ties to even). Errors: InputError for sizes, names and order of calls that the schema
-/// does not allow and for values that are not finite after rounding; IoError when the file cannot
-/// be written. Threads: see TraceReader. Compression uses OpenMP threads of its own.
+/// Order of calls: begin_prompt; per layer begin_layer, then every head of q, k and v once and the
+/// optional projection and norms in any order; finally close(). Prompts and layers may come in any
+/// order. Values are rounded to the header's dtype (to nearest, ties to even). Throws InputError
+/// for sizes, names and orders of calls that the schema does not allow and for values that are not
+/// finite after rounding; IoError if the file cannot be written. Threads: one at a time;
+/// compression uses OpenMP threads of its own.
 class TraceWriter {
  public:
   TraceWriter(const std::string& path, const TraceHeader& header);
@@ -68,13 +67,14 @@ class TraceWriter {
   void write_v(Index kv_head, MatrixView v);  ///< [n, dv]
 
   /// The output projection of the layer, [hidden, q_heads * dv], columns head by head, rounded to
-  /// the header's dtype; and the norm of the residual stream that the layer's attention output is
-  /// added to, for each stored query: [nq], at least 0, kept in float32. Each at most once.
+  /// the header's dtype. At most once.
   void write_o_proj(MatrixView w);
+  /// The norm of the residual stream that the attention output is added to, for each stored query:
+  /// float32 [nq], at least 0. At most once.
   void write_residual_norm(std::span<const float> norms);
 
-  /// Rotary tables of all layers, or of one layer index of the model: once, or once for each. At
-  /// least one position and one pair, cos and sin of one shape, all finite.
+  /// Rotary tables of all layers, once, or of one layer index, once each. At least one position and
+  /// one pair, cos and sin of one shape, all finite.
   void write_rope(const RopeTables& tables, std::optional<Index> layer = {});
 
   /// Finishes the last layer, closes the file and renames it to PATH.

@@ -1,4 +1,4 @@
-"""kvbench in Python: its tables, traces and caches, and methods of one's own (docs/python.md).
+"""Replay, compare and extend KV cache compression methods from Python (docs/python.md).
 
     import kvbench
 
@@ -6,7 +6,7 @@
     mine = kvbench.evaluate("t.h5", my_function, budgets=[0.25])
     rows = kvbench.read_results("out.csv")
 
-The names of `__all__` are the interface; other modules are parts of the programs in scripts/.
+`__all__` is the public API. Other modules are internal.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ __all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made
            "ProgramError", "Task", "Trace", "TraceError", "as_press", "evaluate", "figure", "program",
            "read_caches", "read_results", "read_trace", "replay", "run", "sample", "write_caches", "write_trace"]
 
-# Imported when they are asked for: no program pays for packages that it does not use, and those
-# that need none run without any.
-_PLACES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables",
+# Imported on first use, so that a program loads only the packages it needs.
+_MODULES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables",
            "Head": "trace.heads", "Infeasible": "api.method", "Made": "api.method",
            "MethodError": "api.method", "PressError": "press.expression", "ProgramError": "api.run",
            "Task": "api.method", "Trace": "api.trace", "TraceError": "trace.writer", "as_press": "press.adapter",
@@ -46,14 +45,14 @@ _PLACES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables
            "read_results": "api.results", "read_trace": "api.trace", "replay": "api.replay",
            "run": "api.run", "write_trace": "api.trace"}
 
-# The repository, where the package lies in it.
+# Root of the repository, in a checkout.
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module `kvbench` has no `{name}`")
-    return getattr(importlib.import_module("kvbench." + _PLACES[name]), name)
+    return getattr(importlib.import_module("kvbench." + _MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
@@ -61,8 +60,10 @@ def __dir__() -> list[str]:
 
 
 def sample() -> str:
-    """The path of a small real trace: a prompt of 2048 tokens, 4 of the 30 layers of
-    SmolLM2-135M-Instruct (data/README.md). Raises FileNotFoundError where this installation has none."""
+    """Path of a small real trace: 2048 tokens, 4 layers of SmolLM2-135M-Instruct (data/README.md).
+
+    Raises FileNotFoundError if this installation has none.
+    """
     for path in (os.path.join(os.path.dirname(os.path.abspath(__file__)), "sample.h5"),
                  os.path.join(ROOT, "data", "sample.h5")):
         if os.path.isfile(path):
@@ -71,7 +72,7 @@ def sample() -> str:
 
 
 def read_caches(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> CacheReader:
-    """Caches files (docs/trace_format.md), one or the parts of one run, as a CacheReader.
+    """Opens caches files (docs/trace_format.md), one or the parts of one run.
 
         with kvbench.read_caches("c.h5") as caches:
             for group in caches.groups:
@@ -79,7 +80,7 @@ def read_caches(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
                     for layer, kv_head in group.heads(prompt):
                         entry = group.read(prompt, layer, kv_head)
 
-    Raises kvbench.TraceError, one line, for a file that is none.
+    Raises kvbench.TraceError if a file is not a caches file.
     """
     from kvbench import caches
     return caches.CacheReader(paths)
@@ -89,16 +90,16 @@ def write_caches(path: str | os.PathLike[str],
                  traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *,
                  sink: int = 16, recent: int = 512, queries: int = 256,
                  protocol: str = "prefill") -> CacheWriter:
-    """A CacheWriter: a context manager that writes one caches file (docs/trace_format.md).
+    """Context manager that writes one caches file (docs/trace_format.md).
 
         with kvbench.write_caches("c.h5", "t.h5") as writer:
             group = writer.group("mine", budget=0.25)
             group.put("p0", 0, 0, head.k[kept], head.v[kept], token=kept)
 
-    path      of the caches; it is there once it is whole
-    traces    the traces that they are made from, of one element type
-    sink, recent, queries, protocol   the protocol's windows in tokens, and its name
-    Raises kvbench.TraceError, one line, for what the format does not allow.
+    path      caches file; appears when complete
+    traces    source traces, all of one element type
+    sink, recent, queries, protocol   windows of the protocol in tokens, and its name
+    Raises kvbench.TraceError for data that the format does not allow.
     """
     from kvbench import caches
     return caches.CacheWriter(path, traces, sink, recent, queries, protocol)

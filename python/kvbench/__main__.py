@@ -10,7 +10,9 @@ from kvbench.text import one_line
 
 
 def run(words: list[str]) -> int:
-    """Runs a program; an error becomes one line on stderr and an exit code (docs/cli.md)."""
+    """Runs a program and returns its exit code (docs/cli.md); prints an error as one line on
+    stderr.
+    """
     if not words or words[0] in ("-h", "--help"):
         print(programs.help_text(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
@@ -20,7 +22,7 @@ def run(words: list[str]) -> int:
         print(one_line(str(error.args[0])), file=sys.stderr)
         return 2
     sys.argv = [f"{programs.NAME} {name}", *rest]
-    os.environ.setdefault("MPLBACKEND", "Agg")  # no program opens a window
+    os.environ.setdefault("MPLBACKEND", "Agg")  # no window is opened
     from kvbench.command import run_main
     return run_main(lambda: programs.main_of(name)())
 

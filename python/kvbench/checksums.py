@@ -1,8 +1,8 @@
-"""Whether a table of kvbench is what its run wrote. Needs Python alone.
+"""Checks that a table is unchanged since its run. Needs the standard library only.
 
-Every row of a table has `run_id` and `row_crc`, before `model` or at its end; the manifest beside it
-has the checksum of the finished file (docs/reliability.md). Other tables have neither: of these only
-the number of cells in each row is checked.
+Every row of a table has `run_id` and `row_crc`, before `model` or at the end. The manifest has the
+checksum of the finished file (docs/reliability.md). Tables without these columns are only checked
+for the number of cells per row.
 """
 
 import gzip
@@ -14,16 +14,16 @@ from kvbench.text import parse_json
 
 RUN, CRC = "run_id", "row_crc"
 COLUMNS = (RUN, CRC)
-FIRST_BEHIND = "model"  # of the columns that stand behind these two
+FIRST_BEHIND = "model"  # may follow the two columns
 SIDE_TABLES = ("steps", "kept", "queries", "layers")
 
 
 class ChangedError(Exception):
-    """A table that was changed, or is of another run: one line for the user."""
+    """The table was modified or belongs to another run. One line."""
 
 
 def manifest_of(path):
-    """The manifest that speaks of a table, and the table's name in it; None where there is none."""
+    """Returns (path of the manifest, manifest, the table's name in it), or None."""
     places = [(path + ".json", "table")]
     for kind in SIDE_TABLES:
         end = f".{kind}.csv"
@@ -40,19 +40,19 @@ def manifest_of(path):
         except (OSError, ValueError) as error:
             raise ChangedError(f"{place}: cannot be read: {error}") from None
         if isinstance(manifest, dict) and manifest.get("format") == "kvbench-manifest":
-            # A folder of clusters may hold other tables as well.
+            # A folder of clusters may hold unrelated tables.
             if not place.endswith("cluster.json") or name in (manifest.get("tables") or {}):
                 return place, manifest, name
     return None
 
 
 def _cells(record):
-    """How many cells a line of CSV has: commas outside quotes."""
+    """Returns the number of cells of a CSV line: commas outside quotes, plus one."""
     return 1 + sum(part.count(b",") for part in record.split(b'"')[::2])
 
 
 def _checked_place(names, path):
-    """How many columns stand behind `row_crc`; None where a header has no checksums."""
+    """Returns the number of columns after `row_crc`; None if there are no checksums."""
     if not {*names} & {*COLUMNS}:
         return None
     at = names.index(RUN) if RUN in names else len(names)
@@ -64,9 +64,9 @@ def _checked_place(names, path):
 
 
 def _split(row, behind):
-    """What stands before the cell of `row_crc`, that cell, and all behind it, commas included."""
+    """Splits a row into the part before `row_crc`, that cell, and the rest with its commas."""
     *_, cells = row.rpartition(b'"')
-    if cells.count(b",") > behind:  # no quote among them: most rows
+    if cells.count(b",") > behind:  # Fast path: no quotes after the cell.
         got = row.rsplit(b",", behind + 1)[1]
         at = len(row) - sum(1 + len(cell) for cell in row.rsplit(b",", behind)[1:])
         return row[:at - len(got)], got, row[at:]
@@ -83,7 +83,7 @@ def _split(row, behind):
 
 
 def _check_rows(path, file, digest):
-    """The runs of a table's rows, None where rows carry no checksums."""
+    """Returns the runs that wrote the rows; None if rows carry no checksums."""
     header = file.readline()
     digest.update(header)
     names = header.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").rstrip("\r\n").split(",")
@@ -96,7 +96,7 @@ def _check_rows(path, file, digest):
             first = number
         record += line
         if record.count(b'"') % 2:
-            continue  # a field with a line end
+            continue  # line break inside a field
         row, record = record.rstrip(b"\r\n"), b""
         if not row:
             continue
@@ -118,11 +118,10 @@ def _check_rows(path, file, digest):
 
 
 def check_table(path):
-    """The runs that wrote the rows, an empty set where rows carry no checksums.
+    """Returns the runs that wrote the rows; empty if rows carry no checksums.
 
-    Raises ChangedError for the first row that was changed or has more or fewer cells than the header,
-    for a file that is not the finished one of its manifest, and for a table of another run; OSError
-    where it cannot be read.
+    Raises ChangedError for a modified row, a wrong number of cells, a file that does not match its
+    manifest or a table of another run. Raises OSError if the file cannot be read.
     """
     digest = hashlib.sha256()
     try:

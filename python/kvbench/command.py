@@ -1,4 +1,4 @@
-"""Command lines of the programs that read tables: parsers, types of options, one-line errors."""
+"""Command lines of the programs that read tables: parsers, argument types, one-line errors."""
 
 import argparse
 import math
@@ -17,7 +17,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def plain_parser(doc):
-    """Parser without arguments yet. Its errors are one line."""
+    """Returns a parser without arguments. Its errors are one line."""
     return _Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -26,8 +26,9 @@ NO_PICTURES = (".jpg", ".jpeg", ".gif", ".eps", ".ps", ".tif", ".tiff", ".webp",
 
 
 def picture_files(text):
-    """The files that `-o TEXT` names: STEM.png and STEM.pdf of a STEM, else TEXT's own, which end
-    in .png, .pdf or .svg, with commas between. Raises CsvError."""
+    """Returns the files named by `-o TEXT`: STEM.png and STEM.pdf for a stem, otherwise the
+    comma-separated names. Raises CsvError.
+    """
     parts = text.split(",")
     endings = [os.path.splitext(part)[1].lower() for part in parts]
     for part, ending in zip(parts, endings):
@@ -50,35 +51,36 @@ def _picture(text):
     return text
 
 
-# Of every program that averages or compares the rows of several tables.
+# Shared by programs that average or compare rows of several tables.
 POOL = {"action": "store_true",
-        "help": "take rows together that differ in model, dtype, precision, protocol, sink, recent, "
-                "scores, device or n_queries; they are refused else"}
-# What figures take beside their own options, where they can have it.
+        "help": "pool rows that differ in model, dtype, precision, protocol, sink, recent, "
+                "scores, device or n_queries; otherwise they are rejected"}
+# Options that a figure may take besides its own.
 FIGURE_OPTIONS = {
-    "--algorithms": {"metavar": "NAME,...", "default": [], "help": "only these, default all"},
+    "--algorithms": {"metavar": "NAME,...", "default": [], "help": "only these; default: all"},
     "--all": {"action": "store_true",
-              "help": "draw every line; default: ten of more than ten, the references and those of "
+              "help": "draw every line; default: at most ten, the references and those with "
                       "the smallest error at the smallest budget"},
     "--layers": {"metavar": "N,...", "default": [],
-                 "help": "only these; default: all, or those that there is room for"},
+                 "help": "only these; default: all, or as many as fit"},
     "--mean-over-layers": {"action": "store_true",
-                           "help": "one panel: the mean over the layers in place of each"},
+                           "help": "one panel with the mean over layers"},
     "--highlight": {"metavar": "NAME,...", "default": [],
-                    "help": "methods or labels; the others are grey"},
+                    "help": "methods or labels; all others are grey"},
     "--relative-to": {"metavar": "METHOD", "default": "",
-                      "help": "divide each point by that of this method at the same place"},
+                      "help": "divide each point by that of this method at the same budget, layer or step"},
     "--pool": POOL,
 }
 
 
 def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", take=(), y=()):
-    """Parser with what figures take: input files, -o, --title, --model, --caption; those of
-    FIGURE_OPTIONS that `take` names; and --y where there are columns `y`, the first the default."""
+    """Returns a parser with the common options of figures, the FIGURE_OPTIONS named by `take`, and
+    --y if `y` names columns (the first is the default).
+    """
     parser = plain_parser(doc)
     parser.add_argument("inputs", nargs="+", metavar=inputs, help=help_text)
     parser.add_argument("-o", "--output", required=True, metavar="STEM|FILE,...", type=_picture,
-                        help="STEM writes STEM.png and STEM.pdf; or files by their names, .png, "
+                        help="STEM (writes STEM.png and STEM.pdf), or file names in .png, "
                              ".pdf or .svg")
     types = {"--layers": layer_list, "--highlight": name_list, "--algorithms": name_list}
     for name in take:
@@ -89,19 +91,19 @@ def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", 
                             help=f"column that is drawn: {', '.join(y)}; default: {next(iter(y))}")
     parser.add_argument("--title", default="", metavar="TEXT", help="above the figure")
     parser.add_argument("--model", default="", metavar="NAME",
-                        help="for the line below; default: what the trace says, if it is there")
+                        help="model name in the footer; default: that of the trace")
     parser.add_argument("--caption", metavar="FILE",
-                        help="writes what was measured, in words and numbers, to this file")
+                        help="write the measured numbers, in words, to this file")
     return parser
 
 
 def name_list(text):
-    """`a,b` as a list, for argparse; empty parts are dropped."""
+    """Returns `a,b` as a list; empty parts are dropped."""
     return [part for part in text.split(",") if part]
 
 
 def number_list(text):
-    """`0.5,0.25` as floats, for argparse."""
+    """Returns `0.5,0.25` as floats."""
     try:
         values = [float(part) for part in name_list(text)]
     except ValueError:
@@ -112,35 +114,37 @@ def number_list(text):
 
 
 def layer_list(text):
-    """`0,2,5` as whole numbers, for argparse."""
+    """Returns `0,2,5` as integers."""
     parts = name_list(text)
     if not all(part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"got `{text}`, expected numbers of layers as 0,2,5")
     return [int(part) for part in parts]
 
 
-def check_named_files(parser, option, given, what, metavar="NAME"):
-    """Refuses [[NAME, FILE...]] of an option that takes a name with its files, once per name.
+def check_named_files(parser, option, groups, what, metavar="NAME"):
+    """Rejects repeated names and names without files in [[NAME, FILE...]].
 
-    what: what a name is, as `model`; metavar: what the help calls it.
+    what: noun for a name, such as `model`. metavar: placeholder of the name in the help.
     """
-    for name, *files in given:
+    for name, *files in groups:
         if not files:
             parser.error(f"{option}: got {name} alone, expected {metavar} FILE...")
-    if len({name for name, *_ in given}) < len(given):
+    if len({name for name, *_ in groups}) < len(groups):
         parser.error(f"{option}: a {what} comes twice, expected each once, with all its files")
 
 
 def positive(text):
-    """A number of bins, for argparse."""
+    """Returns a positive integer."""
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0")
     return int(text)
 
 
 def run_main(main):
-    """Runs `main` and returns the exit code. An error becomes one line on stderr: CsvError, TraceError
-    and what is not installed 2, DeviceError, OSError and lack of memory 3, an interrupt 130."""
+    """Runs `main` and returns its exit code. Prints an error as one line on stderr. Exit codes: 2
+    for CsvError, TraceError and a missing package; 3 for DeviceError, OSError and lack of
+    memory; 130 for an interrupt.
+    """
     try:
         return main() or 0
     except CsvError as error:

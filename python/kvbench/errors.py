@@ -1,17 +1,17 @@
-"""Errors of library code: one line each for the user. Needs Python alone."""
+"""Errors of the library, one line each. Needs the standard library only."""
 
 
 class CsvError(Exception):
-    """Bad table or argument: one line for the user."""
+    """Invalid table or argument. One line."""
 
     exit_code = 2
 
 
 class DeviceError(CsvError):
-    """Nothing that the user gave is wrong: the device failed."""
+    """The device failed; the input is valid."""
 
     exit_code = 3
 
 
 class TraceError(Exception):
-    """Bad trace or caches file: one line for the user."""
+    """Invalid trace or caches file. One line."""

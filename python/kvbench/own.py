@@ -1,6 +1,6 @@
-"""Whose files are where output is going to be: what kvbench did not write is not replaced.
+"""Protects files that kvbench did not write from being overwritten.
 
-As scripts/own_folder.sh and, in the program, lib/core/output_guard.hpp do.
+scripts/own_folder.sh and lib/core/output_guard.hpp follow the same rules.
 """
 
 import os
@@ -10,14 +10,14 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class NotOurs(Exception):
-    """One line for the user."""
+    """The output path holds foreign files. One line."""
 
 
-def take_folder(folder, ours=None):
-    """Makes a folder for output, or refuses it: NotOurs.
+def claim_folder(folder, ours=None):
+    """Creates or claims a folder for output.
 
-    A folder that is absent or empty is taken, and has the file MARK from then on; so is one with
-    this file, and one for which `ours(folder)` is true. Any other is refused and left as it is.
+    An absent or empty folder is claimed and marked with the file MARK. A marked folder, and one for
+    which `ours(folder)` is true, is reused. Raises NotOurs for any other.
     """
     if os.path.isdir(folder):
         names = os.listdir(folder)
@@ -34,8 +34,10 @@ def take_folder(folder, ours=None):
 
 
 def refuse_foreign(path, part, what, format):
-    """NotOurs where `path` is there and not of kvbench's HDF5 `format`, or `part`, in which it is
-    written, is nothing that a killed run may have left. what: "a trace"."""
+    """Raises NotOurs if `path` exists and is not of kvbench's HDF5 `format`, or if its temporary
+    file `part` exists and a killed run cannot have left it. what: noun for the message, such as
+    "a trace".
+    """
     import h5py
 
     for name in (path, part):
@@ -52,7 +54,7 @@ def refuse_foreign(path, part, what, format):
     if os.path.isfile(part):
         with open(part, "rb") as file:
             first = file.read(len(HDF5_SIGNATURE))
-        # HDF5 writes its signature when it likes; until then there are zeros or nothing.
+        # HDF5 writes its signature late; until then the file is empty or starts with zeros.
         if not HDF5_SIGNATURE.startswith(first) and first.strip(b"\0"):
             raise NotOurs(f"{part}: is there, and is no unfinished file of kvbench's: it is not "
                           "replaced")

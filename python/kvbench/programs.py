@@ -1,7 +1,7 @@
-"""The programs of `kvbench-py`: what each is called, which module it is, what it needs.
+"""Registry of the programs of `kvbench-py`.
 
-`kvbench-py NAME ...` after `pip install`, `scripts/kvbench-py NAME ...` in the repository and
-`python -m kvbench NAME ...` are the same.
+`kvbench-py NAME` after `pip install`, `scripts/kvbench-py NAME` in a checkout and
+`python -m kvbench NAME` are equivalent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLES = ("numpy", "pandas")
 FIGURES = ("numpy", "pandas", "matplotlib")
 TRACES = ("numpy", "h5py")
 MODELS = ("numpy", "h5py", "torch", "transformers")
-# What pip and Debian call a module where it is not the module's name.
+# Package names of pip and Debian where they differ from the module's.
 PIP = {"sklearn": "scikit-learn", "kvpress": "'kvpress>=0.5.5'", "transformers": "'transformers>=4.56'"}
 DEBIAN = {"numpy": "python3-numpy", "pandas": "python3-pandas", "matplotlib": "python3-matplotlib",
           "scipy": "python3-scipy", "h5py": "python3-h5py", "sklearn": "python3-sklearn"}
@@ -29,12 +29,12 @@ DEBIAN = {"numpy": "python3-numpy", "pandas": "python3-pandas", "matplotlib": "p
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One program.
+    """A program of kvbench-py.
 
     module   has main(), which reads sys.argv and returns None or an exit code
-    about    one line
-    needs    modules that must be there before its own is imported
-    options  module whose parse_arguments() reads the command line without what `needs` names
+    about    one line for the help
+    needs    modules that must be installed
+    options  module whose parse_arguments() works without `needs`
     """
 
     module: str
@@ -44,28 +44,31 @@ class Program:
 
 
 PROGRAMS = {
-    "dump": Program("dump.main", "queries, keys and values of a model, as a trace", MODELS, "dump.options"),
-    "convert": Program("convert.main", "arrays of another tool, as a trace", TRACES),
-    "score": Program("score.main", "the model's own loss with the caches of methods", MODELS, "score.options"),
-    "judge": Program("judge.main", "methods replayed and scored by the model, without files of caches", MODELS,
+    "dump": Program("dump.main", "dump queries, keys and values of a model as a trace", MODELS, "dump.options"),
+    "convert": Program("convert.main", "convert arrays of another tool to a trace", TRACES),
+    "score": Program("score.main", "measure the model's loss with compressed caches", MODELS, "score.options"),
+    "judge": Program("judge.main", "replay methods and score them with the model in one run", MODELS,
                      "judge.options"),
-    "press": Program("press.main", "what presses of kvpress keep, as a caches file", (*MODELS, "kvpress"),
+    "press": Program("press.main", "write what presses of kvpress keep as a caches file", (*MODELS, "kvpress"),
                      "press.options"),
-    "model": Program("model.main", "a real model from the package index", ()),
-    "prompts": Program("prompts.make", "prompts of the reference results", ()),
-    "needles": Program("prompts.needles", "prompts with a question to answer", ()),
-    "tasks": Program("prompts.tasks", "prompts of tasks with a known answer", ()),
-    "compare": Program("compare.main", "methods on the same prompts: means, intervals, tests", (*FIGURES, "scipy")),
-    "losses": Program("losses.main", "what models lose under methods, over sources", (*FIGURES, "scipy")),
-    "answers": Program("answers.main", "whether a model still answers its tasks, with controls", (*FIGURES, "scipy")),
-    "correlate": Program("correlate.main", "which metric follows the model's loss", (*FIGURES, "scipy")),
-    "tune": Program("tune", "a method's parameters, chosen on other prompts than they are judged on",
+    "model": Program("model.main", "make a real model from the package index", ()),
+    "prompts": Program("prompts.make", "make the prompts of the reference results", ()),
+    "needles": Program("prompts.needles", "make prompts with a passkey to find", ()),
+    "tasks": Program("prompts.tasks", "make prompts of tasks with a known answer", ()),
+    "compare": Program("compare.main", "compare methods on the same prompts: means, intervals, tests",
+                       (*FIGURES, "scipy")),
+    "losses": Program("losses.main", "compare the losses of models under compression, over sources",
+                      (*FIGURES, "scipy")),
+    "answers": Program("answers.main", "test whether a model still answers its tasks, with controls",
+                       (*FIGURES, "scipy")),
+    "correlate": Program("correlate.main", "correlate replay metrics with the model's loss", (*FIGURES, "scipy")),
+    "tune": Program("tune", "choose parameters on development prompts, evaluate them on others",
                     (*TABLES, "scipy")),
-    "qfilters": Program("qfilters", "filters of a calibration set, as scores in a trace", TRACES),
-    "claims": Program("claims.main", "the papers' claims against measured rows", (*FIGURES, "scipy")),
-    "cluster-table": Program("cluster.summary", "kvbench cluster's folders as one table", TABLES),
-    "reference": Program("reference.main", "the reference results (in the repository)", ()),
-    "plot amnesia": Program("plot.amnesia", "attention on tokens that are no longer held"),
+    "qfilters": Program("qfilters", "fit Q-Filters, and add their scores to a trace", TRACES),
+    "claims": Program("claims.main", "test the papers' claims on measured rows", (*FIGURES, "scipy")),
+    "cluster-table": Program("cluster.summary", "summarise folders of kvbench cluster as one table", TABLES),
+    "reference": Program("reference.main", "make the reference results (in a checkout)", ()),
+    "plot amnesia": Program("plot.amnesia", "attention on tokens not held"),
     "plot bits": Program("plot.bits", "error by bits, tokens and bytes"),
     "plot coverage": Program("plot.coverage", "k-center coverage of keys and values"),
     "plot error": Program("plot.error", "error by budget or T, a panel per layer"),
@@ -83,37 +86,36 @@ PROGRAMS = {
 
 
 class MissingModules(Exception):
-    """A program needs what is not installed: one line with the remedy."""
+    """A program needs packages that are not installed. One line with the remedy."""
 
 
 def absent(modules: Iterable[str]) -> list[str]:
-    """Those that this Python cannot find. Imports nothing."""
+    """Returns the modules that cannot be found. Imports nothing."""
     return [name for name in modules if importlib.util.find_spec(name) is None]
 
 
 def expect_modules(who: str, modules: Iterable[str]) -> None:
-    """Raises MissingModules unless all can be found."""
+    """Raises MissingModules unless all modules can be found."""
     missing = absent(modules)
     if not missing:
         return
     remedy = "pip install " + " ".join(PIP.get(name, name) for name in missing)
-    # Debian refuses pip outside an environment, and an environment does not see Debian's packages.
+    # Debian rejects pip outside a virtual environment, which does not see Debian's packages.
     if sys.prefix == sys.base_prefix and os.path.exists("/etc/debian_version") and set(missing) <= {*DEBIAN}:
         remedy += f", or on Debian: apt install {' '.join(DEBIAN[name] for name in missing)}"
     raise MissingModules(f"{who}: {sys.executable} has no {', '.join(missing)}: {remedy}")
 
 
 def help_text() -> str:
-    """What `kvbench-py --help` prints."""
     width = max(map(len, PROGRAMS))
     lines = [f"usage: {NAME} PROGRAM ...", "", "programs:"]
     lines += [f"  {name:<{width}}  {program.about}" for name, program in PROGRAMS.items()]
-    lines += ["", f"{NAME} PROGRAM --help says what each takes."]
+    lines += ["", f"{NAME} PROGRAM --help lists its options."]
     return "\n".join(lines)
 
 
 def find_program(words: list[str]) -> tuple[str, list[str]]:
-    """The program that the words begin with, and the words behind it. Raises LookupError, one line."""
+    """Returns the program's name and the remaining arguments. Raises LookupError."""
     for count in (1, 2):
         name = " ".join(words[:count])
         if len(words) >= count and name in PROGRAMS:
@@ -126,7 +128,7 @@ def find_program(words: list[str]) -> tuple[str, list[str]]:
 
 
 def main_of(name: str) -> Callable[[], object]:
-    """The program's main. Raises MissingModules. Its options are checked before what it needs."""
+    """Returns the program's main function. Checks its options first. Raises MissingModules."""
     program = PROGRAMS[name]
     if program.options:
         importlib.import_module("kvbench." + program.options).parse_arguments()

@@ -1,4 +1,4 @@
-"""How far a long run is: a line with the time left on a terminal; elsewhere whole lines alone."""
+"""Progress of long runs: a line with the time left on a terminal, otherwise complete lines only."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from kvbench.text import printable, printable_lines
 
-WIDTH = 110  # of the line, as of most terminals
+WIDTH = 110  # columns
 
 
 def minutes(seconds):
-    """As 0:07 or 81:30."""
+    """Returns seconds as 0:07 or 81:30."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 class Progress:
-    """A context manager: the line goes when it is left.
+    """Context manager that shows progress and clears the line on exit.
 
-    total    of the work, in any unit
-    stream   where to; the line is for terminals alone
-    clock    seconds, from any time on
+    total    amount of work, in any unit
+    stream   output; the progress line is for terminals only
+    clock    returns seconds
     """
 
     def __init__(self, total, stream=None, clock=time.monotonic):
@@ -34,19 +34,19 @@ class Progress:
         return self.clock() - self.begin
 
     def left(self):
-        """Seconds, by the rate until now; None before anything is done."""
+        """Returns the estimated seconds left; None before the first step."""
         if not self.done:
             return None
         return max(self.spent() / self.done * (self.total - self.done), 0.0)
 
     def step(self, amount, text):
-        """`amount` of the work was done; `text`: at what we are."""
+        """Adds `amount` to the finished work. text: current item."""
         self.done += amount
         if self.terminal:
             self._show(f"{minutes(self.left())} left  {printable(text)}")
 
-    def say(self, text):
-        """A line that stays."""
+    def write(self, text):
+        """Prints a permanent line."""
         self._clear()
         print(printable_lines(text), file=self.stream, flush=True)
 
@@ -76,7 +76,7 @@ class _NoBar:
 
 
 def progress_bar(total: int, text: str, show: bool | None = None) -> Any:
-    """A context manager with update(): tqdm's bar, nothing where tqdm is not installed.
+    """Returns a context manager with update(): tqdm's bar, or a no-op without tqdm.
 
     show  None: on a terminal or in a notebook
     """

@@ -1,21 +1,22 @@
-"""Q-Filters from a calibration set, as scores in a trace (Godey et al., 2025, arXiv:2503.02812).
+"""Fits Q-Filters on a calibration set and adds their scores to a trace (Godey et al., 2025,
+arXiv:2503.02812).
 
     kvbench-py qfilters fit dev-1.h5 dev-2.h5 -o filters.h5
     kvbench-py qfilters apply filters.h5 test.h5 -o test-q.h5
     kvbench replay test-q.h5 -o out.csv --algorithm external-scores:name=q-filters --budget 0.25
 
-fit    one direction per layer and KV head: of each query head the first right singular vector of all
-       queries of all prompts (as the traces have them: rotated, not centred), with the sign that
-       makes the sum of their projections positive; then the mean over the group's query heads.
-apply  writes TRACE anew with scores/q-filters: each key's inner product with the direction. The
-       largest stay. The scores saw nothing of the prompt: their prefix is 0. A prompt that the
-       filters come from is refused, whole or by the same tokens in another file.
+fit    writes one direction per layer and KV head. For each query head: the first right singular
+       vector of all its queries (rotated, not centred), with a positive sum of projections. The
+       direction is the mean over the group's query heads.
+apply  copies TRACE and adds scores/q-filters: the inner product of each key with the direction;
+       larger is kept. The prefix is 0: scores do not depend on the prompt. Calibration prompts are
+       rejected, also when their tokens come from another file.
 
-The authors' code (make_filters.py) draws 3000 queries of each head, where this takes all, and takes
-for the sign the one that most projections have. It stores the other sign and keeps the least.
+Departures from the authors' make_filters.py: all queries of a head, not 3000; the sign of the sum,
+not of the majority. The authors store the opposite sign and keep the smallest.
 
-The file of filters is HDF5: attributes format = "kvbench-filters", version = 1, model, queries (per
-query head), prompts (digests of those it comes from); layers/<l>: float32 [Hkv, d].
+File of filters (HDF5): attributes format = "kvbench-filters", version = 1, model, queries (per
+query head), prompts (digests of the calibration prompts); layers/<l>: float32 [Hkv, d].
 """
 
 import contextlib
@@ -39,23 +40,23 @@ FORMAT, VERSION = "kvbench-filters", 1
 
 
 def main_direction(gram, total):
-    """The first right singular vector [d] of queries [n, d]; all 0 where they are.
+    """Returns the first right singular vector [d] of queries [n, d]; zeros if the queries are zero.
 
-    gram   [d, d]: queries' queries; total [d]: their sum, towards which the vector points
+    gram   [d, d]: Gram matrix of the queries; total [d]: their sum, which fixes the sign
     """
     if not np.trace(gram) > 0:
         return np.zeros(len(gram))
-    vector = np.linalg.eigh(gram)[1][:, -1]  # eigenvalues ascend
+    vector = np.linalg.eigh(gram)[1][:, -1]  # ascending eigenvalues
     return -vector if vector @ total < 0 else vector
 
 
 def project(keys, filters):
-    """Scores [Hkv, n] of keys [Hkv, n, d] along filters [Hkv, d], as a trace holds them."""
+    """Returns scores [Hkv, n] of keys [Hkv, n, d] along filters [Hkv, d]."""
     return np.einsum("hnd,hd->hn", keys.astype(np.float64), filters.astype(np.float64)).astype(np.float32)
 
 
 class Moments:
-    """Sums over the queries of one layer, head by head: all that the filters need of them."""
+    """Sums over the queries of one layer that determine its filters."""
 
     def __init__(self, q_heads, kv_heads, d):
         self.shape = q_heads, kv_heads, d
@@ -63,13 +64,13 @@ class Moments:
         self.queries = 0
 
     def add(self, head, queries):
-        """queries [n, d] of one query head."""
+        """Adds queries [n, d] of one query head."""
         queries = queries.astype(np.float64)
         self.gram[head] += queries.T @ queries
         self.total[head] += queries.sum(axis=0)
 
     def filters(self):
-        """[Hkv, d]: the mean over the query heads of each group."""
+        """Returns [Hkv, d]: the mean direction over the query heads of each group."""
         q_heads, kv_heads, d = self.shape
         each = np.array([main_direction(*moments) for moments in zip(self.gram, self.total)])
         return each.reshape(kv_heads, q_heads // kv_heads, d).mean(axis=1)
@@ -78,7 +79,9 @@ class Moments:
 # --- Traces --------------------------------------------------------------------------------------
 
 def prompts_of(file, wanted):
-    """[(id, group)] of an open trace. wanted: only these; TraceError for one that it has not."""
+    """Returns [(id, group)] of an open trace. wanted: only these; raises TraceError if one is
+    absent.
+    """
     digest.check_members(file["prompts"])
     for name in wanted:
         if name not in file["prompts"]:
@@ -88,20 +91,22 @@ def prompts_of(file, wanted):
 
 
 def layers_of(group):
-    """[(layer, group)] of a prompt, ascending."""
+    """Returns [(layer, group)] of a prompt, ascending."""
     digest.check_members(group["layers"])
     return [(layer, group[f"layers/{layer}"]) for layer in sorted(map(int, group["layers"]))]
 
 
 def heads_of(data, dtype):
-    """Heads of q or k, one at a time, as float32 [rows, d]."""
+    """Yields the heads of q or k as float32 [rows, d]."""
     for head in range(len(data)):
         values = read_values(data, slice(head, head + 1))[0]
         yield from_bfloat16(values) if dtype == "bfloat16" else values.astype(np.float32)
 
 
 def digests_of(group):
-    """What tells a prompt: digests of its token ids, and of the first KV head's keys by layer."""
+    """Returns digests that identify a prompt: its token ids, and the first KV head's keys by
+    layer.
+    """
     out = [f"keys of layer {layer}: {digest.sha256_of(read_values(part['k'], slice(0, 1))[0])}"
            for layer, part in layers_of(group)]
     if "token_ids" in group:
@@ -116,7 +121,7 @@ def model_of(file):
 # --- Both commands -------------------------------------------------------------------------------
 
 def fit(paths, wanted=()):
-    """Filters of all queries of the traces' prompts: what write_filters takes."""
+    """Returns the filters of all queries of the prompts, as write_filters takes them."""
     moments, digests, model = {}, set(), None
     for path in paths:
         with open_trace(path) as file:
@@ -128,7 +133,7 @@ def fit(paths, wanted=()):
             for _, prompt in prompts_of(file, wanted):
                 own = digests_of(prompt)
                 if digests & {*own}:
-                    raise TraceError(f"{path}: {prompt.name[1:]}: stands twice among the prompts")
+                    raise TraceError(f"{path}: {prompt.name[1:]}: duplicate prompt")
                 digests |= {*own}
                 for layer, part in layers_of(prompt):
                     add_layer(moments, layer, part, dtype)
@@ -142,7 +147,7 @@ def fit(paths, wanted=()):
 
 
 def add_layer(moments, layer, part, dtype):
-    """A layer's queries into moments[layer]; TraceError where they do not go with those before."""
+    """Adds a layer's queries to moments[layer]. Raises TraceError if shapes differ."""
     where = f"{part.file.filename}: {part.name[1:]}"
     if "q" not in part:
         raise TraceError(f"{where}: has no q, expected queries to take filters from")
@@ -160,7 +165,7 @@ def write_filters(path, found):
     with whole_file(path, "filters", FORMAT) as part, h5py.File(part, "w") as file:
         file.attrs.update({"format": FORMAT, "version": VERSION, "model": found["model"],
                            "queries": found["queries"]})
-        # A dataset: an attribute has at most 64 KiB.
+        # A dataset, since an attribute holds at most 64 KiB.
         file.create_dataset("prompts", data=np.array(found["prompts"], object),
                             dtype=h5py.string_dtype())
         for layer, filters in found["layers"].items():
@@ -168,7 +173,6 @@ def write_filters(path, found):
 
 
 def read_filters(path):
-    """What write_filters wrote."""
     with open_hdf5(path) as file:
         got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
         if got != (FORMAT, VERSION):
@@ -186,7 +190,7 @@ def read_filters(path):
 
 
 def apply(filters, path, output, name="q-filters", wanted=()):
-    """Writes the trace `path` to `output` with scores/`name`, of the prompts `wanted` or of all."""
+    """Writes the trace `path` to `output` with scores/`name`, for the prompts `wanted` or all."""
     found, scored = read_filters(filters), {}
     with open_trace(path) as file:
         if model_of(file) != found["model"]:
@@ -213,20 +217,20 @@ def apply(filters, path, output, name="q-filters", wanted=()):
 
 
 def check_layer(part, filters, name, source):
-    """TraceError where the layer cannot have scores/`name` of these filters [Hkv, d]."""
+    """Raises TraceError unless the layer can take scores/`name` of the filters [Hkv, d]."""
     where = f"{part.file.filename}: {part.name[1:]}"
     if filters is None:
-        raise TraceError(f"{where}: is no layer of {source}")
+        raise TraceError(f"{where}: not a layer of {source}")
     shape = part["k"].shape[0], part["k"].shape[2]
     if filters.shape != shape:
         raise TraceError(f"{where}: got {shape[0]} KV heads, d = {shape[1]}, expected "
                          f"{filters.shape[0]}, {filters.shape[1]}, as in {source}")
     if f"scores/{name}" in part:
-        raise TraceError(f"{where}/scores/{name}: is there already, expected another --name")
+        raise TraceError(f"{where}/scores/{name}: already exists, expected another --name")
 
 
 def add_scores(part, name, scores):
-    """scores/`name` of a layer, as TraceWriter.write_scores has it."""
+    """Writes scores/`name` of a layer as TraceWriter.write_scores does."""
     group = part.require_group("scores")
     data = group.create_dataset(name, data=scores, chunks=(min(len(scores), 1024), scores.shape[1]),
                                 **digest.filters(4))
@@ -239,7 +243,7 @@ def add_scores(part, name, scores):
 
 @contextlib.contextmanager
 def whole_file(path, what, format):
-    """PATH.part, which takes the name PATH once the block ends, and goes where it fails."""
+    """Yields PATH.part, which is renamed to PATH on success and removed on failure."""
     part = path + ".part"
     try:
         refuse_foreign(path, part, what, format)
@@ -267,10 +271,10 @@ def main(arguments=None):
     two.add_argument("trace", metavar="TRACE.h5", help="stays as it is")
     two.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="the trace to write")
     two.add_argument("--name", default="q-filters", metavar="NAME",
-                     help="of the scores, default: %(default)s")
+                     help="name of the scores, default: %(default)s")
     for each in (one, two):
         each.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
-                          help="only these, default all")
+                          help="only these; default: all")
     options = parser.parse_args(arguments)
     if options.command == "fit":
         found = fit(options.inputs, options.prompts)

@@ -1,14 +1,14 @@
-"""Rank correlations of cells under resampled prompts and methods, all resamples at once.
+"""Rank correlations under resampled prompts and methods, vectorised over resamples.
 
-A row of values [r, c] has a figure for each of c cells. Whether two of them differ is asked once per
-pair; Spearman's and Kendall's correlation follow from the signs. Equal values share their mean rank;
-figures that differ by rounding only are equal.
+A row of values [r, c] has one figure per cell. Signs are computed once per pair of cells;
+Spearman's and Kendall's correlations follow from the signs. Ties share their mean rank; figures
+that differ by rounding only are ties.
 
-A row may hold a cell any number of times (Copies): pairs are then weighted, and no cell is written
-twice. Copies of a cell are level on both sides, and pairs that are level count for neither figure.
+A row may hold a cell several times (Copies): its pairs are weighted. Copies of one cell tie on both
+sides and do not count.
 
-scipy.stats.spearmanr and kendalltau give the same figures of one row (tests/test_kvbench_ranks.py);
-they take neither thousands of rows at once nor copies.
+scipy.stats.spearmanr and kendalltau agree (tests/test_kvbench_ranks.py), but take neither thousands
+of rows at once nor copies.
 """
 
 import math
@@ -18,10 +18,10 @@ from scipy import stats
 
 from kvbench import stats as ks
 
-# Means of the same numbers, added in another order, differ by less than this share.
+# Relative error of a mean under another order of summation.
 ROUNDING = 1e-12
-BLOCK = 1 << 22  # numbers at a time
-MIN_SHARE = 0.9  # of resamples that have a correlation, else there is no interval
+BLOCK = 1 << 22  # numbers per block
+MIN_SHARE = 0.9  # share of resamples that must have a correlation for an interval
 
 
 class Pairs:
@@ -32,7 +32,7 @@ class Pairs:
         self.i, self.j = np.triu_indices(cells, 1)
 
     def signs(self, values):
-        """[r, pairs] of -1, 0, 1: is cell i below, level with or above cell j?"""
+        """Returns [r, pairs] of -1, 0, 1: cell i is below, tied with or above cell j."""
         out = np.empty((len(values), len(self.i)), np.int8)
         step = max(1, BLOCK // max(1, len(self.i)))
         for at in range(0, len(values), step):
@@ -42,7 +42,9 @@ class Pairs:
         return out
 
     def group(self, members):
-        """(which pairs are within `members`, [pairs, members] that adds signs up to ranks)."""
+        """Returns (mask of the pairs within `members`, [pairs, members] that sums signs to
+        ranks).
+        """
         inside = np.flatnonzero(np.isin(self.i, members) & np.isin(self.j, members))
         place = {cell: at for at, cell in enumerate(members)}
         adds = np.zeros((len(inside), len(members)), np.float32)
@@ -53,14 +55,14 @@ class Pairs:
 
 
 class Copies:
-    """How often each row holds each cell of a group: copies [r, cells], group of Pairs.group.
+    """Multiplicities of cells: copies [r, cells]; group of Pairs.group.
 
-    pairs [r, pairs]: how often a pair of cells stands there. roots [r, members]: 1 / sqrt(copies), 0
-    where there are none.
+    pairs [r, pairs]: multiplicity of each pair. roots [r, members]: 1 / sqrt(copies), 0 without
+    copies.
     """
 
     def __init__(self, copies, pairs, members, group):
-        # The smallest type that holds the largest product, and less a sign.
+        # Smallest signed type that holds the largest product.
         copies = copies.astype(np.min_scalar_type(-int(copies.max(initial=1))**2 - 1))
         self.pairs = copies[:, pairs.i[group[0]]] * copies[:, pairs.j[group[0]]]
         times = copies[:, members].astype(float)
@@ -68,11 +70,11 @@ class Copies:
 
 
 class Ranked:
-    """Signs and ranks of rows of values, within a group of cells.
+    """Signs and ranks of rows of values within a group of cells.
 
-    ranks [r, members] have mean 0: the least of n cells has -(n - 1) / 2. With `copies` they are
-    ranks among all copies, each times the root of its cell's copies: a product of two such ranks
-    counts every copy. They are then not the cell's places.
+    ranks [r, members] are centred: the smallest of n cells has -(n - 1) / 2. With `copies` they are
+    ranks among all copies times the root of the multiplicity, so that a product of two counts every
+    copy.
     """
 
     def __init__(self, signs, group, copies=None):
@@ -82,50 +84,50 @@ class Ranked:
         self.ranks = np.concatenate([self.weighted(self.signs[rows], rows) @ adds
                                      for rows in self.blocks(512)])
         if copies is not None:
-            # So far the rank times the copies, of which the root shall stay.
+            # Rank times copies so far; keep the root of the copies.
             self.ranks = self.ranks * copies.roots
-        self.apart = self.sums(lambda rows: self.signs[rows] != 0)  # pairs that differ
+        self.apart = self.sums(lambda rows: self.signs[rows] != 0)  # pairs that are not tied
 
     def blocks(self, width):
         step = max(1, BLOCK // max(1, width))
         return [slice(at, at + step) for at in range(0, len(self.signs), step)]
 
     def weighted(self, values, rows):
-        """values [rows, pairs], each as often as its pair stands there."""
+        """Returns values [rows, pairs] times the multiplicity of each pair."""
         return (values if self.copies is None else values * self.copies.pairs[rows]).astype(np.float32)
 
     def sums(self, figure):
-        """[r]: the sum over pairs of figure(rows), each as often as it stands there."""
+        """Returns [r]: the weighted sum over pairs of figure(rows)."""
         return np.concatenate([self.weighted(figure(rows), rows).sum(axis=1, dtype=float)
                                for rows in self.blocks(self.signs.shape[1])])
 
 
 def ratio(above, one, other):
-    """above / sqrt(one other); NaN where a side is constant."""
+    """Returns above / sqrt(one other); NaN if a side is constant."""
     below = np.sqrt(one.astype(float) * other)
     return np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
 
 
 def spearman(x, y):
-    """[r]: Pearson's correlation of the ranks, so that ties are counted rightly."""
+    """Returns [r]: Pearson's correlation of the mean ranks."""
     a, b = x.ranks.astype(float), y.ranks.astype(float)
     return ratio((a * b).sum(axis=1), (a * a).sum(axis=1), (b * b).sum(axis=1))
 
 
 def kendall(x, y):
-    """[r]: tau-b. x and y have the same copies."""
+    """Returns [r]: tau-b. x and y must have the same copies."""
     return ratio(x.sums(lambda rows: x.signs[rows] * y.signs[rows]), x.apart, y.apart)
 
 
 def interval(point, resampled, n, level=0.95, bounds=None):
-    """(low, high) for a figure from its resampled values [r].
+    """Returns (low, high) of a figure from its resampled values [r].
 
-    n: how many prompts were resampled; where methods were too, the fewer of both.
+    n: number of resampled prompts; if methods were resampled too, the smaller count. bounds: clips
+    the ends.
 
-    A normal interval around the figure less the bootstrap's bias, with Student's t and a standard
-    deviation over n - 1. Noise of the prompts lowers correlations, and lowers them again in
-    resamples: percentiles would lie too low (docs/statistics.md). Values may be NaN, but where too
-    few are not, there is no interval. `bounds` cuts its ends.
+    A normal interval around the bias-corrected figure, with Student's t and a standard deviation
+    over n - 1. Noise lowers correlations again in resamples, so percentiles would be biased
+    (docs/statistics.md). Returns NaN if too few values are finite.
     """
     values = resampled[~np.isnan(resampled)]
     if n < ks.FEWEST_FOR_INTERVALS or len(values) <= MIN_SHARE * len(resampled):
@@ -137,16 +139,18 @@ def interval(point, resampled, n, level=0.95, bounds=None):
 
 
 def pooled_medians(values, prompts, cells, counts):
-    """[r, cells]: the median of all values of a cell, each as often as its prompt is drawn.
+    """Returns [r, cells]: the weighted median of a cell's values, each counted as often as its
+    prompt is drawn.
 
-    values, prompts, cells [n]: a value, its prompt's and its cell's number; counts [r, prompts].
+    values, prompts, cells [n]: a value, the index of its prompt and of its cell. counts [r,
+    prompts].
     """
     out = np.empty((len(counts), cells.max() + 1))
     for cell in range(out.shape[1]):
         mine = np.flatnonzero(cells == cell)
         mine = mine[np.argsort(values[mine], kind="stable")]
         ordered = values[mine]
-        # below[v]: how many of the v least values each prompt has.
+        # below[v]: count of each prompt among the v smallest values.
         below = np.zeros((len(mine) + 1, counts.shape[1]), np.int64)
         np.add.at(below, (np.arange(1, len(mine) + 1), prompts[mine]), 1)
         below = below.cumsum(axis=0)
@@ -157,7 +161,7 @@ def pooled_medians(values, prompts, cells, counts):
 
 
 def _at_rank(ordered, below, counts, rank):
-    """The value of this rank, from 1, in each resample: bisection of how many lie at or below."""
+    """Returns the value of this 1-based rank in each resample, by bisection."""
     low, high = np.ones(len(counts), np.int64), np.full(len(counts), len(ordered), np.int64)
     while (low < high).any():
         middle = (low + high) // 2

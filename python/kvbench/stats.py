@@ -1,9 +1,8 @@
-"""Statistics of methods measured on the same prompts: the unit is the prompt.
+"""Statistics of methods measured on the same prompts. The unit is the prompt.
 
-values [prompts, methods]: one figure per prompt and method, such as a mean over layers, heads and
-seeds. Rows are taken as independent draws; all comparisons are within prompts. Tests as in Demsar,
-Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7 (2006). docs/statistics.md
-says when to use what. Needs scipy.
+values [prompts, methods]: one figure per prompt and method. Prompts are independent draws;
+comparisons are within prompts. Tests as in Demsar, Statistical Comparisons of Classifiers over
+Multiple Data Sets, JMLR 7 (2006). docs/statistics.md says when to use which. Needs scipy.
 """
 
 import math
@@ -13,7 +12,7 @@ from scipy import stats
 
 RESAMPLES = 10000
 INTERVALS = ("t", "bca", "percentile")
-# With fewer prompts one in fifty resamples is of one prompt alone, and the interval has no end.
+# With fewer, one resample in fifty holds a single prompt and the interval is unbounded.
 FEWEST_FOR_INTERVALS = 4
 
 
@@ -22,15 +21,15 @@ def counted(units, what="prompt"):
 
 
 def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=0):
-    """Intervals for the means over prompts of `values` [n, m]: [m, 2]; NaN with n below 4.
+    """Returns intervals [m, 2] of the means over prompts of `values` [n, m]; NaN if n < 4.
 
-    Prompts are drawn with replacement, the same for all columns. Kinds:
-    t           studentised (bootstrap-t; Hall 1988): quantiles of (resampled mean - mean) over the
-                resample's own standard error. For ten or twenty prompts it holds its level, which
-                the others do not (docs/statistics.md has the measured coverage).
+    Prompts are drawn with replacement, the same for all columns. kind:
+    t           studentised (bootstrap-t; Hall 1988). Keeps its level with ten or twenty prompts,
+    unlike
+                the others (docs/statistics.md).
     bca         bias-corrected and accelerated (Efron 1987).
     percentile  quantiles of the resampled means.
-    Equal values have an interval of one point.
+    Equal values give an interval of one point.
     """
     values = np.asarray(values, float)
     n, columns = values.shape
@@ -41,7 +40,7 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if kind == "t":
         ts, error = _studentised(apart, square, draws)
-        # inverted_cdf: a resample's own value, never a mean of one and infinity.
+        # inverted_cdf returns a resample's value, never a mean with infinity.
         at = np.quantile(ts, tails[::-1], axis=0, method="inverted_cdf")
         out = mean - at * error
     else:
@@ -61,27 +60,27 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
 
 
 def _apart(values):
-    """(mean, distances from it, their sum of squares, whether all are equal) by column."""
+    """Returns (mean, deviations, their sum of squares, whether all are equal) by column."""
     mean = values.mean(axis=0)
     apart = values - mean
     square = (apart**2).sum(axis=0)
-    # Equal values whose mean was rounded are equal.
+    # Equal values may differ from their rounded mean.
     equal = np.ptp(values, axis=0) <= 1e-14 * np.abs(values).max(axis=0)
     square[equal] = 1.0
     return mean, apart, square, equal
 
 
 def resample_counts(n, resamples, seed):
-    """How often each resample holds each prompt: [resamples, n]."""
+    """Returns [resamples, n]: how often each resample holds each prompt."""
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
 
 
 def _studentised(apart, square, draws):
-    """(t of each resample [resamples, m], the data's standard errors [m])."""
+    """Returns (t of each resample [resamples, m], standard errors of the data [m])."""
     n = len(apart)
     moves = draws @ apart / n
     spread = np.sqrt(np.maximum(draws @ apart**2 / n - moves**2, 0) / (n - 1))
-    # A resample of one prompt alone has no spread: as far out as can be.
+    # A resample of a single prompt has no spread: t is infinite.
     alone = spread <= 1e-9 * np.sqrt(square / n)
     ts = moves / np.where(alone, 1, spread)
     near = np.abs(moves) <= 1e-12 * np.sqrt(square / n)
@@ -91,14 +90,13 @@ def _studentised(apart, square, draws):
 
 
 def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
-    """[(low, high, adjusted p)] for the means of `columns`: which are below 0, which above?
+    """Returns [(low, high, adjusted p)] of the means of `columns`, tested against 0.
 
-    columns: one array per question, a figure per prompt, lengths may differ. p of a column is the
-    level at which its studentised bootstrap interval (bootstrap_intervals) meets 0; Holm's rule
-    adjusts them, and the interval of a column is that of the level at which the rule looked at it.
-    So with chance 1 - alpha no column whose interval leaves out 0 does so wrongly, and an interval
-    leaves out 0 where the adjusted p is at most alpha. NaN with fewer than 4 prompts; such a column
-    is no test and takes nothing from the others. There are at least 40 / alpha resamples a test.
+    columns: one array per test, a figure per prompt; lengths may differ. The p of a column is the
+    level at which its studentised bootstrap interval meets 0, adjusted by Holm's rule. Its interval
+    has the level at which Holm's rule tested it. The family-wise error is alpha, and an interval
+    excludes 0 where the adjusted p is at most alpha. NaN with fewer than 4 prompts; such columns
+    are not tests. At least 40 / alpha resamples are drawn per test.
     """
     tests = [i for i, values in enumerate(columns) if len(values) >= FEWEST_FOR_INTERVALS]
     resamples = max(resamples, math.ceil(40 * len(tests) / alpha))
@@ -109,7 +107,7 @@ def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
             mean, apart, square, equal = _apart(np.asarray(columns[i], float)[:, None])
             ts, error = _studentised(apart, square, draws)
             ts, at = np.sort(ts[:, 0]), mean[0] / error[0]
-            # Resamples at least as far out, on the side that counts against the mean's sign.
+            # Resamples at least as far out on the side opposite to the mean.
             above = resamples - np.searchsorted(ts, at, side="left")
             below = np.searchsorted(ts, at, side="right")
             p = min(1.0, 2 * max(min(above, below), 1) / resamples)
@@ -122,7 +120,7 @@ def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
     rank = 0
     for i in order:
         p, mean, error, ts = found[i]
-        # The last level that was reached is everybody's who did not pass.
+        # Columns that did not pass share the last level reached.
         level = alpha / (len(tests) - rank)
         inside = 1 - level
         tail = np.quantile(ts, [(1 + inside) / 2, (1 - inside) / 2], method="inverted_cdf")
@@ -134,17 +132,15 @@ def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
 
 
 def signed_rank_test(differences):
-    """(p, sign) of Wilcoxon's signed-rank test, two-sided and exact, with ties and zeros too.
+    """Returns (p, sign) of Wilcoxon's signed-rank test: two-sided, exact with ties and zeros.
 
-    scipy.stats.wilcoxon(method="exact") gives the same p without ties and zeros. With ties its p is
-    not the exact one (scipy 1.10, sizes 1, 1, 2, -2, -3, 4, 5: .469; of 128 choices of signs 54 are as
-    extreme: .422), and with zeros it takes a normal approximation, so the p is counted here.
+    sign is 1 if positive ranks weigh more. Ties share their mean rank. Zeros are ranked, then
+    dropped (Pratt 1959). Sizes that agree in 12 digits of the largest are ties, since the last
+    digits of a mean depend on the release of pandas.
 
-    The sign of each rank is a fair coin under the null hypothesis. Equal sizes share their mean
-    rank; zeros take part in the ranking and then leave (Pratt 1959). The distribution is counted,
-    not approximated: ranks are whole numbers of halves. sign: 1 where positive ranks weigh more.
-    Sizes that agree in 12 digits of the largest are equal: the last digits of a mean depend on the
-    order of its sum, and so on the release of pandas.
+    scipy.stats.wilcoxon(method="exact") agrees without ties and zeros. With ties its p is not exact
+    (scipy 1.10, sizes 1, 1, 2, -2, -3, 4, 5: .469; of 128 choices of signs 54 are as extreme:
+    .422), and with zeros it falls back to a normal approximation.
     """
     differences = np.asarray(differences, float)
     largest = np.abs(differences).max(initial=0.0)
@@ -167,9 +163,8 @@ def signed_rank_test(differences):
 
 
 def binomial_interval(right, n, level=0.95):
-    """(low, high) of a share of which `right` of n were seen: Clopper and Pearson's exact interval.
-
-    It holds its level whatever the share; NaN where n is 0.
+    """Returns (low, high) of a share: Clopper and Pearson's exact interval for `right` of n; NaN if
+    n is 0.
     """
     if n == 0:
         return math.nan, math.nan
@@ -178,18 +173,18 @@ def binomial_interval(right, n, level=0.95):
 
 
 def sign_test(better, worse):
-    """p of the one-sided sign test: so many of better + worse fair coins, or more, fall on `better`."""
+    """Returns p of the one-sided sign test: at least `better` of better + worse fair coins."""
     n = better + worse
     return float(stats.binomtest(better, n, alternative="greater").pvalue) if n else 1.0
 
 
 def min_p(n):
-    """The smallest p that the signed-rank test can give with n prompts: all differ one way."""
+    """Returns the smallest p of the signed-rank test with n prompts."""
     return min(1.0, 2.0**(1 - n))
 
 
 def prompts_to_compare(comparisons, alpha):
-    """The fewest prompts with which the smallest of so many p can pass Holm's rule."""
+    """Returns the fewest prompts with which the smallest p can pass Holm's rule."""
     n = 1
     while comparisons * min_p(n) > alpha:
         n += 1
@@ -197,9 +192,9 @@ def prompts_to_compare(comparisons, alpha):
 
 
 def holm(ps):
-    """Adjusted p of Holm's step-down rule, in the order of `ps`; NaN where p is NaN.
+    """Returns p adjusted by Holm's step-down rule, in the order of `ps`; NaN stays NaN.
 
-    scipy has no such function, and statsmodels would be a dependency for these lines alone.
+    scipy lacks it.
     """
     ps = np.asarray(ps, float)
     out = np.full(len(ps), math.nan)
@@ -212,24 +207,23 @@ def holm(ps):
 
 
 def ranks_of(values, higher_better=False):
-    """Ranks within each row of [prompts, methods]: 1 is the best, equal values share the mean."""
+    """Returns ranks within each row of [prompts, methods]: 1 is the best, ties share the mean."""
     return stats.rankdata(-values if higher_better else values, axis=1)
 
 
 def friedman(ranks):
-    """{chi2, f, p_chi2, p}: do the methods' mean ranks differ at all? ranks [prompts, methods].
+    """Returns {chi2, f, p_chi2, p} of Friedman's test on ranks [prompts, methods].
 
-    chi2 as Friedman (1937) and Demsar (2006) have it, without a correction for ties (which errs on the
-    safe side), and Iman and Davenport's F from it, whose p is the one to report. NaN for fewer than two
-    prompts or methods. Where all prompts rank alike, F has no bound and p is chi2's.
-    scipy.stats.friedmanchisquare gives the same chi2 without ties. With ties it corrects chi2, which is
-    then not Demsar's, and where all methods are equal it divides by 0.
+    chi2 as Friedman (1937) and Demsar (2006) define it, without a correction for ties
+    (conservative); f and p as Iman and Davenport; report p. NaN for fewer than two prompts or
+    methods. If all prompts rank alike, f is infinite and p is that of chi2.
+    scipy.stats.friedmanchisquare corrects for ties, and divides by 0 if all methods are equal.
     """
     n, k = ranks.shape
     if n < 2 or k < 2:
         return dict.fromkeys(("chi2", "f", "p_chi2", "p"), math.nan)
     chi2 = 12 * n / (k * (k + 1)) * ((ranks.mean(axis=0)**2).sum() - k * (k + 1)**2 / 4)
-    chi2 = max(0.0, chi2)  # rounding
+    chi2 = max(0.0, chi2)
     p_chi2 = float(stats.chi2.sf(chi2, k - 1))
     rest = n * (k - 1) - chi2
     if rest <= 1e-9 * n * (k - 1):
@@ -240,15 +234,15 @@ def friedman(ranks):
 
 
 def critical_difference(methods, prompts, alpha=0.05):
-    """Nemenyi's: mean ranks that differ by more than this differ, all pairs tested at once."""
+    """Returns Nemenyi's critical difference of mean ranks, over all pairs."""
     q = stats.studentized_range.ppf(1 - alpha, methods, np.inf) / math.sqrt(2)
     return float(q * math.sqrt(methods * (methods + 1) / (6 * prompts)))
 
 
 def prompts_to_rank(methods, alpha=0.05):
-    """The fewest prompts with which any two of so many methods can differ by Nemenyi's test.
+    """Returns the fewest prompts with which two of the methods can differ by Nemenyi's test.
 
-    Mean ranks differ by methods - 1 at most: a larger critical difference is never exceeded.
+    Mean ranks differ by at most methods - 1.
     """
     n = 2
     one = critical_difference(methods, 1, alpha)
@@ -258,7 +252,7 @@ def prompts_to_rank(methods, alpha=0.05):
 
 
 def groups_alike(mean_ranks, difference):
-    """[(first, last)]: the longest runs of sorted mean ranks that lie within the difference."""
+    """Returns [(first, last)]: maximal runs of sorted mean ranks within the difference."""
     out = []
     last_end = -1
     for first in range(len(mean_ranks)):
@@ -272,7 +266,7 @@ def groups_alike(mean_ranks, difference):
 
 
 def win_counts(values, higher_better=False):
-    """At how many prompts each method is the best; methods that share the best share the win."""
+    """Returns the number of prompts at which each method is the best; ties share the win."""
     best = (values.max(axis=1) if higher_better else values.min(axis=1))[:, None]
     first = values == best
     return (first / first.sum(axis=1, keepdims=True)).sum(axis=0)

@@ -1,8 +1,6 @@
-"""Tables of kvbench: reading them, params, labels, means.
+"""Reading tables of kvbench: parameters, labels, means. docs/schema.md defines the columns.
 
-Raises CsvError for what a user can mend, DeviceError where a file cannot be written (full disk, I/O
-error).
-Column meanings: docs/schema.md.
+Raises CsvError for invalid input, DeviceError if a file cannot be written.
 """
 
 import sys
@@ -12,32 +10,32 @@ import numpy as np
 import pandas as pd
 
 from kvbench import checksums
-from kvbench.errors import CsvError, DeviceError  # noqa: F401  (others take DeviceError from here)
+from kvbench.errors import CsvError, DeviceError  # noqa: F401  (re-exported)
 from kvbench.text import one_line
 
 SCHEMA_MAJOR = "1"
 
-# What a row says of its trace and of the run. Tables of schema 1.3 and before lack these.
+# Columns about the trace and the run; schema 1.3 and older lack them.
 ORIGINS = ["model", "dtype", "precision"]
 TEXT_COLUMNS = {
     "schema", "trace", "prompt", "algorithm", "params", "protocol", "scores", "device", "status",
     "diag", "source", *ORIGINS,
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
-# Integers that say where a row belongs: no row is without one that a script asks for.
-PLACES = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "first", "last", "queries",
+# Integer columns that locate a row; must not be empty.
+INTEGER_COLUMNS = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "first", "last", "queries",
           "k", "n_prefix", "n_tokens"}
-HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads runs over
-# What a row is known by: the key columns of docs/schema.md; tables made by hand may lack SETTINGS.
+HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # a mean over heads averages these
+# Key columns of docs/schema.md; hand-made tables may lack SETTINGS.
 ROW_COLUMNS = [*HEAD_COLUMNS, "algorithm", "params", "seed", "budget_requested"]
 
-# Errors below this are rounding of an exact cache (float32): logarithmic axes leave them out.
+# Smaller errors are float32 rounding of an exact cache; logarithmic axes skip them.
 ROUNDING_ERROR = 1e-6
 LAYER_METRICS = ["out_rel_error", "residual_rel_error"]  # of OUT.layers.csv
-HIGHER_BETTER = {"cosine", "mass_kept"}  # of all other metrics the least is the best
-# Exponents and their fits, which short streams lack: NaN in every row is no damage.
+HIGHER_BETTER = {"cosine", "mass_kept"}  # smaller is better for all other metrics
+# Exponents and fits, which short streams lack: NaN in every row is allowed.
 MAY_BE_UNKNOWN = {"alpha", "r2"}
-# What may be drawn as a method's error, as an axis says it.
+# Error metrics and their axis labels.
 ERROR_LABELS = {
     "rel_error": "relative error",
     "rel_error_mean": "relative error, mean over queries",
@@ -49,13 +47,13 @@ ERROR_LABELS = {
     "log_z_error": "error of log denominator (nats)",
     "amnesia_mass": "attention on tokens not held",
 }
-# All that may be drawn along the y axis of what needs no error.
+# All metrics that may be drawn on the y axis.
 METRIC_LABELS = {**ERROR_LABELS, "amnesia_count": "tokens not held, above 0.005",
                  "cosine": "cosine of the outputs", "mass_kept": "attention on tokens held"}
 
 
 def parse_params(text):
-    """`key=value;key=value` as a dict, in the text's order; a part without `=` maps to ''."""
+    """Returns `key=value;key=value` as a dict, in order; a part without `=` maps to ''."""
     out = {}
     for part in text.split(";"):
         if part:
@@ -65,18 +63,17 @@ def parse_params(text):
 
 
 def status_kind(status):
-    """First word of a status: ok, degenerate, infeasible or failed."""
+    """Returns the first word of a status: ok, degenerate, infeasible or failed."""
     return status.partition(":")[0]
 
 
 def read_results(paths, needed):
-    """Result files as one frame.
+    """Reads result files as one frame.
 
-    `needed`: columns that the caller reads besides schema, algorithm, params and status. Numeric
-    columns are float64 (an empty field, as in rows without measurements, is NaN); text columns are
-    str. ORIGINS are there, empty where the table lacks them. Raises CsvError for a missing file or
-    column, an empty file, mixed or foreign schemas, a field that is no number, and a row that stands
-    twice.
+    `needed`: columns required besides schema, algorithm, params and status. Numeric columns are
+    float64 (empty: NaN), text columns str. Missing ORIGINS are added, empty. Raises CsvError for a
+    missing file or column, an empty file, mixed or unknown schemas, a field that is not a number,
+    and a duplicate row.
     """
     columns = ["schema", "algorithm", "params", "status"]
     columns += [c for c in needed if c not in columns]
@@ -86,18 +83,18 @@ def read_results(paths, needed):
         raise CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
     if schemas[0].split(".")[0] != SCHEMA_MAJOR:
         raise CsvError(f"{paths[0]}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
-    _refuse_repeats(frame, paths)
+    _reject_repeated_rows(frame, paths)
     return with_origins(frame)
 
 
 def with_origins(frame):
-    """A frame of read_table with the columns ORIGINS: those that it lacks are empty, unknown."""
+    """Adds missing ORIGINS columns, empty."""
     absent = {name: "" for name in ORIGINS if name not in frame.columns}
     return frame.assign(**absent) if absent else frame
 
 
-def _refuse_repeats(frame, paths):
-    """CsvError where a row stands twice, in one file or in two: it would count twice in a mean."""
+def _reject_repeated_rows(frame, paths):
+    """Raises CsvError for a duplicate row, within a file or across files."""
     columns = [name for name in (*ROW_COLUMNS, *SETTINGS) if name in frame.columns]
     if not {*ROW_COLUMNS} <= {*columns}:
         return
@@ -116,30 +113,31 @@ def _refuse_repeats(frame, paths):
         return paths[file], i - (int(ends[file - 1]) if file else 0) + 1
 
     (path, at), (other, before) = place(second), place(first)
-    raise CsvError(f"{path}: rows stand twice: prompt {row['prompt']}, layer {row['layer']:g}, head "
+    raise CsvError(f"{path}: duplicate row: prompt {row['prompt']}, layer {row['layer']:g}, head "
                    f"{row['q_head']:g}, {row['algorithm']}: row {at}, and row {before} of {other}")
 
 
-def refuse_twice(frame, keys, path):
-    """CsvError where two rows share `keys`, among which are prompt, algorithm, budget_requested and seed."""
+def reject_duplicates(frame, keys, path):
+    """Raises CsvError if two rows share `keys`, which include prompt, algorithm, budget_requested
+    and seed.
+    """
     twice = frame.duplicated(keys)
     if twice.any():
         row = frame[twice].iloc[0]
         place = "".join(f", {name} {row[key]:g}" for key, name in (("layer", "layer"), ("q_head", "head"))
                         if key in keys)
-        raise CsvError(f"{path}: rows stand twice: prompt {row['prompt']}{place}, {row['algorithm']}, "
+        raise CsvError(f"{path}: duplicate row: prompt {row['prompt']}{place}, {row['algorithm']}, "
                        f"budget {row['budget_requested']:g}, seed {row['seed']:g}")
 
 
 def read_table(paths, needed, text, others=None):
-    """Files of one header as one frame, such as OUT.steps.csv or those of `kvbench cluster`.
+    """Reads files of one header as one frame, such as OUT.steps.csv or those of `kvbench cluster`.
 
-    `needed`: columns that must be there; `others`: all else that is read where it is there, None:
-    every column (a long table takes memory for each). Columns of `text` are str, the others float64 (an empty
-    field is NaN); a column that is not needed and holds text stays str. Raises CsvError for a
-    missing file or column, an empty file, a field of a needed column that is no number, a needed column
-    that is `nan` in every row, and a table that was changed (checksums.check_table). `attrs["runs"]`:
-    which runs wrote the rows.
+    `needed`: required columns. `others`: optional columns to read; None reads all (slow for long
+    tables). Columns of `text` are str, the others float64 (empty: NaN); an optional column with
+    text stays str. attrs["runs"] holds the runs that wrote the rows. Raises CsvError for a missing
+    file or column, an empty file, a needed field that is not a number, a needed column that is
+    `nan` in every row, and a modified table (checksums.check_table).
     """
     frames, runs = [], set()
     nowhere = {column for column in needed if column not in text} - MAY_BE_UNKNOWN
@@ -164,7 +162,7 @@ def read_table(paths, needed, text, others=None):
 
 
 def header_of(path):
-    """Names of a table's columns. Raises CsvError."""
+    """Returns the column names of a table. Raises CsvError."""
     try:
         return list(pd.read_csv(path, dtype=str, nrows=0).columns)
     except FileNotFoundError:
@@ -176,7 +174,7 @@ def header_of(path):
 
 
 def check_table(path):
-    """checksums.check_table for any file that a user may name; its errors are CsvError."""
+    """checksums.check_table with CsvError."""
     try:
         return checksums.check_table(path)
     except checksums.ChangedError as error:
@@ -188,9 +186,10 @@ def check_table(path):
 
 
 def check_same_run(side, side_path, table, path):
-    """CsvError where the side table is not of the runs of the table (both as read_table gave them).
+    """Raises CsvError unless the side table belongs to the runs of the table (both from
+    read_table).
 
-    Tables of a schema before 1.2 do not know their run.
+    Tables before schema 1.2 have no run.
     """
     known = set(table.attrs["runs"])
     for run in side.attrs["runs"]:
@@ -201,7 +200,7 @@ def check_same_run(side, side_path, table, path):
 
 def _read_one(path, columns):
     try:
-        # Text first: pandas' own guesses turn a prompt `007` into 7 and `nan` into a gap.
+        # As text first: pandas would turn a prompt `007` into 7 and `nan` into NaN.
         frame = pd.read_csv(path, dtype=str, keep_default_na=False,
                             usecols=lambda name: (name in columns if columns is not None
                                                   else name not in checksums.COLUMNS))
@@ -213,26 +212,28 @@ def _read_one(path, columns):
         raise CsvError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
     if frame.empty:
         raise CsvError(f"{path}: no rows")
-    # Frame.to_csv writes its index as a column without a name.
+    # Frame.to_csv writes its index as an unnamed column.
     return frame.drop(columns=[name for name in frame.columns if name.startswith("Unnamed: ")])
 
 
 def numbers(column, path, name, strict):
-    """A text column as floats; a CsvError names the first that is none, unless not `strict`."""
+    """Returns a text column as floats. Raises CsvError for the first invalid value if `strict`."""
     values = pd.to_numeric(column.where(column != "", "nan"), errors="coerce")
     bad = values.isna()
-    if name not in PLACES:
+    if name not in INTEGER_COLUMNS:
         bad &= ~column.isin(["", "nan"])
     if strict and bad.any():
         row = int(bad.to_numpy().nonzero()[0][0])
         raise CsvError(f"{path}: row {row + 1}: column `{name}`: got `{column.iloc[row]}`, "
                        "expected a number")
-    # Columns that nobody asked for stay as they are: a newer minor version may add text columns.
+    # Optional columns stay text: a newer minor version may add text columns.
     return column if bad.any() else values.astype(float)
 
 
 def pick_algorithms(frame, names, path):
-    """Rows of these algorithms, all for an empty list; CsvError for one that has no rows."""
+    """Returns the rows of these algorithms, all for an empty list. Raises CsvError for an absent
+    one.
+    """
     absent = [name for name in names if name not in set(frame["algorithm"])]
     if absent:
         raise CsvError(f"{path}: no rows of algorithm {', '.join(absent)}; it holds "
@@ -241,7 +242,9 @@ def pick_algorithms(frame, names, path):
 
 
 def pick_numbers(frame, column, values, path):
-    """Rows whose `column` is one of `values`, all for an empty list; CsvError for an absent one."""
+    """Returns rows whose `column` is in `values`, all for an empty list. Raises CsvError for an
+    absent one.
+    """
     have = frame[column].dropna().unique()
     for value in values:
         if not np.isclose(have, value, rtol=1e-9, atol=0).any():
@@ -254,15 +257,14 @@ def pick_numbers(frame, column, values, path):
 
 
 def note(text):
-    """A line on stderr about what a figure leaves out."""
+    """Prints a note on stderr about skipped data."""
     print(one_line(f"note: {text}"), file=sys.stderr)
 
 
 def differing(frame):
-    """{setting: values} of the settings in which rows differ that are averaged or compared.
+    """Returns {setting: values} of the settings that differ among rows to be averaged or compared.
 
-    Which queries a method looks at (`scores`) may differ between methods, not within one. What is
-    unknown is not known to differ.
+    `scores` may differ between methods, not within one. Unknown values are ignored.
     """
     out = {}
     for name in [*SETTINGS, *ORIGINS]:
@@ -279,7 +281,9 @@ def differing(frame):
 
 
 def refuse_mixed(frame, path, pool=False):
-    """CsvError where rows differ in what forbids a common mean or figure; with `pool` a note."""
+    """Raises CsvError if rows differ in settings that forbid a common mean; with `pool` prints a
+    note.
+    """
     found = differing(frame)
     if found and not pool:
         raise CsvError(f"{path}: rows of one mean or comparison differ in "
@@ -292,14 +296,13 @@ def refuse_mixed(frame, path, pool=False):
 
 
 def measured_rows(frame, path="", pool=False):
-    """The rows of ok_rows; CsvError where refuse_mixed refuses them."""
     kept = ok_rows(frame, path)
     refuse_mixed(kept, path, pool)
     return kept
 
 
 def ok_rows(frame, path=""):
-    """Rows with fair measurements (status ok); says on stderr what was left out."""
+    """Returns rows with status ok; notes the skipped rows on stderr."""
     kind = frame["status"].map(status_kind)
     for word in ("degenerate", "infeasible", "failed"):
         count = int((kind == word).sum())
@@ -314,7 +317,7 @@ def ok_rows(frame, path=""):
 
 
 def commonest(values):
-    """The value of more than half of them, or None."""
+    """Returns the majority value, or None."""
     values = list(values)
     return next((v for v in set(values) if 2 * values.count(v) > len(values)), None)
 
@@ -322,15 +325,15 @@ def commonest(values):
 def add_labels(frame, ignore=(), short=False):
     """Adds the column `label`: the algorithm and those of its parameters that differ in `frame`.
 
-    `ignore`: parameters that never enter a label (what the x axis shows). `short`: nor do values
-    that more than half of the algorithm's variants have, as in an ablation around one setting.
+    `ignore`: parameters to omit (those on the x axis). `short`: omits values that most of the
+    algorithm's variants share, as in an ablation.
     """
     texts = {}
     for algorithm, group in frame.groupby("algorithm", sort=False):
         variants = {text: parse_params(text) for text in group["params"].unique()}
         keys = list(dict.fromkeys(k for v in variants.values() for k in v if k not in ignore))
-        # A parameter that only some have differs too, but for one that another's value brings with
-        # it (attention-matching's keys=h2o brings h2o.heavy_ratio).
+        # A parameter that only some variants have differs too, unless another's value implies it
+        # (attention-matching's keys=h2o implies h2o.heavy_ratio).
         shown = [k for k in keys
                  if len({v.get(k) for v in variants.values() if k in v or "." not in k}) > 1]
         usual = {k: commonest(v.get(k) for v in variants.values()) if short else None
@@ -343,11 +346,10 @@ def add_labels(frame, ignore=(), short=False):
 
 
 def full_points(frame, keys, path):
-    """Rows of points that cover every head; says on stderr which points are left out.
+    """Returns the rows of points that cover every head; notes the skipped points on stderr.
 
-    A point is a group by `keys`, of one seed or more. Where an algorithm was feasible in some heads
-    only, a mean over these would stand beside means over all: easy heads against all heads. Heads
-    are those of the frame (of the point's layer, when `keys` holds `layer`).
+    A point is a group by `keys`, over seeds. A mean over the feasible heads only is not comparable
+    with a mean over all. Heads are those of the frame (of the layer, if `keys` holds `layer`).
     """
     facets = [k for k in keys if k in HEAD_COLUMNS]
     heads = frame.groupby(HEAD_COLUMNS, dropna=False, sort=False).ngroup()
@@ -365,11 +367,10 @@ def full_points(frame, keys, path):
 
 
 def mean_and_sd(frame, keys, column, spread="seeds"):
-    """One row per group of `keys`, in order of appearance: mean, sd (n - 1), seeds.
+    """Returns one row per group of `keys`, in order of appearance: mean, sd (n - 1), seeds.
 
-    The mean over a seed's rows is taken first; `mean` is the mean of these and `sd` their standard
-    deviation, as in BalanceKV's figure 2. spread="all": sd over all rows. NaN and infinity stay
-    visible: they are not averaged away. One value has no sd (NaN).
+    Averages each seed first; `mean` and `sd` are over seeds, as in BalanceKV's figure 2.
+    spread="all": sd over all rows. NaN and infinity propagate. The sd of one value is NaN.
     """
     per_seed = frame.groupby([*keys, "seed"], dropna=False, sort=False)[column].agg(
         lambda v: v.mean(skipna=False))
@@ -381,8 +382,8 @@ def mean_and_sd(frame, keys, column, spread="seeds"):
 
 
 def finite_points(table):
-    """Points whose mean is finite; says on stderr which labels have others."""
+    """Returns points with a finite mean; notes the others on stderr."""
     bad = ~np.isfinite(table["mean"])
     for label in dict.fromkeys(table.loc[bad, "label"]):
-        note(f"{label} has a mean that is not finite; it is not drawn")
+        note(f"{label} has a mean that is not finite; not drawn")
     return table[~bad]

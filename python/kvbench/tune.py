@@ -1,4 +1,4 @@
-"""Chooses parameters on the development prompts, and shows what the choice is worth on others.
+"""Chooses parameters on development prompts and evaluates them on others.
 
     kvbench replay dev.h5 --algorithm all:grid --budget 0.125 -o dev.csv
     kvbench list --grid > grids.csv
@@ -8,19 +8,17 @@
     kvbench replay test.h5 --config tuned.toml --budget 0.125 -o tuned.csv
     kvbench-py tune table all.csv --tuned tuned.csv --choice tuning.csv --csv both.csv
 
-choose: of every method's settings (`NAME:grid`, `kvbench list NAME`) the one with the least mean of
---metric over prompts at the tables' budget. A prompt's figure is the mean over layers, heads and
-seeds. A setting that is not `ok` on every head of every prompt is not chosen. --settings is a
-configuration of kvbench with the chosen settings that are not the default, each as what it changes
-of the default.
+choose: picks, of every method's settings (`NAME:grid`, `kvbench list NAME`), the one with the
+smallest mean of --metric over prompts at the tables' budget. A prompt's figure is the mean over
+layers, heads and seeds. A setting must be `ok` on every head of every prompt. --settings writes a
+configuration of kvbench with the chosen settings that differ from the default.
 
-table: every method with its authors' setting and tuned, on prompts that the choice never saw, with
-bootstrap intervals over prompts (--by source: over sources, each the mean of its prompts).
---authors: rows of the authors' settings where these are not
-kvbench's defaults; they stand in place of the defaults' rows.
+table: compares the authors' setting with the tuned one on unseen prompts, with bootstrap intervals
+over prompts (--by source: over sources, each the mean of its prompts). --authors: rows of the
+authors' settings where these are not kvbench's defaults; they replace the defaults' rows.
 
---metric residual_rel_error and out_rel_error are of whole layers: --layers OUT.layers.csv names the
-tables beside all of the others, and a prompt's figure is the mean over layers and seeds.
+--metric residual_rel_error and out_rel_error are per layer: --layers OUT.layers.csv names the side
+tables of all other tables, and a prompt's figure is the mean over layers and seeds.
 """
 
 
@@ -41,9 +39,10 @@ TABLE = ["budget", "algorithm", "prompts", "setting", "authors", "authors_low", 
 
 
 def figures(paths, options):
-    """{(budget, algorithm, params): {unit: mean over layers, heads and seeds}} of points that are
-    `ok` on every head of their prompt; None where some prompt's is not. A unit is a prompt, or with
-    --by source a source: the mean of its prompts."""
+    """Returns {(budget, algorithm, params): {unit: mean over layers, heads and seeds}}; None for a
+    point that is not `ok` on every head. The unit is a prompt, or a source with --by source (the
+    mean of its prompts).
+    """
     metric = options.metric
     of_layers = metric in kt.LAYER_METRICS
     frame = kt.read_results(paths, [*([] if of_layers else [metric]), "seed", "budget_requested",
@@ -61,7 +60,7 @@ def figures(paths, options):
     if of_layers:
         frame[metric] = layer_figures(frame, options)
     out = {}
-    # A budget is NaN for what has one size only: no setting to choose.
+    # NaN: a method of fixed size, without settings.
     for point, rows in frame.groupby(POINT, sort=False):
         good = rows["status"].map(kt.status_kind).eq("ok").all() and np.isfinite(rows[metric]).all()
         by_seed = rows.groupby(["prompt", "seed"]).size()
@@ -73,16 +72,19 @@ def figures(paths, options):
 
 
 def layer_figures(frame, options):
-    """The metric of each row's layer, from --layers; NaN where that has no line. Averages over rows are
-    averages over layers where all layers have as many heads, as those of a model have."""
+    """Returns the metric of each row's layer from --layers; NaN without a line. All layers of a
+    model have equally many heads, so that means over rows are means over layers.
+    """
     keys = ["trace", "prompt", "layer", *POINT, "seed"]
     layers = kt.read_table(options.layers, [*keys, options.metric], kt.TEXT_COLUMNS, ())
-    kt.refuse_twice(layers, keys, options.layers[0])
+    kt.reject_duplicates(layers, keys, options.layers[0])
     return frame[keys].merge(layers, on=keys, how="left")[options.metric].to_numpy()
 
 
 def varied(settings):
-    """{params: text of the keys that differ among them}. A named method's may be absent."""
+    """Returns {params: text of the keys that differ among them}. Parameters of a nested method may
+    be absent.
+    """
     parts = {text: kt.parse_params(text) for text in settings}
     keys = sorted({key for part in parts.values() for key in part})
     keys = [key for key in keys if len({part.get(key) for part in parts.values()}) > 1]
@@ -91,25 +93,25 @@ def varied(settings):
 
 
 def changed(text, usual):
-    """What of a setting is not the default's."""
+    """Returns the part of a setting that differs from the default."""
     before = kt.parse_params(usual)
     return ";".join(f"{key}={value}" for key, value in kt.parse_params(text).items()
                     if before.get(key) != value)
 
 
 def sign_of(options):
-    """1 where a larger figure is the better one, else -1."""
+    """Returns 1 if a larger figure is better, otherwise -1."""
     return 1 if options.metric in kt.HIGHER_BETTER else -1
 
 
 def interval(name, values, options):
-    """{name: mean over prompts, name_low, name_high}."""
+    """Returns {name: mean over prompts, name_low, name_high}."""
     low, high = ks.bootstrap_intervals(np.asarray(values)[:, None], resamples=options.resamples)[0]
     return {name: float(np.mean(values)), f"{name}_low": low, f"{name}_high": high}
 
 
 def paired(after, before, options):
-    """The columns DIFFERENCE: what changed, prompt by prompt."""
+    """Returns the columns DIFFERENCE: paired changes by prompt."""
     apart = (after - before).to_numpy()
     wins = apart * sign_of(options)
     return {**interval("difference", apart, options), "better": int((wins > 0).sum()),
@@ -117,7 +119,7 @@ def paired(after, before, options):
 
 
 def each_setting(name, settings, found, usual, options):
-    """A dict per usable setting: its mean, and paired what it changes of the default's figure."""
+    """Returns a dict per usable setting, best first: its mean and its paired difference from the default."""
     before, out = found[name, usual], []
     for params, (_, text) in settings.items():
         mean = found[name, params]
@@ -125,22 +127,23 @@ def each_setting(name, settings, found, usual, options):
             continue
         row = {"algorithm": name, "setting": changed(text, settings[usual][1]) or "default",
                "prompts": mean.size, "mean": mean.mean()}
-        # Without a default's figure: how often something is better than nothing is 0.
+        # No figure of the default: no comparison.
         row |= paired(mean, before, options) if before is not None else {"better": 0, "worse": 0}
         out.append(row)
     return sorted(out, key=lambda row: -sign_of(options) * row["mean"])
 
 
 def read_grids(path):
-    """[(algorithm, setting, params)] of `kvbench list --grid`."""
+    """Returns [(algorithm, setting, params)] of `kvbench list --grid`."""
     frame = kt.read_table([path], ["algorithm", "setting", "params"],
                           {"algorithm", "setting", "params"})
     return list(frame[["algorithm", "setting", "params"]].itertuples(index=False, name=None))
 
 
 def row_settings(grids, rows):
-    """{algorithm: {params in a row: (setting, text)}}. A row's values may have become those of its
-    trace (rope=auto), so that rows are found by what differs among the grid's settings."""
+    """Returns {algorithm: {params in a row: (setting, text)}}. A row may hold values taken from the
+    trace (rope=auto), so rows are matched by the parameters that differ within the grid.
+    """
     out = {}
     for name in dict.fromkeys(algorithm for algorithm, _, _ in grids):
         declared = {params: setting for algorithm, setting, params in grids if algorithm == name}
@@ -174,7 +177,7 @@ def choose(options):
         usual = next(params for params, (setting, _) in settings.items() if setting == "default")
         if options.each:
             each += each_setting(name, settings, found, usual, options)
-        # The default comes first: a tie is no reason to leave it.
+        # The default comes first, so that it wins ties.
         order = sorted(usable, key=lambda params: params != usual)
         chosen = best(order, key=usable.get)
         setting = changed(settings[chosen][1], settings[usual][1])
@@ -206,7 +209,7 @@ def choose(options):
 
 
 def one_setting(paths, options):
-    """{(budget, algorithm): figures by prompt or None}; one setting per algorithm."""
+    """Returns {(budget, algorithm): figures by prompt or None}; one setting per algorithm."""
     out = {}
     for (budget, name, _), mean in figures(paths, options).items():
         if budget != budget:
@@ -245,7 +248,7 @@ def table(options):
 
 
 def table_lines(rows, options):
-    """Markdown: a table per budget."""
+    """Returns Markdown: a table per budget."""
     digits, out = options.digits, []
 
     def span(row, name):
@@ -277,14 +280,14 @@ def parse_arguments(arguments=None):
         sub.add_argument("--layers", nargs="+", metavar="OUT.layers.csv",
                          help="tables of whole layers, for a metric of theirs")
         sub.add_argument("--csv", metavar="FILE.csv")
-        sub.add_argument("--markdown", metavar="FILE.md", help="- is the terminal")
+        sub.add_argument("--markdown", metavar="FILE.md", help="- for stdout")
         sub.add_argument("--digits", type=int, default=3)
         sub.add_argument("--resamples", type=int, default=ks.RESAMPLES)
         sub.add_argument("--by", **units.BY)
         sub.add_argument("--records", **units.RECORDS)
         if name == "choose":
             sub.add_argument("--grids", required=True, metavar="FILE.csv",
-                             help="what `kvbench list --grid` prints")
+                             help="output of `kvbench list --grid`")
             sub.add_argument("--settings", metavar="FILE.toml",
                              help="the chosen settings, as a configuration")
             sub.add_argument("--each", metavar="FILE.csv",

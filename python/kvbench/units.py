@@ -1,7 +1,7 @@
-"""The unit of inference: prompts, or the sources that prompts are from (`--by source`).
+"""Unit of inference: prompts, or their sources (`--by source`).
 
-A source is an author, a book, a program's documentation, a code base. Its prompts are not
-independent: their figures are averaged first, and n is the number of sources.
+A source is an author, a book, a program's documentation or a code base. Its prompts are not
+independent: they are averaged first, and n counts sources.
 """
 
 import glob
@@ -17,13 +17,13 @@ from kvbench.prompts import records as kp
 PROMPTS = os.path.join(ROOT, "data", "prompts")
 BY = {"choices": ("prompt", "source"), "default": "prompt",
       "help": "unit of means, intervals and tests: source takes the mean of a source's prompts first; "
-              "sources stand in the tables (column `source`) or in --records [prompt]"}
+              "sources come from the tables (column `source`) or in --records [prompt]"}
 RECORDS = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
            "help": "the records of prompts, with `set` and `source` [data/prompts/*.jsonl]"}
 
 
 def read_records(files):
-    """The records of files, of data/prompts without any. Raises CsvError."""
+    """Returns the records of files, or of data/prompts. Raises CsvError."""
     try:
         return [record for path in files or sorted(glob.glob(os.path.join(PROMPTS, "*.jsonl")))
                 for record in kp.read_jsonl(path)]
@@ -32,35 +32,40 @@ def read_records(files):
 
 
 def of_set(name, files):
-    """Ids of the records of a set."""
+    """Returns the ids of the records of a set."""
     return {str(record.get("id")) for record in read_records(files) if record.get("set") == name}
 
 
-def sources_of(frame, files, path):
-    """The source of each row's prompt, a list. Raises CsvError where a prompt has none, or two."""
-    if "source" in frame.columns:
-        pairs = frame[["trace", "prompt", "source"]].drop_duplicates()
-        twice = pairs.loc[pairs.duplicated(["trace", "prompt"]), "prompt"]
-        if len(twice):
-            raise kt.CsvError(f"{path}: column `source`: prompt {twice.iloc[0]} has several, "
-                              "expected one")
-        out = list(frame["source"])
-    else:
-        known = {str(record.get("id")): str(record.get("source", ""))
+def sources_of(frame, files, path, own_source=False):
+    """Returns the source of each row's prompt: from column `source`, otherwise from the records of `files`.
+
+    own_source: a prompt whose record has no source is its own; without `files` no records are read.
+    Raises CsvError if a prompt has none or several.
+    """
+    found = frame["source"].fillna("") if "source" in frame.columns else pd.Series("", frame.index)
+    pairs = frame[["trace", "prompt"]].assign(source=found)[found != ""].drop_duplicates()
+    twice = pairs.loc[pairs.duplicated(["trace", "prompt"]), "prompt"]
+    if len(twice):
+        raise kt.CsvError(f"{path}: column `source`: prompt {twice.iloc[0]} has several, expected one")
+    if (found == "").any() and own_source and not files:
+        return found.where(found != "", frame["prompt"])
+    if (found == "").any():
+        known = {str(record.get("id")): str(record.get("source") or (record.get("id") if own_source else ""))
                  for record in read_records(files)}
-        out = [known.get(prompt, "") for prompt in frame["prompt"]]
-    if "" in out:
-        raise kt.CsvError(f"{path}: --by source: prompt {frame['prompt'].iloc[out.index('')]} has no "
-                          "source, neither in a column `source` nor in the records")
-    return out
+        found = found.where(found != "", frame["prompt"].map(known).fillna(""))
+    if (found == "").any():
+        raise kt.CsvError(f"{path}: prompt {frame.loc[found == '', 'prompt'].iloc[0]} has no source, "
+                          "neither in a column `source` nor in the records")
+    return found
 
 
 def mean_by(values, units):
-    """Means over the rows of a frame that share a unit, in the order in which units come; NaN where
-    one of them lacks its figure. units: {row's name: unit}."""
+    """Returns means over rows that share a unit, in order of appearance; NaN if one is missing.
+    units: {row's name: unit}.
+    """
     mine = [units[name] for name in values.index]
     order = {unit: at for at, unit in enumerate(dict.fromkeys(mine))}
-    # An array: a list of numbers might be taken for names of columns.
+    # An array: a list of numbers might be taken as column names.
     groups = values.groupby(np.array([order[unit] for unit in mine], dtype=int))
     out = groups.agg(lambda column: column.mean(skipna=False))
     out.index = pd.Index(list(order))

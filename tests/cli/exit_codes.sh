@@ -15,10 +15,10 @@ done
 small_trace t.h5
 good replay t.h5 -o out.csv --algorithm all --budget 0.5,0 "${windows[@]}"
 [[ -z $out ]] || fail "a replay printed to stdout: $out"
-[[ $(grep -vc '^note: --algorithm all leaves out ' <<< "$err") == 1 && $err == *$'\n'"out.csv: "*" rows in "* ]] ||
+[[ $(grep -vc '^note: --algorithm all skips ' <<< "$err") == 1 && $err == *$'\n'"out.csv: "*" rows in "* ]] ||
   fail "stderr of a replay: $err"
-[[ $err == *"all leaves out leverage: "*/rope* && $err == *"all leaves out criticalkv: "*o_proj* ]] ||
-  fail "what is left out is not said: $err"
+[[ $err == *"all skips leverage: "*/rope* && $err == *"all skips criticalkv: "*o_proj* ]] ||
+  fail "skipped methods are not named: $err"
 [[ $(ls -A) == $'out.csv\nout.csv.json\nt.h5' ]] || fail "files of a replay: $(ls -A)"
 # Results that are no failures do not change the code.
 [[ $(column out.csv algorithm | wc -l) -gt 10 ]] || fail "rows are missing"

@@ -37,7 +37,7 @@ good verify shard2.csv --sample 3 --seed 1
 [[ $(grep -c ': agrees$' <<< "$out") == 3 ]] || fail "verify says: $out"
 costs_of exact > costs.csv
 run verify shard2.csv --sample 3
-[[ $code == 2 && $err == *'shard2.csv: its shard is not that of costs.csv any more'* ]] ||
+[[ $code == 2 && $err == *'shard2.csv: the shard differs from that by costs.csv'* ]] ||
   fail "exit code $code: $err"
 costs_of balancekv > costs.csv
 
@@ -54,11 +54,11 @@ same thirty.csv whole.csv
 # Cut by number, or by another table.
 good "${command[@]}" --shard 2/3 -o by_number.csv
 refused 2 overlap -- merge shard1.csv by_number.csv shard3.csv -o other.csv
-refused 2 "--shard-costs: got '', it had 'costs.csv', and the part is another" -- "${command[@]}" --shard 2/3 -o shard2.csv --resume
+refused 2 "--shard-costs: got '', expected 'costs.csv'" -- "${command[@]}" --shard 2/3 -o shard2.csv --resume
 # What the table lacks is said; a table of other algorithms is refused.
 grep -v ,uniform, costs.csv > part.csv
 good "${command[@]}" --shard-costs part.csv --shard 1/3 --dry-run
-[[ $err == *"part.csv: no time of uniform"*"counts as the median of the others"* ]] || fail "$err"
+[[ $err == *"part.csv: no time for uniform"*"gets the median of the others"* ]] || fail "$err"
 grep -v -e ,uniform, -e ,balancekv, -e ,exact, costs.csv > none.csv
 refused 2 none.csv -- "${command[@]}" --shard-costs none.csv --shard 1/3 -o other.csv
 refused 2 absent.csv -- "${command[@]}" --shard-costs absent.csv --shard 1/3 -o other.csv
@@ -77,4 +77,4 @@ for i in 1 2 3; do
 done
 good merge stream1.csv stream2.csv stream3.csv -o streams.csv
 same streams.csv stream.csv
-refused 2 "no row of an algorithm" -- "${stream[@]}" --shard-costs costs.csv --shard 1/3 -o other.csv
+refused 2 "no row of this plan" -- "${stream[@]}" --shard-costs costs.csv --shard 1/3 -o other.csv

@@ -18,7 +18,7 @@ done
 cp out.steps.csv first.steps
 refused 2 --resume -- "${command[@]}" -o out.csv --eval-every 16
 refused 2 'options differ' -- "${command[@]}" -o out.csv --eval-every 8 --resume
-[[ $err == *"--eval-every: got 8, it had 16"* ]] || fail "what differs: $err"
+[[ $err == *"--eval-every: got 8, expected 16"* ]] || fail "what differs: $err"
 good "${command[@]}" -o out.csv --eval-every 16 --overwrite
 cmp out.steps.csv first.steps || fail 'the steps differ between two runs'
 

@@ -29,7 +29,7 @@ sed 's|"path": ".*"|"path": "secret"|' manifest > out.csv.json
 no_sample 'secret: is not HDF5, expected a trace'
 for ranges in '' '[0, 4611686018427387904]' '[0, 1], [1, 2]'; do
   tr -d '\n' < manifest | sed -E "s/\"row_ranges\": \[[^]]*\][^]]*\]/\"row_ranges\": [$ranges]/" > out.csv.json
-  no_sample 'out.csv.json: row_ranges are others'
+  no_sample 'out.csv.json: row_ranges are not those of this plan'
 done
 mv manifest out.csv.json
 good verify out.csv --sample 1

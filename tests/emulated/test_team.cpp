@@ -54,12 +54,12 @@ KVB_HD void call_all(const Team& team, const Shared& s, double* results) {
     put(top_of_half);
     const Found largest = team.largest(n, x);
     const Found smallest = team.smallest(n, x);
-    put(largest.value + static_cast<double>(largest.place));
-    put(smallest.value - static_cast<double>(smallest.place));
+    put(largest.value + static_cast<double>(largest.index));
+    put(smallest.value - static_cast<double>(smallest.index));
     if (n > 0) {
       const auto bound = [&](Index i) { return s.x[i] - static_cast<double>(i % 4); };
       const auto last = [&](Index i) { return n - i; };  // the tie goes to the last
-      put(static_cast<double>(team.smallest_bounded(n, bound, x, last).found.place));
+      put(static_cast<double>(team.smallest_bounded(n, bound, x, last).found.index));
     }
     team.sums(
         kRows, n, [&](Index r, Index i) { return s.x[i] * static_cast<double>(r); }, s.sums);

@@ -15,7 +15,9 @@
 
 #include "core/error.hpp"
 #include "input.hpp"
-#include "trace/cache_names.hpp"
+#include "trace/caches.hpp"
+#include "trace/input_file.hpp"
+#include "trace/survey_data.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "input.hpp"
 #include "trace/structure.hpp"
-#include "trace/survey.hpp"
+#include "trace/survey_data.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace kvbench;

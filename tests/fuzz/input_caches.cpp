@@ -3,15 +3,15 @@
 #include <stdexcept>
 
 #include "input.hpp"
-#include "trace/cache_names.hpp"
-#include "trace/survey_code.hpp"
+#include "trace/caches.hpp"
+#include "trace/input_file.hpp"
+#include "trace/survey.hpp"
 
 namespace kvbench::fuzz {
 
 Bytes input_of(const std::string& path) {
   const h5::InputFile file = caches::open(path);
-  h5::Survey survey = h5::survey(file, caches::request());
-  const Bytes answer = h5::encode_survey(survey);
+  const Bytes answer = h5::encode_survey(h5::survey(file, caches::request()));
   Bytes out(4 + answer.size() + file.bytes());
   for (std::size_t i = 0; i < 4; ++i) {
     out[i] = static_cast<std::uint8_t>(answer.size() >> 8 * i);

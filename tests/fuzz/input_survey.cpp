@@ -1,14 +1,13 @@
 #include "input.hpp"
 #include "trace/input_file.hpp"
 #include "trace/structure.hpp"
-#include "trace/survey_code.hpp"
+#include "trace/survey.hpp"
 
 namespace kvbench::fuzz {
 
 Bytes input_of(const std::string& path) {
   const h5::InputFile file(path, "a trace");
-  h5::Survey survey = h5::survey(file, h5::trace_request());
-  return h5::encode_survey(survey);
+  return h5::encode_survey(h5::survey(file, h5::trace_request()));
 }
 
 }  // namespace kvbench::fuzz

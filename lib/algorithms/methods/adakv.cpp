@@ -1,10 +1,10 @@
-// adakv: SnapKV's scores, a layer's budget shared over its heads by score.
+// adakv: SnapKV's scores compete for a layer's budget.
 // [1] Feng et al., "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation for
 //     Efficient LLM Inference", 2024, arXiv:2407.11550, Algorithm 1 on SnapKV.
-// Each head keeps its best floor(floor * B) tokens; the rest of the layer's Hkv B go to the largest
-// scores of all heads together, ties to the lowest position, then head.
-// A head surveys scores [m] and positions [m]; its share is a number of tokens. A head without a
-// share is a layer of its own. Time O(Hkv m log m) beside the scores.
+// Each head keeps its best floor(floor * B) tokens. The rest of the layer's Hkv B tokens are the
+// largest remaining scores of all heads; ties go to the lowest position, then head.
+// Survey: scores [m] and positions [m]. A head without a share is treated as a layer of its own.
+// Time O(Hkv m log m) beside the scores.
 #include "algorithms/shared/pooled_budget.hpp"
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
@@ -30,17 +30,16 @@ Compressed compress(const Task& task, const Params& params) {
 }  // namespace
 
 Method method_adakv() {
-  MethodInfo info = snapkv_info(
-      "adakv",
-      {real_param("floor", "0.2", 0, 1, "share of the head's equal part",
-                  "each head's best tokens that no other head can take, rounded down; 1: equal "
-                  "parts, which is snapkv")});
+  MethodInfo info =
+      snapkv_info("adakv", {real_param("floor", "0.2", 0, 1, "share of the head's equal part",
+                                       "each head's best tokens that always stay, rounded down; 1: "
+                                       "equal parts, which is snapkv")});
   info.family = Family::eviction;
-  info.summary = "SnapKV's scores, a layer's budget shared over its heads by score";
+  info.summary = "SnapKV's scores compete for a layer's budget";
   info.source = "Feng et al., 2024, arXiv:2407.11550, Algorithm 1";
   info.departures =
-      "each head's safe part is taken out first and the rest goes by score (the paper mixes two "
-      "counts); heads are KV heads; SnapKV's departures";
+      "each head first keeps its safe part, the rest goes by score (the paper mixes two counts); "
+      "heads are KV heads; SnapKV's departures";
   info.grid = {"floor=0,0.2,0.5;window=32,256;kernel=1,5"};
   info.scope = Scope::layer;
   return {info, compress, nullptr, survey, share};

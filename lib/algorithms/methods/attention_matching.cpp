@@ -1,19 +1,17 @@
-// attention-matching: kept tokens get weights and values by which past queries see the attention
-// mass and the attention output of the whole middle.
+// attention-matching: kept tokens get the weights and values that best reproduce the attention mass
+// and output of the whole middle for reference queries.
 // [1] Zweiger, Fu, Guo, Kim, "Fast KV Compaction via Attention Matching", 2026, arXiv:2602.16284.
 // [2] Its public code, commit 2e59cc8.
-// Reference queries: the last ref_queries scoring positions, or with ref=NAME the last ref_queries
-// of a set of extra queries, of all query heads of the group, R rows of equal weight, each against
-// all of the task's tokens, uncausal. Sinks, recent tokens and what a composition's other part
-// holds enter no fit.
+// Reference queries: the last ref_queries scoring positions (ref=NAME: queries of that extra set)
+// of all query heads of the group, R rows of equal weight, uncausal over the task's tokens alone.
 //   keys     B tokens by `keys`;
 //   weights  argmin |E w - y|^2 over w_min <= w <= w_max, E = exp(logits of the kept tokens) and
-//            y = their sum over all tokens, each row divided by its largest exponential;
+//            y = their sum over all tokens, each row divided by its largest exponential, to the
+//            optimum (bounded_least_squares.hpp);
 //   values   (X'X + r) (C - V) = X' (A - X V), X = softmax over the kept tokens with the stored
 //            weights, A = exact outputs, r = ridge trace(X'X) / B.
-// Weight fits are solved to the optimum, with a certificate (bounded_least_squares.hpp).
-// In: K [m, d], V [m, dv], Q [R, d]. Out: B pairs; keys are the tokens', values are rounded once to
-// the trace's element type, a float32 weight each.
+// In: K [m, d], V [m, dv], Q [R, d]. Out: B pairs with a float32 weight each; keys are the tokens',
+// values are rounded once to the trace's type.
 #include <algorithm>
 
 #include "algorithms/shared/extra_attention.hpp"
@@ -41,18 +39,16 @@ Method method_attention_matching() {
       "attention-matching", compress,
       {integer_param(
            "ref_queries", "256", 1, 1e9, "positions",
-           "reference queries: how many of the last scoring positions, of all query heads of the "
-           "group; larger averages over more, and over queries that favour their own neighbours in "
-           "the middle"),
+           "reference queries: the last scoring positions, of all query heads of the group; larger "
+           "averages over more, and over queries that favour their own neighbours in the middle"),
        ref_param()});
   MethodInfo& info = method.info;
   info.family = Family::merging;
-  info.summary =
-      "weights and values of the kept tokens fitted to the attention that past queries pay";
+  info.summary = "weights and values of kept tokens fitted to the attention of past queries";
   info.source = "Zweiger et al., Fast KV Compaction via Attention Matching, 2026, arXiv:2602.16284";
   info.departures =
       "w_min = 1 and ridge = 0.01 in place of exp(-3) and 0; weights at their optimum; reference "
-      "queries are the prompt's own, the last ones";
+      "queries are the prompt's own last ones";
   info.grid = {"keys=rms,max;ridge=0.01,0.1", "w_min=0,0.049787068367863944,1;ridge=0,0.01",
                "ref_queries=64,256,1024"};
   info.authors = "w_min=0.049787068367863944;ridge=0";
@@ -61,12 +57,12 @@ Method method_attention_matching() {
   info.resolve = resolve_ref;
   info.query_window = [](const Params& p) { return p.integer("ref_queries"); };
   info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    Index had = l.scoring.size();
+    Index available = l.scoring.size();
     for (const std::string& name : ref_sets(p)) {
       const ExtraSetInfo* set = find_named(l.extra, name);
-      had = set == nullptr ? 0 : set->queries();
+      available = set == nullptr ? 0 : set->queries();
     }
-    const Index positions = std::min(p.integer("ref_queries"), had);
+    const Index positions = std::min(p.integer("ref_queries"), available);
     return matching_scratch(p, l, l.group * positions, middle, kept);
   };
   return method;

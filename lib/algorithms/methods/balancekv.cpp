@@ -1,11 +1,10 @@
-// balancekv: repeated halving of the middle by SoftmaxBalance; the survivors' weights stand for
-// those that went.
+// balancekv: repeated halving of the middle by SoftmaxBalance. The survivors' weights represent the
+// dropped tokens.
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithm 2 and
-//     section 4.1; the authors' public code is the `repo` variants.
-// Departs from [1] by default: block-centred keys (exact for attention up to a common factor), the
-// step, the selection rule and the shared denominator, all chosen by configs/balancekv_default.toml
-// (results/reference/findings.md). `step=theory;center=none;select=strict;denominator=separate` is
-// [1]'s text.
+//     section 4.1.
+// Departs from [1] by default: block-centred keys (exact for attention up to a common factor),
+// step, selection rule and shared denominator, chosen by configs/balancekv_default.toml
+// (results/reference/findings.md).
 // In: K [m, d], V [m, dv] of the task's tokens. Out: B of them, weights [B].
 // Time O(m block (d + dv)), memory O(block^2 + m).
 #include <fmt/format.h>
@@ -28,7 +27,6 @@ struct Options {
   bool rescale = false;
 };
 
-// A token on its way through the halvings.
 struct Live {
   Index token;
   double weight;
@@ -60,7 +58,7 @@ Options read_options(const Task& task, const Params& p) {
   return o;
 }
 
-// The `count` oldest of `live` first, both parts in their stored order.
+// Moves the `count` oldest of `live` to the front. Both parts keep their order.
 std::size_t oldest_first(std::vector<Live>& live, Index count) {
   std::vector<Index> positions;
   std::ranges::transform(live, std::back_inserter(positions), &Live::token);
@@ -77,7 +75,7 @@ double total_weight(const std::vector<Live>& live) {
 
 class Halver {
  public:
-  // `ones`: balance the keys alone, every value 1 (the denominator's run, Algorithm 1).
+  // `ones`: all values are 1, for the denominator's own run (Algorithm 1).
   Halver(const Task& task, const Options& options, bool ones)
       : task_(task), options_(options), ones_(ones) {
     if (ones) {
@@ -92,7 +90,7 @@ class Halver {
     }
     for (int t = 0; static_cast<Index>(live.size()) > kept; ++t) {
       const auto m = static_cast<Index>(live.size());
-      // A budget between two halvings: only the oldest 2(m - B) are halved, so that B remain.
+      // The last halving covers only the oldest 2(m - B), so that B remain.
       const std::size_t part = m / 2 >= kept ? live.size() : oldest_first(live, 2 * (m - kept));
       const std::vector<Live> rest(live.begin() + static_cast<std::ptrdiff_t>(part), live.end());
       live.resize(part);
@@ -147,7 +145,7 @@ class Halver {
   WalkScratch scratch_;
 };
 
-// Weights as they are stored: one number where all are equal, else one float32 per token.
+// Stores one common weight if all are equal, otherwise one float32 per token. Returns their bytes.
 Index store(const std::vector<Live>& live, HeldTokens& out) {
   bool equal = true;
   for (const Live& l : live) {
@@ -172,7 +170,7 @@ Compressed compress(const Task& task, const Params& params) {
   const Index bytes_each =
       task.head.pair_bytes() + weight_bytes + (separate ? key_bytes + weight_bytes : 0);
   Index kept = tokens_to_keep(task, params, bytes_each);
-  // The uniform weight is one number more; the last token may have to make room for it.
+  // The uniform weight takes 4 more bytes, which may cost the last token.
   if (denominator == "uniform" && kept > 0 && task.budget_bytes &&
       kept * bytes_each + weight_bytes > *task.budget_bytes) {
     --kept;
@@ -203,7 +201,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
   const Index block = std::min(params.integer("block"), middle);
-  return walk_bytes(l.precision, block, l.d, l.dv) + 128 * middle;  // tokens, weights, signs
+  return walk_bytes(l.element_bytes, block, l.d, l.dv) + 128 * middle;  // tokens, weights, signs
 }
 
 }  // namespace
@@ -212,30 +210,31 @@ Method method_balancekv() {
   MethodInfo info;
   info.name = "balancekv";
   info.family = Family::sampling;
-  info.summary = "repeated halving by the self-balancing walk, weighted survivors";
+  info.summary = "repeated halving by the self-balancing walk, with weighted survivors";
   info.source =
-      "Han et al., BalanceKV: KV Cache Compression through Discrepancy Theory, "
-      "Algorithm 2 and section 4.1";
+      "Han et al., BalanceKV: KV Cache Compression through Discrepancy Theory, Algorithm 2 and "
+      "section 4.1";
   info.departures =
-      "step chosen on development prompts; step=theory;center=none;select=strict;"
-      "denominator=separate is the paper's text, "
+      "step chosen on development prompts; "
+      "step=theory;center=none;select=strict;denominator=separate is the paper's text, "
       "step=repo;select=repo;center=none;denominator=uniform the public code";
   const std::vector<ParamSpec> walk = walk_params(
-      "scale of P(+1) = 1/2 - y * step: the sign that opposes y, gamma/G_jj, gamma/R^2, "
-      "1/(2cR^2), gamma",
+      "scale of P(+1) = 1/2 - y * step: the sign that opposes y, gamma/G_jj, gamma/R^2, 1/(2cR^2), "
+      "gamma",
       "block");
   const std::vector<ParamSpec> own = {
       real_param("value_bias", "auto", 0, 1e300, "value^2",
-                 "added to <v_i,v_j>: balances the denominator too; auto: 0.025 for repo, else 0"),
+                 "added to <v_i,v_j>, which balances the denominator too; auto: 0.025 for repo, "
+                 "otherwise 0"),
       real_param("value_bias_rel", "0", 0, 1e300, "mean |v|^2",
-                 "the same in units of the mean squared value norm"),
+                 "value_bias in units of the mean squared value norm"),
       real_param("temp", "1", 0, 1e6, "", "multiplies the scale s inside the kernel"),
       integer_param("block", "256", 2, 4096, "tokens", "block of one walk; even"),
       choice_param("select", {"weighted", "repo", "strict", "block"},
                    "which half survives: docs/methods.md"),
       choice_param("fill", {"random", "order"},
                    "how strict and block fill up the minority from the majority"),
-      flag_param("rescale", false, "scale doubled weights so that the sum of weights is kept"),
+      flag_param("rescale", false, "scale doubled weights to preserve the sum of weights"),
       choice_param("denominator", {"shared", "uniform", "separate"},
                    "the numerator's weights, |M|/B for all, or a second run with v = 1"),
   };

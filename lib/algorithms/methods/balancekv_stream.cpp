@@ -1,27 +1,21 @@
-// balancekv-stream: the numerator by one MergeAndReduce per bucket of value norms, the denominator
-// by one more over the keys alone, both halved by SoftmaxBalance.
-// [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithms 1 and 3.
+// balancekv-stream: one MergeAndReduce per bucket of value norms for the numerator, and one over
+// the keys alone for the denominator, both halved by SoftmaxBalance.
+// [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithms 1 and 3;
+//     step=theory;center=none is [1].
 //
-// A token with 2^i <= |v| < 2^{i+1} goes to bucket i, one with |v| = 0 to none; every key goes to
-// the denominator with v = 1. Level l has weight 2^l in both. A bucket is erased once all of it is
-// at most epsilon/(2n) exp(-s r^2) v_max, compared as logarithms; v_max and (by default) r are the
-// largest norms that have arrived, the sinks' and the recent window's included, which enter no
-// instance; n is the stream's length with them.
+// A token with 2^i <= |v| < 2^{i+1} enters bucket i, one with |v| = 0 none. Every key enters the
+// denominator with v = 1. Level l has weight 2^l. A bucket is erased when its upper end is at most
+// epsilon/(2n) exp(-s r^2) v_max, compared as logarithms. v_max and (by default) r are the largest
+// norms so far, and n is the stream's length, both with sinks and recent window.
 //
-// The erasure goes by the bucket's upper end, so that nothing above the bound goes.
-// step=theory;center=none is [1].
+// Buckets are not known ahead, so under a byte budget every instance starts with the largest power
+// of two <= t_max as t. While a newcomer does not fit, the instance with the most bytes (ties: the
+// smaller norms, the denominator last) halves its t (MergeAndReduce::lower), which adds no bytes
+// and keeps the sum of weights. At t = 2 everywhere the stream is infeasible.
 //
-// Under a byte budget t is not chosen ahead, since the buckets are not known ahead. Every instance
-// starts with the largest power of two <= t_max. Before a newcomer is sorted in, it is priced
-// together with all that is held; while that is above the budget, the instance that holds the most
-// bytes (ties: the smaller norms, the denominator last) halves its own t (MergeAndReduce::lower).
-// This never adds a byte, the level weights still add up exactly, and no instance is pressed
-// further than to the size of the largest others. At t = 2 everywhere there is nothing left to give
-// and the stream is infeasible.
-//
-// Memory beside keys and values, per instance: bucket, t (4 bytes each) and arrivals (8), from
-// which the sizes of all levels follow and with them the weights; and the two largest norms (16).
-// Time per arrival O(t (d + dv)) amortised, per walk O(t^2 (d + dv)); scratch O(t^2) during a walk.
+// Aux bytes: bucket, t (4 each) and arrivals (8) per instance, which determine level sizes and
+// weights; the two largest norms (16). Time per arrival O(t (d + dv)) amortised, scratch O(t^2)
+// during a walk.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,9 +35,9 @@ namespace {
 
 constexpr Index kInstanceBytes = 16;                           // bucket 4, t 4, arrivals 8
 constexpr Index kStateBytes = 16;                              // v_max and r in float64
-constexpr int kDenominator = std::numeric_limits<int>::max();  // its bucket: behind all others
+constexpr int kDenominator = std::numeric_limits<int>::max();  // its bucket: after all others
 
-// i with 2^i <= |v| < 2^{i+1}, from |v|^2 > 0, whose exponent needs no root.
+// i with 2^i <= |v| < 2^{i+1}, from the exponent of |v|^2 > 0.
 int bucket_of(double square) {
   int e = 0;
   std::frexp(square, &e);  // square in [2^(e-1), 2^e)
@@ -77,7 +71,7 @@ Index batch_size(Index n, Index levels) {
   return t + t % 2;
 }
 
-// Before the first row, and again where a cache opens without one.
+// Called before the first row, and when a cache is opened without `check`.
 void check(const Params& p) {
   if (!p.is_auto("t") && p.integer("t") % 2 != 0) {
     throw InputError(fmt::format("balancekv-stream: parameter t: got {}, expected an even integer",
@@ -96,11 +90,7 @@ Options read_options(const StreamTask& task, const Params& p) {
   }
   const Index n = task.head.n();
   if (!p.is_auto("t") || !p.is_auto("T")) {
-    if (p.is_auto("t")) {
-      o.t = batch_size(n, p.integer("T"));
-    } else {
-      o.t = p.integer("t");
-    }
+    o.t = p.is_auto("t") ? batch_size(n, p.integer("T")) : p.integer("t");
     o.levels = p.is_auto("T") ? levels_for(n, o.t) : p.integer("T");
   } else if (task.budget_bytes) {
     o.budget = task.budget_bytes;
@@ -113,13 +103,12 @@ Options read_options(const StreamTask& task, const Params& p) {
   return o;
 }
 
-// One MergeAndReduce and what it works on.
 struct Instance {
   MergeAndReduce tokens;
-  std::string name;  ///< in the names of its random streams
+  std::string name;  ///< part of the names of its random streams
   bool ones;         ///< v = 1: the denominator's
-  /// Sum over its walks of 2^level 30 ln(t dv / failure): the theorem's bound on its error, but
-  /// for the factor sqrt(dv) exp(s r^2) max |v|. Reported, not used.
+  /// Sum over its walks of 2^level 30 ln(t dv / failure): the theorem's bound on its error without
+  /// the factor sqrt(dv) exp(s r^2) max |v|. For `diag` only.
   double walked = 0.0;
 };
 
@@ -148,7 +137,7 @@ class BalanceKvStream final : public StreamCache {
       return;
     }
     const std::optional<int> bucket = bucket_for(leaving);
-    make_room(j, bucket);
+    reserve(j, bucket);
     if (bucket) {
       add(*bucket, leaving);
     }
@@ -186,12 +175,14 @@ class BalanceKvStream final : public StreamCache {
                      needed);
   }
 
-  // All of bucket i, |v| < 2^{i+1}, is at most epsilon/(2n) exp(-s r^2) v_max.
+  // r^2 of the theorem: a bound on squared key and query norms.
+  double squared_radius() const { return options_.r ? *options_.r * *options_.r : largest_norm_; }
+
+  // Whether all of the bucket, |v| < 2^{i+1}, is at most epsilon/(2n) exp(-s r^2) v_max.
   bool below_bound(int bucket) const {
-    const double r2 = options_.r ? *options_.r * *options_.r : largest_norm_;
     const double log_bound = std::log(options_.epsilon) -
-                             std::log(2.0 * static_cast<double>(head_.n())) - head_.scale * r2 +
-                             0.5 * std::log(largest_value_);
+                             std::log(2.0 * static_cast<double>(head_.n())) -
+                             head_.scale * squared_radius() + 0.5 * std::log(largest_value_);
     return (bucket + 1) * std::log(2.0) <= log_bound;
   }
 
@@ -203,7 +194,7 @@ class BalanceKvStream final : public StreamCache {
     }
   }
 
-  // The newcomer's bucket; none for a zero value and for a bucket that would be erased at once.
+  // None for a zero value and for a bucket that would be erased at once.
   std::optional<int> bucket_for(Index token) {
     const double square = squared_norm(head_.v.view().row_span(token));
     if (square == 0.0) {
@@ -220,10 +211,11 @@ class BalanceKvStream final : public StreamCache {
 
   Instance& open(int bucket) {
     const bool ones = bucket == kDenominator;
-    const auto [at, is_new] = instances_.try_emplace(
-        bucket, Instance{MergeAndReduce(options_.t, options_.levels),
-                         ones ? "denominator" : fmt::format("numerator{}", bucket), ones});
-    return at->second;
+    return instances_
+        .try_emplace(bucket,
+                     Instance{MergeAndReduce(options_.t, options_.levels),
+                              ones ? "denominator" : fmt::format("numerator{}", bucket), ones})
+        .first->second;
   }
 
   void add(int bucket, Index token) {
@@ -231,8 +223,8 @@ class BalanceKvStream final : public StreamCache {
     instance.tokens.append(token, halver(instance));
   }
 
-  // Prices the newcomer before it is taken in; lowers batch sizes until it fits.
-  void make_room(Index j, std::optional<int> bucket) {
+  // Lowers batch sizes until the newcomer fits. Throws Infeasible if none can be lowered.
+  void reserve(Index j, std::optional<int> bucket) {
     const Index newcomer =
         key_bytes() +
         (bucket ? head_.pair_bytes() + (instances_.contains(*bucket) ? 0 : kInstanceBytes) : 0);
@@ -258,7 +250,7 @@ class BalanceKvStream final : public StreamCache {
       std::vector<double> uniforms(block.size());
       std::vector<std::int8_t> signs(block.size());
       rng_.stream("walk" + name).uniforms(0, uniforms);
-      // All weights of a block are equal and so leave the walk as it is.
+      // Weights of a block are equal, so they do not change the walk.
       const std::vector<double> weights(block.size(), 1.0);
       const auto size = static_cast<Index>(block.size());
       counts_ += backend_.balance_blocks(
@@ -280,12 +272,13 @@ class BalanceKvStream final : public StreamCache {
   void collect(bool ones, HeldTokens& out) const {
     std::vector<std::pair<Index, float>> all;
     for (const auto& [bucket, instance] : instances_) {
+      if (instance.ones != ones) {
+        continue;
+      }
       float weight = 1.0F;
       for (const std::vector<Index>& level : instance.tokens.levels()) {
         for (const Index token : level) {
-          if (instance.ones == ones) {
-            all.emplace_back(token, weight);
-          }
+          all.emplace_back(token, weight);
         }
         weight *= 2.0F;
       }
@@ -297,17 +290,15 @@ class BalanceKvStream final : public StreamCache {
     }
   }
 
-  // log10 of the smallest epsilon for which the proof of Theorem 3.3, its constants written out,
-  // holds for every instance with the walks made so far; -inf while everything is exact. The
-  // measured counterpart is the column eps_fro.
+  // log10 of the smallest epsilon for which the proof of Theorem 3.3, with its constants, holds for
+  // every instance after the walks so far; -inf while all is exact. Measured: column eps_fro.
   double log10_epsilon() const {
     double worst = -std::numeric_limits<double>::infinity();
-    const double r2 = options_.r ? *options_.r * *options_.r : largest_norm_;
     for (const auto& [bucket, i] : instances_) {
       if (i.walked > 0.0) {
         const double columns = i.ones ? 1.0 : static_cast<double>(head_.dv());
         worst = std::max(worst, std::log(i.walked / static_cast<double>(i.tokens.arrivals())) +
-                                    0.5 * std::log(columns) + 2.0 * head_.scale * r2);
+                                    0.5 * std::log(columns) + 2.0 * head_.scale * squared_radius());
       }
     }
     return worst / std::log(10.0);
@@ -340,19 +331,17 @@ class BalanceKvStream final : public StreamCache {
   const Backend& backend_;
   Rng rng_;
   Options options_;
-  std::map<int, Instance> instances_;  // by bucket, the smallest norms first
+  std::map<int, Instance> instances_;  // by bucket
   double largest_value_ = 0.0;         // max |v|^2
   double largest_norm_ = 0.0;          // max of |k|^2 and |q|^2
   Index erasures_ = 0;
   double erased_weight_ = 0.0;
-  Index peak_ =
-      0;  // the largest number of bytes ever held, the newcomer included before it is sorted in
+  Index peak_ = 0;  // most bytes ever held, with the newcomer
   WalkCounts counts_;
   WalkScratch scratch_;
 };
 
-// The longest walk is one of the first batch size that is ever full: of t tokens, whose keys alone
-// keep to the budget.
+// The longest walk is over the largest batch that can fill: t tokens, whose keys fit the budget.
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
   Index t = 2;
   if (!params.is_auto("t")) {
@@ -366,7 +355,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
       t *= 2;
     }
   }
-  return walk_bytes(l.precision, std::min(t, middle), l.d, l.dv) + 128 * kept;
+  return walk_bytes(l.element_bytes, std::min(t, middle), l.d, l.dv) + 128 * kept;
 }
 
 }  // namespace
@@ -377,24 +366,23 @@ Method method_balancekv_stream() {
   info.family = Family::sampling;
   info.summary = "merge-and-reduce by the self-balancing walk, one tree per bucket of value norms";
   info.source =
-      "Han et al., BalanceKV: KV Cache Compression through Discrepancy Theory, "
-      "Algorithms 1 and 3";
+      "Han et al., BalanceKV: KV Cache Compression through Discrepancy Theory, Algorithms 1 and 3";
   info.departures =
-      "bucket inequality with its sides put right; T rounded up; under a byte budget an instance "
-      "halves its batch size whenever the next token would not fit; walk defaults of balancekv";
+      "sides of the bucket inequality swapped back; T rounded up; under a byte budget an instance "
+      "halves its batch size whenever the next token does not fit; walk defaults of balancekv";
   const std::vector<ParamSpec> own = {
       integer_param("t", "auto", 2, 32768, "tokens",
-                    "batch size, even; larger is nearer to exact and holds more; auto: n/2^T "
+                    "batch size, even; larger is closer to exact and holds more; auto: n/2^T "
                     "rounded up to even, or by the budget"),
       integer_param("T", "auto", 0, 40, "levels",
-                    "halvings of a token at most; auto: ceil(log2(n/t)), or by the budget"),
+                    "most halvings of a token; auto: ceil(log2(n/t)), or by the budget"),
       integer_param("t_max", "4096", 2, 32768, "tokens",
-                    "batch size to start from under a budget (the power of two below); a walk "
+                    "initial batch size under a budget, rounded down to a power of two; a walk "
                     "takes 16 t^2 bytes of scratch"),
       real_param("epsilon", "0.1", 1e-300, 1, "",
-                 "erase a bucket that lies below epsilon/(2n) exp(-s r^2) v_max"),
+                 "erases buckets below epsilon/(2n) exp(-s r^2) v_max; larger erases more"),
       real_param("r", "auto", 0, 1e18, "norm",
-                 "bound on key and query norms in the erasure; auto: the largest that has arrived"),
+                 "bound on key and query norms in the erasure; auto: the largest so far"),
   };
   info.params =
       joined({own,

@@ -1,19 +1,17 @@
 // bumblebee: the B tokens that greedily maximise a mixture of how well their keys represent all
 // keys and how much attention they received:
 //   g(A) = lambda f(A)/f(M) + (1 - lambda) c(A)/c(M),  f(A) = sum_{v in M} max_{u in A} sim(v, u),
-//   c(A) = phi(sum_{i in A} acc_i).
-// A term whose normaliser is 0 (all keys zero, no attention seen) is 0. The floor(recent_share B)
-// most recent tokens are in A from the start; g and its greedy maximum are over all of M.
+//   c(A) = phi(sum_{i in A} acc_i), acc_i accumulated attention from the scoring queries.
+// A term whose normaliser is 0 is 0. The floor(recent_share B) most recent tokens are in A from the
+// start (0.5 follows [1]'s experiments); the objective covers all of M.
 // [1] Kumari et al., "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for
 //     Infinite-Context Transformers", COLM 2024, Algorithm 1.
 // [2] Minoux, "Accelerated greedy algorithms for maximizing submodular set functions", 1978.
 // [3] Mirzasoleiman et al., "Lazier than lazy greedy", AAAI 2015.
-// acc_i comes from the scoring queries; similarities: facility_location.hpp.
-// recent_share=0.5 follows [1]'s experiments, which keep a local context beside the summary.
 // In: K [m, d] of the task's tokens, acc [m]. Out: B positions, weight 1.
-// Time O(m^2 d / 2) for the similarities; then greedy O(B m^2), lazy O(e m), stochastic
-// O(m^2 log(1/epsilon)), e the evaluations of f reported as gain_evaluations; a further factor d
-// where the matrix is too large to keep. Memory O(m^2) with the matrix, else O(m d).
+// Time O(m^2 d / 2) for the similarities; then greedy O(B m^2), lazy O(e m) for e evaluations of f
+// (gain_evaluations), stochastic O(m^2 log(1/epsilon)); a further factor d if the matrix exceeds
+// matrix_mib. Memory O(m^2) with the matrix, otherwise O(m d).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,25 +27,24 @@
 namespace kvbench {
 namespace {
 
-// Bounds on the importance term are stretched by this much for the rounding of phi's increments
-// (1e-13 relative at worst, for phi=power with alpha = 0.001).
+// Relative margin of bounds on the importance term, for the rounding of phi's increments (1e-13 at
+// worst, for phi=power with alpha = 0.001).
 constexpr double kPhiSlack = 1e-10;
 
-// One member's gain, with what it was computed from.
 struct Gain {
-  double value = 0.0;  // g(A + place) - g(A), or something that orders alike
+  double value = 0.0;  // g(A + place) - g(A), or a number of the same order
   double bound = 0.0;  // no later gain of this member exceeds it
   Index place = 0;
-  std::int64_t f = 0;  // f(A + place) - f(A) for the A of `f_round` members
+  std::int64_t f = 0;  // f(A + place) - f(A) for the A with `f_round` members
   Index f_round = 0;
-  Index c_round = 0;  // the same of the importance in value and bound
+  Index c_round = 0;  // members when importance was computed
 };
 
 bool better(double value, Index place, const Gain& than) {
   return value != than.value ? value > than.value : place < than.place;
 }
 
-// g over the task's tokens and the A selected so far. Members are called by their place.
+// g over the task's tokens and the A selected so far. A `place` is an index into the tokens.
 class Mixture {
  public:
   Mixture(const Task& task, const Params& params)
@@ -71,8 +68,8 @@ class Mixture {
   Index evaluations() const { return evaluations_; }
   Index batch() const { return uses_f() ? f_->batch() : 1; }
 
-  // Gains of all candidates in order of place: f's on the empty set, so an upper bound of those of
-  // now, and importance's of now.
+  // Gains of all candidates in order of place. Those of f are for the empty set, so upper bounds of
+  // the current ones; those of importance are current.
   std::vector<Gain> first_gains() {
     std::vector<std::int64_t> f(n_, 0);
     if (uses_f()) {
@@ -88,19 +85,19 @@ class Mixture {
     return out;
   }
 
-  // Brings gains up to the A of now; those that are fresh cost nothing.
+  // Recomputes gains that are not for the current A.
   void refresh(std::span<Gain> gains) {
-    places_.clear();
+    stale_.clear();
     for (const Gain& gain : gains) {
       if (gain.f_round != selected_) {
-        places_.push_back(gain.place);
+        stale_.push_back(gain.place);
       }
     }
-    f_gains_.assign(places_.size(), 0);
+    f_gains_.assign(stale_.size(), 0);
     if (uses_f()) {
-      f_->gains(places_, f_gains_);
+      f_->gains(stale_, f_gains_);
     }
-    evaluations_ += static_cast<Index>(places_.size());
+    evaluations_ += static_cast<Index>(stale_.size());
     auto f = f_gains_.begin();
     for (Gain& gain : gains) {
       if (gain.f_round != selected_) {
@@ -111,7 +108,7 @@ class Mixture {
     }
   }
 
-  // Lowers the bound of a gain by what importance has lost since, at O(1); false if nothing.
+  // Updates the gain's importance in O(1). Returns false if it was current.
   bool tighten(Gain& gain) const {
     if (gain.c_round == selected_) {
       return false;
@@ -128,7 +125,7 @@ class Mixture {
     ++selected_;
   }
 
-  // Selects the last `count` members, before any gain is asked for.
+  // Selects the last `count` members. Must precede any gain.
   void select_last(Index count) {
     for (Index place = n_ - count; place < n_; ++place) {
       select(place);
@@ -143,12 +140,11 @@ class Mixture {
     const double acc = acc_[gain.place];
     gain.c_round = selected_;
     if (!uses_f()) {
-      // phi of the sum rises with the sum: the order of gains is the order of acc, which rounding
-      // in phi would blur.
+      // phi increases, so acc has the order of the gains, without phi's rounding.
       gain.value = gain.bound = acc;
       return;
     }
-    // Rounding keeps the order of products and sums, and f only falls: the bound is one.
+    // Rounding is monotone and f's gains only fall, so the bound holds.
     const double f = f_weight_ * static_cast<double>(gain.f);
     const double c = c_weight_ > 0.0 ? c_weight_ * phi_.increment(at_, acc) : 0.0;
     gain.value = f + c;
@@ -165,7 +161,7 @@ class Mixture {
   double c_weight_ = 0.0;  // (1 - lambda) / c(M)
   Index selected_ = 0;
   Index evaluations_ = 0;
-  std::vector<Index> places_;  // scratch
+  std::vector<Index> stale_;  // scratch
   std::vector<std::int64_t> f_gains_;
 };
 
@@ -194,9 +190,8 @@ std::vector<Index> greedy(Mixture& g, Index count) {
   return out;
 }
 
-// [2]: gains only fall, so a member whose old gain is below a fresh one need not be asked again.
-// Those that could still win or tie are refreshed, best bound first; importance, which every
-// selection lowers for all, before f, which is what costs.
+// [2]: gains only fall, so a member whose bound is below a current gain cannot win. Others are
+// refreshed, best bound first, and importance (cheap) before f (expensive).
 std::vector<Index> lazy(Mixture& g, Index count) {
   const auto later = [](const Gain& a, const Gain& b) {
     return a.bound != b.bound ? a.bound < b.bound : a.place > b.place;
@@ -238,8 +233,8 @@ std::vector<Index> lazy(Mixture& g, Index count) {
   return out;
 }
 
-// [3]: each step takes the best of a uniform sample of ceil(n/B log(1/epsilon)) members left, n and
-// B those of the candidates.
+// [3]: each step selects the best of a uniform sample of ceil(n/B log(1/epsilon)) of the remaining
+// candidates; n and B exclude the recent tokens.
 std::vector<Index> stochastic(Mixture& g, Index count, double epsilon, RngStream random) {
   std::vector<Index> left(g.candidates());
   std::iota(left.begin(), left.end(), Index{0});
@@ -252,7 +247,7 @@ std::vector<Index> stochastic(Mixture& g, Index count, double epsilon, RngStream
     const auto size =
         static_cast<std::size_t>(std::clamp(wanted, 1.0, static_cast<double>(left.size())));
     sample.assign(size, {});
-    for (std::size_t i = 0; i < size; ++i) {  // the first steps of a shuffle
+    for (std::size_t i = 0; i < size; ++i) {  // partial shuffle
       std::swap(left[i], left[i + random.next_below(left.size() - i)]);
       sample[i].place = left[i];
       sample[i].f_round = -1;
@@ -303,7 +298,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
   const double lambda = params.real("lambda");
   return 8 * middle + std::max(lambda < 1.0 ? accumulated_scores_bytes(l, middle) : 0,
                                gains + (lambda > 0.0 ? facility_location_bytes(
-                                                           l.precision, middle, l.d,
+                                                           l.element_bytes, middle, l.d,
                                                            params.integer("matrix_mib") << 20)
                                                      : 0));
 }
@@ -320,30 +315,26 @@ Method method_bumblebee() {
       "Kumari et al., BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for "
       "Infinite-Context Transformers, Algorithm 1";
   info.departures =
-      "lazy greedy by default, the same set as greedy (the paper's runs are optimizer=stochastic); "
-      "similarities rounded to multiples of 2^-30, so that their sums are exact";
-  info.params = joined(
-      {size_params(),
-       objective_params(),
-       {
-           real_param(
-               "recent_share", "0.5", 0, 1, "share of the kept tokens",
-               "the most recent tokens, rounded down to whole ones, in the set from the start; "
-               "larger keeps more recent tokens and chooses fewer; 0: the bare objective"),
-           choice_param(
-               "optimizer", {"lazy", "greedy", "stochastic"},
-               "Minoux's lazy greedy, plain greedy (the same set), or the best of a random "
-               "sample at each step"),
-           real_param("epsilon", "1e-5", 1e-300, 1, "",
-                      "of optimizer=stochastic: samples of ceil(m/B log(1/epsilon)) tokens, m and "
-                      "B without "
-                      "the recent ones; larger looks at fewer"),
-           reduce_param(),
-           integer_param(
-               "matrix_mib", "256", 0, 1048576, "MiB",
-               "keep the matrix of similarities (4 m^2 bytes) up to this size, else compute "
-               "them when needed; no influence on the result"),
-       }});
+      "lazy greedy by default, the same set as greedy (the paper runs optimizer=stochastic); "
+      "similarities rounded to multiples of 2^-30, so that sums are exact";
+  info.params =
+      joined({size_params(),
+              objective_params(),
+              {
+                  real_param("recent_share", "0.5", 0, 1, "share of the kept tokens",
+                             "most recent tokens, rounded down, in the set from the start; larger "
+                             "chooses fewer by the objective; 0: the objective alone"),
+                  choice_param("optimizer", {"lazy", "greedy", "stochastic"},
+                               "Minoux's lazy greedy, plain greedy (the same set), or the best of "
+                               "a random sample at each step"),
+                  real_param("epsilon", "1e-5", 1e-300, 1, "",
+                             "stochastic: samples of ceil(m/B log(1/epsilon)) tokens, m and B "
+                             "without the recent ones; larger draws smaller samples"),
+                  reduce_param(),
+                  integer_param("matrix_mib", "256", 0, 1048576, "MiB",
+                                "largest similarity matrix (4 m^2 bytes) to store; larger ones are "
+                                "recomputed as needed; does not change the result"),
+              }});
   info.grid = {"lambda=0.1,0.3,0.6;recent_share=0,0.5,0.75", "phi=power"};
   info.scores = true;
   info.keeps_tokens = true;

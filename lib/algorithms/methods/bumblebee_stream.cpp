@@ -1,24 +1,19 @@
 // bumblebee-stream: a retained set S of at most tau tokens. Each newcomer joins it (S' = S +
-// newcomer), the arriving queries add their attention within S' to its members' scores, and where
-// S' exceeds tau the member whose loss in the mixture is smallest leaves:
+// newcomer), and the arriving queries add their attention within S' to its members' scores. If S'
+// exceeds tau, the member with the smallest loss leaves:
 //   argmin_i lambda (f(S') - f(S'-i))/f(S') + (1 - lambda) (c(S') - c(S'-i))/c(S'),
 // f facility location with ground set S', c(A) = phi(sum_{i in A} acc_i); ties go to the lowest
 // position (streams/retention.hpp).
 // [1] Kumari et al., "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for
 //     Infinite-Context Transformers", COLM 2024, Algorithm 2.
-// With a recent window the newcomer is the token that leaves it: attention to the window itself,
-// which is kept anyway, enters no score. Sinks are no members: the queries attend to them beside
-// S', but they have no score, no similarity to anything counts, and they are in neither normaliser.
+// The newcomer is the token that leaves the recent window; attention to the window enters no score.
+// Queries also attend to sinks, which have no score or similarity and enter neither normaliser.
 //
-// In: positions 0 .. n-1 of K [n, d], Q group x [n, d]. Kept: tau tokens, weight 1.
+// A GPU decides the whole stream when it is opened, equal to the bit. phi=power with 0 < lambda < 1
+// runs on the CPU, as a GPU rounds std::pow differently. `gain_evaluations` is larger on a GPU.
 //
-// A GPU decides the whole stream when it is opened: the same departures to the bit. phi = power,
-// whose std::pow a GPU would round otherwise, stays on the CPU, unless lambda is 0 or 1, where phi
-// has no say. `gain_evaluations` of diag counts the members whose loss was evaluated; a GPU's
-// threads evaluate more, each on its own.
-//
-// Time per position O((group + 1 + r) tau d + group sink d), r the members whose nearest neighbour
-// left. Memory O((tau + sink) d).
+// In: K [n, d], Q group x [n, d]. Out: tau tokens, weight 1. Time per position O((group + 1 + r)
+// tau d + group sink d), r the members whose nearest neighbour left. Memory O((tau + sink) d).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,9 +28,9 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kPositionBytes = 4;   // the position: breaks ties
-constexpr Index kNeighbourBytes = 8;  // its nearest: similarity and place
-constexpr Index kScoreBytes = 4;      // the accumulated score
+constexpr Index kPositionBytes = 4;   // position, for ties
+constexpr Index kNeighbourBytes = 8;  // similarity and index of the nearest member
+constexpr Index kScoreBytes = 4;      // accumulated score
 
 class BumbleBeeStream final : public StreamCache {
  public:
@@ -63,7 +58,7 @@ class BumbleBeeStream final : public StreamCache {
   }
 
  private:
-  // What the next step needs of a member beside its key and value.
+  // Bytes of a member beside its key and value.
   static Index state_bytes(double lambda) {
     return kPositionBytes + (lambda > 0.0 ? kNeighbourBytes : 0) + (lambda < 1.0 ? kScoreBytes : 0);
   }
@@ -95,7 +90,7 @@ class BumbleBeeStream final : public StreamCache {
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index /*middle*/, Index kept) {
   const bool scores = params.real("lambda") < 1.0;
-  return retention_bytes(l.precision, scores ? l.group : 0, l.d, kept, scores ? l.sink : 0) +
+  return retention_bytes(l.element_bytes, scores ? l.group : 0, l.d, kept, scores ? l.sink : 0) +
          16 * kept;
 }
 
@@ -106,8 +101,7 @@ Method method_bumblebee_stream() {
   info.name = "bumblebee-stream";
   info.family = Family::eviction;
   info.summary =
-      "retained set from which the token leaves whose loss to facility location and attention is "
-      "smallest";
+      "retained set; the token with the smallest loss in facility location and attention leaves";
   info.source =
       "Kumari et al., BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for "
       "Infinite-Context Transformers, Algorithm 2";

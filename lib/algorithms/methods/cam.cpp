@@ -1,22 +1,17 @@
 // cam: evicts as h2o does, and adds each evicted value, at random, to the kept values after it.
 // [1] Zhang et al., "CaM: Cache Merging for Memory-efficient LLMs Inference", ICML 2024.
 //
-// For an evicted token i let N be the next `merge` kept tokens of the middle behind it (fewer at
-// the end). With probability clamp(acc_i / mean_N acc, 0, 1), one draw per token, every j in N gets
-// v_j += v_i / |N|; so the sum of values is kept where the draw succeeds. A mean of 0 counts as
-// probability 1 where acc_i > 0 and 0 where acc_i = 0. Keys stay as they are; a token whose value
-// has changed is no longer held exactly.
+// For an evicted token i let N be the next `merge` kept tokens of the middle (fewer at the end).
+// With probability clamp(acc_i / mean_N acc, 0, 1), one draw per token, every j in N gets v_j +=
+// v_i / |N|. A mean of 0 gives probability 1 if acc_i > 0, otherwise 0. Keys stay. A changed token
+// is not held exactly.
 //
-// Prefill, prefill=stream: one eviction at a time with the scores of that moment, as [1], over the
-// middle; an evicted value is passed on with what had been merged into it, and each sum is rounded.
-// On the CPU, with a device too.
-// Prefill, prefill=once: all evictions are one step, with the attention accumulated over all
-// scoring queries. Sums in float64, positions ascending, one rounding.
-// Stream: as prefill=stream, by h2o_rules. Sinks and the recent window, exact by the protocol, are
-// not merged into.
-// In: K, V [m, .], queries or accumulated attention [m]. Out: B tokens of weight 1. Under prefill
-// the scores are gone when it ends. Time: once O(m + (m - B) merge dv) beside the scores, stream
-// O(group m (B + sink) d), memory O(B (d + dv)).
+// prefill=stream: one eviction at a time over the middle, with the scores of that moment, as [1].
+// An evicted value includes what was merged into it; each sum is rounded. Always on the CPU.
+// prefill=once: one step for all evictions. Sums in float64, positions ascending, one rounding.
+// Stream: as prefill=stream, by h2o_rules. Sinks and the recent window receive nothing.
+// In: K, V [m, .], queries or accumulated attention [m]. Out: B tokens of weight 1. Time: once O(m
+// + (m - B) merge dv) beside the scores, stream O(group m (B + sink) d), memory O(B (d + dv)).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,8 +27,7 @@
 namespace kvbench {
 namespace {
 
-// clamp(own / mean, 0, 1): how likely an evicted token of score `own` is merged into tokens of that
-// mean score.
+// clamp(own / mean, 0, 1), for an evicted token of score `own` and receivers of that mean score.
 double probability(double own, double mean) {
   if (mean > 0.0) {
     return std::clamp(own / mean, 0.0, 1.0);
@@ -45,17 +39,17 @@ Figures figures(std::size_t merged, Index changed) {
   return {{"merged", fmt::format("{}", merged)}, {"changed", fmt::format("{}", changed)}};
 }
 
-// The values of a cache from which one token goes at a time. A value that took something in is kept
-// here, as an element of the trace's type.
-class Values {
+// Values of a cache that loses one token at a time. Changed values are stored here, rounded to the
+// trace's type.
+class MergedValues {
  public:
-  // `draws` is read at an evicted token's position: one uniform per token, whatever the others
-  // draw. The head must outlive the object.
-  Values(const KvHead& head, const RngStream& draws)
+  // Reads `draws` at an evicted token's position, so that its draw does not depend on others. The
+  // head must outlive the object.
+  MergedValues(const KvHead& head, const RngStream& draws)
       : head_(head), draws_(draws), changed_(head.n()) {}
 
-  // `evicted` has left `kept` (ascending); its value goes, as it is by now, to the
-  // evicted.after_count tokens behind it. Every sum is rounded once. Time O(after_count dv).
+  // `evicted` has left `kept` (ascending). Adds its current value to the next evicted.after_count
+  // tokens. Every sum is rounded once. Time O(after_count dv).
   void evict(const Eviction& evicted, std::span<const Index> kept) {
     const auto width = static_cast<double>(evicted.after_count);
     if (evicted.after_count > 0 && draws_.uniform(static_cast<std::uint64_t>(evicted.token)) <
@@ -76,10 +70,9 @@ class Values {
         store_sums(head_.dtype, share.data(), target.data(), head_.dv());
       }
     }
-    std::vector<float>().swap(changed_[evicted.token]);  // gives its memory back
+    std::vector<float>().swap(changed_[evicted.token]);  // frees the memory
   }
 
-  // `kept` as a cache of weight 1.
   Compressed view(std::span<const Index> kept) const {
     Compressed out = hold_unchanged(
         head_, kept, [&](std::size_t place) { return !changed_[kept[place]].empty(); });
@@ -104,14 +97,13 @@ class Values {
   std::size_t merged_ = 0;
 };
 
-// Streams the task's tokens through a cache of `count`. Each token joins; its own queries, where
-// the trace holds them and they are scoring ones, attend the sinks, what is held, and itself (never
-// another method's tokens, nor the recent ones), and add their weights to the scores of what is
-// held. Then, if more than `count` are held, the lightest goes, by H2O's rules.
+// Streams the task's tokens through a cache of `count`. Each token joins. Its queries, if the trace
+// holds them and they score, attend to sinks, held tokens and itself (no recent tokens, no other
+// method's) and add to the scores of held tokens. If more than `count` are held, H2O's rules evict.
 template <class T>
 Compressed compress_stream(const Task& task, const Params& params, Index count) {
   if (task.count() <= count || count == 0) {
-    return Values(task.head, {}).view(task.tokens.first(std::min(count, task.count())));
+    return MergedValues(task.head, {}).view(task.tokens.first(std::min(count, task.count())));
   }
   EvictionRules rules;
   rules.kept = count;
@@ -119,7 +111,7 @@ Compressed compress_stream(const Task& task, const Params& params, Index count) 
   rules.protected_recent = recent_of(params, count);
   rules.reduce = reduce_of(params);
   rules.after = params.integer("merge");
-  Values values(task.head, task.rng.stream("merge"));
+  MergedValues values(task.head, task.rng.stream("merge"));
   AttendedTokens<T> cache(task.head, task.sink + count + 1, rules);
   for (Index i = 0; i < task.sink; ++i) {
     cache.add(i);
@@ -145,8 +137,8 @@ Compressed compress_once(const Task& task, const Params& params, Index count) {
   const Split split = split_heavy_recent(task, params, count);
   const RngStream draws = task.rng.stream("merge");
 
-  // The tokens whose draw succeeds, and for each kept one which of them are added to it: `next` and
-  // `end` never go back, so they are neighbours.
+  // The tokens whose draw succeeds, and for each kept one the range of them that it receives:
+  // contiguous, since `next` and `end` never decrease.
   RowMerge values;
   std::vector<Range> added(split.kept.size());
   std::size_t next = 0;
@@ -156,7 +148,7 @@ Compressed compress_once(const Task& task, const Params& params, Index count) {
     }
     const std::size_t end = std::min(split.kept.size(), next + static_cast<std::size_t>(merge));
     if (next == end) {
-      break;  // nothing is kept behind this one, nor behind any later
+      break;  // no kept token follows
     }
     const auto width = static_cast<double>(end - next);
     double sum = 0.0;
@@ -164,7 +156,6 @@ Compressed compress_once(const Task& task, const Params& params, Index count) {
       sum += split.scores[split.kept[j]];
     }
     const double p = probability(split.scores[token], sum / width);
-    // Drawn by position, so that the draw of a token does not depend on the others.
     if (!(draws.uniform(static_cast<std::uint64_t>(token)) < p)) {
       continue;
     }
@@ -219,21 +210,22 @@ class CamStream final : public StreamCache {
   }
 
  private:
-  Values values_;
+  MergedValues values_;
   EvictingCache cache_;
 };
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
   const Index made = made_bytes(l, kept) + 24 * kept;
   if (!l.stream && params.text("prefill") == "once") {
-    const Index lists = 32 * middle + 40 * kept;  // values that are added, and to what
+    const Index lists = 32 * middle + 40 * kept;  // added values and their receivers
     return std::max(split_bytes(l, middle),
                     split_result_bytes(l, middle) + lists + made + 4 * l.dv * kept);
   }
   const Index values = 24 * l.n + (4 * l.dv + 32) * kept;
   const Index cache =
-      l.stream ? evicting_cache_bytes(l, kept)
-               : attended_tokens_bytes(l.precision, l.group, l.d, l.sink + kept + 1) + 16 * kept;
+      l.stream
+          ? evicting_cache_bytes(l, kept)
+          : attended_tokens_bytes(l.element_bytes, l.group, l.d, l.sink + kept + 1) + 16 * kept;
   return values + cache + made;
 }
 
@@ -243,19 +235,20 @@ Method method_cam() {
   MethodInfo info;
   info.name = "cam";
   info.family = Family::merging;
-  info.summary = "h2o's eviction; evicted values are added at random to the kept ones after them";
+  info.summary = "h2o's eviction; evicted values are added at random to the kept values after them";
   info.source = "Zhang et al., CaM, ICML 2024";
   info.departures =
-      "one set per KV head; fewer than `merge` targets share the whole value; under prefill only "
-      "the middle is evicted and merged, and queries behind it score nothing; prefill=once: all "
+      "one set per KV head; fewer than `merge` receivers share the whole value; under prefill only "
+      "the middle is evicted and merged, and queries after it score nothing; prefill=once: all "
       "evictions in one step with scores over all scoring queries";
   info.params = heavy_recent_params(
-      {integer_param("merge", "32", 1, 1e9, "tokens",
-                     "kept tokens behind an evicted one that share its value"),
-       choice_param("prefill", {"stream", "once"},
-                    "under prefill: one eviction at a time, with the attention of the middle's own "
-                    "queries so far, or all at once, with that of all scoring queries. The stream "
-                    "protocol streams whatever is said here")});
+      {integer_param(
+           "merge", "32", 1, 1e9, "tokens",
+           "kept tokens after an evicted one that share its value; larger spreads it wider"),
+       choice_param(
+           "prefill", {"stream", "once"},
+           "one eviction at a time, with the attention of the middle's own queries so far, or all "
+           "at once, with that of all scoring queries; ignored by the stream protocol")});
   info.grid = {"heavy_ratio=0.5,0.75;merge=8,32", "prefill=once"};
   info.scores = true;
   info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };

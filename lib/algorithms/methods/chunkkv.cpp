@@ -1,13 +1,10 @@
-// chunkkv: whole chunks of neighbouring tokens, those whose mean SnapKV score is largest.
+// chunkkv: whole chunks of neighbouring tokens with the largest mean SnapKV score.
 // [1] Liu et al., "ChunkKV: Semantic-Preserving KV Cache Compression for Efficient Long-Context LLM
 //     Inference", NeurIPS 2025, arXiv:2502.00299, section 3.
 // [2] ChunkKVPress of kvpress 8bb29b9, presses/chunkkv_press.py, the public implementation.
-// The task's tokens, in order, are cut into chunks of `chunk_length` from the first on; the last
-// chunk may be shorter and its mean is over its own tokens, as in [2]. Chunks are taken whole by
-// their mean score, ties to the earlier one, until the next does not fit B tokens; of that one the
-// tokens with the largest scores fill B (ties to the lowest position), so that B is met. [2] keeps
-// floor((1 - ratio) chunks) chunks, at least one, which may hold fewer tokens or more. [2] sums the
-// scores over a layer's KV heads and keeps one set; here each KV head has its own.
+// The task's tokens are cut into chunks of `chunk_length`; a shorter last chunk has the mean of its
+// own tokens, as in [2]. Chunks are kept whole by mean score, ties to the earlier one. Of the first
+// that does not fit, the largest scores fill B, ties to the lowest position.
 // In: SnapKV's scores [m] of the task's tokens. Out: B tokens of weight 1. float64, fixed order.
 // Time O(m kernel + m log m) beside the scores.
 #include <algorithm>
@@ -19,8 +16,8 @@
 namespace kvbench {
 namespace {
 
-// The mean of at least one score. A sum of differences from the first, so that equal scores have
-// this score as their mean, however many they are.
+// Of at least one score. Sums differences from the first, so that the mean of equal scores is
+// exact.
 double mean_of(std::span<const double> scores) {
   double sum = 0.0;
   for (const double x : scores) {
@@ -69,18 +66,16 @@ Compressed compress(const Task& task, const Params& params) {
 
 Method method_chunkkv() {
   MethodInfo info = snapkv_info(
-      "chunkkv",
-      {integer_param("chunk_length", "20", 1, 1e9, "tokens",
-                     "neighbouring tokens that are kept or dropped together; larger keeps longer "
-                     "stretches of text, 1: no chunks, which is snapkv")});
+      "chunkkv", {integer_param("chunk_length", "20", 1, 1e9, "tokens",
+                                "neighbouring tokens that are kept or dropped together; larger "
+                                "keeps longer stretches of text; 1: snapkv")});
   info.family = Family::eviction;
-  info.summary = "SnapKV's scores, averaged over chunks of neighbours that are kept whole";
+  info.summary = "SnapKV's scores, averaged over chunks that are kept whole";
   info.source = "Liu et al., NeurIPS 2025, arXiv:2502.00299, section 3";
   info.departures =
-      "the chunk at which the budget ends keeps its best tokens, so that the budget is met "
-      "(kvpress "
-      "keeps whole chunks alone, and more or fewer tokens); one set per KV head (kvpress: per "
-      "layer); indices are not reused over layers; SnapKV's departures";
+      "the last chunk keeps only its best tokens, so that the budget is met (kvpress: whole "
+      "chunks, more or fewer tokens); one set per KV head (kvpress: per layer); indices are not "
+      "reused over layers; SnapKV's departures";
   info.grid = {"chunk_length=5,10,20;window=32,256;kernel=1,5"};
   return {info, compress};
 }

@@ -1,26 +1,19 @@
-// clustergen: online clusters of keys with uniform samples of each for the denominator, and (k,v)
-// pairs sampled by |v|^2 for the numerator. One pass, a token at a time.
+// clustergen: one pass over the tokens. Online clusters of keys, each with uniform samples, give
+// the denominator; (k,v) pairs sampled by |v|^2 give the numerator.
 // [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
 //     with Clustering KV Cache", Algorithm 1.
 //
-// State, as it is allocated and paid for:
+// State, all of which counts:
 //   samples slots of one (k,v) pair, each token i with probability |v_i|^2 / mu    (Lemma B.2)
 //   per cluster its first key and t slots of one key, each uniform over the cluster (Lemma B.3)
 //   mu = sum |v|^2 (float64, 8 bytes), the clusters' sizes (4 bytes each)
-// A slot is a slot: tokens that several slots drew are stored as often, and pairs are not shared
-// with clusters. What attends is the sum over slots; `held` shows each position once with the sum
-// of its slots' weights, which is the same estimate. Weights follow from the state: a pair's is
-// mu / (samples |v|^2), a key's n_cluster / t.
+// A token in several slots is stored as often. A pair has weight mu / (samples |v|^2), a key
+// n_cluster / t; `held` shows each position once with the sum of its slots' weights.
 //
-// How many of a list's slots a token takes is one binomial draw, then which slots is a uniform
-// subset: the law of a coin per slot, with less work. Tokens of zero value enter no slot.
-// delta=auto, samples=auto and the refusal of a delta that opens too many clusters are decided when
-// the stream opens, with all of it in view, also under `stream`; with those given (delta, samples,
-// no budget) nothing looks ahead, and the updates never do; a device makes the same clusters of the
-// whole stream in one go.
+// delta=auto, samples=auto and the check that delta's clusters fit read the whole stream when it is
+// opened. Given delta and samples, without a budget, nothing reads ahead. Updates never do.
 // In: K [m, d], V [m, dv] of the task's tokens in order. Time O(m clusters d) and O(samples) per
-// change; delta=auto runs the clustering once per step of its bisection. Memory O(samples +
-// clusters (t + d)).
+// change; delta=auto clusters once per bisection step. Memory O(samples + clusters (t + d)).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +36,7 @@ constexpr Index kCountBytes = 4;
 constexpr Index kMuBytes = 8;
 
 struct Sizes {
-  bool all = false;  ///< the budget holds every token as it is
+  bool all = false;  ///< the budget holds every token
   double delta = 0.0;
   Index samples = 0;
   Index t = 0;
@@ -53,12 +46,12 @@ struct Sizes {
   throw Infeasible(fmt::format("needs {} bytes, budget {}", needed, budget), needed);
 }
 
-// What one cluster holds: its first key, t sampled keys, its size.
+// First key, t sampled keys, size.
 Index cluster_bytes(const KvHead& head, Index t) {
   return (1 + t) * head.d() * bytes_per_element(head.dtype) + kCountBytes;
 }
 
-// Half of the budget (`share`) for pairs, the rest for clusters.
+// `share` of the budget for pairs, the rest for clusters.
 Sizes sizes_by_budget(const KvHead& head, std::span<const Index> stream,
                       std::optional<Index> budget, const Params& params, const Backend& backend) {
   if (!budget) {
@@ -72,31 +65,31 @@ Sizes sizes_by_budget(const KvHead& head, std::span<const Index> stream,
   if (out.all) {
     return out;
   }
-  const bool given = !params.is_auto("samples");
+  const bool fixed = !params.is_auto("samples");
   const Index each = cluster_bytes(head, out.t);
-  const Index smallest = kMuBytes + (given ? params.integer("samples") : 1) * pair + each;
+  const Index smallest = kMuBytes + (fixed ? params.integer("samples") : 1) * pair + each;
   if (*budget < smallest) {
     refuse(std::min(smallest, full), *budget);
   }
-  const Index room = *budget - kMuBytes;
-  const auto shared = static_cast<Index>(params.real("share") * static_cast<double>(room));
+  const Index left = *budget - kMuBytes;
+  const auto shared = static_cast<Index>(params.real("share") * static_cast<double>(left));
   out.samples =
-      given ? params.integer("samples") : std::clamp<Index>(shared / pair, 1, (room - each) / pair);
+      fixed ? params.integer("samples") : std::clamp<Index>(shared / pair, 1, (left - each) / pair);
   out.delta = smallest_delta(*backend.rows(head, HeadRows::keys, stream),
-                             (room - out.samples * pair) / each);
+                             (left - out.samples * pair) / each);
   return out;
 }
 
-// delta says how many clusters there are; pairs get what a budget leaves, or, with none, `share` of
-// the bytes.
+// delta determines the clusters. Pairs get the rest of a budget, or without one `share` of the
+// bytes.
 Sizes sizes_by_delta(const KvHead& head, std::span<const Index> stream, std::optional<Index> budget,
                      const Params& params, const Backend& backend) {
   Sizes out;
   out.t = params.integer("t");
   out.delta = params.real("delta");
-  const bool given = !params.is_auto("samples");
-  out.samples = given ? params.integer("samples") : 1;
-  if (given && !budget) {
+  const bool fixed = !params.is_auto("samples");
+  out.samples = fixed ? params.integer("samples") : 1;
+  if (fixed && !budget) {
     return out;
   }
   const Clusters found = backend.rows(head, HeadRows::keys, stream)->online_clusters(out.delta);
@@ -108,7 +101,7 @@ Sizes sizes_by_delta(const KvHead& head, std::span<const Index> stream, std::opt
     if (*budget < needed) {
       refuse(needed, *budget);
     }
-    out.samples = given ? out.samples : (*budget - kMuBytes - clusters_bytes) / pair;
+    out.samples = fixed ? out.samples : (*budget - kMuBytes - clusters_bytes) / pair;
   } else {
     const double share = params.real("share");
     const double bytes = static_cast<double>(clusters_bytes) * share / (1.0 - share);
@@ -132,8 +125,8 @@ double power(double x, Index n) {
   return out;
 }
 
-// Successes of `n` trials of probability p = 1 - q <= 1/2 by inversion of one uniform; n p is
-// small enough that q^n is far from underflow.
+// Successes of `n` trials of probability p = 1 - q <= 1/2, by inversion of one uniform. n p must be
+// small enough for q^n not to underflow.
 Index binomial_by_inversion(RngStream& rng, Index n, double p, double q) {
   const double u = rng.next_uniform();
   double term = power(q, n);
@@ -143,7 +136,7 @@ Index binomial_by_inversion(RngStream& rng, Index n, double p, double q) {
     term *= static_cast<double>(n - k) / static_cast<double>(k + 1) * (p / q);
     ++k;
     sum += term;
-    // Past the mean the terms only fall: what is left is below the rounding of the sum.
+    // Terms fall past the mean, so the rest is below the rounding of the sum.
     if (term < 0x1p-60 && static_cast<double>(k) > static_cast<double>(n) * p) {
       break;
     }
@@ -151,7 +144,7 @@ Index binomial_by_inversion(RngStream& rng, Index n, double p, double q) {
   return k;
 }
 
-// Successes of `n` trials of probability p; q = 1 - p, given apart since either may be tiny.
+// Successes of `n` trials of probability p. q = 1 - p is an argument because either may be tiny.
 Index binomial(RngStream& rng, Index n, double p, double q) {
   if (p > q) {
     return n - binomial(rng, n, q, p);
@@ -181,7 +174,7 @@ void draw(RngStream& rng, Index token, double p, double q, std::span<Index> slot
 }
 
 float stored_weight(double w) {
-  // A pair as light as 1e-38 of all is held with that probability; no weight is infinite.
+  // Not infinite: a pair with 1e-38 of mu could be drawn.
   return static_cast<float>(std::min(w, static_cast<double>(std::numeric_limits<float>::max())));
 }
 
@@ -190,7 +183,7 @@ struct Drawn {
   double weight;
 };
 
-// `slots` by position, each once with `weight(token)` times its number of slots.
+// Appends each position of `slots` once, with `weight(token)` times its number of slots.
 template <class Weight>
 void collect(std::vector<Index> slots, Weight weight, std::vector<Drawn>& out) {
   std::sort(slots.begin(), slots.end());
@@ -210,7 +203,7 @@ void store(const std::vector<Drawn>& drawn, HeldTokens& out) {
 
 class ClusterGen final : public TokenStream {
  public:
-  /// `stream`: the tokens that will be taken.
+  /// `stream`: the tokens to come.
   ClusterGen(const KvHead& head, std::span<const Index> stream, std::optional<Index> budget,
              const Params& params, const Backend& backend, const Rng& rng)
       : head_(head),
@@ -302,7 +295,7 @@ class ClusterGen final : public TokenStream {
   std::unique_ptr<ClusterStream> clusters_;
   std::vector<Index> counts_;  // [clusters]
   std::vector<Index> keys_;    // [clusters, t] positions
-  std::vector<Index> pairs_;   // [samples] positions; none before the first value that is not zero
+  std::vector<Index> pairs_;   // [samples] positions; -1 before the first nonzero value
   double mu_ = 0.0;
   std::vector<Index> every_;
   RngStream key_coins_;
@@ -333,7 +326,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
           ? std::min(middle, kept * l.pair_bytes / ((1 + t) * key_bytes + kCountBytes) + 1)
           : middle;
   const Index samples = params.is_auto("samples") ? kept : params.integer("samples");
-  // While delta is looked for: its centres and clusters; then the slots, and how they are shown.
+  // While delta is searched: centres and clusters. Then slots, and their view.
   const Index found = online_clusters_bytes(l.d, clusters);
   return 16 * middle + std::max({k_center_bytes(middle), found + 16 * middle,
                                  found + 80 * (samples + clusters * t)});
@@ -347,26 +340,27 @@ Method method_clustergen() {
   info.family = Family::sampling;
   info.placed = true;
   info.unstorable = "it samples two sets";
-  info.summary = "sampled keys of online clusters below, pairs by squared value norm above";
+  info.summary =
+      "denominator from sampled keys of online clusters, numerator from pairs sampled by |v|^2";
   info.source =
-      "Zandieh et al., ClusterGen: Token Generation in Sublinear Time and Memory with "
-      "Clustering KV Cache, Algorithm 1";
+      "Zandieh et al., ClusterGen: Token Generation in Sublinear Time and Memory with Clustering "
+      "KV Cache, Algorithm 1";
   info.departures =
-      "<q,k> is s<q,k>; one binomial draw per list instead of a coin per slot (the same law); "
-      "zero values are never drawn; delta=auto and samples=auto are fitted with the whole stream "
-      "in view; a budget that holds all tokens holds all tokens";
+      "<q,k> is s<q,k>; one binomial draw per list instead of a coin per slot (the same law); zero "
+      "values are never drawn; delta=auto and samples=auto read the whole stream ahead; a budget "
+      "for all tokens holds all tokens";
   info.params = {
       real_param("delta", "auto", 0, 1e300, "key distance",
-                 "radius of a cluster, in place of a budget; auto: the smallest that opens no more "
-                 "clusters on this stream than the budget holds"),
+                 "radius of a cluster, in place of a budget; auto: the smallest whose clusters of "
+                 "this stream fit the budget"),
       integer_param("t", "8", 1, 1e6, "keys",
-                    "keys sampled uniformly, with replacement, from each cluster; more: a better "
-                    "denominator, and fewer clusters for the same bytes"),
+                    "keys sampled uniformly, with replacement, from each cluster; larger improves "
+                    "the denominator and leaves bytes for fewer clusters"),
       integer_param("samples", "auto", 1, 1e9, "tokens",
                     "(k,v) pairs drawn with probability |v|^2/mu; auto: what fits into `share`, or "
                     "with delta and a budget what the clusters leave"),
       real_param("share", "0.5", 0.001, 0.999, "",
-                 "part of the bytes for the (k,v) pairs; not read where `samples` is given"),
+                 "fraction of the bytes for (k,v) pairs; ignored if `samples` is given"),
   };
   info.grid = {"t=2,8,32;share=0.1,0.25,0.5,0.75"};
   info.sizes = {"delta"};

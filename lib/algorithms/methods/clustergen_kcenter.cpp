@@ -1,12 +1,11 @@
-// clustergen-kcenter: the floor(recent_share B) most recent tokens, and of the other tokens those
-// whose keys are the centres of greedy k-center. What ClusterGen's paper runs in its experiments:
-// as many recent tokens as centres (beside the protocol's window).
+// clustergen-kcenter: the floor(recent_share B) most recent tokens, and of the others those whose
+// keys are the centres of greedy k-center.
 // [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
-//     with Clustering KV Cache", section 4; greedy k-center after Dyer and Frieze, 1985.
-// weights=one is [1]; weights=cluster, where a centre stands for all of the other tokens that are
-// nearest to it and a recent token for itself, is what the theory of [1] suggests and is not in its
-// experiments. [1] does not say where greedy k-center starts: start=first takes the middle's first
-// token; start=farthest-from-mean means the mean of the tokens that are not recent.
+//     with Clustering KV Cache", section 4 (its experiments: as many recent tokens as centres);
+//     greedy k-center after Dyer and Frieze, 1985.
+// weights=one is [1]. weights=cluster, a centre's weight being its cluster's size, is what [1]'s
+// theory suggests. Cluster sizes and the mean of farthest-from-mean are over the tokens that are
+// not recent.
 // In: K [m, d] of the task's tokens. Out: B of them, ascending. Time O(B m d), memory O(m).
 #include <fmt/format.h>
 
@@ -30,7 +29,7 @@ Compressed compress(const Task& task, const Params& params) {
   const KCenter found =
       task.backend.rows(task.head, HeadRows::keys, others)->k_center(kept - recent, first);
 
-  // Cluster sizes by place; 0: not kept. A recent token is a cluster of its own.
+  // Cluster sizes by index into the tokens; 0: not kept. A recent token is a cluster of its own.
   std::vector<Index> size(task.tokens.size(), 0);
   if (!found.centers.empty()) {
     for (const Index number : found.nearest) {
@@ -68,21 +67,19 @@ Method method_clustergen_kcenter() {
   info.family = Family::sampling;
   info.summary = "recent tokens, and the centres of greedy k-center over the keys of the others";
   info.source =
-      "Zandieh et al., ClusterGen: Token Generation in Sublinear Time and Memory with "
-      "Clustering KV Cache, section 4";
+      "Zandieh et al., ClusterGen: Token Generation in Sublinear Time and Memory with Clustering "
+      "KV Cache, section 4";
   info.departures =
-      "[1] leaves the first centre open: the middle's first token; weights=cluster and "
+      "the first centre, open in the paper, is the middle's first token; weights=cluster and "
       "start=farthest-from-mean are not in its experiments";
   info.params = size_params(
       {real_param("recent_share", "0.5", 0, 1, "share of the kept tokens",
-                  "the most recent tokens, rounded down to whole ones; larger keeps more of them "
-                  "and fewer centres; 0: centres alone"),
+                  "most recent tokens, rounded down; larger keeps fewer centres; 0: centres alone"),
        choice_param("start", {"first", "farthest-from-mean"},
-                    "first centre: the middle's first token, or, of the tokens that are not "
-                    "recent, the one farthest from their mean key"),
+                    "first centre: the middle's first token, or the token farthest from the mean "
+                    "key (of those that are not recent)"),
        choice_param("weights", {"one", "cluster"},
-                    "weight of a centre: 1, or how many of the tokens that are not recent are "
-                    "nearest to it (a float32 for every kept token)")});
+                    "weight of a centre: 1, or the size of its cluster (4 bytes per kept token)")});
   info.grid = {"recent_share=0,0.25,0.5,0.75;weights=one,cluster"};
   info.selects_tokens = true;
   info.weight_bytes = [](const Params& p) {

@@ -1,20 +1,19 @@
-// compactor: leverage of the keys blended with the attention that tokens get within chunks,
-// whatever the causal order.
+// compactor: leverage of the keys blended with non-causal attention within chunks.
 // [1] Chari, Van Durme, "Compactor: Calibrated Query-Agnostic KV Cache Compression with Approximate
 //     Leverage Scores", 2025, arXiv:2507.08143.
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: CompactorPress, NonCausalAttnPress.
-// The task's first 8 and last 4 tokens rank highest, lower positions first, and enter no score. Of
-// the others:
+// The task's first 8 and last 4 tokens rank highest and enter no score. Of the others:
 //   l  leverage (leverage_scores.hpp);
 //   a  per query head, in chunks of 256 tokens: softmax over the chunk's keys of <k, q> (without
-//      the scale) summed over the chunk's queries; a short last chunk is filled up with zero keys
-//      and zero queries, which count; reduced over the group, times |v|, then the mean of three
-//      neighbours, where a missing one counts as 0.
-// Both become z-scores over all KV heads of the layer (n - 1; a deviation below 1e-6 counts as
-// 1e-6); the score is blending * l + a, blending = 1 - B/m unless given. Every head keeps its B.
-// A head surveys l and a [m - 12 each]; its share holds both means and deviations. A head without a
-// share is a layer of its own. In: K [m, d], Q of the task's tokens, V [m, dv]. Out: B tokens of
-// weight 1. float64. Time O(group m chunk d) beside leverage; memory O(m d + 256 chunk).
+//      the scale) summed over the chunk's queries; a short last chunk is padded with zero keys and
+//      queries, which count; reduced over the group, times |v|, then the mean of three neighbours,
+//      where a missing one counts as 0.
+// Both become z-scores over all KV heads of the layer (n - 1; deviations of at least 1e-6). The
+// score is blending * l + a, blending = 1 - B/m unless given.
+// Survey: l and a [m - 12 each]. Share: both means and deviations. A head without a share is
+// treated as a layer of its own.
+// In: K [m, d], Q of the task's tokens, V [m, dv]. Out: B tokens of weight 1.
+// float64. Time O(group m chunk d) beside leverage; memory O(m d + 256 chunk).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,14 +31,14 @@ namespace {
 constexpr double kMinDeviation = 1e-6;  // [2]'s
 constexpr std::size_t kRows = 256;      // queries at a time
 
-// The task's tokens but its first and last ones.
+// Indices of the scored tokens.
 Range inner_of(const Task& task, const Params& params) {
   const Index m = task.count();
   const Index first = std::min(m, params.integer("first"));
   return {first, m - std::min(m - first, params.integer("last"))};
 }
 
-// What each token gets from the queries of its chunk, [tokens].
+// Attention that each token gets from its chunk's queries, [tokens].
 std::vector<double> chunk_attention(const Task& task, const Matrix& queries,
                                     std::span<const Index> tokens, std::size_t chunk) {
   const KvHead& head = task.head;
@@ -48,16 +47,16 @@ std::vector<double> chunk_attention(const Task& task, const Matrix& queries,
   for (std::size_t b = 0; b < tokens.size(); b += chunk) {
     const std::span<const Index> part = tokens.subspan(b, std::min(chunk, tokens.size() - b));
     const auto fillers = static_cast<double>(chunk - part.size());
-    std::vector<Index> there;  // rows of `queries`
+    std::vector<Index> scored;  // rows of `queries`
     for (const Index i : part) {
       if (i >= std::max(task.scoring.begin, head.q_start()) && i < task.scoring.end) {
-        there.push_back(i - head.q_start());
+        scored.push_back(i - head.q_start());
       }
     }
     gather_rows(head.k, part, keys);
     transpose(keys, keys_t);
-    for (std::size_t r = 0; r < there.size(); r += kRows) {
-      gather_rows(queries, std::span(there).subspan(r, std::min(kRows, there.size() - r)), rows);
+    for (std::size_t r = 0; r < scored.size(); r += kRows) {
+      gather_rows(queries, std::span(scored).subspan(r, std::min(kRows, scored.size() - r)), rows);
       inner_products(rows, keys_t, logits);
       for (Index j = 0; j < logits.rows(); ++j) {
         double* row = logits.row(j);
@@ -74,7 +73,7 @@ std::vector<double> chunk_attention(const Task& task, const Matrix& queries,
       }
     }
     for (std::size_t i = 0; i < part.size(); ++i) {
-      out[b + i] += fillers / static_cast<double>(chunk);  // a zero query attends to all alike
+      out[b + i] += fillers / static_cast<double>(chunk);  // zero queries attend uniformly
     }
   }
   return out;
@@ -94,13 +93,13 @@ std::vector<double> attention_scores(const Task& task, const Params& params,
   std::vector<double> out;
   for (std::size_t i = 0; i < heavy.size(); ++i) {
     const double before = i > 0 ? heavy[i - 1] : 0.0;
-    const double behind = i + 1 < heavy.size() ? heavy[i + 1] : 0.0;
-    out.push_back((before + heavy[i] + behind) / 3.0);
+    const double after = i + 1 < heavy.size() ? heavy[i + 1] : 0.0;
+    out.push_back((before + heavy[i] + after) / 3.0);
   }
   return out;
 }
 
-// l, then a, of the tokens between the first and the last ones.
+// l, then a, of the scored tokens.
 std::vector<double> both_scores(const Task& task, const Params& params) {
   const Range inner = inner_of(task, params);
   const std::span<const Index> tokens = task.tokens.subspan(inner.begin, inner.size());
@@ -149,7 +148,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   return out;
 }
 
-// Computes the head's scores anew: so a row's time has them.
+// Recomputes the head's scores, so that a row's time includes them.
 Compressed compress(const Task& task, const Params& params) {
   const Share given = share_of(task, params, survey, share);
   const std::vector<double>& moments = *given.data;
@@ -186,15 +185,14 @@ Method method_compactor() {
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures =
       "centred, chunked and normalised over the middle (kvpress: over all tokens), in float64; "
-      "tokens that rank highest go by position; queries that the trace lacks add nothing";
+      "first and last tokens rank by position; queries that the trace lacks add nothing";
   info.params = size_params(
       {sketch_param(),
        integer_param("chunk", "256", 1, 1e6, "tokens",
                      "tokens whose queries attend to each other's keys; larger compares over "
-                     "longer stretches, and is slower"),
+                     "longer stretches and is slower"),
        real_param("blending", "auto", 0, 1e6, "",
-                  "weight of the leverage's z-score beside the attention's; larger favours unusual "
-                  "keys; auto: 1 - B/m"),
+                  "weight of the leverage's z-score; larger favours unusual keys; auto: 1 - B/m"),
        integer_param("first", "8", 0, 1e9, "tokens",
                      "oldest tokens of the middle, which rank highest"),
        integer_param("last", "4", 0, 1e9, "tokens", "newest tokens of the middle, which rank next"),

@@ -1,18 +1,14 @@
-// count-merge: evicts as h2o does, and merges each evicted token into the kept token whose key is
-// most similar to its own by cosine. A merged token is the mean of the tokens that it stands for,
-// and their count is its weight in both sums. kvbench's own: no paper has it. The eviction is
-// [1]'s; that an evicted token goes to the most similar kept key is [2]'s idea, of which `d2o` is
-// the method itself.
+// count-merge: evicts as h2o does ([1]), and merges each evicted token into the kept token with the
+// most similar key (cosine, [2]'s idea). A merged token is the mean of its tokens, with their count
+// as weight in both sums. kvbench's own.
 // [1] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048.
-// [2] Wan et al., "D2O", ICLR 2025, arXiv:2406.13035, section 3.3.
-// Every evicted token is merged, whatever its similarity, and to the kept keys as they were, so
-// that the order of merges does not matter. Keys are those of the trace, so after rotary embedding,
-// and are averaged as such.
-//
-// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens; those that nothing was merged
-// into are held as they are, the others made; a float32 weight each. A zero key has cosine 0 to
-// everything; ties go to the lowest position. Means in float64, positions ascending, one rounding.
-// Time O((m - B) B d), memory O(256 B).
+// [2] Wan et al., "D2O", ICLR 2025, arXiv:2406.13035, section 3.3 (method `d2o`).
+// Similarity is to the kept keys before any merge, so that the order does not matter. Keys are
+// averaged after rotary embedding.
+// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens with a float32 weight each;
+// unmerged ones are held, the others made. A zero key has cosine 0 to everything; ties go to the
+// lowest position. Means in float64, positions ascending, one rounding. Time O((m - B) B d), memory
+// O(256 B).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +29,7 @@ Compressed compress(const Task& task, const Params& params) {
     return none;
   }
   const Split split = split_heavy_recent(task, params, count);
-  std::vector<std::vector<Index>> members;  // what each kept token stands for
+  std::vector<std::vector<Index>> members;  // of each kept token's mean
   for (const Index i : split.kept) {
     members.push_back({i});
   }
@@ -71,8 +67,7 @@ Method method_count_merge() {
   info.name = "count-merge";
   info.family = Family::merging;
   info.summary =
-      "h2o's eviction; evicted tokens merged into the nearest kept keys as means, weighted by "
-      "count";
+      "h2o's eviction; evicted tokens join the nearest kept keys as means, weighted by count";
   info.source = "kvbench";
   info.params = heavy_recent_params();
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};

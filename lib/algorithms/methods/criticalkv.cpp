@@ -1,9 +1,9 @@
-// criticalkv: half of the tokens by SnapKV's scores, the others by score times what their value
-// adds to the layer's output.
+// criticalkv: half of the tokens by SnapKV's scores, the rest by score times the value's output
+// norm.
 // [1] Feng et al., "Identify Critical KV Cache in LLM Inference from an Output Perturbation
 //     Perspective", 2025, arXiv:2502.03805.
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: CriticalKVPress over SnapKVPress.
-// floor(B/2) tokens with the largest scores first; then of the others those with the largest
+// The floor(B/2) largest scores, then of the others the largest
 //   (score + 1e-4) * mean over the group's query heads h of |W_h v|_1,
 // W_h [hidden, dv] the head's columns of the layer's output projection.
 // In: V [m, dv], W [hidden, group dv], scores [m]. Out: B tokens of weight 1. float64.
@@ -14,7 +14,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
-#include "attention/top_k.hpp"
+#include "attention/scores.hpp"
 
 namespace kvbench {
 namespace {
@@ -36,7 +36,7 @@ Compressed compress(const Task& task, const Params& params) {
   const Index kept = pairs_to_keep(task, params);
   std::vector<double> scores = snapkv_scores(task, params);
   const std::vector<Index> first =
-      top_places(scores, floor_share(params.real("first_share"), kept));
+      top_indices(scores, floor_share(params.real("first_share"), kept));
   const std::vector<double> norms = mean_output_norms(task);
   const double epsilon = params.real("epsilon");
   for (std::size_t i = 0; i < scores.size(); ++i) {
@@ -62,16 +62,15 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
 
 Method method_criticalkv() {
   MethodInfo info = snapkv_info(
-      "criticalkv", {real_param("first_share", "0.5", 0, 1, "share of the kept tokens",
-                                "tokens chosen by the score alone, rounded down; 1: snapkv"),
-                     real_param("epsilon", "0.0001", 0, 1e6, "",
-                                "added to the score before it is multiplied; larger lets the "
-                                "values decide more")});
+      "criticalkv",
+      {real_param("first_share", "0.5", 0, 1, "share of the kept tokens",
+                  "tokens kept by score alone, rounded down; 1: snapkv"),
+       real_param("epsilon", "0.0001", 0, 1e6, "",
+                  "added to the score before the product; larger gives values more influence")});
   info.family = Family::eviction;
-  info.summary = "half by SnapKV's scores, the rest by score times the value's part of the output";
+  info.summary = "half by SnapKV's scores, the rest by score times the value's output norm";
   info.source = "Feng et al., 2025, arXiv:2502.03805; NVIDIA/kvpress 8bb29b9";
-  info.departures =
-      "the first half is rounded down to whole tokens, to none for B = 1; SnapKV's departures";
+  info.departures = "the first half is rounded down, to none for B = 1; SnapKV's departures";
   info.grid = {"first_share=0.25,0.5,0.75;window=32,256;kernel=1,5"};
   info.reads_o_proj = always;
   info.resolve = resolve;

@@ -1,12 +1,11 @@
-// curdkv: the tokens whose key and value are large among their neighbours': the product of both
-// shares of a window's squared norms. Reads no query.
+// curdkv: the tokens with the largest product of the key's and the value's share of their window's
+// squared norms. Reads no query.
 // [1] Sengupta, Chaudhary, Chakraborty, "Value-Guided KV Compression for LLMs via Approximated CUR
 //     Decomposition", NeurIPS 2025, arXiv:2509.15038.
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: CURPress with its defaults.
-// The task's tokens are cut into windows of 16 from the first on (the last one may be shorter); a
-// token scores |k|^2 / sum |k|^2 * |v|^2 / sum |v|^2, the sums over its window. A window of zero
-// keys (values) has shares of 0. The first 4 tokens rank highest. Norms do not turn with positions:
-// keys are taken as stored.
+// Windows of 16 start at the task's first token; the last may be shorter. A token scores
+// |k|^2 / sum |k|^2 * |v|^2 / sum |v|^2, the sums over its window, a share of a zero sum being 0.
+// The first 4 tokens rank highest. Rotation does not change norms, so keys are taken as stored.
 // In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64. Time O(m (d + dv)).
 #include <algorithm>
 #include <cmath>
@@ -59,14 +58,14 @@ Method method_curdkv() {
   info.summary = "largest product of the key's and the value's share of their window's norms";
   info.source = "Sengupta et al., NeurIPS 2025, arXiv:2509.15038; NVIDIA/kvpress 8bb29b9";
   info.departures =
-      "windows start at the middle's first token (kvpress: at the prompt's), its first tokens rank "
-      "highest; a window of zeros has share 0; the paper's random projection is left out, as by "
-      "default in kvpress";
-  info.params = size_params({integer_param("window", "16", 1, 1e9, "tokens",
-                                           "neighbours that share one sum of norms; larger "
-                                           "compares over longer stretches"),
-                             integer_param("first", "4", 0, 1e9, "tokens",
-                                           "oldest tokens of the middle, which rank highest")});
+      "windows and the tokens that rank highest start at the middle (kvpress: at the prompt); "
+      "shares of a zero window are 0; no random projection, as by default in kvpress";
+  info.params = size_params(
+      {integer_param(
+           "window", "16", 1, 1e9, "tokens",
+           "neighbours with a common sum of norms; larger compares over longer stretches"),
+       integer_param("first", "4", 0, 1e9, "tokens",
+                     "oldest tokens of the middle, which rank highest")});
   info.grid = {"window=16,64,256,1024"};
   info.keeps_tokens = true;
   info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {

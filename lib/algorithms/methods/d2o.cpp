@@ -1,23 +1,19 @@
-// d2o: evicts as h2o does; an evicted token whose key is similar enough to a kept one is merged
+// d2o: evicts as h2o does. An evicted token whose key is similar enough to a kept one is merged
 // into it, the others are dropped.
 // [1] Wan et al., "D2O: Dynamic Discriminative Operations for Efficient Long-Context Inference of
 //     Large Language Models", ICLR 2025, arXiv:2406.13035, section 3.3.
 // [2] github.com/AIoT-MLSys-Lab/D2O, modeling_llama3_7b_13b_d2o.py.
-// One pass over the evicted tokens in order of position. u_i is the largest cosine of token i's key
-// to the keys of the kept tokens. A threshold tau starts at the first u and becomes
-// ema u + (1 - ema) tau at every evicted token; one with u below tau as it was before is dropped.
-// A kept token c that tokens i are merged into becomes, key and value alike,
+// One pass over the evicted tokens by position. u_i is the largest cosine of token i's key to the
+// kept keys. The threshold tau starts at the first u and becomes ema u + (1 - ema) tau after every
+// evicted token; a token with u below the tau before its own update is dropped ([2]: tau moves once
+// per step, before the comparison). A kept token c that tokens i are merged into becomes, key and
+// value alike,
 //   (e x_c + sum_i e^u_i x_i) / (e + sum_i e^u_i),
-// and counts as one token in the softmax: no weight, no bytes beside the pair.
-// Merges are all of kept keys and values as they were ([1] goes on while decoding and merges into
-// what it merged before); the threshold moves with every evicted token ([2]: once per step, and a
-// token is compared with it after the update). Keys are those of the trace, so after rotary
-// embedding, and are averaged as such.
-//
-// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens of weight 1; those that nothing
-// was merged into are held as they are, the others made. A zero key has cosine 0 to everything;
-// ties go to the lowest position. float64, positions ascending, one rounding to the trace's type.
-// Time O((m - B) B d), memory O(256 B).
+// without a weight in the softmax. All merges are with kept keys and values as they were ([1] goes
+// on while decoding, into merged ones). Keys are averaged after rotary embedding.
+// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens of weight 1; unmerged ones are
+// held, the others made. A zero key has cosine 0 to everything; ties go to the lowest position.
+// float64, positions ascending, one rounding. Time O((m - B) B d), memory O(256 B).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,17 +27,16 @@
 namespace kvbench {
 namespace {
 
-// Equal keys of different length have cosines that differ by some 1e-15; keys of float16 that are
-// not parallel have cosines that differ by far more.
+// Above the 1e-15 by which cosines of parallel keys differ, far below that of other float16 keys.
 constexpr double kCosineRounding = 1e-12;
 
-// What a kept token takes in.
+// Tokens merged into one kept token.
 struct Receiver {
   std::vector<Index> tokens;
   std::vector<double> weights;  // e^u of each
 };
 
-// Merges the receiver's tokens into `row`, which is the kept token's own.
+// Merges the receiver's tokens into `row`, the kept token's.
 void merge(MatrixView from, const Receiver& receiver, DType type, float* row) {
   const double own = exp_shared(1.0);
   double whole = own;
@@ -57,7 +52,7 @@ void merge(MatrixView from, const Receiver& receiver, DType type, float* row) {
   }
 }
 
-// By place in split.kept.
+// By index into split.kept.
 std::vector<Receiver> receivers_of(const Task& task, const Split& split, double ema) {
   const std::vector<Index> target = task.backend.nearest_keys(task.head, split.kept, split.evicted);
   const std::vector<double> cosine = cosines(task.head.k, split, target);
@@ -116,17 +111,17 @@ Method method_d2o() {
   info.name = "d2o";
   info.family = Family::merging;
   info.summary =
-      "h2o's eviction; evicted tokens merged into similar kept keys, below a running threshold "
-      "dropped";
+      "h2o's eviction; evicted tokens join similar kept keys, or are dropped below a running "
+      "threshold";
   info.source = "Wan et al., ICLR 2025, arXiv:2406.13035, section 3.3";
   info.departures =
       "equal budgets over layers, one set and one threshold per KV head; compressed once after the "
-      "prompt, merged into kept tokens as they were; the threshold moves token by token (within "
-      "1e-12 counts as equal); the paper's exponential weights, not its public code's";
-  info.params = heavy_recent_params({real_param(
-      "ema", "0.7", 0, 1, "",
-      "share of the newest evicted token in the threshold below which tokens are dropped; larger "
-      "follows the latest similarities, smaller stays at the first ones")});
+      "prompt, merged into kept tokens as they were; the threshold moves token by token (cosines "
+      "within 1e-12 are equal); the paper's exponential weights, not its public code's";
+  info.params = heavy_recent_params(
+      {real_param("ema", "0.7", 0, 1, "",
+                  "weight of the newest evicted token in the threshold below which tokens are "
+                  "dropped; larger follows the latest similarities")});
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75;ema=0.5,0.7,0.9"};
   info.scores = true;
   info.scratch_bytes = scratch_bytes;

@@ -1,12 +1,12 @@
-// duoattention: retrieval heads keep the whole middle, the others nothing of it (sinks and recent
-// tokens stay, so these heads are StreamingLLM's).
+// duoattention: retrieval heads keep the whole middle, the others nothing of it (with sinks and
+// recent tokens these are StreamingLLM's).
 // [1] Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming
 //     Heads", ICLR 2025, arXiv:2410.10819.
-// Retrieval heads are those that the trace's `retrieval_heads` names, and without it any head; as
-// many as the layer's budget allows in full, largest attention mass on the middle first (ties to
-// the lowest head). Where none of them fits, nothing is held and the rows are degenerate.
-// A head surveys {eligible, mass}. A head without a share is a layer of its own. Time O(m) beside
-// the scores.
+// Candidates are the heads in the trace's `retrieval_heads`, without it all heads. Those with the
+// largest attention mass on the middle (ties to the lowest head) are kept, as many as fit the
+// layer's budget whole. If none fits, nothing is held and the rows are degenerate.
+// Survey: {eligible, mass}. A head without a share is treated as a layer of its own. Time O(m)
+// beside the scores.
 #include <algorithm>
 #include <numeric>
 
@@ -30,7 +30,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   Index left = 0;
   std::vector<std::size_t> order;
   for (std::size_t h = 0; h < surveys.size(); ++h) {
-    left += surveys[h].budget_bytes;  // in bytes: two odd halves make a whole head
+    left += surveys[h].budget_bytes;  // bytes, so that fractions of heads add up
     if (surveys[h].data[0] != 0.0) {
       order.push_back(h);
     }
@@ -39,7 +39,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
     return surveys[a].data[1] > surveys[b].data[1];
   });
   std::vector<Share> out(surveys.size());
-  bool some = order.empty();  // no retrieval head: every head streams as it should
+  bool some = order.empty();  // without retrieval heads all heads stream
   for (const std::size_t h : order) {
     const Index whole = surveys[h].middle * surveys[h].pair_bytes;
     if (whole <= left) {
@@ -68,19 +68,18 @@ Method method_duoattention() {
   info.summary = "retrieval heads keep the whole middle, the others nothing of it";
   info.source = "Xiao et al., ICLR 2025, arXiv:2410.10819";
   info.departures =
-      "where the trace has no retrieval_heads, heads are ranked by their attention mass on the "
-      "middle, not by trained gates; as many as the layer's budget allows in full (where none "
-      "fits: degenerate)";
+      "without the trace's retrieval_heads, heads rank by attention mass on the middle, not by "
+      "trained gates; as many as fit the layer's budget whole (none: degenerate)";
   info.params = size_params({reduce_param()});
   info.grid = {"reduce=mean,max"};
   info.keeps_tokens = true;
   info.scores = true;
   info.scope = Scope::layer;
   info.scratch_bytes = [](const Params&, const LayerFacts& l, Index middle, Index /*kept*/) {
-    // Of the surveys, which come before the first job: no thread has a block of the estimate yet.
+    // Surveys precede the first job, so no thread holds a block of the estimate yet.
     return std::max<Index>(
         0, accumulated_scores_bytes(l, middle) -
-               query_block_bytes(l.precision, kQueryBlock, std::min(l.n, kSetTokens)));
+               query_block_bytes(l.element_bytes, kQueryBlock, std::min(l.n, kSetTokens)));
   };
   return {info, compress, nullptr, survey, share};
 }

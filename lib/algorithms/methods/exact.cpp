@@ -1,5 +1,5 @@
 // exact: every token, weight 1. The memory and time reference; its error is rounding alone.
-// Stream: keeps whatever leaves the recent window and is no sink. Time O(m), memory all of it.
+// Time O(m), memory all of it.
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 

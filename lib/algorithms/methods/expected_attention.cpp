@@ -1,17 +1,17 @@
-// expected-attention: the tokens with the largest attention that a Gaussian query would pay them,
-// times the length of their values.
+// expected-attention: the tokens with the largest expected attention of a Gaussian query, times
+// |v|.
 // [1] Devoto, Jeblick, Jegou, "Expected Attention: KV Cache Compression by Estimating Attention
 //     from Future Queries Distribution", 2025, arXiv:2510.00636.
 // [2] Its public code: ExpectedAttentionPress of NVIDIA/kvpress, commit 8bb29b9.
-// Per query head, with mean m and covariance C (over N) of the scoring queries before their
-// rotation (positions below n_skip left out), and R the mean of the rotations to the n_future
-// positions from the end of the prompt on: mu = R m, Sigma = R C R',
+// Per query head: mean m and covariance C (over N) of the un-rotated scoring queries from n_skip
+// on, R the mean of the rotations to the n_future positions after the prompt, mu = R m, Sigma = R C
+// R':
 //   E exp(s<q,k>) = exp(s mu.k + s^2 k'Sigma k / 2),
-// softmax over the task's tokens and the sink logit, reduced over the group, times |v|. Computed as
-// logarithms, which rank alike and do not underflow. No scoring query: mu and Sigma are 0 and |v|
-// decides. rope=post, for traces without rotary tables, takes m and C of the queries as stored and
-// R = 1. In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order. Time
-// O(group (N + m) d^2), memory O(N d + group m).
+// softmax over the task's tokens and the sink logit, reduced over the group, times |v|. Logarithms
+// rank alike and do not underflow. Without scoring queries mu and Sigma are 0. rope=post: m and C
+// of the queries as stored, R = 1.
+// In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order. Time O(group
+// (N + m) d^2), memory O(N d + group m).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kSlab = 256;  // keys that are wide at a time
+constexpr std::size_t kSlab = 256;  // keys per block
 constexpr double kLowest = std::numeric_limits<double>::lowest();
 
 // Mean [1, d] and covariance [d, d] of queries.
@@ -37,7 +37,7 @@ struct Gaussian {
   MatrixD mean, covariance;
 };
 
-// Of the rows of x, which is centred in place.
+// Of the rows of x. Centres x.
 Gaussian fit(MatrixD& x) {
   const Index d = x.cols();
   const auto count = static_cast<double>(std::max<Index>(1, x.rows()));
@@ -57,7 +57,7 @@ Gaussian fit(MatrixD& x) {
 // mean := R mean, covariance := R covariance R', R the mean of the rotations to `positions`.
 void rotate(const RopeTables& tables, Range positions, Gaussian& query) {
   const auto count = static_cast<double>(positions.size());
-  std::vector<double> cos(tables.cos.cols(), 0.0), sin(cos);  // by which each pair turns
+  std::vector<double> cos(tables.cos.cols(), 0.0), sin(cos);
   for (Index t = 0; t < tables.cos.cols(); ++t) {
     for (Index p = positions.begin; p < positions.end; ++p) {
       cos[t] += static_cast<double>(tables.cos.row(p)[t]);
@@ -86,7 +86,7 @@ void rotate(const RopeTables& tables, Range positions, Gaussian& query) {
   }
 }
 
-// log of the softmax over the task's tokens, and the query head's sink logit (-inf: none), of
+// log of the softmax over the task's tokens, and the sink logit (-inf: none), of
 // s mu.k + s^2 k'Sigma k / 2.
 std::vector<double> log_attention(const Task& task, const Gaussian& query, double sink) {
   const double scale = task.head.scale;
@@ -143,7 +143,7 @@ double log_norm(std::span<const float> value) {
   return square > 0.0 ? 0.5 * std::log(square) : kLowest;
 }
 
-// Scoring queries of one query head as rows, before their rotation where `rope` is given.
+// Scoring queries of one query head as rows, un-rotated unless `rope` is null.
 MatrixD gather_queries(const Task& task, const Matrix& queries, Range positions,
                        const RopeTables* rope) {
   MatrixD out(positions.size(), queries.cols());
@@ -159,8 +159,8 @@ MatrixD gather_queries(const Task& task, const Matrix& queries, Range positions,
   return out;
 }
 
-void require_tables(bool there, Index end, Index positions) {
-  if (!there) {
+void require_tables(bool has_tables, Index end, Index positions) {
+  if (!has_tables) {
     throw InputError(
         "expected-attention: rope=tables needs the trace's rotary tables (/rope), which this layer "
         "does not have; expected rope=post, or a trace dumped with them");
@@ -202,11 +202,12 @@ Compressed compress(const Task& task, const Params& params) {
 }
 
 std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {
-  const bool there = layer.rope_positions > 0;
+  const bool has_tables = layer.rope_positions > 0;
   const std::string rope =
-      params.is_auto("rope") ? (there ? "tables" : "post") : params.text("rope");
+      params.is_auto("rope") ? (has_tables ? "tables" : "post") : params.text("rope");
   if (rope == "tables") {
-    require_tables(there, layer.scoring.end + params.integer("n_future"), layer.rope_positions);
+    require_tables(has_tables, layer.scoring.end + params.integer("n_future"),
+                   layer.rope_positions);
   }
   return {{"rope", rope}};
 }
@@ -226,22 +227,21 @@ Method method_expected_attention() {
   info.summary = "largest expected attention of a Gaussian query, times the value's norm";
   info.source = "Devoto et al., 2025, arXiv:2510.00636; NVIDIA/kvpress 8bb29b9";
   info.departures =
-      "softmax over the middle (kvpress: over all tokens but its 4 sinks); rope=post, for traces "
-      "without rotary tables, is not the method: statistics of rotated queries, no future "
-      "positions";
+      "softmax over the middle (kvpress: over all tokens but its 4 sinks); rope=post is not the "
+      "method: statistics of rotated queries, no future positions";
   ParamSpec rope = choice_param(
       "rope", {"tables", "post"},
-      "tables: queries are un-rotated by the trace's rotary tables, and rotated to future "
-      "positions; post: queries as stored; auto: tables where the trace has them, else post");
+      "tables: queries are un-rotated by the trace's rotary tables and rotated to future "
+      "positions; post: queries as stored; auto: tables if the trace has them, otherwise post");
   rope.fallback = "auto";
-  info.params = size_params(
-      {std::move(rope),
-       integer_param("n_future", "512", 1, 1e6, "tokens",
-                     "positions behind the prompt over which rotations are averaged; more look "
-                     "further ahead (rope=tables)"),
-       integer_param("n_skip", "4", 0, 1e9, "queries",
-                     "first positions whose queries are left out; they are often outliers"),
-       reduce_param()});
+  info.params =
+      size_params({std::move(rope),
+                   integer_param("n_future", "512", 1, 1e6, "tokens",
+                                 "rope=tables: positions after the prompt over which rotations are "
+                                 "averaged; larger looks further ahead"),
+                   integer_param("n_skip", "4", 0, 1e9, "queries",
+                                 "first positions whose queries, often outliers, are skipped"),
+                   reduce_param()});
   info.grid = {"n_future=128,256,512;reduce=mean,max"};
   info.keeps_tokens = true;
   info.scores = true;

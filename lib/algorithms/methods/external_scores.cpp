@@ -1,8 +1,7 @@
-// external-scores: the tokens that another program scored highest.
-// For gates and predictors that run elsewhere (KVzap, FastKVzip, ...): the trace holds their scores
-// (docs/trace_format.md, scores/<name>), this file only selects. What a program looked at is its
-// own affair; its attribute `prefix` says that it was no evaluated token.
-//   B tokens with the largest scores, or, with threshold=x, all whose score is above x.
+// external-scores: the tokens that another program (KVzap, FastKVzip, ...) scored highest. Scores
+// are in the trace (docs/trace_format.md, scores/<name>), whose attribute `prefix` states that the
+// program read no evaluated token.
+//   B tokens with the largest scores, or, with threshold=x, all with a score above x.
 // In: scores [n]. Out: tokens of weight 1. Time O(m).
 #include <fmt/format.h>
 
@@ -19,10 +18,11 @@ Compressed compress(const Task& task, const Params& params) {
   const NamedScores* scores = find_named(task.named_scores, params.text("name"));
   if (scores == nullptr) {
     throw std::logic_error(
-        fmt::format("scores '{}' were asked for and not given", params.text("name")));
+        fmt::format("external-scores: the task lacks scores '{}', which its parameters name",
+                    params.text("name")));
   }
   if (!params.is_auto("threshold")) {
-    const auto threshold = static_cast<float>(params.real("threshold"));  // as scores are stored
+    const auto threshold = static_cast<float>(params.real("threshold"));  // the scores' type
     Compressed out;
     for (const Index i : task.tokens) {
       if (scores->values[i] > threshold) {
@@ -48,8 +48,7 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
         names.push_back(s.name);
       }
       throw InputError(
-          fmt::format("external-scores: the layer has several scores, expected name= "
-                      "one of {}",
+          fmt::format("external-scores: the layer has several scores, expected name= one of {}",
                       fmt::join(names, ", ")));
     }
     if (layer.scores.empty()) {
@@ -67,13 +66,12 @@ Method method_external_scores() {
   MethodInfo info;
   info.name = "external-scores";
   info.family = Family::eviction;
-  info.summary = "largest scores that another program gave and the trace holds";
+  info.summary = "largest scores of another program, from the trace";
   info.source = "scores/<name> of the trace: gates and predictors such as KVzap";
   info.params = size_params(
-      {name_param("name", "auto",
-                  "which of the trace's scores; auto: the only ones that the layer has"),
+      {name_param("name", "auto", "which of the trace's scores; auto: the layer's only ones"),
        real_param("threshold", "auto", -1e38, 1e38, "units of the scores",
-                  "keep what is above, in place of a budget; larger keeps less")});
+                  "keep scores above this, in place of a budget; larger keeps less")});
   info.sizes = {"tokens", "T", "threshold"};
   info.keeps_tokens = true;
   info.scores = true;

@@ -1,9 +1,8 @@
 // h2o: the heaviest tokens by accumulated attention, and the most recent.
 // [1] Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
 //     Models", NeurIPS 2023, arXiv:2306.14048.
-// Under prefill the middle is compressed once, from attention over the whole causal past; the
-// scores are not needed afterwards, so they are not part of the cache. Under stream it is [1]'s
-// greedy eviction (evicting_cache.hpp).
+// Under prefill the middle is compressed once, by attention over the whole causal past. Under
+// stream it is [1]'s greedy eviction (evicting_cache.hpp).
 // In: accumulated attention [m] of the task's tokens. Out: B tokens of weight 1.
 // Time O(m) beside the scores; stream: O(group (B + recent) d) per token.
 #include <algorithm>

@@ -1,10 +1,10 @@
-// keydiff: the tokens whose keys point furthest from the mean direction.
+// keydiff: the tokens whose keys point farthest from the mean direction.
 // [1] Park et al., "KeyDiff: Key Similarity-Based KV Cache Eviction for Long-Context LLM Inference
 //     in Resource-Constrained Environments", 2025, arXiv:2504.15364.
-// Score: -<k/|k|, u>, u the mean of the task's normalised keys. Its own length divides every
-// cosine alike and is left out, so a mean of zero needs no case. A zero key counts as a zero
-// vector. In: K [m, d]. Out: B tokens of weight 1. float64, channels and tokens ascending.
-// Time O(m d).
+// Score: -<k/|k|, u>, u the sum of the task's normalised keys; its length does not change the
+// order. k/|k| of a zero key is 0.
+// In: K [m, d]. Out: B tokens of weight 1. float64, channels and tokens
+// ascending. Time O(m d).
 #include <cmath>
 
 #include "algorithms/shared/size.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 Compressed compress(const Task& task, const Params& params) {
   const Index d = task.head.d();
-  // k / |k|, or 0: made anew where it is needed, for a copy of all would be as large as the cache.
+  // k / |k|, or 0. Not stored: a copy would be as large as the cache.
   std::vector<double> norms, scores;
   const auto unit = [&](std::size_t i, Index t) {
     const double k = task.head.k.row(task.tokens[i])[t];

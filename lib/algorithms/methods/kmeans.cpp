@@ -1,18 +1,13 @@
-// kmeans: B centroids of the middle's keys, each with the mean key and the mean value of its
-// members, and their count as weight. kvbench's own: what clustering is worth where a cluster may
-// be held as its mean. [1] Lloyd, "Least squares quantization in PCM", IEEE Transactions on
-//     Information Theory 28, 1982. [2] Gonzalez 1985 (attention/kcenter.hpp), for the start.
-// The start is greedy k-center of B centres, the first the middle's first token. Then `iterations`
-// times: every token goes to the nearest centroid, ties to the earlier; clusters that got no token
-// are gone at once; centroids become their members' means. It ends earlier where no token moves,
-// which changes nothing. Clusters are those of the last assignment; one of a single token is that
-// token, held exactly.
-// Which centroid is nearest is decided by differences in float64, never by |a|^2 + |b|^2 - 2<a,b>,
-// whose digits cancel where keys share a large offset; their order of summation is kcenter's.
-// float32 products only rule out what is farther beyond rounding. Centroids are float64 until the
-// end, then rounded once to the trace's element type, as values are.
-//
-// In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. No query is read.
+// kmeans: centroids of the middle's keys, each with the mean key and value of its members, and
+// their count as weight. kvbench's own.
+// [1] Lloyd, "Least squares quantization in PCM", IEEE Transactions on Information Theory 28, 1982.
+// [2] Gonzalez 1985 (attention/kcenter.hpp), for the start.
+// Starts at the B centres of greedy k-center, the first the middle's first token. Then `iterations`
+// times: every token joins the nearest centroid (ties to the earlier), empty clusters are removed,
+// and centroids become means; stops early when no token moves. A cluster of one token is held
+// exactly. Distances are kcenter's, by differences; float32 products only exclude what is farther
+// beyond rounding. Centroids are float64 until one rounding to the trace's type.
+// In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. Reads no query.
 // Time O((1 + iterations) m B d), memory O(B d) float64 and O(m).
 #include <fmt/format.h>
 
@@ -33,7 +28,7 @@ namespace {
 using Members = std::vector<std::vector<Index>>;  // positions of each cluster, ascending
 
 // Row c is the mean key of members[c].
-void take_means(MatrixView keys, const Members& members, MatrixD& centroids) {
+void compute_means(MatrixView keys, const Members& members, MatrixD& centroids) {
   centroids.resize(static_cast<Index>(members.size()), keys.cols);
   for (std::size_t c = 0; c < members.size(); ++c) {
     double* mean = centroids.row(static_cast<Index>(c));
@@ -49,20 +44,19 @@ void take_means(MatrixView keys, const Members& members, MatrixD& centroids) {
   }
 }
 
-// Every token to its nearest centroid, ties to the earlier. float32 products of keys and centroids
-// less the mean key say which centroids can be the nearest (attention/float32_bounds.hpp);
-// distances decide between those.
+// Assigns every token to its nearest centroid. float32 products of keys and centroids less the mean
+// key select candidates (attention/float32_bounds.hpp), exact distances decide between those.
 class Assignment {
  public:
-  static constexpr std::size_t kRows = 128;  // tokens at a time
+  static constexpr std::size_t kRows = 128;  // tokens per block
 
   Assignment(MatrixView keys, std::span<const Index> tokens) : keys_(keys), tokens_(tokens) {
     MatrixD mean;
-    take_means(keys, {{tokens.begin(), tokens.end()}}, mean);
+    compute_means(keys, {{tokens.begin(), tokens.end()}}, mean);
     origin_.assign(mean.row(0), mean.row(0) + keys.cols);
   }
 
-  // Members of each centroid; those without one are left out.
+  // Members of each centroid, without empty clusters.
   Members operator()(const MatrixD& centroids) {
     set(centroids);
     Members out(static_cast<std::size_t>(centroids.rows()));
@@ -121,7 +115,7 @@ class Assignment {
         rounding_of_float32(keys_.cols, 10) * 0.25 * reach * reach + vanishing(keys_.cols);
     double smallest = std::numeric_limits<double>::infinity();
     Index out = 0;
-    visit_not_below(
+    visit_at_least(
         bracket, ruled_out_below(largest_of(bracket), error, reach * reach), [&](std::size_t c) {
           const double squared =
               squared_distance(centroids.row(static_cast<Index>(c)), keys_.row(token), keys_.cols);
@@ -154,7 +148,7 @@ Compressed compress(const Task& task, const Params& params) {
     MatrixD centroids;
     Assignment assign(keys, task.tokens);
     for (Index round = params.integer("iterations"); round > 0; --round) {
-      take_means(keys, members, centroids);
+      compute_means(keys, members, centroids);
       Members next = assign(centroids);
       if (next == members) {
         break;
@@ -162,7 +156,7 @@ Compressed compress(const Task& task, const Params& params) {
       members = std::move(next);
     }
   }
-  std::sort(members.begin(), members.end());  // by their first tokens: those held then ascend
+  std::sort(members.begin(), members.end());  // by first token, so that held ones ascend
   Compressed out = mean_of_each(task, members);
   out.aux_bytes = kCountBytes * static_cast<Index>(members.size());
   out.diag = {{"clusters", fmt::format("{}", members.size())},
@@ -184,12 +178,11 @@ Method method_kmeans() {
   MethodInfo info;
   info.name = "kmeans";
   info.family = Family::merging;
-  info.summary = "means of k-means clusters of the keys, weighted by their counts";
+  info.summary = "means of k-means clusters of the keys, weighted by count";
   info.source = "kvbench";
-  info.params = size_params({integer_param(
-      "iterations", "10", 1, 1e6, "assignments",
-      "assignments to the nearest centroid, means between them, from greedy k-center on; more come "
-      "closer to a fixed point and take longer")});
+  info.params = size_params({integer_param("iterations", "10", 1, 1e6, "assignments",
+                                           "rounds of assignment after greedy k-center; larger "
+                                           "comes closer to a fixed point and takes longer")});
   info.grid = {"iterations=1,3,10,30"};
   info.weight_bytes = [](const Params&) { return WeightBytes{kCountBytes, 0}; };
   info.has_positions = false;

@@ -1,8 +1,8 @@
 // knorm: the tokens with the smallest key norms.
 // [1] Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression",
 //     EMNLP 2024, arXiv:2406.11430.
-// Norms are float32, as [1]'s are: rounded from a float64 sum, channels ascending, so that they do
-// not depend on the order of summation. In: K [m, d]. Out: B tokens of weight 1. Time O(m d).
+// Norms are float32, as [1]'s, rounded from a float64 sum over ascending channels.
+// In: K [m, d]. Out: B tokens of weight 1. Time O(m d).
 #include <cmath>
 
 #include "algorithms/shared/size.hpp"

@@ -1,26 +1,23 @@
-// kvreviver: newest tokens and those of most accumulated attention exactly, all others in a count
-// sketch from which every one of them is rebuilt to be attended.
+// kvreviver: newest tokens and those of most accumulated attention exactly; all others in a count
+// sketch from which attending rebuilds them.
 // [1] Yuan et al., "KVReviver: Reversible KV Cache Compression with Sketch-Based Token
-//     Reconstruction", Algorithms 1-4.
-// Where [1] leaves it open: scores are float32; ties as in streams/revival.hpp.
+//     Reconstruction", Algorithms 1-4. Where it is silent: scores are float32; ties as in
+//     streams/revival.hpp.
 //
-// Prefill, prefill=batch: attention within the prompt is exact, scores are the attention that the
-// scoring queries gave, and all of the task's tokens are compressed at once (revive_batch).
-// Prefill, prefill=stream: the task's tokens are streamed. The query at each attends everything up
-// to itself (the revived cache, and exactly what is not the method's: the sinks, and what another
-// method of a composition holds) and adds to the scores, so that errors feed back into them; then
-// the token is inserted. A token whose query the trace does not hold, or which lies outside the
-// scoring queries, adds nothing to any score: it is inserted all the same, with score 0 so far.
-// Stream: the query at each position attends the protocol's sinks and recent window and the cache,
-// then the token that leaves the window is inserted. Scores count from a token's arrival on, so
-// those of the window are state too and count; sinks have none.
+// prefill=batch: by the scoring queries' exact attention, all at once (revive_batch).
+// prefill=stream: each token's query attends to everything up to itself (the revived cache, and
+// exactly the sinks and a composition's other tokens) and adds to the scores, so that errors feed
+// back; then the token is inserted.
+// Stream: each query attends to sinks, recent window and cache; then the token that leaves the
+// window is inserted. Scores count from a token's arrival on, so the window's are state too; sinks
+// have none.
 //
 // In: K [n, d], V [n, dv], queries. Out: exact tokens (held) and estimated ones (made), weight 1.
-// Bytes: pairs of Recent and Candidate, sketch cells at the trace's element type; beside them 4 per
-// candidate (its position), 32 per row of the sketch (hash words), 4 per cell for estimate=mean,
-// and in a stream 4 per score. Transient: the rebuilt vague tokens. Time O(group n^2 d), memory O(n
-// d); a batch O(rows n (d + dv)) beside the scores. On a device, all steps of a stream are decided
-// at once; none depends on what comes after it.
+// Payload: pairs of Recent and Candidate, sketch cells at the trace's type. Aux: 4 bytes per
+// candidate, 32 per row of the sketch (hash words), 4 per cell for estimate=mean, in a stream 4 per
+// score. Transient: the rebuilt tokens. Time O(group n^2 d), memory O(n d); a batch O(rows n (d +
+// dv)) beside the scores. A device decides all steps of a stream at once; none depends on later
+// ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,11 +74,11 @@ Index read_budget(const KvHead& head, const Params& p, std::optional<Index> budg
   return *budget;
 }
 
-void require_fisher(bool there) {
-  if (!there) {
+void require_fisher(bool has_fisher) {
+  if (!has_fisher) {
     throw InputError(
         "kvreviver: layer_budget=fisher needs the trace's per-layer attribute `fisher`, which this "
-        "trace does not give; use layer_budget=uniform");
+        "trace does not have; use layer_budget=uniform");
   }
 }
 
@@ -93,7 +90,7 @@ Survey survey(const Task& task, const Params& params) {
   return {std::min(tokens, task.count()), {*task.fisher}};
 }
 
-// Layers by Fisher information, then evenly over a layer's KV heads, the odd tokens to the lowest.
+// Splits by Fisher information over layers, then evenly over KV heads, odd tokens to the lowest.
 std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   std::vector<double> fisher;
   std::vector<Index> caps;
@@ -218,7 +215,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
   if (l.stream || !in_batch(params)) {
     const Index steps = 48 * l.n;
     const Index revived = part(o.candidate_ratio) * (4 * (l.d + l.dv) + 144);
-    return steps + revival_bytes(l.precision, l.n, l.d, l.group, sketch.rows, sketch.cells) +
+    return steps + revival_bytes(l.element_bytes, l.n, l.d, l.group, sketch.rows, sketch.cells) +
            sketch_bytes(sketch) + revived + shown;
   }
   const Index filling = o.vague == Vague::sketch ? sketch_fill_bytes(sketch, middle) : 0;
@@ -238,47 +235,42 @@ Method method_kvreviver() {
       "Yuan et al., KVReviver: Reversible KV Cache Compression with Sketch-Based Token "
       "Reconstruction, Algorithms 1-4";
   info.departures =
-      "scores reduced over the group's query heads; cells at the trace's element type; all tokens "
-      "exact where the budget holds them; a batch swaps nothing back; vague=none and vague=mean "
-      "are not the paper's; prefill=stream and stream: scores reduced at each step, and a position "
-      "without a query in the trace (or outside the "
-      "scoring queries) is inserted with score 0 and adds to none";
+      "scores reduced over the group's query heads, in streams at each step; cells at the trace's "
+      "element type; all tokens exact if the budget holds them; a batch swaps nothing back; "
+      "vague=none and vague=mean are not the paper's; in streams a position without a scoring "
+      "query is inserted with score 0 and adds to none";
   info.params = {
-      integer_param("tokens", "auto", 0, 1e12, "tokens",
-                    "size in place of a budget: the bytes of that many full tokens, shared out as "
-                    "a budget is"),
-      real_param(
-          "recent_ratio", "0.45", 0, 1, "",
-          "part of the bytes for the newest tokens, of those left after hash words (and, one "
-          "by one, the slack; in a stream the scores too)"),
+      integer_param(
+          "tokens", "auto", 0, 1e12, "tokens",
+          "size in place of a budget: the bytes of that many tokens, divided as a budget is"),
+      real_param("recent_ratio", "0.45", 0, 1, "",
+                 "fraction for the newest tokens, of the bytes left after hash words (outside a "
+                 "batch also the slack, in a stream the scores)"),
       real_param("candidate_ratio", "0.45", 0, 1, "",
-                 "the same for the tokens of most accumulated attention"),
-      real_param("vague_ratio", "0.1", 1e-6, 1, "", "the same for the count sketch"),
+                 "fraction for the tokens of most accumulated attention"),
+      real_param("vague_ratio", "0.1", 1e-6, 1, "", "fraction for the count sketch"),
       integer_param("rows", "3", 1, static_cast<double>(kMaxSketchRows), "",
-                    "rows of the sketch; a token is estimated by the median over them"),
+                    "rows of the sketch, whose median estimates a token"),
       integer_param("slack", "16", 0, 1e9, "tokens",
-                    "tokens by which Recent may exceed its share before it is emptied in bulk; a "
-                    "batch has none"),
-      real_param(
-          "replace_rate", "1.1", 1, 1e6, "",
-          "a vague token comes back when its score exceeds the lowest candidate's times this; "
-          "never in a batch"),
+                    "tokens by which Recent may exceed its share before it is reduced in bulk; "
+                    "ignored by a batch"),
+      real_param("replace_rate", "1.1", 1, 1e6, "",
+                 "a vague token comes back when its score exceeds the lowest candidate's times "
+                 "this; ignored by a batch"),
       choice_param("estimate", {"sum", "mean"},
-                   "a cell as it is, or divided by the number of tokens in it"),
+                   "a cell, or a cell divided by the number of its tokens"),
       reduce_param(),
       choice_param(
           "prefill", {"batch", "stream"},
-          "under prefill: the middle compressed once, by exact attention within the prompt, "
-          "or token by token, each attending what is left of those before it. The stream "
-          "protocol streams whatever is said here"),
+          "compress the middle once, by exact attention within the prompt, or token by token, each "
+          "attending to the compressed ones before it; ignored by the stream protocol"),
       choice_param(
           "vague", {"sketch", "none", "mean"},
-          "what stands for the other tokens: the sketch, nothing, or one mean token with "
-          "their number as weight; what this saves of the sketch's share goes to the heavy "
-          "tokens. none and mean: prefill=batch only"),
+          "what represents the other tokens: the sketch, nothing, or their mean token weighted by "
+          "count; saved bytes go to heavy tokens; none and mean: prefill=batch only"),
       choice_param("layer_budget", {"uniform", "fisher"},
-                   "the same budget for every layer, or in proportion to Fisher information (needs "
-                   "the trace's per-layer attribute fisher)"),
+                   "equal budgets for all layers, or proportional to the trace's per-layer "
+                   "attribute fisher"),
   };
   info.grid = {"estimate=sum,mean;rows=1,3", "candidate_ratio=0.7;recent_ratio=0.2",
                "candidate_ratio=0.2;recent_ratio=0.7",

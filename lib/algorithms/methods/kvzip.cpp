@@ -1,19 +1,17 @@
-// kvzip: the tokens that the model looks at when it repeats the prompt.
+// kvzip: the tokens with the largest attention while the model repeats the prompt.
 // [1] Kim et al., "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction", 2025,
 //     arXiv:2505.23416, section 3 and Algorithm 1.
 // [2] Its form in NVIDIA/kvpress, commit 8bb29b9: KVzipPress.
-// The trace's set of extra queries `repeat` has a segment for each chunk [first, last) of the
-// prompt: an instruction and the chunk once more. A token's score is the largest softmax weight
-// that it gets from any query of the segment that is about it (the instruction's too), over the
-// query heads of the group; the softmax runs over the first min(4, first) tokens, the chunk, and
-// the segment's own keys up to the query. Tokens that no segment is about have 0.
+// The trace's extra set `repeat` has a segment per chunk [first, last) of the prompt: an
+// instruction and the chunk again. A token's score is the largest softmax weight from any query of
+// its chunk's segment (the instruction's too), over the group's query heads. The softmax covers the
+// first min(4, first) tokens, the chunk, and the segment's own keys up to the query. Tokens outside
+// all chunks score 0.
 //   plus     the weight times |W_h v_i|_2 / r_j, r_j the query's residual norm, W_h [hidden, dv]
-//   the
-//            head's columns of the output projection; a query whose norm is 0 scores nothing
-//   budget   head: B per head; layer, model: the tokens of a layer, or of all replayed layers, by
-//            score, no head or layer has a floor
+//            the head's columns of the output projection; a query of norm 0 scores nothing
+//   budget   head: B per head; layer, model: tokens compete by score, without a floor
 // In: segments' Q [group][m, d], K [m, d], the head's K. Out: B tokens of weight 1. float64.
-// Time O(group m (chunk + m) d) for each segment, once for a head; memory O((chunk + m) d).
+// Time O(group m (chunk + m) d) per segment, once per head; memory O((chunk + m) d).
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -31,10 +29,10 @@ namespace {
 constexpr const char* kSet = "repeat";
 constexpr Index kFirstTokens = 4;  // of the prompt, in every softmax
 
-// The tokens that a segment's queries see, and how many of them come before its chunk.
+// The prompt's tokens that a segment's queries see.
 struct Seen {
   std::vector<Index> tokens;
-  std::size_t before = 0;
+  std::size_t before = 0;  // the chunk
 };
 
 Seen seen_by(Range chunk) {
@@ -72,7 +70,7 @@ void add_segment(const Task& task, const ExtraSegment& segment, bool plus,
 std::vector<double> repeat_scores(const Task& task, const Params& params) {
   const bool plus = params.flag("plus");
   require_projection("kvzip: plus", !plus || task.o_proj != nullptr);
-  const auto& all = task.scores->named(plus ? "kvzip plus" : "kvzip", [&] {
+  const auto& all = task.scores->cached(plus ? "kvzip plus" : "kvzip", [&] {
     std::vector<double> scores(task.head.n(), 0.0);
     for (const ExtraSegment& segment : extra_set(task, kSet).segments) {
       add_segment(task, segment, plus, scores);
@@ -107,14 +105,13 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
   for (const ExtraSegmentInfo& s : set.segments) {
     if (!s.about) {
       throw InputError(
-          "kvzip: a segment of the extra queries 'repeat' does not say what it is about, expected "
-          "attributes first and last");
+          "kvzip: a segment of the extra queries 'repeat' names no chunk, expected attributes "
+          "first and last");
     }
     if (params.flag("plus") && !s.has_residual_norm) {
       throw InputError(
           "kvzip: plus=true needs residual_norm of the extra queries 'repeat', which a segment "
-          "does "
-          "not have");
+          "does not have");
     }
   }
   if (params.flag("plus")) {
@@ -146,19 +143,17 @@ Method method_kvzip() {
   info.summary = "largest attention while the model repeats the prompt (extra queries 'repeat')";
   info.source = "Kim et al., 2025, arXiv:2505.23416; NVIDIA/kvpress 8bb29b9";
   info.departures =
-      "budgets per head by default (the paper and kvpress share over all layers: budget=model); "
-      "the "
+      "budgets per head by default (paper and kvpress: over all layers, budget=model); the "
       "protocol's sinks in place of 4 that always stay; plus divides by the norm of the residual "
       "stream (kvpress: of the attention's normalised input); needs a trace dumped with --extra "
       "repeat";
   info.params = size_params(
       {choice_param(
            "budget", {"head", "layer", "model"},
-           "whose tokens compete for the budget: each KV head's own, a layer's, or those of "
-           "all replayed layers"),
+           "whose tokens compete for the budget: a KV head's, a layer's, or all replayed layers'"),
        flag_param("plus", false,
-                  "weigh attention by the norm of the value's part of the layer's output over that "
-                  "of the residual stream (KVzip+); needs o_proj and the set's residual_norm")});
+                  "multiply attention by the value's output norm over that of the residual stream "
+                  "(KVzip+); needs o_proj and the set's residual_norm")});
   info.grid = {"budget=head,layer,model"};
   info.authors = "budget=model";
   info.keeps_tokens = true;

@@ -1,17 +1,15 @@
-// lagkv: tokens whose channels spread most, seen on the scale of the tokens that follow.
+// lagkv: the tokens whose channels spread most on the scale of the following tokens.
 // [1] Liang et al., "LagKV: Lag-Relative Information of the KV Cache Tells Which Tokens Are
 //     Important", 2025, arXiv:2504.04704, section 3.
 // [2] LagKVPress of kvpress 0.5.5, presses/lagkv_press.py, the public implementation.
-// After lag_sink tokens the task's tokens are cut into partitions of `lag`. Channels of a partition
-// are scaled by the next one's minimum and maximum; a token's spread is the sample standard
-// deviation of its scaled channels; softmax over the partition; mean of keys' and values'. What
-// counts is the rank within the partition, so that all partitions lose alike. Sinks, the last whole
-// partition and the tail rank above all; so fewer than two partitions leave one rank for all. Among
-// those that rank above all ties go to the newest, all other ties to the lowest position.
-// A budget below the top rank's tokens is met with the newest of them ([2] leaves it to topk's
-// order, and keeps the sinks before the newest where there are fewer than two partitions). float64
-// where [2] computes and ranks in the model's type, where ranks of bfloat16 collide.
-// In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64, fixed order. Time O(m (d + dv)).
+// After lag_sink tokens come partitions of `lag`, whose channels are scaled by the next partition's
+// minimum and maximum. A token's score is the softmax over its partition of the sample standard
+// deviation of its scaled channels, mean of keys' and values'; what counts is the rank within the
+// partition. Sinks, the last whole partition and the tail (with fewer than two partitions all
+// tokens) rank above all, the newest highest ([2]: in topk's order); other ties go to the lowest
+// position.
+// In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64, as ranks collide in the model's type
+// ([2]); fixed order. Time O(m (d + dv)).
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -44,7 +42,8 @@ Scale scale_of(MatrixView m, std::span<const Index> tokens) {
   return out;
 }
 
-// Sample standard deviation over all channels; 0 of a single one. A channel without a width is 0.
+// Sample standard deviation over all channels; 0 for a single one. A channel of width 0 scales to
+// 0.
 double spread(std::span<const float> row, const Scale& scale) {
   const auto scaled = [&](std::size_t t) {
     return scale.width[t] > 0.0 ? (static_cast<double>(row[t]) - scale.low[t]) / scale.width[t]
@@ -85,8 +84,7 @@ void add_scores(MatrixView m, std::span<const Index> part, std::span<const Index
   }
 }
 
-// Rank in [0, 1) of each token of a partition, the largest score highest, ties to the lowest
-// position.
+// Ranks in [0, 1) of a partition's tokens, the largest score highest, ties to the lowest position.
 void rank(std::span<const double> scores, std::span<double> out) {
   std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -101,7 +99,7 @@ void rank(std::span<const double> scores, std::span<double> out) {
 Compressed compress(const Task& task, const Params& params) {
   const Index sink = std::min(task.count(), params.integer("lag_sink"));
   const Index lag = params.integer("lag");
-  // 1 and more for what ranks above all, the newest highest.
+  // From 1 on for tokens that rank above all, the newest highest.
   std::vector<double> ranks(task.tokens.size());
   std::iota(ranks.begin(), ranks.end(), 1.0);
   for (Index begin = sink; begin + 2 * lag <= task.count(); begin += lag) {
@@ -109,7 +107,7 @@ Compressed compress(const Task& task, const Params& params) {
     const auto size = static_cast<std::size_t>(lag);
     const auto part = task.tokens.subspan(at, size);
     const auto next = task.tokens.subspan(at + size, size);
-    std::vector<double> scores(size, 0.0);  // keys' plus values': twice the mean, the same ranks
+    std::vector<double> scores(size, 0.0);  // twice the mean, the same ranks
     add_scores(task.head.k, part, next, scores);
     add_scores(task.head.v, part, next, scores);
     rank(scores, std::span(ranks).subspan(at, size));
@@ -126,14 +124,15 @@ Method method_lagkv() {
   info.summary = "largest channel spread on the scale of the following tokens, by partition";
   info.source = "Liang et al., 2025, arXiv:2504.04704, section 3";
   info.departures =
-      "channels constant in the next partition are scaled to 0; a budget below sinks, last "
-      "partition and tail keeps the newest of them; equal scores rank by position";
+      "channels constant in the next partition scale to 0; a budget below sinks, last partition "
+      "and tail keeps their newest; equal scores rank by position";
   info.params = size_params(
-      {integer_param("lag_sink", "4", 0, 1e9, "tokens",
-                     "leading tokens of the middle that rank above all; more protect the oldest"),
+      {integer_param(
+           "lag_sink", "4", 0, 1e9, "tokens",
+           "leading tokens of the middle that rank above all; larger protects the oldest"),
        integer_param("lag", "128", 1, 1e9, "tokens",
-                     "tokens of a partition, scaled by the next one's range; larger compares with "
-                     "more tokens and protects as many of the newest")});
+                     "tokens of a partition; larger compares with more tokens and protects more of "
+                     "the newest")});
   info.grid = {"lag=32,64,128,256,512"};
   info.keeps_tokens = true;
   info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {

@@ -1,10 +1,10 @@
-// leverage: the tokens whose keys, before their rotation, have the largest statistical leverage:
-// those that lie outside what the other keys span. Reads no query.
+// leverage: the tokens whose un-rotated keys have the largest statistical leverage, those outside
+// the span of the other keys. Reads no query.
 // [1] Chari, Van Durme, "Compactor: Calibrated Query-Agnostic KV Cache Compression with Approximate
 //     Leverage Scores", 2025, arXiv:2507.08143.
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: LeverageScorePress.
-// Keys are un-rotated by the trace's rotary tables, centred over the task's tokens, multiplied by a
-// Gaussian sketch, one per KV head and seed, and scored by x' (X'X + 1e-2 I)^-1 x.
+// Scores x' (X'X + 1e-2 I)^-1 x, X the keys un-rotated by the trace's tables, centred over the
+// task's tokens, times a Gaussian sketch per KV head and seed.
 // In: K [m, d], rotary tables. Out: B tokens of weight 1. Time O(m d w + m w^2), w = sketch or d.
 #include "algorithms/shared/leverage_scores.hpp"
 #include "algorithms/shared/size.hpp"
@@ -22,7 +22,7 @@ Method method_leverage() {
   MethodInfo info;
   info.name = "leverage";
   info.family = Family::eviction;
-  info.summary = "largest leverage of the keys before their rotation, through a Gaussian sketch";
+  info.summary = "largest leverage of un-rotated keys, through a Gaussian sketch";
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures = "keys are centred over the middle (kvpress: over all tokens), in float64";
   info.params = size_params({sketch_param()});

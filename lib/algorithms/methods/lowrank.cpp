@@ -1,21 +1,18 @@
-// lowrank: every token stays; keys and values of a KV head are mean + U C, with U orthonormal and
-// of fewer columns than channels.
+// lowrank: every token stays; keys and values of a KV head are mean + U C, U orthonormal with fewer
+// columns than channels.
 // [1] For weight=queries: Lesens, Rakhshan, Rabusseau, "KQ-SVD: Compressing the KV Cache with
 //     Provable Guarantees on Attention Fidelity", AISTATS 2026, arXiv:2512.05916.
-// weight=none: the truncated singular value decomposition of K - mean. weight=queries: with
-// L L' = sum q q' + 1e-6 trace/d I over the scoring queries of the whole group, that of
-// (K - mean) L, its right factor times L^-1: of all factors of this rank those that keep the
-// queries' logits best. Values always as weight=none. No scoring query: weight=none.
-// keys=pre factorises keys as they were before their rotation, by the trace's rotary tables, with
-// queries un-rotated likewise, and rotates what is read back to each token's position.
-// Mean, U and C are rounded to the trace's element type; what the mean loses goes into the factors.
-// Under a budget both ranks are the largest that fits, each at most what its matrix can have.
+// weight=none: truncated SVD of K - mean. weight=queries: with L L' = sum q q' + 1e-6 trace/d I
+// over the group's scoring queries, the SVD of (K - mean) L, its right factor times L^-1: of this
+// rank, it keeps the queries' logits best. Values, and keys without scoring queries, as
+// weight=none. keys=pre un-rotates keys and queries first and rotates what is read back. Mean, U
+// and C are rounded to the trace's type; the mean's rounding error goes into the factors. A budget
+// takes the largest equal ranks that fit, each capped by its matrix.
 //
 // In: K [m, d], V [m, dv]. Out: m pairs read back; (m + d) rank + d elements for keys, likewise for
-// values. The decomposition is that of R in a Householder QR, so that no singular value is squared:
-// a Gram matrix costs half as much, but loses half of the digits, and U would not be orthonormal
-// where singular values are below 1e-8 of the largest. float64; the order of sums is Eigen's, which
-// depends on the instruction set. Time O(m (d^2 + dv^2) + d^3 + dv^3).
+// values. Decomposes R of a Householder QR: a Gram matrix costs half, but U would not be
+// orthonormal for singular values below 1e-8 of the largest. float64; the order of sums is Eigen's
+// and depends on the instruction set. Time O(m (d^2 + dv^2) + d^3 + dv^3).
 #include <fmt/format.h>
 
 #include <Eigen/Cholesky>
@@ -35,7 +32,7 @@ namespace {
 using Columns = Eigen::MatrixXd;
 using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-constexpr Index kBlock = 256;    // rows that are wide at a time
+constexpr Index kBlock = 256;    // rows per block
 constexpr double kRidge = 1e-6;  // of the queries' mean square
 
 struct Ranks {
@@ -43,7 +40,6 @@ struct Ranks {
   Index v = 0;
 };
 
-// What decides bytes and ranks.
 struct Sizes {
   Index tokens, d, dv, element_bytes;
 
@@ -51,7 +47,7 @@ struct Sizes {
   Index bytes(Ranks r) const {
     return ((tokens + d) * r.k + d + (tokens + dv) * r.v + dv) * element_bytes;
   }
-  // The largest equal ranks within the bytes; 0 where there are none.
+  // The largest equal ranks that fit; 0 if none do.
   Ranks fitting(Index budget) const {
     for (Index r = std::min(tokens, std::max(d, dv)); r > 0; --r) {
       if (bytes(capped({r, r})) <= budget) {
@@ -62,8 +58,8 @@ struct Sizes {
   }
 };
 
-// Where the parameters give them: a rank that is not given is the other.
-std::optional<Ranks> given_ranks(const Params& params) {
+// Ranks from parameters, a missing one equal to the other; none if both are auto.
+std::optional<Ranks> fixed_ranks(const Params& params) {
   if (params.is_auto("rank_k") && params.is_auto("rank_v")) {
     return {};
   }
@@ -74,8 +70,8 @@ std::optional<Ranks> given_ranks(const Params& params) {
 }
 
 Ranks choose(const Sizes& sizes, std::optional<Index> budget, const Params& params) {
-  if (const std::optional<Ranks> given = given_ranks(params)) {
-    return sizes.capped(*given);
+  if (const std::optional<Ranks> fixed = fixed_ranks(params)) {
+    return sizes.capped(*fixed);
   }
   if (!budget) {
     throw InputError("no size: give a budget, rank_k= or rank_v=");
@@ -120,7 +116,7 @@ Factors factorise(Columns x, const Columns& weight, Index rank, DType type) {
   out.u = Columns::Zero(x.rows(), rank);
   out.u.topRows(small) = svd.matrixU().leftCols(rank);
   out.u.applyOnTheLeft(qr.householderQ().setLength(small));
-  x.resize(0, 0);  // what a parameter holds goes with the caller's whole expression
+  x.resize(0, 0);  // frees it before the caller's expression ends
   out.c = svd.singularValues().head(rank).asDiagonal() * svd.matrixV().leftCols(rank).transpose();
   if (weight.size() > 0) {
     weight.triangularView<Eigen::Lower>().solveInPlace<Eigen::OnTheRight>(out.c);
@@ -130,7 +126,7 @@ Factors factorise(Columns x, const Columns& weight, Index rank, DType type) {
   return out;
 }
 
-// mean + U C, rotated to the tokens' positions where `rope` is given.
+// mean + U C, rotated to the tokens' positions unless `rope` is null.
 Matrix read_back(const Factors& f, const RopeTables* rope, std::span<const Index> tokens) {
   Matrix out(f.u.rows(), f.c.cols());
   Rows block;
@@ -151,8 +147,8 @@ Matrix read_back(const Factors& f, const RopeTables* rope, std::span<const Index
   return out;
 }
 
-// Row `position` as it is, or before its rotation.
-void take_row(const RopeTables* rope, Index position, std::span<const float> row,
+// Copies a row, un-rotated unless `rope` is null.
+void copy_row(const RopeTables* rope, Index position, std::span<const float> row,
               std::span<double> out) {
   if (rope != nullptr) {
     unrotate(*rope, position, row, out);
@@ -165,7 +161,7 @@ Columns gather(MatrixView m, std::span<const Index> tokens, const RopeTables* ro
   Columns out(static_cast<Index>(tokens.size()), m.cols);
   Eigen::RowVectorXd row(m.cols);
   for (Index i = 0; i < out.rows(); ++i) {
-    take_row(rope, tokens[i], m.row_span(tokens[i]),
+    copy_row(rope, tokens[i], m.row_span(tokens[i]),
              {row.data(), static_cast<std::size_t>(m.cols)});
     out.row(i) = row;
   }
@@ -176,7 +172,7 @@ bool weighs_queries(const Params& params) {
   return params.text("weight") == "queries";
 }
 
-// L of the scoring queries of the group; empty where they are none, or all 0.
+// L of the group's scoring queries; empty if there are none, or all are 0.
 Columns query_weight(const Task& task, const RopeTables* rope) {
   const Index d = task.head.d();
   Columns gram = Columns::Zero(d, d);
@@ -185,7 +181,7 @@ Columns query_weight(const Task& task, const RopeTables* rope) {
     for (Index b = task.scoring.begin; b < task.scoring.end; b += kBlock) {
       block.resize(std::min(kBlock, task.scoring.end - b), d);
       for (Index i = 0; i < block.rows(); ++i) {
-        take_row(rope, b + i, queries.view().row_span(b + i - task.head.q_start()),
+        copy_row(rope, b + i, queries.view().row_span(b + i - task.head.q_start()),
                  {block.row(i).data(), static_cast<std::size_t>(d)});
       }
       gram.selfadjointView<Eigen::Lower>().rankUpdate(block.transpose());
@@ -199,7 +195,7 @@ Columns query_weight(const Task& task, const RopeTables* rope) {
   return Eigen::LLT<Columns>(gram).matrixL();
 }
 
-// Tables for keys=pre, else null.
+// Tables for keys=pre, otherwise null.
 const RopeTables* tables_of(const Task& task, const Params& params) {
   if (!codes_unrotated(params)) {
     return nullptr;
@@ -242,12 +238,12 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
   const Sizes sizes{middle, l.d, l.dv, l.pair_bytes / std::max<Index>(1, l.d + l.dv)};
-  const std::optional<Ranks> given = given_ranks(params);
-  // A budget has less than one pair above `kept` pairs.
-  const Ranks ranks = given ? sizes.capped(*given) : sizes.fitting((kept + 1) * l.pair_bytes);
-  // Rows that become Q, and U; then U and what is read back. Values after keys.
-  const Index keys = 8 * ranks.k + std::max(8 * l.d, 4 * l.d);
-  const Index values = 4 * l.d + 8 * ranks.v + std::max(8 * l.dv, 4 * l.dv);
+  const std::optional<Ranks> fixed = fixed_ranks(params);
+  // The budget is less than kept + 1 pairs.
+  const Ranks ranks = fixed ? sizes.capped(*fixed) : sizes.fitting((kept + 1) * l.pair_bytes);
+  // U and the rows that become Q; values after keys, which are then read back.
+  const Index keys = 8 * ranks.k + 8 * l.d;
+  const Index values = 4 * l.d + 8 * ranks.v + 8 * l.dv;
   const Index wide = std::max(l.d, l.dv);
   return middle * std::max(keys, values + 8) + 8 * wide * (8 * wide + 3 * kBlock);
 }
@@ -262,23 +258,23 @@ Method method_lowrank() {
   info.summary = "all tokens: keys and values as a mean and two thin factors per KV head";
   info.source = "truncated SVD; weight=queries: Lesens et al., KQ-SVD, 2025, arXiv:2512.05916";
   info.departures =
-      "weight=queries: one factor per KV head for the queries of its whole group, a ridge of 1e-6 "
-      "of their mean square, keys less their mean, values by a plain truncated SVD";
+      "weight=queries: one factor per KV head for its group's queries, a ridge of 1e-6 of their "
+      "mean square, keys less their mean, values by truncated SVD";
   const auto rank = [](const char* name, const char* what) {
-    return integer_param(name, "auto", 1, 1e6, "columns",
-                         fmt::format("rank of the {}, in place of a budget; at most their tokens "
-                                     "and channels; auto: the other rank where that is given, else "
-                                     "both the largest that fits the budget",
-                                     what));
+    return integer_param(
+        name, "auto", 1, 1e6, "columns",
+        fmt::format(
+            "rank of the {}, in place of a budget; at most their tokens and channels; auto: the "
+            "other rank if given, otherwise the largest equal ranks that fit the budget",
+            what));
   };
-  info.params = {
-      rank("rank_k", "keys"), rank("rank_v", "values"),
-      choice_param("weight", {"none", "queries"},
-                   "what keys are factorised for: none: the keys themselves; queries: the logits "
-                   "of the scoring queries"),
-      choice_param("keys", {"post", "pre"},
-                   "post: keys as stored; pre: as they were before their rotation, by the trace's "
-                   "rotary tables, rotated again when read")};
+  info.params = {rank("rank_k", "keys"), rank("rank_v", "values"),
+                 choice_param("weight", {"none", "queries"},
+                              "what the factors of keys approximate: none: the keys; queries: the "
+                              "logits of the scoring queries"),
+                 choice_param("keys", {"post", "pre"},
+                              "post: keys as stored; pre: un-rotated by the trace's rotary tables, "
+                              "rotated again when read")};
   info.sizes = {"rank_k", "rank_v"};
   info.joint_sizes = true;
   info.grid = {"keys=post,pre;weight=none,queries"};

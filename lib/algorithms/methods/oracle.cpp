@@ -1,7 +1,6 @@
 // oracle: the B tokens with the largest true attention mass from the evaluated queries, mean over
-// the group's query heads. No real method can see those queries: this is the ceiling of
-// `mass_kept` for methods that keep tokens. Of `rel_error` it is a strong reference, no floor.
-// Time O(m).
+// the group's query heads. The ceiling of `mass_kept` for methods that keep tokens; of `rel_error`
+// a strong reference, no floor. Time O(m).
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 

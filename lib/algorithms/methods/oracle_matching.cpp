@@ -1,6 +1,6 @@
-// oracle-matching: attention-matching whose reference queries are the evaluated ones. No real
-// method can see them: of what keeps B keys of the trace, this is the smallest error that kvbench
-// knows for the bytes; no proven floor, since the kept tokens are chosen by a rule.
+// oracle-matching: attention-matching whose reference queries are the evaluated ones. The smallest
+// error known to kvbench for the bytes, among methods that keep B keys of the trace; no proven
+// floor, since a rule chooses the tokens.
 #include "algorithms/shared/matching.hpp"
 #include "algorithms/shared/reference_attention.hpp"
 

@@ -1,11 +1,10 @@
 // pyramidkv: SnapKV's scores, budgets that fall linearly from the first layer to the last.
 // [1] Cai et al., "PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information
 //     Funneling", 2024, arXiv:2406.02069, section 4.
-// For L replayed layers and B tokens per layer: from max = min(2B - B/beta, |M|) down to 2B - max,
-// made whole by largest remainder (ties to the lowest layer), so that the sum is L B exactly; for
-// each KV head apart. Where layers differ in B or |M|, B is their mean, and what a layer cannot
-// hold goes to the earliest layers that can. A head without a share keeps B. Time O(m kernel)
-// beside the scores.
+// For L replayed layers with B tokens each: from max = min(2B - B/beta, |M|) down to 2B - max, per
+// KV head, rounded by largest remainder (ties to the lowest layer), so that the sum is L B exactly.
+// If layers differ in B or |M|, B is the mean, and the earliest layers with space take what a layer
+// cannot hold. A head without a share keeps B. Time O(m kernel) beside the scores.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -26,17 +25,17 @@ Survey survey(const Task& task, const Params& params) {
 std::vector<Index> linear(const std::vector<const Survey*>& layers, double beta) {
   const std::size_t count = layers.size();
   Index total = 0;
-  Index room = 0;  // the largest middle
+  Index widest = 0;  // the largest middle
   for (const Survey* s : layers) {
     total += s->tokens;
-    room = std::max(room, s->middle);
+    widest = std::max(widest, s->middle);
   }
   const double mean = static_cast<double>(total) / static_cast<double>(count);
   const double first =
-      count == 1 ? mean : std::min(2.0 * mean - mean / beta, static_cast<double>(room));
+      count == 1 ? mean : std::min(2.0 * mean - mean / beta, static_cast<double>(widest));
   const double last = 2.0 * mean - first;
-  // Fractions are compared in steps of 1e-9, so that what is equal but for rounding stays equal. A
-  // whole number that came out just below itself has the largest fraction and is made whole first.
+  // Fractions are compared in steps of 1e-9, so that rounding breaks no tie. A whole number that
+  // came out just below itself has the largest fraction and is rounded up first.
   const double step = 1e-9;
   std::vector<Index> out(count);
   std::vector<std::pair<double, std::size_t>> fractions;

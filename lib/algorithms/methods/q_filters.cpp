@@ -1,13 +1,11 @@
-// q-filters: the tokens whose keys lie furthest along the main direction of the queries.
+// q-filters: the tokens whose keys lie farthest along the main direction of the queries.
 // [1] Godey et al., "Q-Filters: Leveraging QK Geometry for Efficient KV Cache Compression", 2025,
 //     arXiv:2503.02812, section 3.
 // [2] Its public code, github.com/NathanGodey/qfilters, make_filters.py.
-// Of each query head of the group: the first right singular vector of its scoring queries (rotated,
-// not centred), with the sign that makes the sum of their projections positive. The filter is the
-// mean of these vectors, and a token's score its key's inner product with it. ([2] stores the
-// filter with the other sign and ranks by the negative product: the same order.)
-// [1] takes the queries of a calibration set, once per model; here they are the head's own scoring
-// queries. No scoring query, or queries that are all 0: all scores are 0.
+// The filter is the mean over the group's query heads of the first right singular vector of the
+// head's scoring queries (rotated, not centred), with the sign that makes the sum of their
+// projections positive. A token's score is its key's inner product with it ([2] negates both: the
+// same order). Without scoring queries, or if all are 0, all scores are 0.
 // In: queries [., d], K [m, d]. Out: B tokens of weight 1. float64. Time O(group (|queries| d^2 +
 // d^3) + m d).
 #include <Eigen/Eigenvalues>
@@ -20,11 +18,11 @@
 namespace kvbench {
 namespace {
 
-// `queries` [., d]. Of unit length, or 0.
+// Of `queries` [., d]: of unit length, or 0.
 std::vector<double> main_direction(MatrixView queries) {
   const Index d = queries.cols;
   MatrixD gram(d, d);
-  add_gram(queries, Precision::float64, gram);
+  add_gram<double>(queries, gram);
   Eigen::MatrixXd symmetric(d, d);
   std::vector<double> out(static_cast<std::size_t>(d), 0.0);
   double trace = 0.0;

@@ -4,15 +4,14 @@
 //     arXiv:2402.02750.
 // [2] Hooper et al., "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache
 //     Quantization", NeurIPS 2024, arXiv:2401.18079: keys before their rotation (section 3.2),
-//     outliers apart (section 3.4).
-// In: K [m, d], V [m, dv]. Out: m - residual read-back pairs of weight 1 and the residual as it is.
-//
-// Keys: for each group of group_size tokens and each channel one scale and zero. Values: for each
-// token one scale and zero per group_size channels. Under a budget the first of these that fits is
-// taken: 8, 4, 3, 2 bits, keys and values alike, and for each group_size, 2 group_size, ... up to
-// one group. A stream goes by the largest size that it will have up to its length, known by the
-// protocol. Codes are packed; scales, zeros and outliers count as aux. Attending reads codes back
-// on the fly (fused in [1]), so nothing is charged as transient. Time O(m (d + dv)).
+//     separate outliers (section 3.4).
+// Keys: one scale and zero per channel and group of group_size tokens. Values: one per token and
+// group of group_size channels. A budget takes the first that fits of 8, 4, 3, 2 bits (keys and
+// values alike), for each group_size, 2 group_size, ... up to one group. A stream fits the largest
+// size up to its length. Scales, zeros and outliers are aux. Attending reads codes back on the fly
+// (fused in [1]), so nothing is transient.
+// In: K [m, d], V [m, dv]. Out: m - residual read-back pairs of weight 1 and the exact residual.
+// Time O(m (d + dv)).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +34,7 @@ struct Format {
   double outliers = 0.0;
 };
 
-// A stream's group of tokens as codes: its keys channel by channel, its values token by token.
+// One coded group of a stream's tokens.
 struct Block {
   Index tokens;
   QuantizedRows keys;    // [d] rows of `tokens`
@@ -57,7 +56,7 @@ struct Block {
     }
   }
 
-  // Into rows `first` and on.
+  // Writes rows from `first` on.
   void read(MadeTokens& out, Index first) const {
     std::vector<float> channel(tokens);
     for (Index c = 0; c < out.k.cols(); ++c) {
@@ -79,7 +78,7 @@ struct Bytes {
   Index all() const { return codes + scales; }
 };
 
-// A stream's, of `count` blocks of `tokens`.
+// Of `count` blocks of a stream, `tokens` each.
 Bytes block_bytes(const EntryShape& h, Index count, Index tokens, const Format& f) {
   return {count * (QuantizedRows::code_bytes(f.k_bits, h.d, tokens, f.group) +
                    QuantizedRows::code_bytes(f.v_bits, tokens, h.dv, f.group)),
@@ -87,7 +86,7 @@ Bytes block_bytes(const EntryShape& h, Index count, Index tokens, const Format& 
                    QuantizedRows::scale_bytes(tokens, h.dv, f.group))};
 }
 
-// Of `coded` tokens at once: the codes of keys, and those of values, in whole bytes.
+// Of `coded` tokens at once; codes of keys and of values are whole bytes each.
 Bytes coded_bytes(const EntryShape& h, Index coded, const Format& f) {
   return {(coded * h.d * f.k_bits + 7) / 8 + (coded * h.dv * f.v_bits + 7) / 8,
           QuantizedRows::scale_bytes(h.d, coded, f.group) +
@@ -96,14 +95,14 @@ Bytes coded_bytes(const EntryShape& h, Index coded, const Format& f) {
               coded * outlier_bytes(f.outliers, h.dv, f.group)};
 }
 
-// Bytes that `count` tokens take once compressed, the last `residual` exact.
+// Of `count` tokens, the last `residual` exact.
 Index prefill_bytes(const EntryShape& h, Index count, Index residual, const Format& f) {
   const Index coded = std::max<Index>(0, count - residual);
   return coded_bytes(h, coded, f).all() + (count - coded) * h.pair_bytes();
 }
 
-// The most that a stream of `count` tokens ever holds: tokens wait exactly until group + residual
-// of them are there, and the last to come is there before the oldest group is coded.
+// The most that a stream of `count` tokens ever holds: the oldest group is coded once group +
+// residual tokens are exact.
 Index stream_bytes(const EntryShape& h, Index count, Index residual, const Format& f) {
   Index largest = 0;
   Index coded = 0;
@@ -121,8 +120,8 @@ Index stream_bytes(const EntryShape& h, Index count, Index residual, const Forma
 
 using BytesOf = Index (*)(const EntryShape&, Index, Index, const Format&);
 
-// Bits that are given: k_bits and v_bits, or bits for both.
-std::optional<Format> given_format(const Params& p) {
+// From k_bits and v_bits, or bits for both; none if the budget decides.
+std::optional<Format> fixed_format(const Params& p) {
   const bool apart = !p.is_auto("k_bits");
   if (!apart && p.is_auto("bits")) {
     return std::nullopt;
@@ -132,11 +131,11 @@ std::optional<Format> given_format(const Params& p) {
                 p.real("outliers")};
 }
 
-// The format for `count` tokens: given, or the finest that the budget holds.
+// The format for `count` tokens: fixed by parameters, or the finest that fits the budget.
 Format choose(const EntryShape& h, Index count, std::optional<Index> budget, const Params& p,
               BytesOf bytes_of) {
-  if (const std::optional<Format> given = given_format(p)) {
-    return *given;
+  if (const std::optional<Format> fixed = fixed_format(p)) {
+    return *fixed;
   }
   if (!budget) {
     throw InputError("no size: give a budget, bits=, or k_bits= and v_bits=");
@@ -172,8 +171,7 @@ Figures figures_of(const CodedEntries& coded, const ExactEntries& exact, const F
   return out;
 }
 
-// `e` coded in place. Codes are read back as soon as they are made: what they would take is known
-// ahead.
+// Codes `e` in place. Codes are read back at once, since their bytes are known.
 CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exact, const Params& p,
                        const Format& f) {
   const bool pre = codes_unrotated(p);
@@ -194,7 +192,7 @@ CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exac
   return out;
 }
 
-// The cache: `coded` of these tokens, `exact` after them.
+// The cache of `coded` and, after them, `exact` tokens.
 Compressed assemble(const KvHead& head, CodedEntries coded, std::span<const Index> exact) {
   Compressed out = hold(exact);
   out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes() + coded.code_bytes;
@@ -264,7 +262,7 @@ class KiviStream final : public TokenStream {
 };
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  // In a stream the codes too, in arrays that grow by doubling, and lists of tokens.
+  // A stream also holds codes, in arrays that grow by doubling, and lists of tokens.
   return l.stream ? made_bytes(l, middle) + kept * l.pair_bytes * 3 / 2 + 32 * middle
                   : coded_entries_bytes(params, l, middle);
 }
@@ -281,8 +279,7 @@ void check(const Params& p) {
 std::map<std::string, std::string> resolve(const Params& p, const LayerFacts& layer) {
   require_tables_for_keys(p, layer);
   if (layer.stream && (codes_unrotated(p) || p.real("outliers") > 0.0)) {
-    throw InputError(
-        fmt::format("{}: keys=pre and outliers run under --protocol prefill alone", p.method()));
+    throw InputError(fmt::format("{}: keys=pre and outliers need --protocol prefill", p.method()));
   }
   return {};
 }
@@ -303,10 +300,11 @@ ParamSpec group_param(const char* note) {
 }
 
 std::vector<ParamSpec> kvquant_params() {
-  return {real_param("outliers", "0", 0, 1, "fraction of a group",
-                     "entries farthest from their group's median, rounded up, that stay at 16 bits "
-                     "with 2 bytes for their place (KVQuant)"),
-          coded_keys_param()};
+  return {
+      real_param("outliers", "0", 0, 1, "fraction of a group",
+                 "entries farthest from their group's median, rounded up, stored in 16 bits with 2 "
+                 "bytes of position (KVQuant); larger is more exact and takes more bytes"),
+      coded_keys_param()};
 }
 
 }  // namespace
@@ -322,13 +320,13 @@ Method method_quant_kivi() {
       "KVQuant, NeurIPS 2024, arXiv:2401.18079";
   info.departures =
       "3 and 8 bits too; a short last group has its own scale; in a stream keys and values are "
-      "coded together in groups of tokens; groups grow where the budget asks; KVQuant's levels are "
-      "not uniform and calibrated, its outliers go by thresholds";
+      "coded together in groups of tokens; groups grow to fit the budget; KVQuant: uniform levels "
+      "in place of calibrated ones, outliers by count in place of thresholds";
   info.params = joined(
       {{bits_param("bits", "auto",
-                   "bits per number, in place of a budget; auto: the most that the budget holds"),
-        bits_param("k_bits", "auto", "bits of keys, in place of bits, with v_bits"),
-        bits_param("v_bits", "auto", "bits of values, in place of bits, with k_bits"),
+                   "bits per number, in place of a budget; auto: the most that fit the budget"),
+        bits_param("k_bits", "auto", "bits of keys, with v_bits in place of bits"),
+        bits_param("v_bits", "auto", "bits of values, with k_bits in place of bits"),
         group_param("; a budget may double it"),
         integer_param("residual", "128", 0, 1e9, "tokens", "most recent tokens that stay exact")},
        kvquant_params()});
@@ -345,10 +343,10 @@ Method method_quant_kivi() {
                          bits_param("v_bits", "4", "bits of values"), group_param("")},
                         kvquant_params()}),
                 [](const EntryShape& h, Index count, const Params& p) {
-                  return coded_bytes(h, count, *given_format(p)).all();
+                  return coded_bytes(h, count, *fixed_format(p)).all();
                 },
                 [](const Task& task, const KeptEntries& e, const Params& p) {
-                  return code_with(task, e, {e.k, e.v}, p, *given_format(p));
+                  return code_with(task, e, {e.k, e.v}, p, *fixed_format(p));
                 },
                 codes_unrotated};
   return method;

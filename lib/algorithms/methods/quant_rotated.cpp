@@ -3,12 +3,11 @@
 //     2025, arXiv:2504.19874.
 // [2] Zandieh et al., "QJL: 1-Bit Quantized JL Transform for KV Cache Quantization with Zero
 //     Overhead", 2024, arXiv:2406.03482.
-// In: K [m, d], V [m, dv]. Out: m read-back pairs of weight 1.
-//
-// The codes are those of shared/rotated_codes.hpp, one rotation for keys and one for values per
-// layer and KV head, from the seed. A budget takes the most bits that fit, 8 to 1, keys and values
-// alike. With exempt=E the first and last E replayed layers stay exact, and the other layers' heads
-// share what is left equally. Time O(m (d + dv) log d).
+// Codes: shared/rotated_codes.hpp, with one rotation for keys and one for values per layer and KV
+// head, from the seed. A budget takes the most bits that fit, 8 to 1, keys and values alike.
+// exempt=E keeps the first and last E replayed layers exact; the other layers' heads share the rest
+// equally.
+// In: K [m, d], V [m, dv]. Out: m read-back pairs of weight 1. Time O(m (d + dv) log d).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,19 +27,20 @@ struct Formats {
   RotatedFormat values;
 };
 
-// With `bits` in place of what is auto.
+// `bits` replaces auto.
 Formats formats_of(const Params& p, int bits = 0) {
-  const std::map<std::string_view, RotationKind> kinds = {{"hadamard", RotationKind::hadamard},
-                                                          {"orthogonal", RotationKind::orthogonal},
-                                                          {"none", RotationKind::none}};
-  const auto given = [&](const char* name) {
+  const std::map<std::string_view, RotationKind> rotations = {
+      {"hadamard", RotationKind::hadamard},
+      {"orthogonal", RotationKind::orthogonal},
+      {"none", RotationKind::none}};
+  const auto bits_of = [&](const char* name) {
     return p.is_auto(name) ? bits : static_cast<int>(p.integer(name));
   };
   Formats out;
-  out.keys = {given("k_bits"), p.choice("rotation", kinds), p.text("center") == "mean",
+  out.keys = {bits_of("k_bits"), p.choice("rotation", rotations), p.text("center") == "mean",
               p.text("correct") == "norm", p.text("residual") == "sign"};
   out.values = out.keys;
-  out.values.bits = given("v_bits");
+  out.values.bits = bits_of("v_bits");
   out.values.signs = false;
   return out;
 }
@@ -58,7 +58,7 @@ Index all_bytes(const EntryShape& shape, Index count, const Formats& f) {
   return code_bytes(shape, count, f) + scale_bytes(shape, count, f);
 }
 
-// `e` coded in place.
+// Codes `e` in place.
 CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exact, const Params& p,
                        const Formats& f) {
   const DType dtype = task.head.dtype;
@@ -81,7 +81,7 @@ CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exac
   return out;
 }
 
-// The most bits that the budget holds, or those given.
+// The bits of the parameters, otherwise the most that fit the budget.
 Formats choose(const EntryShape& shape, Index count, std::optional<Index> budget, const Params& p) {
   if (!p.is_auto("k_bits")) {
     return formats_of(p);
@@ -171,10 +171,10 @@ std::map<std::string, std::string> resolve(const Params& p, const LayerFacts& la
   require_tables_for_keys(p, layer);
   if (p.text("rotation") == "hadamard" &&
       !(is_power_of_two(layer.d) && is_power_of_two(layer.dv))) {
-    throw InputError(fmt::format(
-        "{}: rotation=hadamard needs widths that are powers of two, got {} for keys and {} for "
-        "values; expected rotation=orthogonal",
-        p.method(), layer.d, layer.dv));
+    throw InputError(
+        fmt::format("{}: rotation=hadamard needs widths that are powers of two, got {} for keys "
+                    "and {} for values; expected rotation=orthogonal",
+                    p.method(), layer.d, layer.dv));
   }
   return {};
 }
@@ -188,19 +188,17 @@ std::vector<ParamSpec> format_params(const std::string& bits) {
     return integer_param(name, bits, 1, 8, "bits", doc);
   };
   return {
-      bits_param("k_bits", "bits per channel of a key; auto: the most that the budget holds"),
-      bits_param("v_bits", "bits per channel of a value; auto: as many"),
+      bits_param("k_bits", "bits per channel of a key; auto: the most that fit the budget"),
+      bits_param("v_bits", "bits per channel of a value; auto: as k_bits"),
       choice_param("rotation", {"hadamard", "orthogonal", "none"},
-                   "of directions, before they are coded: random signs and the Hadamard matrix "
-                   "(widths that are powers of two), a uniform random one, or none"),
+                   "of directions before coding: random signs and the Hadamard matrix (widths must "
+                   "be powers of two), a uniform random one, or none"),
       choice_param("center", {"none", "mean"},
-                   "mean: the mean key and the mean value are taken off before, and stored once "
-                   "per KV head"),
-      choice_param("correct", {"norm", "none"},
-                   "norm: a coded direction is rescaled to unit length"),
+                   "mean: subtracts the mean key and value before coding, stored once per KV head"),
+      choice_param("correct", {"norm", "none"}, "norm: rescales a coded direction to unit length"),
       choice_param("residual", {"none", "sign"},
-                   "sign: one of a key's bits is the sign of a Gaussian sketch of what the others "
-                   "leave (QJL), which makes inner products unbiased"),
+                   "sign: one of a key's bits is the sign of a Gaussian sketch of the rest (QJL), "
+                   "which makes inner products unbiased"),
       coded_keys_param(),
   };
 }
@@ -215,14 +213,14 @@ Method method_quant_rotated() {
   info.summary = "all tokens at 1 to 8 bits: norms, and codes of randomly rotated directions";
   info.source = "Zandieh et al., TurboQuant, 2025, arXiv:2504.19874; QJL, 2024, arXiv:2406.03482";
   info.departures =
-      "a Hadamard rotation by default, as engines have it (the paper: a uniform one); coded "
-      "directions are rescaled to unit length as in vLLM (correct=none: the paper's); values are "
-      "coded as keys are (vLLM: uniform, per token); no window of exact tokens beside the "
-      "protocol's; center and keys=pre are not in the paper";
+      "a Hadamard rotation by default, as in engines (paper: a uniform one); coded directions are "
+      "rescaled to unit length as in vLLM (correct=none: the paper's); values are coded as keys "
+      "are (vLLM: uniform, per token); no exact tokens beside the protocol's; center and keys=pre "
+      "are not in the paper";
   info.params = format_params("auto");
   info.params.push_back(integer_param("exempt", "0", 0, 1e6, "layers",
-                                      "of the replayed layers, so many first and last ones stay "
-                                      "exact; the others share what is left equally"));
+                                      "first and last replayed layers that stay exact; the others "
+                                      "share the rest equally; larger leaves them fewer bits"));
   info.grid = {"center=none,mean", "keys=pre;center=none,mean", "rotation=none"};
   info.authors = "rotation=orthogonal;correct=none";
   info.sizes = {"k_bits", "v_bits"};

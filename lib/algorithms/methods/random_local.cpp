@@ -1,6 +1,6 @@
-// random-local: floor(B/2) tokens uniformly at random, the other half the most recent; weight 1.
+// random-local: floor(B/2) tokens uniformly at random, the others the most recent; weight 1.
 // A baseline of BumbleBee's tables. Time O(m).
-// Stream: what falls out of the queue of the most recent enters a reservoir; O(1) per token.
+// Stream: tokens that leave the queue of the most recent enter a reservoir; O(1) per token.
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
@@ -55,8 +55,8 @@ Method method_random_local() {
   info.family = Family::eviction;
   info.summary = "half uniformly at random, half the most recent";
   info.source =
-      "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for "
-      "Infinite-Context Transformers, experiments: baseline";
+      "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for Infinite-Context "
+      "Transformers, experiments: baseline";
   info.params = size_params();
   info.keeps_tokens = true;
   info.random = always_random;

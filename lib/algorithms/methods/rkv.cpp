@@ -2,16 +2,14 @@
 // [1] Cai et al., "R-KV: Redundancy-aware KV Cache Compression for Reasoning Models", 2025,
 //     arXiv:2505.24133, section 3.
 // [2] Its public code, github.com/Zefan-Cai/R-KV d15c976, rkv/compression/r1_kv.py.
-// The score is lambda importance - (1 - lambda) redundancy (rkv_scores.hpp); the last `window`
-// queries score, and tokens from the first of them on stay.
-// Stream: a cache of C tokens beside sinks and recent window fills up; the token that is one too
-// many for it makes it fall to C + 1 - buffer, as after each 128 steps in [2] (`buffer` is at most
-// half of C). Sinks and recent window are part of the cache that is scored, as in [2], but do not
-// go. The group's last `window` queries are state: they count at the trace's element type, unless
-// the budget holds all tokens, so that nothing is ever scored.
+// Scores lambda importance - (1 - lambda) redundancy (rkv_scores.hpp) by the last `window` queries;
+// tokens from the first of these on stay.
+// Stream: sinks and recent window are scored with the cache of C tokens, as in [2], but stay. One
+// token too many reduces it to C + 1 - buffer (`buffer` at most half of C). The group's last
+// `window` queries count as state at the trace's type, unless all tokens fit.
 // Prefill: the cache is the prompt up to the last scoring query, compressed once.
-// In: K, queries. Out: B tokens of weight 1. Time of a compression of L tokens: O(group window L d)
-// and, where few keys are similar, O(L^2 d).
+// In: K, queries. Out: B tokens of weight 1. Time to compress L tokens: O(group window L d) and, if
+// few keys are similar, O(L^2 d).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,7 +54,7 @@ class RkvCache final : public StreamCache {
                      bytes_per_element(task.head.dtype);
       capacity_ = stream_tokens_to_keep(task, params, pair, query_bytes_);
     }
-    left_ = capacity_ + 1 - std::min(params.integer("buffer"), capacity_ / 2 + 1);
+    kept_ = capacity_ + 1 - std::min(params.integer("buffer"), capacity_ / 2 + 1);
   }
 
   void append(Index j, Index leaving) override {
@@ -91,7 +89,7 @@ class RkvCache final : public StreamCache {
     append_all(cache, own_);
     add(std::max(sinks, j + 1 - task_.recent), j + 1);
     const Range queries = {std::max<Index>(0, j + 1 - window_), j + 1};
-    return keep_top(own_, rkv_scores(task_.head, cache, own_, queries, rules_), left_);
+    return keep_top(own_, rkv_scores(task_.head, cache, own_, queries, rules_), kept_);
   }
 
   StreamTask task_;
@@ -99,7 +97,7 @@ class RkvCache final : public StreamCache {
   Index window_;
   Index query_bytes_ = 0;
   Index capacity_ = 0;
-  Index left_ = 0;  // by a compression
+  Index kept_ = 0;  // after a compression
   Index compressions_ = 0;
   std::vector<Index> own_;
 };
@@ -129,25 +127,24 @@ Method method_rkv() {
   info.summary = "largest attention from the last queries, less the redundancy of the key";
   info.source = "Cai et al., 2025, arXiv:2505.24133, section 3; github.com/Zefan-Cai/R-KV";
   info.departures =
-      "tokens stay in order of position (the code pools over the order of its last scores); sinks "
-      "and recent tokens are scored with, but pooling is over the others; a key without a similar "
-      "one keeps its whole row (the code takes out its entry of token 0); a stream compresses when "
-      "its buffer is full, not at every 128th step; prefill compresses once";
+      "tokens stay in order of position (code: pools in order of its last scores); sinks and "
+      "recent tokens are scored but not pooled; a key without a similar one keeps its whole row "
+      "(code: loses its entry of token 0); a stream compresses when its buffer is full, not every "
+      "128 steps; prefill compresses once";
   info.params = size_params(
       {real_param("lambda", "0.07", 0, 1, "",
-                  "weight of importance, the rest is that of redundancy; 1: attention alone"),
-       integer_param("window", "8", 1, 1e9, "queries", "how many of the last queries score"),
+                  "weight of importance; redundancy has 1 - lambda; 1: attention alone"),
+       integer_param("window", "8", 1, 1e9, "queries",
+                     "how many of the last queries score; larger averages over more"),
        integer_param("kernel", "7", 1, 1e6, "tokens",
-                     "width of the max pooling of importance over neighbours; odd; 1: no pooling"),
-       real_param(
-           "threshold", "0.5", -1, 1, "cosine",
-           "keys with a larger cosine repeat each other: of these the last is spared; larger "
-           "spares fewer"),
-       choice_param("logits", {"max", "mean"},
-                    "how the query heads' logits become one per query and token"),
+                     "width of the max pooling of importance; odd; 1: no pooling"),
+       real_param("threshold", "0.5", -1, 1, "cosine",
+                  "keys with a larger cosine repeat each other, and the last of them counts as "
+                  "new; larger finds fewer"),
+       choice_param("logits", {"max", "mean"}, "reduction of the query heads' logits"),
        integer_param("buffer", "128", 1, 1e9, "tokens",
                      "stream: tokens between two compressions, at most half of those held; larger "
-                     "is faster and keeps fewer after each")});
+                     "is faster and keeps fewer")});
   info.grid = {"lambda=0.01,0.07,0.3,0.7;window=8,256", "window=32", "kernel=1", "threshold=0.5"};
   info.keeps_tokens = true;
   info.scores = true;

@@ -3,16 +3,13 @@
 // [1] Zhang et al., "SimLayerKV: A Simple Framework for Layer-Level KV Cache Reduction", 2024,
 //     arXiv:2410.13846, section 4.
 // [2] SimLayerKVPress of kvpress 8bb29b9, presses/simlayerkv_press.py, the public implementation.
-// A layer's laziness is the softmax weight that its last `n_last` scoring queries give to sinks and
-// recent tokens, which is all but that on the middle; mean over queries and all query heads.
-// threshold=x, as [1] and [2]: layers lazier than x are reduced, and what is left is reported. A
-// budget: layers are reduced, the laziest first (of equal ones the highest layer), until the bytes
-// of the others fit that of all replayed layers. Where that reduces all of them nothing of the
-// middle is held and the rows are degenerate.
-// Initial and recent tokens are the protocol's; [1] and [2] have 4 and 1024 of their own, and [2]
-// leaves out the weight on the last queries' own tokens.
-// A head surveys {weight on the middle}. A head without a share is a layer of its own. Time O(m)
-// beside the scores of n_last queries.
+// Laziness is the softmax weight of a layer's last `n_last` scoring queries outside the middle,
+// mean over queries and all query heads ([2] omits the weight on these queries' own tokens).
+// threshold=x reduces layers lazier than x. A budget reduces the laziest (ties: the highest layer)
+// until the rest fit the bytes of all replayed layers; if that reduces all, the rows are
+// degenerate.
+// Survey: {weight on the middle}. A head without a share is treated as a layer of its own. Time
+// O(m) beside the scores of n_last queries.
 #include <algorithm>
 #include <numeric>
 
@@ -47,7 +44,7 @@ Survey survey(const Task& task, const Params& params) {
 }
 
 struct Layer {
-  std::vector<std::size_t> heads;  // places of its surveys
+  std::vector<std::size_t> heads;  // indices of its surveys
   double on_middle = 0.0;          // weight, mean over its heads
   Index bytes = 0;                 // of its middle
 };
@@ -68,8 +65,8 @@ std::vector<Layer> layers_of(std::span<const Survey> surveys) {
   return out;
 }
 
-// The layers that keep their middle, of those that are not lazier than the threshold.
-std::vector<const Layer*> above(const std::vector<Layer>& layers, double threshold) {
+// The layers not lazier than the threshold.
+std::vector<const Layer*> keep_by_threshold(const std::vector<Layer>& layers, double threshold) {
   std::vector<const Layer*> out;
   for (const Layer& layer : layers) {
     if (1.0 - layer.on_middle <= threshold) {
@@ -79,8 +76,8 @@ std::vector<const Layer*> above(const std::vector<Layer>& layers, double thresho
   return out;
 }
 
-// Those that are left when the laziest were reduced until the others fit `bytes`.
-std::vector<const Layer*> fitting(const std::vector<Layer>& layers, Index bytes) {
+// The layers that remain when the laziest are reduced until the others fit `bytes`.
+std::vector<const Layer*> keep_by_bytes(const std::vector<Layer>& layers, Index bytes) {
   std::vector<const Layer*> out;
   Index held = 0;
   for (const Layer& layer : layers) {
@@ -103,8 +100,9 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
   for (const Survey& s : surveys) {
     bytes += s.budget_bytes;
   }
-  const std::vector<const Layer*> whole =
-      by_budget ? fitting(layers, bytes) : above(layers, params.real("threshold"));
+  const std::vector<const Layer*> whole = by_budget
+                                              ? keep_by_bytes(layers, bytes)
+                                              : keep_by_threshold(layers, params.real("threshold"));
   std::vector<Share> out(surveys.size());
   for (const Layer* layer : whole) {
     for (const std::size_t i : layer->heads) {
@@ -130,16 +128,15 @@ Method method_simlayerkv() {
   info.summary = "lazy layers keep nothing of the middle, the others all of it";
   info.source = "Zhang et al., 2024, arXiv:2410.13846, section 4";
   info.departures =
-      "initial and recent tokens are the protocol's sinks and recent window; a budget reduces the "
-      "laziest of the replayed layers until the bytes fit (where no layer fits: degenerate), "
-      "threshold= is the paper's rule";
+      "initial and recent tokens are the protocol's; a budget reduces the laziest replayed layers "
+      "until the bytes fit (no layer fits: degenerate), threshold= is the paper's rule";
   info.params = {
       real_param("threshold", "auto", 0, 1, "share of the softmax weight",
-                 "layers whose last queries give more than this to sinks and recent tokens are "
-                 "reduced, in place of a budget; larger reduces fewer"),
-      integer_param("n_last", "1", 1, 1e9, "queries",
-                    "how many of the last scoring queries say how lazy a layer is; larger averages "
-                    "over more")};
+                 "reduce layers whose last queries give more than this to sinks and recent tokens, "
+                 "in place of a budget; larger reduces fewer"),
+      integer_param(
+          "n_last", "1", 1, 1e9, "queries",
+          "how many of the last scoring queries rate a layer; larger averages over more")};
   info.sizes = {"threshold"};
   info.grid = {"n_last=1,8,32,256"};
   info.keeps_tokens = true;
@@ -148,11 +145,11 @@ Method method_simlayerkv() {
   info.scope = Scope::layers;
   info.unstorable = "it keeps whole layers";
   info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index /*kept*/) {
-    // Of the surveys, which come before the first job: no thread has a block of the estimate yet.
+    // Surveys precede the first job, so no thread holds a block of the estimate yet.
     const Index queries = std::min(p.integer("n_last"), l.scoring.size());
     return std::max<Index>(
-        0, std::max(attention_sums_bytes(l.precision, queries, l.n), 8 * (l.n + middle)) -
-               query_block_bytes(l.precision, kQueryBlock, std::min(l.n, kSetTokens)));
+        0, std::max(attention_sums_bytes(l.element_bytes, queries, l.n), 8 * (l.n + middle)) -
+               query_block_bytes(l.element_bytes, kQueryBlock, std::min(l.n, kSetTokens)));
   };
   return {info, compress, nullptr, survey, share};
 }

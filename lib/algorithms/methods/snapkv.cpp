@@ -1,4 +1,4 @@
-// snapkv: the tokens that the last queries attend to most, scores pooled over neighbours.
+// snapkv: the tokens with the largest attention from the last queries, pooled over neighbours.
 // [1] Li et al., "SnapKV: LLM Knows What You are Looking for Before Generation", NeurIPS 2024,
 //     arXiv:2404.14469, section 4.
 // In: window attention [m] of the task's tokens. Out: B tokens of weight 1.

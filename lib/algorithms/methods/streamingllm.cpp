@@ -1,9 +1,9 @@
 // streamingllm: the middle's first n_sink tokens, then the most recent up to B; weight 1.
 // [1] Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024,
 //     arXiv:2309.17453.
-// Under prefill the replay's own uncompressed sinks stand before these. Time O(B).
-// Stream: of the sequence's first n_sink tokens those that are no sinks of the protocol, then the
-// last that left the recent window, as in [1]; O(1) per token.
+// Under prefill they follow the protocol's sinks. Stream, as in [1]: the sequence's first n_sink
+// tokens, less the protocol's sinks, then the last that left the recent window. Time O(B), stream
+// O(1) per token.
 #include <algorithm>
 
 #include "algorithms/shared/size.hpp"
@@ -38,7 +38,7 @@ Method method_streamingllm() {
   info.params = size_params(
       {integer_param("n_sink", "4", 0, 1e9, "tokens",
                      "leading tokens of the middle that are always kept (stream: of the sequence, "
-                     "those counted that --sink keeps)")});
+                     "--sink included); larger keeps fewer recent ones")});
   info.grid = {"n_sink=0,4,16,64"};
   info.keeps_tokens = true;
   info.scratch_bytes = no_scratch;

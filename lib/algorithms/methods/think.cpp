@@ -1,14 +1,13 @@
 // think: every token stays, without the key channels that count least for the last queries.
 // [1] Xu et al., "ThinK: Thinner Key Cache by Query-Driven Pruning", ICLR 2025, arXiv:2407.21018.
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: ThinKPress.
-// Channel c scores mean q_c^2 * mean k_c^2: the first over the last `window` scoring queries of all
-// query heads of the group, the second over the task's keys. The floor(ratio d) lowest are dropped,
-// ties from the highest channel down, and read back as 0. Values stay as they are. No scoring
-// query: all scores are 0. Under a budget as few channels are dropped as make it fit. Held: the
-// other channels of each key, each value, and one bit per channel that says which (aux).
+// Channel c scores mean q_c^2 * mean k_c^2: over the last `window` scoring queries of the group,
+// and over the task's keys. The floor(ratio d) lowest are dropped, ties from the highest channel
+// down, and read back as 0. Without scoring queries all scores are 0. A budget drops as few
+// channels as fit. Aux: one bit per channel. As a quantizer the same, of another method's entries.
 //
 // In: K [m, d], V [m, dv], Q [group, window, d]. Out: m pairs. float64, channels in fixed order.
-// Time O((m + group window) d). As a quantizer the same, of another method's entries.
+// Time O((m + group window) d).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +16,7 @@
 
 #include "algorithms/shared/coded_keys.hpp"
 #include "algorithms/shared/size.hpp"
-#include "attention/top_k.hpp"
+#include "attention/scores.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -29,7 +28,7 @@ Index mask_bytes(Index d) {
   return (d + 7) / 8;
 }
 
-// Of keys without their dropped channels, and values.
+// Without the mask.
 Index pair_bytes(const EntryShape& s, Index count, Index dropped) {
   return count * (s.d - dropped + s.dv) * s.element_bytes;
 }
@@ -54,13 +53,13 @@ Index channels_to_drop(const Task& task, const Params& params) {
       return dropped;
     }
   }
-  throw Infeasible(fmt::format("needs {} bytes for {} tokens with one channel of their keys, "
-                               "budget {}",
-                               needed, task.count(), *task.budget_bytes),
-                   needed);
+  throw Infeasible(
+      fmt::format("needs {} bytes for {} tokens with one channel of their keys, budget {}", needed,
+                  task.count(), *task.budget_bytes),
+      needed);
 }
 
-// Channels, ascending, that stay of these keys [., d].
+// Channels to keep, ascending, of rows `rows` of `keys`.
 std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, std::span<const Index> rows,
                                     Index dropped, const Params& params) {
   const auto d = static_cast<std::size_t>(keys.cols);
@@ -83,16 +82,16 @@ std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, std::span
       add(queries.view().row_span(p - task.head.q_start()));
     }
   }
-  // Both counts are the same for all channels; they only keep the products' size.
+  // The same for all channels; limits the size of products.
   const auto count = static_cast<double>(rows.size()) *
                      static_cast<double>(std::max<Index>(1, window.size() * task.head.group()));
   for (std::size_t c = 0; c < d; ++c) {
     scores[c] *= squares[c] / count;
   }
-  return top_places(scores, keys.cols - dropped);
+  return top_indices(scores, keys.cols - dropped);
 }
 
-// These keys with 0 in the channels that do not stay.
+// The keys with 0 in all other channels.
 Matrix thinned(MatrixView keys, std::span<const Index> rows, std::span<const Index> channels) {
   Matrix out(static_cast<Index>(rows.size()), keys.cols);
   for (Index i = 0; i < out.rows(); ++i) {
@@ -151,11 +150,11 @@ CodedEntries code(const Task& task, const KeptEntries& entries, const Params& pa
 
 std::vector<ParamSpec> params_with(const char* ratio) {
   return {real_param("ratio", ratio, 0.0, kBelowOne, "",
-                     "share of the key channels that is dropped, in place of a budget; one always "
-                     "stays; larger is smaller and worse"),
-          integer_param("window", "32", 1, 1e9, "queries",
-                        "how many of the last scoring queries weigh the channels; larger averages "
-                        "over more")};
+                     "fraction of key channels to drop, in place of a budget; one always stays; "
+                     "larger takes fewer bytes"),
+          integer_param(
+              "window", "32", 1, 1e9, "queries",
+              "how many of the last scoring queries rank the channels; larger averages over more")};
 }
 
 }  // namespace
@@ -165,11 +164,11 @@ Method method_think() {
   info.name = "think";
   info.family = Family::quantization;
   info.placed = true;
-  info.summary = "all tokens, without the key channels that weigh least for the last queries";
+  info.summary = "all tokens, without the key channels that count least for the last queries";
   info.source = "Xu et al., ThinK, ICLR 2025, arXiv:2407.21018; NVIDIA/kvpress 8bb29b9";
   info.departures =
-      "channels are weighed by the middle's keys, and its keys alone lose them (kvpress: all keys "
-      "of the cache); under a budget as few channels go as make it fit";
+      "only the middle's keys rank and lose channels (kvpress: all keys of the cache); a budget "
+      "drops as few channels as fit";
   info.params = params_with("auto");
   info.sizes = {"ratio"};
   info.grid = {"window=8,32,128"};

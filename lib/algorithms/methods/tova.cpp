@@ -1,11 +1,12 @@
-// tova: the tokens that the last query attends to most; one set for all heads of a layer.
+// tova: the tokens with the largest attention from the last query; one set for all heads of a
+// layer.
 // [1] Oren et al., "Transformers are Multi-State RNNs", EMNLP 2024, arXiv:2401.06104, section 3.2.
-// A head surveys its group's scores [m]; the layer's are their mean (max, sum) over all heads, and
-// each head keeps the same B tokens with weight 1. A head without a share is a layer of its own.
-// Stream: at each step the group's queries attend to everything held, sinks and recent window
-// included, and of the tokens outside these the one with the smallest weight (the latest of equal
-// ones) goes where they are more than B. Time O(m) beside the scores of one query; stream:
-// O(group (B + recent) d) per token.
+// Survey: the group's scores [m]. Share: their mean (max, sum) over the layer's heads, each of
+// which keeps the same B tokens with weight 1. A head without a share is treated as a layer of its
+// own.
+// Stream: at each step the group's queries attend to everything held. If more than B tokens are
+// held outside sinks and recent window, the one with the smallest weight leaves, the latest of
+// equal ones. Time O(m) beside the scores of one query; stream: O(group (B + recent) d) per token.
 #include <algorithm>
 #include <stdexcept>
 
@@ -51,7 +52,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
   rules.window = task.recent;
   rules.sink = task.sink;
   rules.kept = stream_tokens_to_keep(task, params, task.head.pair_bytes());
-  rules.accumulate = false;  // weights of one step only: no score is kept, none is counted
+  rules.accumulate = false;  // no scores to hold or count
   rules.reduce = reduce_of(params);
   return std::make_unique<EvictingCache>(task, rules);
 }
@@ -60,7 +61,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
   if (l.stream) {
     return evicting_cache_bytes(l, kept);
   }
-  return std::max(attention_sums_bytes(l.precision, 1, l.n),
+  return std::max(attention_sums_bytes(l.element_bytes, 1, l.n),
                   8 * l.n + 16 * middle + selection_bytes(middle));
 }
 
@@ -75,9 +76,8 @@ Method method_tova() {
   info.departures =
       "prefill compresses once instead of dropping one token at each step; in a stream one set per "
       "KV head instead of per layer";
-  info.params =
-      size_params({choice_param("reduce", {"mean", "max", "sum"},
-                                "how scores of the layer's query heads become one per token")});
+  info.params = size_params({choice_param("reduce", {"mean", "max", "sum"},
+                                          "reduction of scores over the layer's query heads")});
   info.grid = {"reduce=mean,max"};
   info.keeps_tokens = true;
   info.scores = true;

@@ -2,8 +2,8 @@
 // unbiased. The baseline of BalanceKV's figure 2.
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", section 4.1.
 // One weight is stored for all tokens (4 bytes). Time O(m).
-// Stream: a reservoir of B over what left the recent window and is no sink, weight arrivals/B
-// (arrivals follow from the position); at any moment a uniform subset. O(1) per token.
+// Stream: a reservoir of B over the tokens that left the recent window, weight arrivals/B (arrivals
+// follow from the position). O(1) per token.
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr Index kWeightBytes = 4;
 
-// `tokens`, which stand for `count`.
+// `tokens` as a sample of `count`.
 Compressed sample_of(std::span<const Index> tokens, Index count) {
   Compressed out = hold(tokens);
   if (!tokens.empty()) {
@@ -25,7 +25,7 @@ Compressed sample_of(std::span<const Index> tokens, Index count) {
 
 Compressed compress(const Task& task, const Params& params) {
   if (task.budget_bytes && *task.budget_bytes < kWeightBytes) {
-    return {};  // not even the weight fits: nothing is kept, and nothing is held
+    return {};  // the weight does not fit
   }
   const Index kept = tokens_to_keep(task, params, task.head.pair_bytes(), kWeightBytes);
   RngStream stream = task.rng.stream("sample");
@@ -58,8 +58,8 @@ Method method_uniform() {
   info.family = Family::sampling;
   info.summary = "uniform sampling without replacement, weight m/B";
   info.source =
-      "BalanceKV: KV Cache Compression through Discrepancy Theory, "
-      "section 4.1: the comparison baseline";
+      "BalanceKV: KV Cache Compression through Discrepancy Theory, section 4.1: the comparison "
+      "baseline";
   info.params = size_params();
   info.selects_tokens = true;
   info.random = always_random;

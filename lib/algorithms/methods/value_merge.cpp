@@ -1,11 +1,11 @@
-// value-merge: evicts as h2o does and adds each evicted token's value to that of the kept token
-// whose key is most similar, by similarity and by the lengths of both values. Keys stay.
+// value-merge: evicts as h2o does, and adds each evicted value to that of the kept token with the
+// most similar key. Keys stay.
 // [1] MergingPress of NVIDIA/kvpress, commit 8bb29b9, after Bolya et al., "Token Merging", ICLR
 //     2023, arXiv:2210.09461, and Wan et al., "D2O", ICLR 2025, arXiv:2406.13035.
 // [2] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048: the eviction.
 // A kept value v and those v_i of the evicted tokens nearest to it become
 //   (v + sum w_i v_i) / (1 + sum w_i),  w_i = max(0, cos_i) |v_i| / (|v_i| + |v| + 1e-6),
-// v as it was: the order of merges does not matter. No count in the softmax, no bytes beside pairs.
+// with v before any merge, so that the order does not matter. No weight, no bytes beside pairs.
 // In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens; those whose value changed are
 // made. A zero key has cosine 0 to everything; ties go to the lowest position. float64.
 // Time O((m - B) B d), memory O(256 B + B dv).
@@ -23,16 +23,16 @@
 namespace kvbench {
 namespace {
 
-constexpr double kMinLength = 1e-6;  // [1]'s, so that two zero values divide nothing by 0
+constexpr double kMinLength = 1e-6;  // [1]'s, for two zero values
 
 double length(std::span<const float> x) {
   return std::sqrt(squared_norm(x));
 }
 
-// What one kept token has taken in.
-struct Taken {
+// What is merged into one kept token.
+struct Received {
   double weight = 0.0;
-  std::vector<double> sum;  // [dv]; empty: nothing yet
+  std::vector<double> sum;  // [dv]; empty: nothing
 };
 
 Compressed compress(const Task& task, const Params& params) {
@@ -46,7 +46,7 @@ Compressed compress(const Task& task, const Params& params) {
   const std::vector<Index> target = task.backend.nearest_keys(task.head, split.kept, split.evicted);
   const std::vector<double> cosine = cosines(task.head.k, split, target);
   const MatrixView values = task.head.v;
-  std::vector<Taken> taken(split.kept.size());
+  std::vector<Received> received(split.kept.size());
   Index merged = 0;
   for (std::size_t i = 0; i < target.size(); ++i) {
     const std::span<const float> value = values.row_span(split.evicted[i]);
@@ -57,7 +57,7 @@ Compressed compress(const Task& task, const Params& params) {
       continue;
     }
     ++merged;
-    Taken& t = taken[target[i]];
+    Received& t = received[target[i]];
     t.weight += weight;
     t.sum.resize(value.size(), 0.0);
     for (std::size_t c = 0; c < value.size(); ++c) {
@@ -65,9 +65,9 @@ Compressed compress(const Task& task, const Params& params) {
     }
   }
   out = hold_unchanged(task.head, split.kept,
-                       [&](std::size_t place) { return !taken[place].sum.empty(); });
+                       [&](std::size_t place) { return !received[place].sum.empty(); });
   Index row = 0;
-  for (const Taken& t : taken) {
+  for (const Received& t : received) {
     if (t.sum.empty()) {
       continue;
     }
@@ -83,11 +83,11 @@ Compressed compress(const Task& task, const Params& params) {
 Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
   const Index evicted = middle - kept;
   const Index changed = std::min(kept, evicted);
-  const Index taken = 32 * kept + (8 * l.dv + 16) * changed;
+  const Index received = 32 * kept + (8 * l.dv + 16) * changed;
   return std::max(split_bytes(l, middle),
                   split_result_bytes(l, middle) + 24 * kept +
                       std::max(nearest_keys_bytes(l.d, kept, evicted),
-                               16 * evicted + taken + made_bytes(l, changed)));
+                               16 * evicted + received + made_bytes(l, changed)));
 }
 
 }  // namespace

@@ -1,22 +1,20 @@
-// wildcat: a weighted coreset of the keys by randomly pivoted Cholesky; the values of the tokens
-// kept are combinations of all values. Reads no query.
+// wildcat: a weighted coreset of the keys by randomly pivoted Cholesky; kept values are
+// combinations of all values. Reads no query.
 // [1] Schroeder, Mackey, "WildCat: Near-Linear Attention in Theory and Practice", 2026,
 //     arXiv:2602.10056.
 // [2] Its authors' code, microsoft/wildcat: wildcat/compresskv.py and rp_nystrom.py at 1166446,
 //     examples/kvcache/presses/compresskv_press.py.
 // [3] Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2022, arXiv:2207.06503.
-// The tokens are cut into floor(B / per_bin) bins, each of which keeps its part of B. In a bin of n
-// tokens, with x = sqrt(s) / tau times the key less the mean of all tokens' keys, the kernel is
-// exp(<x, x'>). Until the bin has its tokens, one is drawn with probability proportional to what
-// those before leave of its diagonal. Then W = H_SS^-1 H_S. (the Nystrom weights), and for a query
+// Each of floor(B / per_bin) bins of tokens gets its part of B. In a bin of n tokens, x is sqrt(s)
+// / tau times the key less the mean of all keys, the kernel exp(<x, x'>). Tokens S are drawn one by
+// one with probability proportional to the residual diagonal. With the Nystrom weights W = H_SS^-1
+// H_S.
 //   z = sum_S exp(s<k,q>) (W V)_S / sum_S exp(s<k,q>) (W 1)_S.
-// tau=auto is [1]'s closed form with the largest norm R of the bin's centred keys for the queries'
-// as well: tau^2 = b / (2 W0(b / (2 rho))), b = log n / (s R^2) + 2, rho = sqrt(1 + exp(W0(2/e^2)
-// + 2)), W0 Lambert's function.
-// All is computed of the Gaussian kernel exp(-|x-x'|^2 / 2), which is the same up to a factor per
-// token, in float64. A token of which less than 1e-10 is left counts as spanned and is not drawn.
-// (W 1)_S can be negative; the denominator takes it for 0 then. (W V)_S is stored divided by
-// max(1, (W 1)_S), so that it has the values' size, with that as weight in the numerator.
+// tau=auto is [1]'s closed form, with R the largest norm of the bin's centred keys, also for
+// queries: tau^2 = b / (2 W0(b / (2 rho))), b = log n / (s R^2) + 2, rho = sqrt(1 + exp(W0(2/e^2) +
+// 2)), W0 Lambert's function. Computed in float64 with exp(-|x-x'|^2 / 2), the same up to a factor
+// per token. (W V)_S is stored divided by max(1, (W 1)_S), its weight in the numerator, to keep the
+// values' size.
 //
 // In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. Time O(m d + sum over
 // bins of n r (r + d + dv)), memory O(n (r + d)) of the largest bin, r what it keeps.
@@ -36,12 +34,11 @@
 namespace kvbench {
 namespace {
 
-constexpr double kSpanned = 1e-10;
+constexpr double kSpanned = 1e-10;             // largest residual of a spanned token
 constexpr double kTwoRho = 6.383202050647408;  // 2 sqrt(1 + exp(W0(2/e^2) + 2))
 constexpr Index kWeightBytes = 4;
 
-// Lambert's W0(y), y > 0: w + log w = log y by Newton's method, which from these starts rises or
-// falls to the solution.
+// Lambert's W0(y), y > 0: w + log w = log y by Newton's method, monotone from these starts.
 double lambert_w0(double y) {
   const double log_y = std::log(y);
   double w = log_y > 1.0 ? log_y - std::log(log_y) : std::exp(log_y - 1.0);
@@ -51,7 +48,7 @@ double lambert_w0(double y) {
   return w;
 }
 
-// tau^2 for a bin of `count` keys of norms up to `radius`. Equal keys (radius 0): any would do.
+// tau^2 for a bin of `count` keys of norms up to `radius`. Any value serves equal keys (radius 0).
 double temperature(const Params& params, double scale, Index count, double radius) {
   if (!params.is_auto("tau")) {
     return params.real("tau") * params.real("tau");
@@ -63,7 +60,8 @@ double temperature(const Params& params, double scale, Index count, double radiu
 // One bin: its keys as x [n, d], and columns of the kernel's Cholesky factor.
 class Bin {
  public:
-  Bin(MatrixD x, Index rank) : x_(std::move(x)), factor_(rank, x_.rows()), left_(x_.rows(), 1.0) {
+  Bin(MatrixD x, Index rank)
+      : x_(std::move(x)), factor_(rank, x_.rows()), residual_(x_.rows(), 1.0) {
     for (Index i = 0; i < x_.rows(); ++i) {
       double square = 0.0;
       for (Index t = 0; t < x_.cols(); ++t) {
@@ -73,7 +71,7 @@ class Bin {
     }
   }
 
-  // Draws until `rank` are picked or all tokens are spanned; pick i takes draw first + i.
+  // Draws until `rank` tokens are picked or none remains; pick i uses draw first + i.
   void pick(const RngStream& draws, Index first) {
     while (static_cast<Index>(picks_.size()) < factor_.rows()) {
       const Index next = drawn(draws.uniform(first + picks_.size()));
@@ -86,7 +84,8 @@ class Bin {
 
   const std::vector<Index>& picks() const { return picks_; }
 
-  // (W 1, W V) [picks, 1 + dv]. `tokens`: the bin's. The factor becomes W of the Gaussian kernel.
+  // (W 1, W V) [picks, 1 + dv] for the bin's `tokens`. Overwrites the factor by the Gaussian
+  // kernel's W.
   MatrixD combined(MatrixView v, std::span<const Index> tokens) {
     solve();
     const auto count = static_cast<Index>(picks_.size());
@@ -108,13 +107,13 @@ class Bin {
   }
 
  private:
-  // The token at `uniform` of the sum of residuals of exp(<x, x'>); -1: all are spanned.
+  // The token at fraction `uniform` of the residual diagonal of exp(<x, x'>); -1: none remains.
   Index drawn(double uniform) const {
     constexpr double kNone = -std::numeric_limits<double>::infinity();
-    std::vector<double> shares(left_.size());
+    std::vector<double> shares(residual_.size());
     double top = kNone;
-    for (std::size_t i = 0; i < left_.size(); ++i) {
-      shares[i] = left_[i] > kSpanned ? std::log(left_[i]) + 2.0 * half_squares_[i] : kNone;
+    for (std::size_t i = 0; i < residual_.size(); ++i) {
+      shares[i] = residual_[i] > kSpanned ? std::log(residual_[i]) + 2.0 * half_squares_[i] : kNone;
       top = std::max(top, shares[i]);
     }
     if (top == kNone) {
@@ -163,7 +162,7 @@ class Bin {
     return sum;
   }
 
-  // Its column of the factor: what the picks before leave of its column of the kernel.
+  // Adds the token's column of the factor.
   void add(Index token) {
     const auto step = static_cast<Index>(picks_.size());
     double* column = factor_.row(step);
@@ -173,22 +172,22 @@ class Bin {
     for (Index j = 0; j < step; ++j) {
       subtract(factor_.row(j)[token], factor_.row(j), column);
     }
-    const double root = std::sqrt(left_[token]);
+    const double root = std::sqrt(residual_[token]);
     for (Index l = 0; l < x_.rows(); ++l) {
       column[l] /= root;
-      left_[l] -= column[l] * column[l];
+      residual_[l] -= column[l] * column[l];
     }
     for (const Index p : picks_) {
-      column[p] = 0.0;  // spanned; what is there is rounding
+      column[p] = 0.0;  // 0 but for rounding
     }
     column[token] = root;
-    left_[token] = 0.0;
+    residual_[token] = 0.0;
     picks_.push_back(token);
   }
 
   MatrixD x_;
-  MatrixD factor_;            // [rank, n]: row r is the column of pick r
-  std::vector<double> left_;  // [n]: of the diagonal, which is 1
+  MatrixD factor_;                // [rank, n]: row r is the column of pick r
+  std::vector<double> residual_;  // [n]: diagonal, at first 1
   std::vector<double> half_squares_;
   std::vector<Index> picks_;
 };
@@ -215,6 +214,11 @@ MatrixD scaled_keys(const Task& task, const Params& params, std::span<const Inde
   return x;
 }
 
+Index bin_count(const Params& params, Index kept) {
+  const Index per_bin = params.integer("per_bin");
+  return per_bin == 0 ? 1 : std::max<Index>(1, kept / per_bin);
+}
+
 std::vector<double> mean_key(const Task& task) {
   std::vector<double> out(static_cast<std::size_t>(task.head.d()), 0.0);
   for (const Index i : task.tokens) {
@@ -228,7 +232,6 @@ std::vector<double> mean_key(const Task& task) {
   return out;
 }
 
-// An entry before it is stored.
 struct Entry {
   Index token;
   std::vector<double> combined;  // [1 + dv]
@@ -236,8 +239,7 @@ struct Entry {
 
 std::vector<Entry> coreset(const Task& task, const Params& params, Index kept) {
   const Index m = task.count();
-  const Index per_bin = params.integer("per_bin");
-  const Index bins = per_bin == 0 ? 1 : std::max<Index>(1, kept / per_bin);
+  const Index bins = bin_count(params, kept);
   const std::vector<double> mean = mean_key(task);
   const RngStream draws = task.rng.stream("pivots");
   std::vector<Entry> out;
@@ -290,7 +292,7 @@ Compressed compress(const Task& task, const Params& params) {
     negative += w < 0.0 ? 1 : 0;
   }
   denominator.made.k = out.made.k;
-  out.payload_bytes = count * head.pair_bytes();  // keys are in both sets, but stored once
+  out.payload_bytes = count * head.pair_bytes();  // keys of both sets are stored once
   out.aux_bytes = count * kWeightBytes;
   out.diag = {{"pivots", fmt::format("{}", count)},
               {"weight_sum", fmt::format("{:.6g}", sum)},
@@ -299,13 +301,12 @@ Compressed compress(const Task& task, const Params& params) {
 }
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  const Index per_bin = params.integer("per_bin");
-  const Index bins = per_bin == 0 ? 1 : std::max<Index>(1, kept / per_bin);
+  const Index bins = bin_count(params, kept);
   const Index tokens = middle / bins + 1;
   const Index rank = std::min(kept / bins + 1, tokens);
-  // x, factor, what is left, half squares, shares; the combined rows of the bin.
+  // x, factor, residuals, half squares, shares; the bin's combined rows.
   const Index bin = 8 * (tokens * (l.d + rank + 3) + rank * (l.dv + 2));
-  const Index entries = kept * (32 + 8 * (l.dv + 3));  // each in a block of its own
+  const Index entries = kept * (32 + 8 * (l.dv + 3));  // one allocation each
   const Index held = kept * (4 * (2 * l.d + l.dv) + 32);
   return std::max(bin + 2 * 32 * kept + entries, entries + held + 32 * kept);
 }
@@ -319,15 +320,14 @@ Method method_wildcat() {
   info.summary = "keys by randomly pivoted Cholesky, Nystrom weights and values of all tokens";
   info.source = "Schroeder and Mackey, WildCat, 2026, arXiv:2602.10056; microsoft/wildcat 1166446";
   info.departures =
-      "taken from the authors' public code, not from the paper's text; keys are centred over the "
-      "middle (code: over all tokens); negative weights are 0 in the denominator (code: as they "
-      "are); outputs are not clipped to the values' range; bins have all tokens of the middle "
-      "(code: what does not divide stays exact); tokens of which 1e-10 is left are not drawn; "
-      "float64";
+      "from the authors' public code, not the paper's text; keys are centred over the middle "
+      "(code: over all tokens); negative weights are 0 in the denominator (code: kept); outputs "
+      "are not clipped to the values' range; bins cover the whole middle (code: a remainder stays "
+      "exact); tokens with a residual below 1e-10 are not drawn; float64";
   info.params = size_params(
       {integer_param("per_bin", "12", 0, 1e9, "tokens",
-                     "tokens kept of each bin, a stretch of tokens compressed by itself; more are "
-                     "closer to all tokens and take longer; 0: one bin"),
+                     "tokens kept per bin; bins are compressed separately; larger is more exact "
+                     "and slower; 0: one bin"),
        real_param("tau", "auto", 1e-3, 1e6, "",
                   "temperature of the kernel exp(s<k,k'>/tau^2); larger makes keys more alike and "
                   "weights larger; auto: the paper's closed form, per bin")});

@@ -145,7 +145,7 @@ class Newton {
     for (Index i = 0; i < rows; ++i) {
       system_.row(i)[i] = 1.0;
     }
-    add_gram(scaled_columns_.view(), Precision::float32, system_);
+    add_gram<float>(scaled_columns_.view(), system_);
     return factor_cholesky(system_);
   }
 

@@ -35,7 +35,8 @@ Index evicting_cache_bytes(const LayerFacts& layer, Index kept) {
   rules.kept = kept;
   rules.window = layer.recent;
   rules.sink = layer.sink;
-  return attended_tokens_bytes(layer.precision, layer.group, layer.d, most_held(rules, layer.n)) +
+  return attended_tokens_bytes(layer.element_bytes, layer.group, layer.d,
+                               most_held(rules, layer.n)) +
          16 * (kept + layer.recent);
 }
 

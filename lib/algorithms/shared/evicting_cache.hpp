@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
-#include "attention/evictions.hpp"
+#include "attention/streams.hpp"
 
 namespace kvbench {
 

@@ -178,7 +178,7 @@ std::vector<Range> last_queries(const ExtraSet& set, Index count) {
 
 const std::vector<std::vector<double>>& extra_sums(const Task& task, const std::string& set,
                                                    Index count) {
-  return task.scores->named(fmt::format("sums {} {}", set, count), [&] {
+  return task.scores->cached(fmt::format("sums {} {}", set, count), [&] {
     const KvHead& head = task.head;
     const ExtraSet& extra = extra_set(task, set);
     std::vector<std::vector<double>> out(head.q.size(),

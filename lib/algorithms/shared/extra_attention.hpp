@@ -44,7 +44,7 @@ Index extra_weights_bytes(Index d, Index tokens, Index queries);
 
 /// [group][n]: summed softmax weights of the set's last `count` queries, each over tokens [0,
 /// prefix) and its segment's keys up to itself; 0 from prefix on. Computed once per head
-/// (ScoreBook::named).
+/// (ScoreBook::cached).
 const std::vector<std::vector<double>>& extra_sums(const Task& task, const std::string& set,
                                                    Index count);
 /// Scratch of extra_sums for the set named by `ref`.

@@ -12,7 +12,7 @@
 #include "algorithms/contract.hpp"
 #include "algorithms/shared/count_sketch.hpp"
 #include "algorithms/shared/revive_plan.hpp"
-#include "attention/revive_stream.hpp"
+#include "attention/streams.hpp"
 
 namespace kvbench {
 

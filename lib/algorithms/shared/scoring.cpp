@@ -37,7 +37,7 @@ std::vector<double> accumulated_scores(const Task& task, const Params& params) {
 }
 
 Index accumulated_scores_bytes(const LayerFacts& layer, Index middle) {
-  return std::max(attention_sums_bytes(layer.precision, layer.scoring.size(), layer.n),
+  return std::max(attention_sums_bytes(layer.element_bytes, layer.scoring.size(), layer.n),
                   8 * layer.n + selection_bytes(middle));
 }
 

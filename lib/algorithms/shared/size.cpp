@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "attention/top_k.hpp"
+#include "attention/scores.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -58,7 +58,7 @@ Share share_of(const Task& task, const Params& params, Survey (*survey)(const Ta
 
 std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const double> scores,
                             Index count) {
-  std::vector<Index> out = top_places(scores, count);
+  std::vector<Index> out = top_indices(scores, count);
   for (Index& i : out) {
     i = tokens[i];
   }

@@ -71,7 +71,7 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own) {
 
 Index snapkv_scores_bytes(const Params& params, const LayerFacts& layer, Index middle) {
   const Index window = std::min(params.integer("window"), layer.scoring.size());
-  return std::max({attention_sums_bytes(layer.precision, window, layer.n),
+  return std::max({attention_sums_bytes(layer.element_bytes, window, layer.n),
                    8 * (layer.group + 3) * middle + selection_bytes(middle),
                    extra_sums_bytes(params, layer)});
 }

@@ -1,4 +1,4 @@
-"""The picture of kvbench-py answers: a panel per setting and task, against the budget."""
+"""Figure of kvbench-py answers: a panel per setting and task, by budget."""
 
 import math
 
@@ -13,11 +13,11 @@ from kvbench.plot import style as kst
 
 LABELS = {"change": "growth of the answer's\nnegative log likelihood, nats",
           "right": "sources with the\nright choice"}
-APART = 0.012  # decades between methods beside a budget, so that intervals stay apart
+APART = 0.012  # decades between the intervals of methods at a budget
 
 
 def line_of(rows, method, measure):
-    """(budgets, means, [lows, highs]) of a method in a panel, the largest budget first."""
+    """Returns (budgets, means, [lows, highs]) of a method in a panel, the largest budget first."""
     mine = sorted((row for row in rows if row["method"] == method and not math.isnan(row["budget"])),
                   key=lambda row: -row["budget"])
     x, y = (np.array([row[name] for row in mine]) for name in ("budget", measure))
@@ -31,7 +31,7 @@ def draw_panel(axes, rows, methods, looks, measure):
         if not len(x):
             continue
         look = looks[method]
-        # Exact intervals of ten shares would cover the panel; the table has them.
+        # Exact intervals of ten shares would cover the panel; they are in the table.
         bars = np.nan_to_num(np.abs(ends - y[:, None])).T if measure == "change" else None
         axes.errorbar(x * 10**(APART * (step - len(methods) / 2)), y, yerr=bars, color=look["color"],
                       marker=look["marker"], ms=3.5, linestyle=look["linestyle"], linewidth=1, elinewidth=0.5,
@@ -40,8 +40,9 @@ def draw_panel(axes, rows, methods, looks, measure):
 
 @kf.in_style
 def draw(found, rows, methods, measure):
-    """Settings below each other, tasks side by side: those of which some setting has controls that
-    separate."""
+    """Returns a figure with settings below each other, tasks side by side; only tasks whose controls separate in
+    some setting.
+    """
     kept = found.kept()
     tasks = [task for task in found.tasks() if any(place[1] == task for place in kept)]
     settings = found.settings()
@@ -72,7 +73,6 @@ def draw(found, rows, methods, measure):
 
 
 def dress(axes, rows, measure, lowest, first):
-    """Axes of a panel: ticks at budgets, names where they stand for the row or column."""
     budgets = sorted({row["budget"] for row in rows if not math.isnan(row["budget"])})
     budget_axis(axes, budgets)
     if measure == "right":
@@ -85,7 +85,7 @@ def dress(axes, rows, measure, lowest, first):
 
 
 def draw_to(stem, found, rows, methods, measure):
-    """STEM.png and STEM.pdf; a note in place of them where nothing is left to show."""
+    """Writes STEM.png and STEM.pdf; prints a note if there is nothing to show."""
     if not found.kept():
         kt.note(f"no picture: {REASON} in any task")
         return

@@ -1,25 +1,25 @@
-"""Whether a model still answers its tasks over compressed caches, with controls.
+"""Tests whether a model still answers its tasks over compressed caches, with controls.
 
     kvbench-py answers --scores unseen u/*.scores.csv --scores seen s/*.scores.csv \\
         --records tasks.jsonl --markdown answers.md --csv answers.csv --figure answers
 
-`--scores NAME FILE...` names the tables of kvbench-py score or judge of one setting, .csv or .csv.gz,
-such as methods that have not seen the question and those that have; once per setting. --records are
-the tasks' (kvbench-py tasks): `task`, `source` (else `filler`), `wrong`. The unit is the source, with one
-prompt of each task; seeds are averaged first. A method counts at a budget with the sources where all
-its rows are ok.
+`--scores NAME FILE...` gives the tables of kvbench-py score or judge of one setting, .csv or
+.csv.gz, for example with and without the question seen; once per setting. --records gives the
+records of the tasks (kvbench-py tasks): `task`, `source` (or `filler`), `wrong`. The unit is the
+source, with one prompt of each task; seeds are averaged first. At a budget a method counts the
+sources where all its rows are ok.
 
-For each setting, task, budget and method: at how many sources the right answer is likelier than every wrong
-one, and how much the answer's negative log likelihood grows over that with the whole cache, in nats:
-the mean with the 95 % interval of a studentised bootstrap over sources, or with fewer than 8 sources
-their least and largest.
+Per setting, task, budget and method: the number of sources at which the right answer is likelier
+than every wrong one, and the growth of the answer's negative log likelihood over the whole cache,
+in nats: mean with a 95 % studentised bootstrap interval over sources, or with fewer than 8 sources
+the minimum and maximum.
 
-Each setting and task has controls: `exact`, whose cache holds all, must choose right more often than
-chance (the lower bound of its exact binomial interval), and more often than a method that must fail
-(--control at its smallest budget; exact one-sided sign test over the sources at which they differ).
-Else it is dropped: the tables say so, and neither they nor the picture show its methods.
+Controls: `exact`, which holds everything, must choose right more often than chance (lower bound of
+its exact binomial interval), and more often than a method that must fail (--control at its smallest
+budget; exact one-sided sign test over the sources at which they differ). Otherwise the setting and
+task are dropped from page and figure, and the tables say so.
 
-The picture shows at most ten methods (--show), a panel per setting and task.
+The figure shows at most ten methods (--show).
 """
 
 from kvbench import command
@@ -39,16 +39,16 @@ def parse_arguments(arguments=None):
     parser.add_argument("--control", default="local", metavar="METHOD",
                         help="the method that must fail at its smallest budget [local]")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
-                        help="not these algorithms")
+                        help="exclude these algorithms")
     parser.add_argument("--show", type=command.name_list, default=[], metavar="METHOD,...",
                         help=f"at most {MOST_SHOWN} methods of the picture; default: by mean rank")
     parser.add_argument("--y", choices=tables.MEASURES, default="change",
-                        help="what the picture shows: growth of the answer's negative log likelihood, or "
+                        help="metric of the figure: growth of the answer's negative log likelihood, or "
                         "the share of right choices [change]")
     parser.add_argument("--digits", type=int, default=2, metavar="N", help="[2]")
     parser.add_argument("--csv", metavar="OUT.csv", help="a row per setting, task, budget and method")
     parser.add_argument("--sources", metavar="SOURCES.csv", help="a row per source as well")
-    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
     command.check_named_files(parser, "--scores", options.scores, "setting")
@@ -75,7 +75,7 @@ def main(arguments=None):
 
         write_text(options.markdown, pages.markdown(found, lines, options.digits))
     if options.figure:
-        from kvbench.answers import figure  # half a second that tables do not need
+        from kvbench.answers import figure  # slow import
 
         figure.draw_to(options.figure, found, lines, options.show or tables.shown(found, lines, MOST_SHOWN),
                        options.y)

@@ -1,4 +1,4 @@
-"""The page of kvbench-py answers: controls first, then the tasks whose controls separate."""
+"""Markdown page of kvbench-py answers: controls first, then tasks whose controls separate."""
 
 import math
 
@@ -9,18 +9,19 @@ from kvbench.losses.tables import FEWEST, share
 
 
 def needed(n, by_chance):
-    """How many of n must be right for the interval's lower bound to be above chance; None: never."""
+    """Returns the fewest right answers of n whose interval lies above chance; None if
+    impossible.
+    """
     return next((k for k in range(n + 1) if ks.binomial_interval(k, n)[0] > by_chance), None)
 
 
 def counted(right, n):
-    """`7/8`: means over seeds may lie between."""
+    """Returns `7/8`; means over seeds may be fractional."""
     total = right * n
     return f"{total:.0f}/{n}" if abs(total - round(total)) < 1e-9 else f"{total:.1f}/{n}"
 
 
 def oracle_right(rows, place):
-    """Of the oracle, which sees the decoded tokens' queries, at its largest budget."""
     mine = [row for row in rows if (row["setting"], row["task"], row["method"]) == (*place, ORACLE)]
     if not mine:
         return "-"
@@ -43,7 +44,6 @@ def control_rows(found, rows):
 
 
 def reach(found):
-    """What the controls can reach, by the number of sources."""
     out = []
     for n, by_chance in dict.fromkeys((one.sources, one.chance) for one in found.controls.values()):
         least = needed(n, by_chance)

@@ -1,4 +1,4 @@
-"""Answers by setting, task, budget, method and source: read, averaged, held against controls."""
+"""Answers by setting, task, budget, method and source, and their controls."""
 
 import math
 from dataclasses import dataclass, field
@@ -24,11 +24,11 @@ REASON = "controls do not separate"
 
 @dataclass(frozen=True)
 class Controls:
-    """Of one setting and task. `why` it is dropped; empty where the controls separate.
+    """Controls of a setting and task. why: reason to drop it; empty if the controls separate.
 
-    sources, right, low, high   of exact: n, how many are right, the exact binomial interval
-    failing, budget, failing_right, failing_sources   the method that must fail, where it should most
-    p                           that exact is no better than it (one-sided sign test)
+    sources, right, low, high   of exact: n, right answers, exact binomial interval
+    failing, budget, failing_right, failing_sources   of the method that must fail
+    p                           one-sided sign test of exact against it
     """
 
     sources: int
@@ -59,12 +59,12 @@ class Answers:
         return list(dict.fromkeys(task for _, task in self.controls))
 
     def kept(self):
-        """(setting, task) whose controls separate."""
+        """Returns the (setting, task) whose controls separate."""
         return [place for place, one in self.controls.items() if not one.why]
 
 
 def read_tasks(paths):
-    """{prompt: (task, source, chance)} of records."""
+    """Returns {prompt: (task, source, chance)} of records."""
     out = {}
     for record in units.read_records(paths):
         if "task" not in record:
@@ -81,25 +81,24 @@ def read_tasks(paths):
 
 
 def read(paths):
-    """Rows of one setting."""
     frame = kt.read_table(paths, [*KEY, *FIGURES, "status"], TEXT, others=["layers", "source"])
     good = frame["status"].map(kt.status_kind) == "ok"
     for column in FIGURES:
         values = frame[column]
-        # NaN is in no range.
+        # between is False for NaN.
         fits = values.between(0, 1) if column.startswith("choice") else values.between(0, math.inf, "left")
         if (good & ~fits).any():
             row = frame[good & ~fits].iloc[0]
             raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
                               f"{row['budget_requested']:g}: {column} is {row[column]:g} though the status is "
                               "ok, expected a score with the task's --prompt-records")
-    kt.refuse_twice(frame, KEY, paths[0])
+    kt.reject_duplicates(frame, KEY, paths[0])
     refuse_other_layers(frame, paths[0])
     return frame
 
 
 def load(scores, records, control="local", exclude=()):
-    """Answers of tables [(setting, [file])] and files of records."""
+    """Returns the Answers of tables [(setting, [file])] and files of records."""
     tasks = read_tasks(records)
     frame = pd.concat([read(paths).assign(setting=setting) for setting, paths in scores],
                       ignore_index=True)
@@ -131,8 +130,7 @@ def load(scores, records, control="local", exclude=()):
 
 
 def refuse_several(frame):
-    """CsvError where a source has several prompts of a task: they are no independent draws, and a
-    share of sources counts each once."""
+    """Raises CsvError if a source has several prompts of a task, which are not independent."""
     pairs = frame[["setting", "task", "unit", "trace", "prompt"]].drop_duplicates()
     twice = pairs[pairs.duplicated(["setting", "task", "unit"], keep=False)]
     if len(twice):
@@ -146,8 +144,8 @@ def part_of(means, place):
 
 
 def controls_of(part, control):
-    """Controls of the means of one setting and task."""
-    chance = float(part["chance"].max())  # the easiest to reach, where tasks differ
+    """Returns the Controls of the means of one setting and task."""
+    chance = float(part["chance"].max())  # the easiest, where tasks differ
     exact = part[part["algorithm"] == EXACT].groupby("source")["right"].mean()
     failing = part[(part["algorithm"] == control) & part["budget"].notna()]
     least = float(failing["budget"].min()) if len(failing) else math.nan
@@ -170,14 +168,14 @@ def controls_of(part, control):
 
 
 def interval(values):
-    """Exact interval of the share of right ones; NaN where seeds made parts of one."""
+    """Exact interval of the share of right answers; NaN if seeds give fractions."""
     if not len(values) or not np.isin(values, (0.0, 1.0)).all():
         return math.nan, math.nan
     return ks.binomial_interval(int(values.sum()), len(values))
 
 
 def lines(found):
-    """A dict per setting, task, budget and method, tasks in order; COLUMNS."""
+    """Returns a dict of COLUMNS per setting, task, budget and method, in task order."""
     out = []
     for place, controls in found.controls.items():
         mine = part_of(found.means, place)
@@ -202,8 +200,7 @@ def by_source(found):
 
 
 def order_of(rows):
-    """Methods of lines with a budget, the least mean change first; what lacks budgets that others have
-    behind them."""
+    """Returns methods sorted by mean change; methods without some budget come last."""
     changes = {}
     for row in rows:
         if not math.isnan(row["budget"]):
@@ -213,7 +210,7 @@ def order_of(rows):
 
 
 def shown(found, rows, most):
-    """Methods of the picture: those of the lowest mean rank over panels, of most panels first."""
+    """Returns the methods of the figure: best mean rank over panels, most panels first."""
     kept, ranks = found.kept(), {}
     for place in kept:
         order = order_of([row for row in rows if (row["setting"], row["task"]) == place])

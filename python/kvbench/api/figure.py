@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 
 
 def figure(name: str, tables: str | os.PathLike[str] | pd.DataFrame | Sequence[Any], **options: Any) -> Figure:
-    """The figure that `kvbench-py plot NAME` draws, for a notebook or to be saved.
+    """Returns the figure of `kvbench-py plot NAME`.
 
-        kvbench.figure("pareto", rows, highlight="snapkv").savefig("pareto.pdf", bbox_inches="tight")
+        kvbench.figure("pareto", rows, highlight="snapkv").savefig("pareto.pdf",
+        bbox_inches="tight")
 
     name     of `kvbench-py plot`: "error", "pareto", "offset", ...
-    tables   frames of replay, evaluate or read_results, or paths; "coverage", "growth", "norms" and
-             "tsne" take folders of `kvbench cluster`
+    tables   frames of replay, evaluate or read_results, or paths; for "coverage", "growth", "norms"
+    and
+             "tsne" folders of `kvbench cluster`
     options  those of `kvbench-py plot NAME --help`, with _ for -
-    Raises ValueError for another name or option, kvbench.CsvError for tables that it cannot draw.
+    Raises ValueError for an unknown name or option, kvbench.CsvError for unsuitable tables.
     """
     program = PROGRAMS.get("plot " + name.replace("_", "-"))
     if program is None:

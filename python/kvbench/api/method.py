@@ -1,4 +1,4 @@
-"""Methods that are Python functions, judged by the program like its own."""
+"""Methods written as Python functions, measured by the program."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 class MethodError(Exception):
-    """A method raised, or returned what cannot be held: function, place and reason in one line."""
+    """A method raised or returned an invalid result: function, place and reason in one line."""
 
 
 class Infeasible(Exception):
-    """Raised by a method that cannot meet a budget; its text is the row's reason."""
+    """Raise it if a method cannot meet the budget; the text becomes the row's reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a method is asked for, beside the head.
+    """Request to a method for one head.
 
-    prompt, layer, kv_head   where the head is
+    prompt, layer, kv_head   the head
     budget                   fraction of the middle's bytes
-    bytes                    that fraction in bytes: what may be held of the middle in all
-    tokens                   how many tokens of the middle fit into it as they are
-    middle                   positions that may be compressed, ascending: all but sinks and recent
-    query_positions          position of each row of head.q: the trace's queries before those that
-                             are evaluated; with scores="all" these too
+    bytes                    the same in bytes: limit for everything held of the middle
+    tokens                   number of uncompressed tokens that fit
+    middle                   compressible positions, ascending: all but sinks and recent
+    query_positions          position of each row of head.q: stored queries before the evaluated
+    ones;
+                             with scores="all" these too
     rng                      seeded by the seed and the head
     """
 
@@ -69,13 +70,14 @@ class Task:
 
 
 class Made:
-    """Entries that a method made: what is held in place of the middle's tokens.
+    """Entries made by a method, held in place of the middle's tokens.
 
     k, v        [B, d], [B, dv]; rounded to the trace's element type unless payload_bytes is given
     log_weight  [B]: log of the weight in numerator and denominator, 4 bytes each; None: weight 1
-    token       [B]: position that an entry is held exactly of, -1 where it was made
-    others      as kvbench.caches.GroupWriter.put takes them: k_den, log_weight_den, aux_bytes,
-                payload_bytes, diag, ... (docs/trace_format.md)
+    token       [B]: position that an entry holds exactly, -1 for made entries
+    others      as in kvbench.caches.GroupWriter.put: k_den, log_weight_den, aux_bytes,
+    payload_bytes,
+                diag, ... (docs/trace_format.md)
     """
 
     def __init__(self, k: np.ndarray, v: np.ndarray, log_weight: np.ndarray | None = None,
@@ -91,31 +93,35 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
              prompts: Sequence[str] | None = None, layers: Sequence[int] | None = None,
              output: str | os.PathLike | None = None, caches: str | os.PathLike | None = None,
              errors: str = "row", progress: bool | None = None, **options: Any) -> pd.DataFrame:
-    """The rows of `kvbench evaluate` for a method that is a Python function.
+    """Returns the rows of `kvbench evaluate` for a method written as a Python function.
 
         def newest(head, task):
             return task.middle[len(task.middle) - task.tokens:]
 
         rows = kvbench.evaluate("t.h5", newest, budgets=[0.25])
 
-    method    called with each KV head and each budget. It returns the positions that stay as they
-              are, a boolean mask over task.middle or over all tokens, or a Made, or raises
-              Infeasible. All it gets are copies. `compress_ms` is the time of the call
+    method    called per KV head and budget with copies. Returns the positions to keep, a boolean
+    mask
+              over task.middle or over all tokens, or a Made; raises Infeasible if it cannot.
+              `compress_ms` is the time of the call
     budgets   fractions of the middle's bytes, in [0, 1]
-    name      in the rows; None: the function's. params: `key=value;...` or a dict, likewise
-    seeds     how many: 0, 1, ...
-    scores    past: head.q holds the queries before the evaluated ones; all: the evaluated too, for
-              methods that may look at them; none: head.q is None
-    sink, recent, queries   the protocol's windows in tokens: those that stay at the beginning and
-              at the end, and how many of the last queries are evaluated
+    name      in the rows; None: the function's name. params: `key=value;...` or a dict
+    seeds     number of seeds: 0, 1, ...
+    scores    past: head.q holds the queries before the evaluated ones; all: the evaluated too;
+    none:
+              head.q is None
+    sink, recent, queries   windows of the protocol in tokens: first and last tokens kept, and
+    number of
+              last queries evaluated
     prompts, layers   only these
-    output    result table to write; None: none stays. caches: caches file to keep
-    errors    of a head: "row" gives its rows the status `failed`, keeps the other heads and warns;
-              "raise" ends with the first. Where every head fails, MethodError is raised either way
-    progress  a bar (tqdm, where it is installed); None: on a terminal or in a notebook
+    output    result table to write; None: temporary. caches: caches file to keep
+    errors    "row": a failing head gives rows with status `failed` and a warning; "raise": the
+    first
+              failure raises. If every head fails, MethodError is raised in both cases
+    progress  progress bar (tqdm); None: on a terminal or in a notebook
     options   others of `kvbench evaluate`: kept=True, per_query=True, threads=2
-    Raises kvbench.TraceError, kvbench.ProgramError or kvbench.MethodError, one line; the cause of a
-    MethodError is what `method` raised.
+    Raises kvbench.TraceError, kvbench.ProgramError or kvbench.MethodError; the cause of a
+    MethodError is the exception of `method`.
     """
     if errors not in ("row", "raise"):
         raise ValueError(f"errors: got {errors!r}, expected 'row' or 'raise'")
@@ -128,7 +134,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         with CacheWriter(caches, paths, sink, recent, queries) as writer:
             settings = [(budget, seed) for budget in budgets for seed in range(seeds)]
             groups = {setting: writer.group(name, params, *setting, scores) for setting in settings}
-            places = [(path, place) for path in paths for place in _places(path, prompts, layers)]
+            places = [(path, place) for path in paths for place in _heads(path, prompts, layers)]
             failures: list[MethodError] = []
             bar = stack.enter_context(progress_bar(len(places) * len(settings), name, progress))
             for path, place in places:
@@ -151,15 +157,15 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         return rows_of("evaluate", paths, output, {"caches": os.fspath(caches), **options})
 
 
-def _places(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None
+def _heads(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None
             ) -> list[tuple[str, int, int]]:
-    return [place for place in read_trace(path).places
+    return [place for place in read_trace(path).heads
             if (prompts is None or place[0] in prompts) and (layers is None or place[1] in layers)]
 
 
 def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, writer: CacheWriter,
           scores: str) -> tuple[Task, Head]:
-    """The task of a head, and the head with those queries that the method may see."""
+    """Returns the task of a head, and the head with the visible queries."""
     assert head.q is not None  # a trace has queries
     n, stored = len(head.k), head.q.shape[1]
     if n < writer.sink + writer.recent or stored < writer.queries:
@@ -178,7 +184,7 @@ def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, wri
 
 
 def _put(group: GroupWriter, name: str, task: Task, head: Head, method: Any) -> None:
-    """Calls the method and writes what it returned. Raises MethodError."""
+    """Calls the method and writes its result. Raises MethodError."""
     place = task.prompt, task.layer, task.kv_head
     where = (f"{name}, prompt {task.prompt}, layer {task.layer}, KV head {task.kv_head}, "
              f"budget {task.budget:g}")
@@ -200,13 +206,13 @@ def _put(group: GroupWriter, name: str, task: Task, head: Head, method: Any) -> 
             kept = _positions(result, task, len(keys))
             group.put(*place, keys[kept], values[kept], token=kept, compress_ms=spent)
     except (TraceError, TypeError, ValueError) as error:
-        # The temporary file and the group's name in it say nothing to the method's author.
+        # Drop the temporary file and group from the message.
         text = re.sub(r"^.*?/prompts/.*?/layers/\d+/\d+: ", "", _line(error))
         raise MethodError(f"{where}: {text}") from error
 
 
 def _positions(result: Any, task: Task, n: int) -> np.ndarray:
-    """Positions that a method returned, ascending. Raises TypeError or ValueError."""
+    """Returns a method's positions, ascending. Raises TypeError or ValueError."""
     if result is None:
         raise TypeError("returned None, expected positions or kvbench.Made: is a `return` missing?")
     kept = np.asarray(result)
@@ -214,7 +220,7 @@ def _positions(result: Any, task: Task, n: int) -> np.ndarray:
         if kept.shape == task.middle.shape:
             kept = task.middle[kept]
         elif kept.shape == (n,):
-            kept = task.middle[kept[task.middle]]  # sinks and recent tokens stay anyway
+            kept = task.middle[kept[task.middle]]  # sinks and recent tokens are kept anyway
         else:
             raise ValueError(f"returned a mask of shape {list(kept.shape)}, expected "
                              f"[{len(task.middle)}], the middle, or [{n}], all tokens")
@@ -234,7 +240,7 @@ def _positions(result: Any, task: Task, n: int) -> np.ndarray:
 
 
 def _check_bytes(parts: dict[str, Any], task: Task, element: int, d: int, dv: int) -> None:
-    """ValueError where made entries hold more than the budget (docs/trace_format.md, Bytes)."""
+    """Raises ValueError if made entries exceed the budget (docs/trace_format.md, Bytes)."""
     rows = len(parts["k"])
     k_den = parts.get("k_den")
     weights = sum(map(_weight_bytes, (parts.get("log_weight"), parts.get("log_weight_den"))))
@@ -252,7 +258,7 @@ def _check_bytes(parts: dict[str, Any], task: Task, element: int, d: int, dv: in
     text += f", expected at most task.bytes = {task.bytes}"
     if rows and k_den is None and parts.get("payload_bytes") is None:
         each = element * (d + dv)
-        # Weights that are all equal cost one number; others cost one for each row.
+        # Equal weights cost one number, others one per row.
         fit = (task.bytes // (each + weights // rows) if aux is None and weights > 4 else
                max(0, task.bytes - extra) // each)
         text += f": {fit} rows fit"
@@ -273,5 +279,5 @@ def _line(error: BaseException) -> str:
 
 
 def _reason(error: MethodError) -> str:
-    """The error without its place, which the row says."""
+    """The error without its place, which the row has."""
     return str(error).partition(": ")[2]

@@ -1,4 +1,4 @@
-"""Runs of the program whose rows are read back."""
+"""Runs of the program that return their rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def rows_of(command: str, traces: Any, output: str | os.PathLike | None,
             options: dict[str, Any]) -> pd.DataFrame:
-    """The rows that `kvbench COMMAND TRACES OPTIONS` writes; to `output`, or to nothing."""
+    """Returns the rows of `kvbench COMMAND TRACES OPTIONS`, written to `output` or a temporary
+    file.
+    """
     with tempfile.TemporaryDirectory() as folder:
         table = os.path.join(folder, "rows.csv") if output is None else os.fspath(output)
         run(command, *path_list(traces), "--output", table, **options)
@@ -26,11 +28,11 @@ def rows_of(command: str, traces: Any, output: str | os.PathLike | None,
 
 def replay(traces: str | os.PathLike | Iterable[str | os.PathLike],
            output: str | os.PathLike | None = None, **options: Any) -> pd.DataFrame:
-    """The rows of `kvbench replay` (docs/schema.md).
+    """Returns the rows of `kvbench replay` (docs/schema.md).
 
         kvbench.replay("t.h5", algorithm="snapkv,h2o", budget=[0.25, 0.125], seeds=3)
 
-    output   result table to write; None: none stays, nor do side tables
+    output   result table to write; None: temporary, side tables included
     options  those of the command line, with _ for -: memory_limit="8G", per_query=True
     """
     return rows_of("replay", traces, output, options)

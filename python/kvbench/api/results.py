@@ -14,10 +14,10 @@ from kvbench.checksums import SIDE_TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What says which row a line of a side table belongs to (docs/schema.md), where it has the column.
+# Key columns of a side table (docs/schema.md), where present.
 _KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
          "recent", "scores", "device", "seed", "n_queries", "budget_requested")
-# Columns of whole numbers: integers, unless a row of the table has none.
+# Integer columns, unless a row is empty.
 _WHOLE = ("layer", "q_head", "kv_head", "sink", "recent", "seed", "n_tokens", "n_queries",
           "tokens_kept", "bytes", "full_bytes", "aux_bytes", "peak_bytes", "transient_bytes",
           "amnesia_count", "scoring_queries", "repeats", "step", "offset", "first", "last",
@@ -26,13 +26,14 @@ _WHOLE = ("layer", "q_head", "kv_head", "sink", "recent", "seed", "n_tokens", "n
 
 def read_results(paths: str | os.PathLike | Iterable[str | os.PathLike],
                  side: str | None = None) -> pd.DataFrame:
-    """Result tables of `kvbench replay` or `evaluate` as one frame, every row checked.
+    """Reads tables of `kvbench replay` or `evaluate` as one frame, with every row checked.
 
     paths    OUT.csv, or several of one schema
-    side     `steps`, `kept`, `queries` or `layers`: that side table of each, its lines joined with
-             what their rows say; a line of a KV head or a layer gets what all its rows agree on
-    Numbers are floats, or whole numbers where the column has no other; empty fields are NaN. Raises
-    kvbench.CsvError, one line, for a file that is missing, changed, of another run, or no such table.
+    side     `steps`, `kept`, `queries` or `layers`: reads that side table of each, joined with the
+    columns
+             of their rows; lines of a KV head or layer get the columns on which all its rows agree
+    Integer columns are integers, other numbers floats; empty fields are NaN. Raises
+    kvbench.CsvError for a file that is missing, modified, of another run or not such a table.
     """
     names = path_list(paths)
     frame = tables.read_results(names, [])
@@ -51,7 +52,7 @@ def read_results(paths: str | os.PathLike | Iterable[str | os.PathLike],
 
 
 def _join(lines: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Lines of a side table with the columns of their rows that they lack."""
+    """Adds to lines of a side table the missing columns of their rows."""
     keys = [name for name in _KEYS if name in lines.columns]
     more = [name for name in rows.columns if name not in lines.columns]
     groups = rows.groupby(keys, dropna=False, sort=False)

@@ -14,12 +14,12 @@ from kvbench import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Some rows failed: the table is whole, and says which.
+# Some rows failed; the table is complete.
 SOME_FAILED = 1
 
 
 class ProgramError(Exception):
-    """The program refused, or could not be found. exit_code: its own, None where it did not run."""
+    """The program failed or was not found. exit_code: None if it did not run."""
 
     def __init__(self, text: str, exit_code: int | None = None):
         super().__init__(text)
@@ -27,8 +27,9 @@ class ProgramError(Exception):
 
 
 def program() -> str:
-    """The program's path: $KVBENCH, else the one that was installed with this package, else
-    build/kvbench of the repository, else the first `kvbench` on the PATH. Raises ProgramError."""
+    """Returns the program's path: $KVBENCH, the one installed with this package, build/kvbench of
+    the repository, or the first `kvbench` on the PATH. Raises ProgramError.
+    """
     if os.environ.get("KVBENCH"):
         return os.environ["KVBENCH"]
     if os.path.isfile(os.path.join(ROOT, "python", "kvbench", "__init__.py")):
@@ -48,8 +49,9 @@ def program() -> str:
 
 
 def options_of(options: dict[str, Any]) -> list[str]:
-    """Options of the command line: `per_query=True` is --per-query, `per_query="all"` is
-    --per-query=all, `budget=[0.5, 0.25]` is --budget=0.5,0.25; None and False leave one out."""
+    """Returns command-line options: `per_query=True` is --per-query, `per_query="all"` is
+    --per-query=all, `budget=[0.5, 0.25]` is --budget=0.5,0.25; None and False are omitted.
+    """
     out = []
     for name, value in options.items():
         if value is None or value is False:
@@ -61,17 +63,16 @@ def options_of(options: dict[str, Any]) -> list[str]:
 
 
 def path_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
-    """One path, or several."""
+    """Returns one path or several as a list."""
     if isinstance(paths, (str, os.PathLike)):
         return [os.fspath(paths)]
     return [os.fspath(path) for path in paths]
 
 
 def run(*arguments: str | os.PathLike, **options: Any) -> str:
-    """Runs `kvbench ARGUMENTS OPTIONS` and returns what it printed. `options`: see options_of.
+    """Runs `kvbench ARGUMENTS OPTIONS` and returns its stdout. options: see options_of.
 
-    Its notes become warnings (UserWarning). Raises ProgramError with its own words where it refuses
-    or fails.
+    Notes become warnings (UserWarning). Raises ProgramError with the program's message.
     """
     command = [program(), *path_list(arguments), *options_of(options)]
     try:

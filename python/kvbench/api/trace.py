@@ -1,4 +1,4 @@
-"""Whole traces (docs/trace_format.md): opened by head, or written from arrays."""
+"""Traces (docs/trace_format.md): reading by head, writing from arrays."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """A trace file. Arrays are read when they are asked for, one KV head at a time.
+    """A trace file. Arrays are read on demand, one KV head at a time.
 
     path    of the file
     dtype   element type of the cache: float16, bfloat16 or float32
-    places  [(prompt, layer, KV head)] in order
+    heads   [(prompt, layer, KV head)] in order
     """
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
         self.dtype: str = trace_dtype(path)
-        self.places: list[tuple[str, int, int]] = trace_heads(path)
+        self.heads: list[tuple[str, int, int]] = trace_heads(path)
 
     @property
     def prompts(self) -> list[str]:
-        return list(dict.fromkeys(prompt for prompt, _, _ in self.places))
+        return list(dict.fromkeys(prompt for prompt, _, _ in self.heads))
 
     @property
     def layers(self) -> list[int]:
-        return sorted({layer for _, layer, _ in self.places})
+        return sorted({layer for _, layer, _ in self.heads})
 
     def head(self, prompt: str, layer: int, kv_head: int) -> Head:
-        """Keys, values and queries of one KV head, float32. TraceError where there is none."""
+        """Returns keys, values and queries of one KV head, float32. Raises TraceError if absent."""
         return read_head(self.path, prompt, layer, kv_head)
 
     def extra(self, prompt: str, layer: int, kv_head: int, name: str) -> list[Segment]:
-        """The segments of a set of extra queries, as one KV head sees them."""
+        """Returns the segments of a set of extra queries for one KV head."""
         return read_extra(self.path, prompt, layer, kv_head, name)
 
     def scores(self, prompt: str, layer: int, kv_head: int, name: str) -> np.ndarray:
-        """Another program's scores of one KV head's tokens, float32 [n]."""
+        """Returns the external scores of one KV head's tokens, float32 [n]."""
         return read_scores(self.path, prompt, layer, kv_head, name)
 
     def __iter__(self) -> Iterator[tuple[tuple[str, int, int], Head]]:
-        """((prompt, layer, KV head), Head) of all."""
-        for place in self.places:
+        """Yields ((prompt, layer, KV head), Head)."""
+        for place in self.heads:
             yield place, self.head(*place)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.heads)
 
     def __repr__(self) -> str:
         return (f"Trace({self.path!r}: {len(self.prompts)} prompts, {len(self.layers)} layers, "
-                f"{len(self.places)} KV heads, {self.dtype})")
+                f"{len(self.heads)} KV heads, {self.dtype})")
 
 
 def read_trace(path: str | os.PathLike) -> Trace:
-    """Opens a trace. Raises kvbench.TraceError, one line, for a file that is none."""
+    """Opens a trace. Raises kvbench.TraceError if the file is not a trace."""
     return Trace(path)
 
 
@@ -70,15 +70,16 @@ def write_trace(path: str | os.PathLike,
                 prompts: Mapping[str, Mapping[int, Sequence[np.ndarray]] | Sequence[Any]],
                 model: str, source: str, dtype: str = "float16", rope: str = "post",
                 scale: float | None = None) -> None:
-    """Writes arrays as a trace; TraceWriter writes what does not fit in memory.
+    """Writes arrays as a trace; use TraceWriter for data that does not fit in memory.
 
         kvbench.write_trace("t.h5", {"p0": {0: (q, k, v)}}, model="my-model", source="random")
 
     prompts  {id: {layer: (q, k, v)}}, or a sequence of layers 0, 1, ...: q [q_heads, nq, d], the
-             last nq queries; k [kv_heads, n, d] and v [kv_heads, n, dv], any float type; all layers
-             of a prompt have the same n
-    dtype    float16, bfloat16 or float32: what the model's cache holds; rounded to it
-    rope     "post": keys and queries as the attention multiplies them; "none": no rotation
+    last nq
+             queries; k [kv_heads, n, d] and v [kv_heads, n, dv], any float type; the same n in all
+             layers
+    dtype    float16, bfloat16 or float32: type of the model's cache; values are rounded to it rope
+    "post": rotated keys and queries; "none": no rotation
     scale    s in exp(s <k, q>); None: 1 / sqrt(d)
     """
     with TraceWriter(path, model, source, dtype=dtype, rope=rope, scale=scale) as writer:

@@ -1,4 +1,4 @@
-"""Caches files (docs/trace_format.md) in numpy: what compression methods leave of a prompt.
+"""Caches files (docs/trace_format.md) in numpy: what compression methods keep of a prompt.
 
     with CacheWriter("c.h5", ["t.h5"], sink=16, recent=512, queries=256) as writer:
         group = writer.group("my-method", {"window": 32}, budget=0.25)
@@ -9,7 +9,7 @@
 
     reader = CacheReader(["c.h5"])
     for group in reader.groups:
-        entry = group.read(prompt, layer, kv_head)  # None where there is none
+        entry = group.read(prompt, layer, kv_head)  # None if absent
 
 Errors are TraceError, one line: file, path inside it, what, got, expected.
 """
@@ -17,7 +17,8 @@ Errors are TraceError, one line: file, path inside it, what, got, expected.
 from kvbench.caches.format import params_text, round_to
 from kvbench.caches.reader import CacheEntry, CacheReader
 from kvbench.caches.writer import CacheWriter, GroupWriter
-from kvbench.trace.heads import Head, file_sha256, read_head, trace_heads
+from kvbench.hashing import file_sha256
+from kvbench.trace.heads import Head, read_head, trace_heads
 from kvbench.trace.writer import TraceError
 
 __all__ = ["CacheEntry", "CacheReader", "CacheWriter", "GroupWriter", "Head", "TraceError",

@@ -1,5 +1,6 @@
-"""What the writer and the reader of caches files (docs/trace_format.md) share: the format's names,
-the checks of an entry, rounding."""
+"""Names, checks and rounding shared by the writer and the reader of caches files
+(docs/trace_format.md).
+"""
 
 from __future__ import annotations
 
@@ -19,32 +20,32 @@ PROTOCOLS = ("prefill", "stream")
 SCORES = ("past", "all", "none")
 SCOPES = ("head", "layer", "layers")
 DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den", "counted")  # of an entry
-POSITIONS = ("token", "counted")  # of these, the integers
-# Attributes of an entry, by what they are.
+POSITIONS = ("token", "counted")  # integer datasets
+# Attributes of an entry, by type.
 COUNTS = ("aux_bytes", "payload_bytes", "quantised", "transient_bytes", "scoring_queries")
 NUMBERS = ("compress_ms",)
 TEXTS = ("infeasible", "failed", "degenerate", "diag")
-# Those of an entry that has nothing else.
+# Attributes of an entry without arrays.
 ABSENT = ("infeasible", "failed")
 
 
 def round_to(array: ArrayLike, dtype: str) -> np.ndarray:
-    """`array` rounded to nearest, ties to even, to a trace's element type.
+    """Rounds `array` to nearest even in a trace's element type.
 
-    dtype  "float16": float16; "float32": float32; "bfloat16": float32 that bfloat16 can hold
-    Values beyond the type become infinite.
+    dtype  "float16": float16; "float32": float32; "bfloat16": float32 representable in bfloat16
+    Overflow gives infinity.
     """
     with np.errstate(over="ignore"):
         single = np.asarray(array).astype(np.float16 if dtype == "float16" else np.float32)
     if dtype != "bfloat16":
         return single
     finite = np.isfinite(single)
-    # to_bfloat16 takes finite input only.
+    # to_bfloat16 takes finite input.
     return np.where(finite, from_bfloat16(to_bfloat16(np.where(finite, single, 0))), single)
 
 
 def params_text(params: str | Mapping[str, Any]) -> str:
-    """`key=value;key=value`, keys ascending, of a dict or of such a text in any order."""
+    """Returns `key=value;key=value` with sorted keys, from a dict or text."""
     if not isinstance(params, str):
         params = ";".join(f"{key}={value}" for key, value in params.items())
     parts = [part.partition("=") for part in params.split(";") if part]
@@ -60,10 +61,10 @@ def check_entry(where: str, sizes: tuple[int | None, int | None], quantised: int
                 k: np.ndarray | None, v: np.ndarray | None, log_weight: np.ndarray | None,
                 token: np.ndarray | None, k_den: np.ndarray | None,
                 log_weight_den: np.ndarray | None, counted: np.ndarray | None) -> None:
-    """TraceError unless shapes, types and numbers of an entry are those of docs/trace_format.md.
+    """Raises TraceError unless an entry is valid (docs/trace_format.md).
 
-    where  file and path, for the message; sizes: (d, dv), None where unknown
-    quantised, and the arrays in the order of DATASETS: of the entry
+    where  file and path for the message; sizes: (d, dv), None if unknown. Arrays in the order of
+    DATASETS.
     """
     def fail(what: str, got: object, expected: str) -> NoReturn:
         raise TraceError(f"{where}: {what}: got {got}, expected {expected}")

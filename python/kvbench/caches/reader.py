@@ -1,4 +1,4 @@
-"""The reader of caches files (docs/trace_format.md)."""
+"""Reader of caches files (docs/trace_format.md)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ ATTRIBUTES = {*COUNTS, *NUMBERS, *TEXTS}
 
 @dataclasses.dataclass
 class CacheEntry:
-    """What one KV head of one layer of one prompt holds of the middle; see docs/trace_format.md.
+    """Entries of one KV head for the middle (docs/trace_format.md).
 
     k, v, k_den                  float32 [B, d], [B, dv], [B2, d] or None
     log_weight, log_weight_den   float32 [B], [B2] or None
     token                        int64 [B] or None
     counted                      int64 [C] or None: positions among the quantised tokens that
-                                 `mass_kept` and amnesia count as held
-    attributes                   {name: value}, those that the format names
-    Where `infeasible` or `failed` is not None, all arrays are None.
+    `mass_kept`
+                                 and amnesia count as held
+    attributes                   {name: value}
+    All arrays are None if `infeasible` or `failed` is set.
     """
 
     k: np.ndarray | None
@@ -70,9 +71,9 @@ class CacheEntry:
 
 
 class CacheGroup:
-    """One method with one setting, in one file or in several.
+    """One method with one setting, from one or several files.
 
-    algorithm, params, budget (None: none was asked for), seed, scores, scope: docs/trace_format.md
+    algorithm, params, budget (None: none was requested), seed, scores, scope: docs/trace_format.md
     """
 
     def __init__(self, algorithm: str, params: str, budget: float | None, seed: int, scores: str,
@@ -80,7 +81,7 @@ class CacheGroup:
         self.algorithm, self.params, self.budget, self.seed = algorithm, params, budget, seed
         self.scores, self.scope = scores, scope
         # (prompt, layer, KV head) -> (file, path in it)
-        self.places: dict[tuple[str, int, int], tuple[h5py.File, str]] = {}
+        self.locations: dict[tuple[str, int, int], tuple[h5py.File, str]] = {}
 
     @property
     def key(self) -> tuple[str, str, float | None, int]:
@@ -92,18 +93,18 @@ class CacheGroup:
         return f"{self.algorithm}{params}{budget}, seed {self.seed}"
 
     def prompts(self) -> list[str]:
-        return sorted({prompt for prompt, _, _ in self.places})
+        return sorted({prompt for prompt, _, _ in self.locations})
 
     def heads(self, prompt: str) -> list[tuple[int, int]]:
-        """[(layer, KV head)] of a prompt, in order."""
-        return sorted((layer, head) for p, layer, head in self.places if p == prompt)
+        """Returns [(layer, KV head)] of a prompt, in order."""
+        return sorted((layer, head) for p, layer, head in self.locations if p == prompt)
 
     def read(self, prompt: str, layer: int, kv_head: int,
              sizes: tuple[int | None, int | None] = (None, None)) -> CacheEntry | None:
-        """The CacheEntry, or None where the group has none. sizes: d and dv, to be checked."""
-        if (prompt, layer, kv_head) not in self.places:
+        """Returns the CacheEntry, or None. sizes: expected (d, dv)."""
+        if (prompt, layer, kv_head) not in self.locations:
             return None
-        file, path = self.places[prompt, layer, kv_head]
+        file, path = self.locations[prompt, layer, kv_head]
         where, found, inner = f"{file.filename}: {path[1:]}", {}, file[path]
         if not isinstance(inner, h5py.Group):
             raise TraceError(f"{where}: got a dataset, expected a group")
@@ -129,7 +130,7 @@ class CacheGroup:
 
 
 def number(where: str, name: str, value: Any) -> float:
-    """An attribute that is a number."""
+    """Returns a numeric attribute."""
     try:
         out = int(value) if name in COUNTS else float(value)
         if out != value or out < 0:
@@ -141,12 +142,12 @@ def number(where: str, name: str, value: Any) -> float:
 
 
 class CacheReader:
-    """One caches file, or several that are parts of one run: groups of equal (algorithm, params,
-    budget, seed) are one group. Reads the structure at once, arrays when they are asked for.
+    """Reads one caches file or the parts of one run; groups of equal (algorithm, params, budget,
+    seed) are merged. Arrays are read on demand.
 
-    protocol, sink, recent, queries    those of all files
-    traces                             {SHA-256} of the trace files that they were made from
-    groups                             [CacheGroup] in the files' order
+    protocol, sink, recent, queries    common to all files
+    traces                             {SHA-256} of the source traces
+    groups                             [CacheGroup] in file order
     """
 
     def __init__(self, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]):
@@ -193,7 +194,7 @@ class CacheReader:
 
     @staticmethod
     def root(path: str, file: h5py.File) -> dict[str, Any]:
-        """The attributes of the root, checked."""
+        """Returns the checked attributes of the root."""
         got = text_of(file.attrs.get("format", "nothing"))
         if got != FORMAT:
             raise TraceError(f"{path}: format: got {got}, expected {FORMAT}")
@@ -224,7 +225,7 @@ class CacheReader:
 
     @staticmethod
     def add(where: str, inner: h5py.Group, found: dict[tuple, CacheGroup]) -> None:
-        """One group of a file, to those of `found`, {key: CacheGroup}."""
+        """Adds one group of a file to `found`, {key: CacheGroup}."""
         attributes = inner.attrs
         if "algorithm" not in attributes:
             raise TraceError(f"{where}: algorithm: got nothing, expected the method's name")
@@ -247,12 +248,12 @@ class CacheReader:
         group = found.setdefault(group.key, group)
         for prompt, part in inner.get("prompts", {}).items():
             for layer, heads in part.get("layers", {}).items():
-                # Names alone: opening every entry of a long run would take minutes.
+                # Names only: opening every entry would take minutes.
                 for head in heads:
                     if not (layer.isdigit() and head.isdigit()):
                         continue
                     place = prompt, int(layer), int(head)
-                    if place in group.places:
-                        raise TraceError(f"{where}/prompts/{prompt}/layers/{layer}/{head}: stands "
-                                         f"in {group.places[place][0].filename} as well")
-                    group.places[place] = inner.file, f"{heads.name}/{head}"
+                    if place in group.locations:
+                        raise TraceError(f"{where}/prompts/{prompt}/layers/{layer}/{head}: is "
+                                         f"also in {group.locations[place][0].filename}")
+                    group.locations[place] = inner.file, f"{heads.name}/{head}"

@@ -1,4 +1,4 @@
-"""Writing caches files."""
+"""Writer of caches files (docs/trace_format.md)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from kvbench.caches.format import (
     params_text,
     round_to,
 )
+from kvbench.hashing import file_sha256
 from kvbench.own import NotOurs, refuse_foreign
-from kvbench.trace.heads import file_sha256, open_trace, trace_dtype
+from kvbench.trace.heads import open_trace, trace_dtype
 from kvbench.trace.writer import TraceError
 
 if TYPE_CHECKING:
@@ -37,13 +38,12 @@ if TYPE_CHECKING:
 
 
 class CacheWriter:
-    """Writes one caches file: PATH.part while it grows, PATH once it is whole.
+    """Context manager that writes one caches file: PATH.part, renamed to PATH on success. An
+    exception removes PATH.part and keeps the previous PATH.
 
-    A context manager; leaving it by an exception removes PATH.part and keeps what PATH held before.
-
-    path     of the caches
-    traces   paths of the trace files that they are made from, of one element type
-    sink, recent, queries, protocol    the protocol's windows in tokens, and its name
+    path     caches file
+    traces   source traces, all of one element type
+    sink, recent, queries, protocol    windows of the protocol in tokens, and its name
     """
 
     def __init__(self, path: str | os.PathLike[str],
@@ -72,13 +72,13 @@ class CacheWriter:
                     for layer, parts in group["layers"].items():
                         place = prompt, int(layer)
                         if place in self.sizes:
-                            raise self.error("", f"traces: prompt {prompt} stands in two of them")
+                            raise self.error("", f"traces: prompt {prompt} is in two of them")
                         heads, n, d = parts["k"].shape
                         self.sizes[place] = n, heads, d, parts["v"].shape[2]
         self.root = {"format": FORMAT, "version": VERSION, "protocol": protocol, "sink": sink,
                      "recent": recent, "queries": queries,
                      "trace_sha256": [file_sha256(trace) for trace in self.traces]}
-        self.file: Any = None  # an h5py.File within the `with`
+        self.file: Any = None  # an h5py.File inside `with`
         self.names: dict[tuple[str, str, float | None, int], str] = {}
 
     def __enter__(self) -> CacheWriter:
@@ -117,13 +117,13 @@ class CacheWriter:
     def group(self, algorithm: str, params: str | Mapping[str, Any] = "",
               budget: float | None = None, seed: int = 0, scores: str = "past",
               scope: str = "head") -> GroupWriter:
-        """A new group: one method with one setting.
+        """Adds a group: one method with one setting.
 
         algorithm  letters, digits and . _ + -
         params     dict, or `key=value;key=value`
-        budget     fraction of the middle's bytes that was asked for, in [0, 1]; None: none was
-        scores     which queries the method looked at: past, all or none
-        scope      which heads share the budget: head, layer or layers
+        budget     requested fraction of the middle's bytes, in [0, 1]; None: none
+        scores     queries visible to the method: past, all or none
+        scope      heads that share the budget: head, layer or layers
         """
         if not re.fullmatch(r"[A-Za-z0-9._+@-]+", algorithm):
             raise self.error("", f"algorithm: got `{algorithm}`, expected letters, digits and . _ "
@@ -140,8 +140,8 @@ class CacheWriter:
                                             f"{', '.join(expected)}")
         key = algorithm, params, budget, int(seed)
         if key in self.names:
-            raise self.error(algorithm, f"params `{params}`, budget {budget}, seed {seed}: stands "
-                                        "twice")
+            raise self.error(algorithm, f"params `{params}`, budget {budget}, seed {seed}: duplicate "
+                                        "group")
         name = self.names[key] = f"{len(self.names):04d}-{algorithm}"
         group = self.file.create_group(name)
         group.attrs.update({"algorithm": algorithm, "params": params, "seed": int(seed),
@@ -152,7 +152,7 @@ class CacheWriter:
 
 
 class GroupWriter:
-    """Writes the entries of one group; from CacheWriter.group."""
+    """Writes the entries of one group; created by CacheWriter.group."""
 
     def __init__(self, writer: CacheWriter, group: h5py.Group):
         self.writer, self.inner = writer, group
@@ -162,16 +162,18 @@ class GroupWriter:
             token: ArrayLike | None = None, k_den: ArrayLike | None = None,
             log_weight_den: ArrayLike | None = None, counted: ArrayLike | None = None,
             **attributes: Any) -> None:
-        """The entry of one KV head: what is left of the middle's tokens.
+        """Writes the entry of one KV head.
 
         k, v, k_den    [B, d], [B, dv], [B2, d], any float type; rounded to the trace's element type
-                       unless payload_bytes says what they cost
+        unless
+                       payload_bytes is given
         log_weight, log_weight_den    [B], [B2]: log of the weights; None: weight 1
-        token          [B]: position that the row is held exactly of, -1 where it was made; None: -1
+        token          [B]: position that the row holds exactly, -1 for made rows; None: all -1
         counted        [C], ascending: positions among the quantised tokens that `mass_kept` and
-                       amnesia count as held; `quantised` is at least C
-        attributes     those of docs/trace_format.md; with infeasible=REASON or failed=REASON there
-                       are no arrays
+        amnesia count
+                       as held; `quantised` is at least C
+        attributes     those of docs/trace_format.md; infeasible=REASON or failed=REASON excludes
+        arrays
         """
         writer = self.writer
         where = f"{self.inner.name[1:]}/prompts/{prompt}/layers/{layer}/{kv_head}"
@@ -179,7 +181,7 @@ class GroupWriter:
         if not 0 <= kv_head < heads:
             raise writer.error(where, f"KV head: got {kv_head}, expected 0 to {heads - 1}")
         if where in writer.file:
-            raise writer.error(where, "stands twice")
+            raise writer.error(where, "duplicate entry")
         for name, value in attributes.items():
             if name not in (*COUNTS, *NUMBERS, *TEXTS):
                 raise writer.error(where, f"attribute: got `{name}`, expected "
@@ -214,7 +216,7 @@ class GroupWriter:
 
     def checked(self, where: str, arrays: dict[str, np.ndarray], sizes: tuple[int, int], n: int,
                 own_bytes: bool, quantised: int) -> dict[str, np.ndarray]:
-        """The arrays as they are stored; TraceError for what the format does not allow."""
+        """Returns the arrays as stored. Raises TraceError if the format does not allow them."""
         def check():
             check_entry(where, sizes, quantised, *(arrays.get(name) for name in DATASETS))
 
@@ -235,5 +237,5 @@ class GroupWriter:
         for name in ("log_weight", "log_weight_den"):
             if name in arrays:
                 arrays[name] = arrays[name].astype(np.float32)
-        check()  # Rounding may have gone beyond the type.
+        check()  # Rounding may overflow.
         return arrays

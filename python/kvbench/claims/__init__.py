@@ -1,1 +1,1 @@
-"""Claims of the papers, judged by tables of replay and cluster: kvbench-py claims."""
+"""Verdicts on the papers' claims from tables of replay and cluster: kvbench-py claims."""

@@ -1,4 +1,4 @@
-"""Claims of BalanceKV for kvbench-py claims: a function each, whose comment defines it."""
+"""Claims of BalanceKV. Each function's docstring defines one claim."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from kvbench.claims import verdicts as cv
 
 PROTOCOL = {"protocol": "prefill", "sink": 256, "recent": 256, "n_queries": 256}  # the paper's
 LAYERS, HALVINGS = (0, 1, 4), {1, 2, 3, 4}  # of its figure 2: the 1st, 2nd and 5th layer
-# Settings by name: the public code's, that of `balancekv:authors`, and kvbench's default, which was
-# chosen on development prompts. Rows may leave out what is the default.
+# Named settings: that of the public code (`balancekv:authors`), and kvbench's default, which was
+# chosen on development prompts. Rows may omit default values.
 SETTINGS = {
     "balancekv:authors": {"step": "repo", "select": "repo", "center": "none",
                           "denominator": "uniform"},
@@ -20,7 +20,7 @@ MODEL = "another model, other texts"
 
 
 def setting_of(params):
-    """The name of a row's setting; None where it is neither."""
+    """Returns the name of a row's setting, or None."""
     for name, wanted in SETTINGS.items():
         if all(params.get(key, default) == wanted[key]
                for key, default in SETTINGS["balancekv"].items()):
@@ -29,8 +29,9 @@ def setting_of(params):
 
 
 def halvings(paths, options):
-    """({setting: its rows and those of uniform}, protocol) with T halvings, and `middle`: tokens of
-    the middle kept."""
+    """Returns ({setting: its rows and those of uniform}, protocol) with columns T and `middle`
+    (kept tokens of the middle).
+    """
     frame = tables.read_rows(paths, ["rel_error", "eps_fro", "tokens_kept"], options)
     protocol = tables.protocol_of(frame)
     parsed = {text: kt.parse_params(text) for text in frame["params"].unique()}
@@ -39,7 +40,7 @@ def halvings(paths, options):
     frame = frame[frame["algorithm"].isin(["balancekv", "uniform"]) & frame["T"].notna()].copy()
     if set(frame["algorithm"]) != {"balancekv", "uniform"}:
         raise kt.CsvError(f"{paths[0]}: expected rows of balancekv and uniform with T=1, 2, ...")
-    # A method that keeps other tokens than asked for has an error at what it keeps.
+    # Methods may keep another number of tokens than requested.
     frame["middle"] = frame["tokens_kept"] - frame["sink"] - frame["recent"]
     names = {text: setting_of(params) for text, params in parsed.items()}
     ours = frame["algorithm"] == "balancekv"
@@ -51,7 +52,7 @@ def halvings(paths, options):
     for name in SETTINGS:
         part = frame[~ours | (found == name)].copy()
         if (part["algorithm"] == "balancekv").any():
-            tables.add_parameters(part, ["T"], paths[0])  # refuses other differences
+            tables.add_parameters(part, ["T"], paths[0])  # rejects other differences
             tables.as_numbers(part, "T")
             check_halvings(part, paths[0])
             out[name] = part
@@ -66,7 +67,7 @@ def check_halvings(frame, path):
 
 
 def differences(frame, method):
-    """What differs from the paper's experiment, layers aside."""
+    """Returns the differences from the paper's experiment, layers aside."""
     out = [MODEL]
     if method != "balancekv:authors":
         out.append("kvbench's default setting, chosen on development prompts")
@@ -81,11 +82,10 @@ def differences(frame, method):
 def balancekv_figure2(frame, protocol, method):
     """BalanceKV's error is below uniform sampling's at every T and layer.
 
-    Figure: rel_error of balancekv over that of uniform at the same T, each a mean over heads and
-    seeds; the mean over units of the logarithm of this ratio. A cell is a layer at a T. Shown
-    besides: at each T the ratio of the means over layers. The setting is replicated with the public
-    code's setting in the paper's protocol, on its layers at its T; rows of other layers are a claim
-    of their own, adapted.
+    Figure: rel_error of balancekv over that of uniform at the same T (means over heads and seeds),
+    as a geometric mean over units. A cell is a layer at a T. Also shown: the ratio of the means
+    over layers, by T. Replicated with the public code's setting in the paper's protocol, at its
+    layers and T; other layers are an adapted claim.
     """
     found = tables.grids(frame, "rel_error", ["algorithm", "T"])
     differs = differences(frame, method)
@@ -115,8 +115,9 @@ def balancekv_figure2(frame, protocol, method):
 
 
 def exponents(frame, metric, name, over_layers=False):
-    """Grid of the slope of log(metric) on log(tokens of the middle kept) over T; NaN where a T
-    lacks a figure."""
+    """Returns a Grid of slopes of log(metric) on log(kept tokens of the middle) over T; NaN if a T
+    is missing.
+    """
     errors = tables.grids(frame, metric, ["algorithm", "T"])
     kept = tables.grids(frame, "middle", ["algorithm", "T"])
     ts = sorted(t for algorithm, t in errors if algorithm == name)
@@ -126,7 +127,7 @@ def exponents(frame, metric, name, over_layers=False):
     return tables.slopes(xs, ys)
 
 
-# What theorem 3.1 is of, and what these rows are.
+# Scope of theorem 3.1 against these rows.
 STREAM = ("the theorem is of the stream algorithm (MergeAndReduce over batches by the values' norms); "
           "here SoftmaxBalance halves a finished prompt T times")
 
@@ -135,15 +136,14 @@ def balancekv_rate(frame, protocol, method, metric):
     """How BalanceKV's error falls with memory: an estimate, no verdict.
 
     Theorem 3.1: memory O*(e^(2 r^2 / sqrt d) / epsilon) for precision epsilon of equation (2), O*
-    without polynomials in d and log n: an upper bound with free constants, of a stream algorithm,
-    which no table of four T can contradict. Read as a rate it would be epsilon ~ 1/memory, an
-    exponent of -1. The factor that its proof (of theorem 3.3) leaves out and that changes with
-    memory is T = log2(n/t), which only steepens the line: T 2^T over T = 1..4 falls as
-    memory^-1.66. Figure: per unit the least-squares slope of log(error) on log(tokens of the middle
-    kept) over the T; error: a mean over heads and seeds of `rel_error` (BalanceKV's figure) or
-    `eps_fro` (the epsilon of equation (2)). A cell is a layer. Shown besides: the slope of the mean
-    over layers, and uniform sampling's, which theory has at -1/2 for draws from a far larger whole,
-    and at -0.65 for T = 1..4 without replacement (error ~ sqrt(2^T - 1)).
+    without polynomials in d and log n. It is an upper bound with free constants for a stream
+    algorithm, so four T cannot contradict it. Read as a rate: epsilon ~ 1/memory, exponent -1. The
+    omitted factor of theorem 3.3 that depends on memory, T = log2(n/t), steepens the line: T 2^T
+    over T = 1..4 falls as memory^-1.66. Figure: per unit the least-squares slope of log(error) on
+    log(kept tokens of the middle) over T; error: mean over heads and seeds of `rel_error` or
+    `eps_fro` (epsilon of equation (2)). A cell is a layer. Also shown: the slope of the mean over
+    layers, and uniform sampling's (theory: -1/2 for draws from a far larger set, -0.65 for T = 1..4
+    without replacement, error ~ sqrt(2^T - 1)).
     """
     claim = cv.Claim(
         f"balancekv-rate-{metric}", "BalanceKV", "theorem 3.1, section 2.3",
@@ -158,12 +158,12 @@ def balancekv_rate(frame, protocol, method, metric):
 
 
 def balancekv_faster(frame, protocol, method, metric):
-    """By how much faster BalanceKV's error falls with memory than uniform sampling's: an estimate.
+    """How much faster BalanceKV's error falls with memory than uniform sampling's: an estimate.
 
     Section 2.3: independent sampling has "a 1/epsilon^2 dependence" of memory on epsilon, BalanceKV
     1/epsilon; both are bounds with free constants. Figure: the slope of balancekv_rate minus
-    uniform sampling's at the same unit: what is finite in both (saturation, no replacement) is in
-    both slopes. A cell is a layer. The bounds' difference is -1/2.
+    uniform sampling's at the same unit, which cancels effects of finite n. A cell is a layer. The
+    bounds differ by -1/2.
     """
     claim = cv.Claim(
         f"balancekv-faster-{metric}", "BalanceKV", "section 2.3, theorem 3.1",

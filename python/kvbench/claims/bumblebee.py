@@ -1,7 +1,7 @@
-"""Claims of BumbleBee for kvbench-py claims: a function each, whose comment defines it.
+"""Claims of BumbleBee. Each function's docstring defines one claim.
 
-lambda is judged by the model: a single head's error favours lambda = 0, attention alone, by
-construction, for coverage is there for tokens that the scoring queries do not attend.
+lambda is judged by the model: a single head's error favours lambda = 0 by construction, since
+coverage serves tokens that the scoring queries do not attend to.
 """
 
 from kvbench import tables as kt
@@ -18,7 +18,7 @@ def inside(value):
 
 
 def lambda_tables(paths, options):
-    """({(budget, phi): log KL [(kind, of), lambdas]}, protocol)."""
+    """Returns ({(budget, phi): log KL [(kind, of), lambdas]}, protocol)."""
     frame = scores.read(paths, ["bumblebee"], options)
     tables.add_parameters(frame, ["lambda", "phi"], paths[0])
     tables.as_numbers(frame, "lambda")
@@ -33,10 +33,10 @@ def lambda_tables(paths, options):
 def bumblebee_extremes(found, protocol):
     """lambda = 0 (attention alone) and lambda = 1 (facility location alone) are worse than 0.3.
 
-    Section 6.3: "The extreme cases (lambda in {0, 1}) ... yield suboptimal performance"; appendix
-    D takes 0.3 on LongBench. Figure: the KL divergence at lambda = 0.3 over that at the extreme,
-    the mean over units of the logarithm. lambda is fixed beforehand, so that nothing is chosen on
-    these texts. A cell is a kind of text (or a task) at a budget, a phi and an extreme.
+    Section 6.3: "The extreme cases (lambda in {0, 1}) ... yield suboptimal performance"; appendix D
+    uses 0.3 on LongBench. Figure: KL divergence at lambda = 0.3 over that at the extreme, geometric
+    mean over units. lambda is fixed beforehand. A cell is a kind of text (or a task) at a budget, a
+    phi and an extreme.
     """
     claim = cv.Claim("bumblebee-extremes", "BumbleBee", "section 6.3, appendix D",
                      "lambda = 0.3 loses less than lambda = 0 and than lambda = 1", protocol,
@@ -53,12 +53,12 @@ def bumblebee_extremes(found, protocol):
 def bumblebee_range(found, protocol):
     """The best lambda lies within 0.2 to 0.4.
 
-    Appendix D: "lambda in {0.2, 0.3} perform the best across both evaluated models", and 0.2 and
-    0.4 were tuned for XSUM. Figure: the KL divergence at the best lambda inside [0.2, 0.4] over
-    that at the best one outside, the mean over units of the logarithm. Both are chosen for each
-    unit, budget and phi on all other units alone, of any kind, by the mean of log KL: chosen on the
-    same texts, the range with more lambdas would win by luck. A cell is a kind of text (or a task)
-    at a budget and a phi. Shown besides: the best of all lambdas over 0.3.
+    Appendix D: "lambda in {0.2, 0.3} perform the best across both evaluated models"; 0.2 and 0.4
+    were tuned for XSUM. Figure: KL divergence at the best lambda inside [0.2, 0.4] over that at the
+    best one outside, geometric mean over units. Both are chosen per unit, budget and phi on all
+    other units, of any kind, by mean log KL, since the range with more lambdas would win by luck on
+    the same texts. A cell is a kind of text (or a task) at a budget and a phi. Also shown: the best
+    of all lambdas over 0.3.
     """
     claim = cv.Claim("bumblebee-range", "BumbleBee", "appendix D, section 6.4",
                      "The best lambda lies within 0.2 to 0.4", protocol,
@@ -70,7 +70,7 @@ def bumblebee_range(found, protocol):
                      for wanted in (True, False))
         if not near or not far:
             continue
-        best = {name: scores.left_out_choice(table[some])[0]
+        best = {name: scores.leave_one_out_choice(table[some])[0]
                 for name, some in (("near", near), ("far", far), ("all", list(table)))}
         scores.add_cells(claim, best["near"] - best["far"], budget=budget, phi=phi)
         if LAMBDA in table:

@@ -1,4 +1,4 @@
-"""Claims of ClusterGen for kvbench-py claims: a function each, whose comment defines it."""
+"""Claims of ClusterGen. Each function's docstring defines one claim."""
 
 import math
 
@@ -12,8 +12,8 @@ MODEL = "another model, other texts"
 def clustergen_keys(paths, options):
     """Keys are more clusterable than values.
 
-    Section 3 shows it by t-SNE with 16 greedy k-center centres. Figure: radius_rel, the radius of
-    greedy k-center with k centres over that with one (token 0), mean over KV heads, of keys minus
+    Section 3 shows it by t-SNE with 16 greedy k-center centres. Figure: radius_rel (radius of
+    greedy k-center with k centres over that with one, token 0; mean over KV heads) of keys minus
     that of values at the same unit. A cell is a layer at k = 16, 64 or 256.
     """
     claim = cv.Claim("clustergen-keys", "ClusterGen", "section 3, figure 1",
@@ -32,11 +32,10 @@ def clustergen_keys(paths, options):
 def clustergen_growth(frame):
     """Clusters of keys grow more slowly with the stream than clusters of values.
 
-    What section 3 says of keys and values, in the terms of the premise (section 2, corollary B.5),
-    m = n^(1 - Omega(1)) clusters. Figure: alpha of keys minus alpha of values at the same delta,
-    each relative to the radius of one centre of the same head; alpha: the exponent of online
-    clusters in tokens, mean over KV heads. A cell is a layer at a delta. Shown besides: the same
-    with exponents from 256 tokens on.
+    Section 3 in the terms of the premise (section 2, corollary B.5), m = n^(1 - Omega(1)) clusters.
+    Figure: alpha of keys minus alpha of values at the same delta, relative to the radius of one
+    centre of the head; alpha: exponent of online clusters in tokens, mean over KV heads. A cell is
+    a layer at a delta. Also shown: exponents from 256 tokens on.
     """
     claim = cv.Claim("clustergen-growth", "ClusterGen", "section 3, corollary B.5",
                      "Clusters of keys grow more slowly than those of values", "all tokens",
@@ -58,12 +57,12 @@ def clustergen_sublinear(frame, protocol):
     """The premise: the exponent of the clusters of keys, and delta r, at each radius: an estimate.
 
     Section 2 after theorem 2.2, corollary B.5: m = n^(1 - Omega(1)) clusters of diameter delta, and
-    delta r = o(log n), r the largest norm of queries. Omega and o leave constants free, and so is
-    delta: alpha is near 1 where delta is small and near 0 where it is large, for any keys. Figure:
-    alpha of keys, mean over KV heads; a cell is a layer at a delta, over the radius of one centre.
-    delta is the radius of the algorithm's clusters and half of their diameter, in favour of the
-    claim. Shown besides: alpha of values; both from 256 tokens on; delta r / log n with r of the
-    head's queries times the softmax scale, which the paper's logits do not have.
+    delta r = o(log n), r the largest norm of queries. Constants and delta are free: alpha is near 1
+    for small delta and near 0 for large, whatever the keys. Figure: alpha of keys, mean over KV
+    heads; a cell is a layer at a delta, over the radius of one centre. delta is the radius of the
+    algorithm's clusters, half their diameter, which favours the claim. Also shown: alpha of values;
+    both from 256 tokens on; delta r / log n with r of the head's queries times the softmax scale,
+    which the paper's logits lack.
     """
     claim = cv.Claim("clustergen-sublinear", "ClusterGen", "section 2, corollary B.5",
                      "At one radius delta the clusters of keys grow sublinearly and delta r is "
@@ -83,14 +82,13 @@ def clustergen_sublinear(frame, protocol):
 
 
 def clustergen_memory(frame, protocol):
-    """The memory of the theorem beside that of all tokens, at the best radius: an estimate.
+    """The theorem's memory relative to that of all tokens, at the best radius: an estimate.
 
     Theorem 2.2: memory O(d (m t + s)) with t = Omega(epsilon^-2 e^(2 delta r) log n) samples a
-    cluster. Figure: the least over the grid's deltas of log(m e^(2 delta r)) / log n, mean over KV
-    heads, with m the clusters of the whole stream; epsilon = 1, and constants, log n and s left
-    out, all in favour of the claim; these are free, so that no verdict follows. Below 1: m t is
-    below n. A cell is a layer. A delta below the grid has as many clusters or more; at 0 the figure
-    is 1, each key its own cluster.
+    cluster. Figure: minimum over the grid's deltas of log(m e^(2 delta r)) / log n, mean over KV
+    heads, with m the clusters of the whole stream; epsilon = 1, and constants, log n and s omitted,
+    which favours the claim. Below 1: m t < n. A cell is a layer. A smaller delta has at least as
+    many clusters; at 0 the figure is 1.
     """
     claim = cv.Claim("clustergen-memory", "ClusterGen", "theorem 2.2, theorem B.4",
                      "At one radius delta the theorem's m t = m e^(2 delta r) is below n", protocol,

@@ -1,4 +1,4 @@
-"""Figures of kvbench cluster for kvbench-py claims: coverage, growth of clusters, norms."""
+"""Figures of kvbench cluster for kvbench-py claims: coverage, growth, norms."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ from kvbench import tables as kt
 from kvbench.claims import tables
 from kvbench.cluster import tables as kcc
 
-LATE = 256  # tokens; before, most open a cluster of their own at any delta
+LATE = 256  # tokens; before, most tokens open a cluster at any delta
 LAYER = [*tables.UNIT, "layer"]
 
 
 def read(paths, name, columns, options):
-    """A table of cluster as tables.grids takes it: heads without seeds, all of them good."""
+    """Reads a table of cluster as tables.grids expects it."""
     frame = tables.add_units(kcc.read_table(paths, name, columns), kcc.table_path(paths[0], name),
                              options)
     frame["good"], frame["seed"] = True, 0
@@ -19,19 +19,18 @@ def read(paths, name, columns, options):
 
 
 def coverage_grids(paths, options):
-    """{(what, k): Grid of radius_rel}."""
+    """Returns {(what, k): Grid of radius_rel}."""
     frame = read(paths, "coverage.csv", ["radius_rel"], options)
     return tables.grids(frame, "radius_rel", ["what", "k"], "kv_head")
 
 
 def growth_rows(paths, scale, options):
-    """A row per head, what and delta, with what Corollary B.5 of ClusterGen speaks of.
+    """Returns a row per head, what and delta, for corollary B.5 of ClusterGen.
 
-    delta_rel: delta over the radius of one centre; alpha: exponent of clusters in tokens, over all
-    prefixes; late: the same from LATE tokens on, NaN of fewer than two prefixes; reach: delta r /
-    log n, with r the largest norm of the head's queries times the softmax scale, for the paper's
-    logits have none; cost: log(m e^(2 delta r)) / log n, the exponent of the memory; NaN where m
-    was not counted.
+    delta_rel: delta over the radius of one centre. alpha: exponent of clusters in tokens over all
+    prefixes. late: the same from LATE tokens on; NaN for fewer than two prefixes. reach: delta r /
+    log n, r the largest norm of the head's queries times the softmax scale. cost: log(m e^(2 delta
+    r)) / log n, exponent of the memory; NaN if m was not counted.
     """
     frame = read(paths, "growth.csv", ["alpha"], options)
     counts = kcc.read_table(paths, "delta.csv", ["clusters"])
@@ -55,7 +54,7 @@ def growth_rows(paths, scale, options):
 
 
 def late_slopes(counts, keys):
-    """A frame of `keys` and late: least squares of log clusters on log n_prefix."""
+    """Returns a frame of `keys` and late: least-squares slopes of log clusters on log n_prefix."""
     some = counts[counts["n_prefix"] >= LATE].copy()
     some["x"], some["y"] = np.log(some["n_prefix"]), np.log(some["clusters"])
     groups = some.groupby(keys)
@@ -68,13 +67,13 @@ def late_slopes(counts, keys):
 
 
 def query_norms(paths, frame):
-    """r per layer and KV head: the largest norm of the queries that it serves."""
+    """Returns r per layer and KV head: the largest norm of the queries of its group."""
     norms = kcc.read_table(paths, "norms.csv", ["max"])
     queries = norms[norms["what"] == "queries"].copy()
     if queries.empty:
         raise kt.CsvError(f"{kcc.table_path(paths[0], 'norms.csv')}: no rows of queries, whose norms the "
                           "theorem bounds")
-    # Query heads of a group follow each other.
+    # Query heads of a group are consecutive.
     served = frame.groupby(LAYER)["kv_head"].max().rename("last").reset_index()
     queries = queries.merge(served, on=LAYER)
     heads = queries.groupby(LAYER)["head"].transform("max") + 1
@@ -83,15 +82,14 @@ def query_norms(paths, frame):
 
 
 def grids_of(frame, column, what):
-    """{delta_rel: Grid of `column`}, smallest first."""
+    """Returns {delta_rel: Grid of `column`}, ascending."""
     found = tables.grids(frame[frame["what"] == what], column, ["delta_rel"], "kv_head")
     return {delta: grid for (delta,), grid in sorted(found.items())}
 
 
 def min_over_deltas(frame, column):
-    """Grid of the mean over heads of the least of `column` over deltas.
-
-    A head with a delta that was not counted has none: the least might be there.
+    """Returns a Grid of the mean over heads of the minimum of `column` over deltas; NaN for a head
+    with an uncounted delta.
     """
     heads = frame.groupby(["of", "unit", "layer", "kv_head"])[column].agg(
         lambda values: values.min(skipna=False)).reset_index()

@@ -1,4 +1,4 @@
-"""Claims of KVReviver for kvbench-py claims: a function each, whose comment defines it."""
+"""Claims of KVReviver. Each function's docstring defines one claim."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ WHERE = 'sections "Contextual Amnesia", "Vague Sketch"'
 WORTH = "Evicted tokens in a sketch are worth its bytes"
 MODEL = "another model, other texts"
 BATCH = "compressed once, so that nothing is swapped back, one budget for all layers"
-# (prefill, layer_budget) of rows of kvreviver: as the paper has it, and at once.
+# (prefill, layer_budget) of rows of kvreviver: the paper's form and the batch form.
 FORMS = {"kvreviver:prefill=stream;layer_budget=fisher": ("stream", "fisher"),
          "kvreviver": ("batch", "uniform")}
 
@@ -20,11 +20,12 @@ FORMS = {"kvreviver:prefill=stream;layer_budget=fisher": ("stream", "fisher"),
 
 
 def revived(paths, options):
-    """({(vague, prefill, layer_budget, budget): log KL over (kind, of)}, {budget: that of h2o},
-    protocol)."""
+    """Returns ({(vague, prefill, layer_budget, budget): log KL over (kind, of)}, {budget: that of
+    h2o}, protocol).
+    """
     frame = scores.read(paths, ["kvreviver", "h2o"], options)
     names = ["vague", "prefill", "layer_budget"]
-    tables.add_parameters(frame, names, paths[0])  # refuses other differences
+    tables.add_parameters(frame, names, paths[0])  # rejects other differences
     keys = ["algorithm", *names, "budget_requested"]
     table = scores.table_of(frame, keys)
     found, h2o = {}, {}
@@ -38,18 +39,18 @@ def revived(paths, options):
 
 
 def kvreviver_scores(paths, options):
-    """Tokens kept in the sketch are worth its bytes, by the model.
+    """Tokens kept in the sketch are worth their bytes, by the model.
 
-    Sections "Contextual Amnesia" and "Vague Sketch": what others evict goes into the sketch, from
-    which it is rebuilt. The paper inserts token by token, so that what is rebuilt is attended and
-    may be swapped back (prefill=stream), and shares budgets by Fisher information
-    (layer_budget=fisher); the batch form does neither. Figures: the KL divergence over that of
-    vague=none with the same layer budget at equal bytes, where the vague tokens are dropped and
-    their bytes go to the candidates (kvreviver-sketch); over that of h2o (kvreviver-h2o), the
-    baseline of the paper's figures; the means over units of the logarithm. A cell is a kind of text
-    (or a task) at a budget; a budget that leaves a form's sketch degenerate or infeasible for some
-    unit is left out where another does not, and `differs` says so. Shown besides: the first form
-    over vague=none with one budget for all layers. vague=none compresses once in both forms.
+    Sections "Contextual Amnesia" and "Vague Sketch": evicted tokens go into a sketch and are
+    rebuilt from it. The paper inserts token by token, so that rebuilt tokens are attended and may
+    be swapped back (prefill=stream), and shares budgets by Fisher information
+    (layer_budget=fisher); the batch form does neither. Figures: KL divergence over that of
+    vague=none with the same layer budget at equal bytes, where vague tokens are dropped and their
+    bytes go to the candidates (kvreviver-sketch); over that of h2o (kvreviver-h2o), the paper's
+    baseline; geometric means over units. A cell is a kind of text (or a task) at a budget. A budget
+    at which a form's sketch is degenerate or infeasible for some unit, and another is not, is
+    dropped and listed in `differs`. Also shown: the first form over vague=none with one budget for
+    all layers. vague=none compresses once in both forms.
     """
     found, h2o, protocol = revived(paths, options)
     out = []
@@ -87,7 +88,9 @@ def kvreviver_scores(paths, options):
 
 
 def whole_budgets(found, options):
-    """({budget: values} of the budgets that every unit has, else all; what was left out)."""
+    """Returns ({budget: values} of the budgets that every unit has, otherwise all; text on the
+    others).
+    """
     lacking = {budget: int((~np.isfinite(values)).sum()) for budget, values in found.items()}
     if all(lacking.values()):
         return found, ""
@@ -100,12 +103,11 @@ def whole_budgets(found, options):
 
 
 def kvreviver_sketch(merging, equal, options):
-    """Tokens kept in the sketch are worth its bytes, by the error of heads, in the batch form.
+    """Tokens kept in the sketch are worth their bytes, by the error of heads, in the batch form.
 
-    Figure: rel_error of kvreviver over that of vague=none, where the vague tokens are dropped and
-    their bytes go to the candidates, at equal bytes; mean over units of the logarithm. All other
-    parameters are the same. A cell is a layer at a budget. Shown besides: the ratio of means over
-    layers, and the ratio to vague=mean (one mean token).
+    Figure: rel_error of kvreviver over that of vague=none at equal bytes, geometric mean over
+    units; other parameters are equal. A cell is a layer at a budget. Also shown: the ratio of means
+    over layers, and the ratio to vague=mean (one mean token).
     """
     one, two = (tables.read_rows(paths, ["rel_error"], options) for paths in (merging, equal))
     for name in ("protocol", "sink", "recent", "n_queries", "device"):
@@ -123,13 +125,13 @@ def kvreviver_sketch(merging, equal, options):
         if wanted[0] not in set(mine["vague"]):
             raise kt.CsvError(f"{path}: no rows of kvreviver with vague={wanted[0]} and a budget")
         parts.append(mine)
-    tables.add_parameters(pd.concat(parts), ["vague"], merging[0])  # refuses other differences
+    tables.add_parameters(pd.concat(parts), ["vague"], merging[0])  # rejects other differences
     sketch = tables.grids(parts[0], "rel_error", ["budget_requested"])
     others = tables.grids(parts[1], "rel_error", ["vague", "budget_requested"])
     for (vague, budget), grid in others.items():
         if (budget,) not in sketch:
             continue
-        # The units of both tables: others could never have a cell.
+        # Units of both tables.
         both = grid.index.intersection(sketch[budget,].index)
         ours, grid = sketch[budget,].loc[both], grid.loc[both]
         ratio, setting = tables.log_ratio(ours, grid), cv.text_of(budget=budget)
@@ -144,16 +146,15 @@ def kvreviver_sketch(merging, equal, options):
 
 
 def kvreviver_normal(frame, protocol, part):
-    """Elements of keys (values) are normal without a mean, as the variance bound assumes.
+    """Elements of keys (values) are normal with mean 0, as the variance bound assumes.
 
-    Section "Mathematical Analysis" and the technical appendix assume this; then the variance of a
-    rebuilt element is above (a pi / N) sigma^2 with chance below exp(-a/N), for a tokens in N
-    cells, 3 rows, estimate=sum. What is tested is the assumption, by what would follow; the bound
-    says nothing where it is broken. Figure: mean squared error per element over a pi / N times the
-    mean square (k_error / k_bound and v_error / v_bound of `diag`), mean over KV heads and seeds;
-    the mean over units of its logarithm. Under the assumption it is near 0.43: the median of three
-    normal estimates has 0.448 of the variance 3 a / N sigma^2. A cell is a layer at a budget and
-    shares of the three parts.
+    Assumed in section "Mathematical Analysis" and the technical appendix: the variance of a rebuilt
+    element then exceeds (a pi / N) sigma^2 with probability below exp(-a/N), for a tokens in N
+    cells, 3 rows, estimate=sum. Tests the assumption by its consequence. Figure: mean squared error
+    per element over a pi / N times the mean square (k_error / k_bound and v_error / v_bound of
+    `diag`), mean over KV heads and seeds, geometric mean over units. Under the assumption it is
+    near 0.43: the median of three normal estimates has 0.448 of the variance 3 a / N sigma^2. A
+    cell is a layer at a budget and shares of the three parts.
     """
     name = {"k": "keys", "v": "values"}[part]
     claim = cv.Claim(f"kvreviver-normal-{name}", "KVReviver",

@@ -2,33 +2,33 @@
 
     kvbench-py claims --fig2 fig2/*/rows.csv --cluster cluster/* --by source --csv claims.csv
 
-Every claim is put as `a figure lies below a reference`: a ratio of errors below 1, an exponent
-below -1. It is asked of every cell: a layer in one setting, such as T=2, or a kind of text at a
-budget. Two figures decide: the share of cells whose mean lies on the claim's side, and the mean over
-all cells, each with its interval over units (--by: prompts, or the sources that they are from).
+Every claim has the form `figure < reference`, such as a ratio of errors below 1 or an exponent
+below -1, and is tested in cells: a layer in one setting, such as T=2, or a kind of text at a
+budget. The verdict uses the share of cells whose mean is on the claim's side and the mean over all
+cells, each with its interval over units (--by: prompts or sources).
 
-    holds here           the share's interval lies above 1/2, and the mean's interval on the
-                         claim's side
-    does not hold here   the share's interval lies below 1/2, and the mean's on the other side
-    not decided          all else; `decide` says what is open
-    estimate             the claim is a bound with free constants, which no table can contradict
-    -                    fewer than 8 units: estimates, no verdict
+    holds here           the share's interval lies above 1/2, and the mean's interval on the claim's
+                         side
+    does not hold here   the share's interval lies below 1/2, and the mean's on the other side not
+    decided          otherwise; `decide` lists what is open
+    estimate             the claim is a bound with free constants, which no table can contradict -
+    fewer than 8 units: no verdict
 
-`Here` is this model, these texts and settings. `label` says what was tested:
+`Here` is this model with these texts and settings. `label` says what was tested:
 
-    setting replicated   the authors' configuration, protocol and figure, on another model
-    adapted              another protocol, configuration or figure
-    assumption checked   what the paper assumes for what it concludes
+    setting replicated   the authors' configuration, protocol and figure, on another model adapted
+    another protocol, configuration or figure
+    assumption checked   an assumption of the paper
 
-`differs` lists what is not as the authors had it. A cell's figure of a unit is a mean over heads and
-seeds; a unit counts where it has a finite figure, all rows `ok`, in every cell that it belongs to.
-Beside the share stand the cells by simultaneous intervals (studentised bootstrap, Holm's rule over
-the claim's cells, --alpha): for, against, open. Rows of the table of cells with the side `shown`
-count for nothing. What a claim measures exactly: the comment of its function in
-python/kvbench/claims/PAPER.py. docs/statistics.md has the rules.
+`differs` lists departures from the authors' setup. A cell's figure of a unit is a mean over heads
+and seeds. A unit counts only with a finite figure and all rows `ok` in every cell it belongs to.
+Cells are also counted for, against and open by simultaneous intervals (studentised bootstrap,
+Holm's rule over the claim's cells, --alpha). Rows of --cells with the side `shown` do not count.
+The docstrings in python/kvbench/claims/PAPER.py define each claim; docs/statistics.md has the
+rules.
 
---csv FILE.csv: a row per claim, method and protocol. --cells FILE.csv: a row per cell. Without any
-output the Markdown goes to the terminal. A claim whose tables are not given is left out.
+--csv FILE.csv: a row per claim, method and protocol. --cells FILE.csv: a row per cell. Without an
+output the Markdown is printed. Claims without tables are skipped.
 """
 
 from kvbench import command, units
@@ -48,8 +48,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--fig2-default", help="the same in the default protocol", **files)
     parser.add_argument("--cluster", nargs="+", default=[], metavar="DIR",
                         help="folders of kvbench cluster")
-    parser.add_argument("--head-dim", type=command.positive, default=64, metavar="D", help="of the "
-                        "model of --cluster: logits are scaled by 1/sqrt(D) [64]")
+    parser.add_argument("--head-dim", type=command.positive, default=64, metavar="D", help="head width "
+                        "of the model of --cluster: logits are scaled by 1/sqrt(D) [64]")
     parser.add_argument("--lambda-scores", help="kvbench-py judge or score of bumblebee at several "
                         "lambda and budgets", **scores)
     parser.add_argument("--revive-scores", help="the same of kvreviver, kvreviver:vague=none and h2o",
@@ -60,13 +60,13 @@ def parse_arguments(arguments=None):
     parser.add_argument("--by", **units.BY)
     parser.add_argument("--records", **units.RECORDS)
     parser.add_argument("--alpha", type=compare_options.share, default=0.05,
-                        help="of intervals; chance of any false cell of a claim [0.05]")
+                        help="level of intervals; family-wise error over the cells of a claim [0.05]")
     parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
-                        help="at least; more for many cells [10000]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap [0]")
+                        help="at least N; more for many cells [10000]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the bootstrap [0]")
     parser.add_argument("--csv", metavar="FILE.csv")
     parser.add_argument("--cells", metavar="FILE.csv")
-    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
     options = parser.parse_args(arguments)
     if bool(options.merging) != bool(options.equal):
         parser.error("--merging and --equal: expected both or neither")
@@ -78,7 +78,7 @@ def parse_arguments(arguments=None):
 
 
 def sources(options):
-    """(tables, their option, what makes claims of them)."""
+    """Returns (tables, their option, function that makes their claims)."""
     return ((options.fig2, "--fig2", balancekv.all_claims),
             (options.fig2_default, "--fig2-default", balancekv.all_claims),
             (options.cluster, "--cluster", clustergen.all_claims),
@@ -90,7 +90,7 @@ def sources(options):
 
 
 def claims(options):
-    """Every claim that has its tables, not judged yet."""
+    """Returns the unjudged claims whose tables are given."""
     out = []
     for paths, name, make in sources(options):
         if paths:

@@ -1,4 +1,4 @@
-"""Tables and the page of kvbench-py claims."""
+"""Tables and Markdown page of kvbench-py claims."""
 
 import math
 
@@ -15,7 +15,6 @@ CELL_COLUMNS = ["claim", "method", "protocol", "figure", "layer", "setting", "pr
 
 
 def cell_row(claim, cell, figure, reference, counts):
-    """A dict for the CSV of cells."""
     finite = cell.finite
     return {"claim": claim.id, "method": claim.method, "protocol": claim.protocol, "figure": figure,
             "layer": cell.layer, "setting": cell.setting, "prompts": len(finite),
@@ -46,7 +45,6 @@ def write_cells(path, claims):
 
 
 def short(value):
-    """A table's number."""
     return "-" if math.isnan(value) else f"{value:.3g}"
 
 
@@ -59,7 +57,6 @@ def piped(text):
 
 
 def named(claim):
-    """Its name, with what tells it from others of that name."""
     return f"`{claim.id}` ({', '.join(part for part in (claim.method, claim.protocol) if part)})"
 
 
@@ -107,7 +104,7 @@ def markdown(claims, options):
 
 
 def reach(claims, options):
-    """What the numbers of units can show at best."""
+    """Resolution at the number of units."""
     words = [claim for claim in claims if claim.judged and claim.prompts >= cv.FEWEST]
     out = []
     for n in sorted({claim.prompts for claim in words}):

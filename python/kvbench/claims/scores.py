@@ -1,4 +1,4 @@
-"""What the model loses, per source and kind of text, for kvbench-py claims: tables of scores.
+"""The model's loss per source and kind of text, from tables of scores, for kvbench-py claims.
 
 Raises kvbench.tables.CsvError.
 """
@@ -16,8 +16,9 @@ PROMPT = ["kind", "of", "trace", "prompt"]
 
 
 def read(paths, algorithms, options):
-    """Rows of algorithms at budgets with their KL, NaN where not `ok`; kind: the record's `task`, else its
-    `kind`; of: the prompt or its source."""
+    """Returns rows of algorithms at budgets with their KL (NaN if not `ok`). kind: the record's
+    `task` or `kind`; of: the prompt or its source.
+    """
     frame = losses.read(paths, "kl")
     frame = frame[frame["algorithm"].isin(algorithms) & frame["budget_requested"].notna()].copy()
     for name in algorithms:
@@ -42,8 +43,9 @@ def protocol_of(frame):
 
 
 def table_of(frame, keys):
-    """log KL [(kind, of), settings (values of keys)]: the logarithm of the mean over seeds, then over
-    prompts. NaN where a prompt lacks the setting, or one of its seeds."""
+    """Returns log KL [(kind, of), settings (values of keys)]: log of the mean over seeds, then over
+    prompts. NaN if a prompt or seed is missing.
+    """
     groups = frame.groupby([*PROMPT, *keys], dropna=False)["kl"]
     found = groups.agg(mean=lambda values: values.mean(skipna=False), seeds="size").reset_index()
     whole = found["seeds"] == found.groupby(keys)["seeds"].transform("max")
@@ -54,13 +56,13 @@ def table_of(frame, keys):
 
 
 def by_kind(values):
-    """[(kind, Grid of one layer, `all`)] of a Series over (kind, of)."""
+    """Returns [(kind, Grid of one layer, `all`)] of a Series over (kind, of)."""
     return [(kind, part.droplevel("kind").to_frame("all"))
             for kind, part in values.groupby(level="kind", sort=True)]
 
 
 def add_cells(claim, values, figure="", counts=True, **setting):
-    """Cells of a Series over (kind, of), one for each kind."""
+    """Adds a cell per kind of a Series over (kind, of)."""
     for kind, grid in by_kind(values):
         text = text_of(kind=kind, **setting)
         if counts:
@@ -69,11 +71,12 @@ def add_cells(claim, values, figure="", counts=True, **setting):
             claim.show(grid, text, figure)
 
 
-def left_out_choice(table):
-    """(Series of the value at the setting chosen on the other sources, Series of the settings).
+def leave_one_out_choice(table):
+    """Returns (Series of the value at the setting chosen on the other sources, Series of the
+    settings).
 
-    table [(kind, of), settings]; a row's setting is the one with the least mean over all rows of
-    other sources, of any kind. NaN where the row, or all others, lack a setting.
+    table [(kind, of), settings]. The chosen setting has the smallest mean over the rows of all
+    other sources. NaN if the row, or all others, lack it.
     """
     values = table.to_numpy(float)
     whole = np.isfinite(values).all(axis=1)

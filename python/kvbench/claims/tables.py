@@ -1,10 +1,7 @@
 """Figures per unit and layer for kvbench-py claims, from tables of replay and cluster.
 
-A `Grid` is a frame [units, layers] of one setting: the mean over heads and seeds, then over the
-prompts of a source (--by source). NaN where a prompt lacks a head, or a row is not `ok`, or not
-finite: a mean over the easy heads is no figure of the layer.
-
-options: those of the program, with `by` and `records`.
+A `Grid` is a frame [units, layers] of one setting: mean over heads and seeds, then over the prompts
+of a source (--by source). NaN if a prompt lacks a head, or a row is not `ok` or not finite.
 """
 
 import math
@@ -21,7 +18,9 @@ COLUMNS = ["seed", "budget_requested", *kt.HEAD_COLUMNS, *kt.SETTINGS]
 
 
 def read_rows(paths, columns, options):
-    """Rows of replay with add_units's columns and good (status ok). One protocol, no row twice."""
+    """Returns rows of replay with the columns of add_units and `good` (status ok), of one protocol,
+    without duplicates.
+    """
     frame = kt.read_results(paths, [*COLUMNS, *columns])
     one_protocol(frame, paths[0])
     frame["good"] = frame["status"].map(kt.status_kind) == "ok"
@@ -29,7 +28,7 @@ def read_rows(paths, columns, options):
 
 
 def add_units(frame, path, options):
-    """Adds unit, the prompt, and of, what counts once: the prompt or its source."""
+    """Adds unit (the prompt) and of (the prompt or its source)."""
     frame["unit"] = frame["trace"] + ":" + frame["prompt"]
     frame["of"] = (units.sources_of(frame, options.records, path) if options.by == "source"
                    else frame["unit"])
@@ -37,7 +36,7 @@ def add_units(frame, path, options):
 
 
 def one_protocol(frame, path):
-    # Which queries a method may score with is the method's: uniform has none.
+    # `scores` may differ by method.
     settings = [name for name in kt.SETTINGS if name != "scores"]
     for name in settings:
         if frame[name].nunique() > 1:
@@ -51,7 +50,7 @@ def protocol_of(frame):
 
 
 def add_parameters(frame, names, path):
-    """Adds parameters as columns, NaN where a row has none; what else differs is refused."""
+    """Adds parameters as columns, NaN if absent. Raises CsvError if others differ."""
     parsed = {text: kt.parse_params(text) for text in frame["params"].unique()}
     for name in names:
         frame[name] = frame["params"].map({t: p.get(name, "") for t, p in parsed.items()})
@@ -68,7 +67,7 @@ def as_numbers(frame, name):
 
 
 def grids(frame, column, keys, heads="q_head"):
-    """{setting (a tuple of `keys`): Grid of the mean of `column`}."""
+    """Returns {setting (a tuple of `keys`): Grid of the mean of `column`}."""
     count = frame.groupby(["unit", "layer"])[heads].nunique()
     good = frame["good"] & np.isfinite(frame[column])
     groups = frame.assign(good=good).groupby([*keys, "of", "unit", "layer"], sort=True)
@@ -89,7 +88,7 @@ def grids(frame, column, keys, heads="q_head"):
 
 
 def log_ratio(above, below):
-    """log(above / below) of two Grids on the prompts and layers that either has; NaN where not."""
+    """Returns log(above / below) of two Grids; NaN where only one has a value."""
     index, columns = above.index.union(below.index), above.columns.union(below.columns)
     above, below = (grid.reindex(index, columns=columns) for grid in (above, below))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -98,12 +97,12 @@ def log_ratio(above, below):
 
 
 def over_layers(grid):
-    """The mean over layers as a Grid of one layer, `all`; NaN where a layer is absent."""
+    """Returns the mean over layers as a Grid of one layer, `all`; NaN if a layer is missing."""
     return grid.mean(axis=1, skipna=False).to_frame("all")
 
 
 def slopes(xs, ys):
-    """Least-squares slopes of y on x over lists of Grids of one shape."""
+    """Returns least-squares slopes of y on x over lists of Grids of one shape."""
     x, y = (np.stack([grid.to_numpy(float) for grid in some]) for some in (xs, ys))
     x = x - x.mean(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -115,7 +114,9 @@ def slopes(xs, ys):
 
 
 def sketch_rows(paths, options):
-    """Rows of kvreviver with estimate=sum, one per KV head, with k and v: squared error / bound."""
+    """Returns rows of kvreviver with estimate=sum, one per KV head; k and v: squared error /
+    bound.
+    """
     frame = read_rows(paths, ["kv_head", "diag"], options)
     frame = frame[frame["algorithm"] == "kvreviver"].copy()
     if frame.empty:

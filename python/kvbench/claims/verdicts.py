@@ -1,4 +1,4 @@
-"""Claims, their cells, and what is said of them. All claims say: a figure lies below a reference."""
+"""Claims of the form `figure < reference`, their cells and verdicts."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,20 +10,21 @@ from scipy import stats
 from kvbench import stats as ks
 
 HOLDS, FAILS, UNDECIDED = "holds here", "does not hold here", "not decided"
-# No verdict: a claim with free constants, which no table can contradict; too few sources.
+# Without a verdict: free constants, or too few sources.
 ESTIMATE, NONE = "estimate", "-"
-# What a claim is tested as: in the authors' configuration, protocol and figure; in others, which
-# `differs` lists; by what the paper assumes, in place of what it concludes.
+# How a claim was tested: in the authors' configuration, protocol and figure; in others, listed in
+# `differs`; by an assumption of the paper.
 REPLICATED, ADAPTED, ASSUMPTION = "setting replicated", "adapted", "assumption checked"
-FEWEST = 8  # sources of a verdict
+FEWEST = 8  # sources
 HALF = 0.5  # of the cells
-MAX_UNITS = 1000  # above, the effect is too small for any table to show
+MAX_UNITS = 1000  # above, the effect is too small to show
 
 
 @dataclass
 class Cell:
-    """One layer in one setting. values: a Series of a figure per unit (prompt or source) that belongs
-    to the cell, NaN where it has none."""
+    """One layer in one setting. values: a Series of a figure per unit (prompt or source) of the
+    cell; NaN if missing.
+    """
     layer: object
     setting: str
     values: object
@@ -45,9 +46,10 @@ class Cell:
 
 @dataclass
 class Claim:
-    """figure: what `value` is. ratio: values are logarithms, shown as ratios. reference: on the
-    shown scale. judged: whether it gets a verdict in words. differs: from what the authors did.
-    tested: cells that count; shown: others, with figure names and references."""
+    """A claim. figure: what `value` is. ratio: values are logarithms, shown as ratios. reference:
+    on the shown scale. judged: whether it gets a verdict. differs: departures from the authors.
+    tested: cells that count; shown: others, with names of figures and references.
+    """
     id: str
     paper: str
     where: str
@@ -62,8 +64,8 @@ class Claim:
     method: str = ""
     tested: list = field(default_factory=list)
     shown: list = field(default_factory=list)
-    units: int = 0  # of the tables
-    prompts: int = 0  # that have a figure in all of their cells: n
+    units: int = 0  # in the tables
+    prompts: int = 0  # with a figure in all their cells: n
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
@@ -76,12 +78,11 @@ class Claim:
     decide: str = ""
 
     def scale(self, x):
-        """As shown."""
-        with np.errstate(over="ignore"):  # an interval without an end
+        with np.errstate(over="ignore"):  # unbounded interval
             return float(np.exp(x)) if self.ratio else float(x)
 
     @property
-    def zero(self):
+    def threshold(self):
         """The reference on the scale of the cells' values."""
         return math.log(self.reference) if self.ratio else self.reference
 
@@ -89,27 +90,26 @@ class Claim:
         return sum(cell.side == side for cell in self.tested)
 
     def empty(self):
-        """Cells without a figure of any unit."""
         return [cell for cell in self.tested if not len(cell.finite)]
 
     def add(self, grid, setting=""):
-        """Cells that count, one for each layer of a Grid."""
+        """Adds tested cells, one per layer of a Grid."""
         self.tested += cells_of(grid, setting)
 
     def show(self, grid, setting="", figure="", reference=None):
-        """Cells that are tabled and count for nothing."""
+        """Adds cells that are shown but not tested."""
         self.shown += [(figure or self.figure, self.reference if reference is None else reference,
                         cell) for cell in cells_of(grid, setting)]
 
 
 def text_of(**parts):
-    """`budget=0.2;phi=log`."""
+    """Returns `budget=0.2;phi=log`."""
     return ";".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                     for name, value in parts.items())
 
 
 def cells_of(grid, setting=""):
-    """A Cell for each layer of a frame [units, layers]."""
+    """Returns a Cell per layer of a frame [units, layers]."""
     return [Cell(layer if layer == "all" else int(layer), setting, grid[layer])
             for layer in grid.columns]
 
@@ -118,7 +118,7 @@ def cells_of(grid, setting=""):
 
 
 def decide(claims, options):
-    """Fills in claims; p over all of them that could get a word."""
+    """Fills in claims; Holm's rule runs over all that can get a verdict."""
     for claim in claims:
         decide_claim(claim, options)
     words = [claim for claim in claims if claim.judged and claim.prompts >= FEWEST]
@@ -128,18 +128,20 @@ def decide(claims, options):
 
 
 def decide_claim(claim, options):
-    """Share and mean with their intervals, intervals of the cells by Holm's rule, then the verdict."""
+    """Computes share and mean with intervals, intervals of the cells by Holm's rule, and the
+    verdict.
+    """
     keep_whole(claim)
-    zero = claim.zero
-    looks(claim.tested, zero, options)
+    threshold = claim.threshold
+    test_cells(claim.tested, threshold, options)
     for cell in claim.tested:
-        # A figure that is the reference at every unit has the interval [0, 0]: it is not below.
-        cell.side = ("for" if cell.high < zero else "against" if cell.low >= zero else "open")
+        # A figure equal to the reference at every unit has the interval [0, 0] and is not below.
+        cell.side = ("for" if cell.high < threshold else "against" if cell.low >= threshold else "open")
     families = {}
     for figure, reference, cell in claim.shown:
         families.setdefault((figure, reference), []).append(cell)
     for (_, reference), cells in families.items():
-        looks(cells, math.log(reference) if claim.ratio else reference, options)
+        test_cells(cells, math.log(reference) if claim.ratio else reference, options)
     have = [cell.values for cell in claim.tested if len(cell.finite)]
     if claim.prompts:
         table = pd.concat(have, axis=1).to_numpy(float)
@@ -150,8 +152,9 @@ def decide_claim(claim, options):
 
 
 def keep_whole(claim):
-    """A unit counts with all cells that it belongs to, or not at all: cells that lack their hard
-    units would be compared with cells that have them. Sets units and prompts."""
+    """Drops units that lack some of their cells, since cells without their hard units are not
+    comparable. Sets units and prompts.
+    """
     have = [cell for cell in claim.tested if len(cell.finite)]
     lacking = {unit for cell in have
                for unit in cell.values.index[~np.isfinite(cell.values.to_numpy(float))]}
@@ -161,51 +164,52 @@ def keep_whole(claim):
         cell.values = cell.values[~cell.values.index.isin(lacking)]
 
 
-def looks(cells, zero, options):
-    found = ks.holm_intervals([cell.finite - zero for cell in cells], options.alpha,
+def test_cells(cells, threshold, options):
+    found = ks.holm_intervals([cell.finite - threshold for cell in cells], options.alpha,
                               options.resamples, options.seed)
     for cell, (low, high, p) in zip(cells, found):
-        cell.low, cell.high, cell.p = low + zero, high + zero, p
+        cell.low, cell.high, cell.p = low + threshold, high + threshold, p
 
 
 def unit_means(table):
-    """A unit's mean over the cells that it belongs to; table [units, cells], NaN elsewhere."""
+    """Returns a unit's mean over its cells; table [units, cells], NaN elsewhere."""
     return np.nanmean(table, axis=1)
 
 
 def overall(claim, table, options):
-    """value: the mean over units of their means over cells; its interval and p."""
+    """Sets value (mean over units of their means over cells), its interval and p."""
     means = unit_means(table)
     claim.value = claim.scale(means.mean())
     low, high = ks.bootstrap_intervals(means[:, None], 1 - options.alpha,
                                        resamples=options.resamples, seed=options.seed)[0]
     claim.low, claim.high = claim.scale(low), claim.scale(high)
-    claim.p = ks.signed_rank_test(means - claim.zero)[0]
+    claim.p = ks.signed_rank_test(means - claim.threshold)[0]
 
 
 def cell_means(table, counts):
-    """Means of the cells [resamples, cells] with each unit so many times; NaN without any."""
+    """Returns means of the cells [resamples, cells] with weighted units; NaN without any."""
     there = np.isfinite(table)
     with np.errstate(invalid="ignore"):
         return (counts @ np.where(there, table, 0.0)) / (counts @ there)
 
 
-def share_below(means, zero):
-    """Share of the cells of each resample whose mean is below; of those that have one."""
+def share_below(means, threshold):
+    """Returns the share of each resample's cells whose mean is below; of those with a mean."""
     there = np.isfinite(means)
     with np.errstate(invalid="ignore"):
-        return (there & (means < zero)).sum(axis=1) / there.sum(axis=1)
+        return (there & (means < threshold)).sum(axis=1) / there.sum(axis=1)
 
 
 def share_of_cells(claim, table, options):
-    """share: of the cells, those whose mean is on the claim's side. Its interval: percentiles of the
-    share in resamples of the units."""
+    """Sets share (cells whose mean is on the claim's side) and its percentile interval over
+    units.
+    """
     n = len(table)
-    claim.share = float(share_below(cell_means(table, np.ones((1, n))), claim.zero)[0])
+    claim.share = float(share_below(cell_means(table, np.ones((1, n))), claim.threshold)[0])
     if n < ks.FEWEST_FOR_INTERVALS:
         return
     counts = ks.resample_counts(n, options.resamples, options.seed).astype(float)
-    shares = share_below(cell_means(table, counts), claim.zero)
+    shares = share_below(cell_means(table, counts), claim.threshold)
     low, high = np.quantile(shares, [options.alpha / 2, 1 - options.alpha / 2],
                             method="inverted_cdf")
     claim.share_low, claim.share_high = float(low), float(high)
@@ -215,7 +219,7 @@ def share_of_cells(claim, table, options):
 
 
 def verdict_of(claim, options):
-    """(verdict, what would decide)."""
+    """Returns (verdict, what would decide)."""
     if not claim.judged:
         return ESTIMATE, ""
     if not claim.tested:
@@ -235,7 +239,7 @@ def verdict_of(claim, options):
 
 
 def what_decides(claim, clear, options):
-    """Which interval leaves it open, and about how many units would move the mean's."""
+    """Returns which interval leaves it open, and roughly how many units would decide."""
     out = []
     if claim.share_low <= HALF <= claim.share_high:
         out.append("the share's interval holds 1/2")
@@ -248,10 +252,11 @@ def what_decides(claim, clear, options):
 
 
 def units_needed(claim, options):
-    """About as many units as would put an end of the mean's interval on the reference: the normal
-    quantile, no power beyond a half."""
+    """Returns roughly the number of units that would move an end of the mean's interval to the
+    reference (normal quantile, power one half).
+    """
     means = unit_means(pd.concat([cell.values for cell in claim.tested], axis=1).to_numpy(float))
-    means = means - claim.zero
+    means = means - claim.threshold
     if not means.mean():
         return math.inf
     needed = (stats.norm.isf(options.alpha / 2) * means.std(ddof=1) / means.mean())**2

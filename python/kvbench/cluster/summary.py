@@ -1,12 +1,12 @@
-"""Figures of `kvbench cluster` over prompts, as one CSV.
+"""Summarises `kvbench cluster` over prompts as one CSV.
 
     kvbench-py cluster-table DIR [DIR ...] -o clusters.csv
 
 A prompt's figure is the mean over a layer's heads; a row has mean and standard deviation (n - 1)
-over prompts. Rows of layer `all` are means over layers first. Figures, by `what` (queries, keys,
-values) and x:
+over prompts. Layer `all`: means over layers first. Figures, by `what` (queries, keys, values) and
+x:
 
-    radius_rel  x = k     distance of the farthest row to the nearest of k centres, over that of one
+    radius_rel  x = k     radius of k centres over that of one
     alpha       x = delta exponent of clusters ~ n^alpha; delta over the radius of one centre
     norm_p50, norm_p95, norm_max
 """
@@ -23,7 +23,7 @@ UNIT = ["trace", "prompt"]
 
 
 def figures(paths, pool=False):
-    """A frame of trace, prompt, layer, what, figure, x, value: a row per head."""
+    """Returns a frame of trace, prompt, layer, what, figure, x, value: a row per head."""
     coverage = kcc.read_table(paths, "coverage.csv", ["radius", "radius_rel"], pool)
     growth = kcc.read_table(paths, "growth.csv", ["alpha"])
     norms = kcc.read_table(paths, "norms.csv", ["p50", "p95", "max"])
@@ -37,12 +37,11 @@ def figures(paths, pool=False):
 
 
 def mean(values):
-    """A NaN is not averaged away."""
+    """NaN propagates."""
     return values.mean(skipna=False)
 
 
 def table(frame):
-    """Mean, sd and number of prompts by figure, what, x and layer."""
     keys = ["figure", "what", "x", "layer"]
     each = frame.groupby([*keys, *UNIT], dropna=False)["value"].agg(mean).reset_index()
     whole = each.groupby(["figure", "what", "x", *UNIT], dropna=False)["value"].agg(mean)

@@ -1,7 +1,6 @@
-"""Reading of what `kvbench cluster` writes (DIR/*.csv) and of kept sets (OUT.kept.csv).
+"""Readers for tables of `kvbench cluster` (DIR/*.csv) and kept sets (OUT.kept.csv).
 
-Errors are kvbench.tables.CsvError, one line `file: what, got, expected`, as for result files.
-Column meanings: docs/schema.md.
+Errors are kvbench.tables.CsvError. docs/schema.md defines the columns.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ import pandas as pd
 from kvbench import tables as kt
 
 HEAD = ["trace", "prompt", "layer", "kv_head"]
-# Key columns of each table: no two rows of a table may agree in all of them.
+# Unique key columns of each table.
 KEYS = {
     "coverage.csv": [*HEAD, "what", "k"],
     "delta.csv": [*HEAD, "what", "delta", "n_prefix"],
@@ -27,13 +26,13 @@ KEYS = {
 }
 TEXT = {"schema", "trace", "prompt", "what", "kept_by", "algorithm", "params", "protocol",
         "scores", "device", "budget_requested", "tokens", *kt.ORIGINS}
-WHAT = ["queries", "keys", "values"]  # in the order in which figures show them
-POINTS_CHUNK = 20_000  # rows read at a time, so that only the wanted heads are ever in memory
+WHAT = ["queries", "keys", "values"]  # order in figures
+POINTS_CHUNK = 20_000  # rows read at a time, to bound memory
 
 
 @contextlib.contextmanager
 def _reading(path):
-    """What pandas throws while it reads `path`, as a CsvError."""
+    """Turns pandas' errors into CsvError."""
     try:
         yield
     except FileNotFoundError:
@@ -45,18 +44,18 @@ def _reading(path):
 
 
 def table_path(path, name):
-    """`path` itself, or its file `name` when it is a folder that kvbench cluster wrote."""
+    """Returns `path`, or its file `name` if it is a folder of kvbench cluster."""
     return os.path.join(path, name) if os.path.isdir(path) else path
 
 
 def read_table(paths, name, needed, pool=None):
-    """The tables `name` (a key of KEYS) of `paths` (files, or folders that hold one) as one frame.
+    """Reads the tables `name` (a key of KEYS) of files or folders as one frame.
 
-    `needed`: columns that are read besides the table's key columns. Integers and floats are
-    float64, an empty field NaN; text stays as it is. Raises CsvError: missing file or column, no
-    rows, files whose columns differ, foreign or mixed schemas, a field that is no number, an
-    unknown `what`, a row that stands twice. pool: False refuses rows of several models or element
-    types (kvbench.tables.refuse_mixed), True says that they are taken together; None: neither.
+    `needed`: columns besides the key columns. Numbers are float64 (empty: NaN), text stays text.
+    pool: False rejects rows of several models or element types (kvbench.tables.refuse_mixed), True
+    notes them, None skips the check. Raises CsvError for a missing file or column, no rows,
+    differing columns, unknown or mixed schemas, a field that is not a number, an unknown `what`, a
+    duplicate row.
     """
     frames = []
     columns = list(dict.fromkeys([*KEYS[name], *needed]))
@@ -105,9 +104,10 @@ def _check_schema(frame, path):
 
 
 def relative_delta(frame, coverage):
-    """delta / R of every row, to four decimals so that heads meet, with radii of five digits too (the
-    reference's store); NaN where R is missing or 0. R: the radius of one centre, from the table of
-    coverage."""
+    """Returns delta / R of every row, rounded to four decimals so that heads agree even with stored
+    radii of five digits; NaN if R is missing or 0. R: radius of one centre, from the table of
+    coverage.
+    """
     head = [*HEAD, "what"]
     one = coverage[coverage["k"] == 1]
     radii = dict(zip(one[head].itertuples(index=False, name=None), one["radius"]))
@@ -119,7 +119,7 @@ def relative_delta(frame, coverage):
 
 
 def point_columns(path):
-    """The columns x0, x1, ... of a points table (file or folder), in order."""
+    """Returns the columns x0, x1, ... of a points table (file or folder)."""
     path = table_path(path, "points.csv")
     with _reading(path):
         header = list(pd.read_csv(path, nrows=0, dtype=str).columns)
@@ -128,8 +128,8 @@ def point_columns(path):
 
 
 def point_groups(path):
-    """What a points table holds: a row per trace, prompt, layer, kv_head and what, in order."""
-    point_columns(path)  # says what is missing
+    """Returns a row per trace, prompt, layer, kv_head and what of a points table."""
+    point_columns(path)  # raises for missing columns
     path = table_path(path, "points.csv")
     kt.check_table(path)
     columns = [*HEAD, "what"]
@@ -148,10 +148,8 @@ def point_groups(path):
 
 
 def read_points(path, groups):
-    """The rows of a points table (file or folder) that are of `groups`, x columns as float64.
-
-    `groups`: some rows of point_groups. The table is read piece by piece, for it may be far larger
-    than what a figure shows.
+    """Returns the rows of a points table that belong to `groups` (rows of point_groups), x columns
+    as float64. Reads in chunks.
     """
     xs = point_columns(path)
     path = table_path(path, "points.csv")
@@ -166,7 +164,7 @@ def read_points(path, groups):
             part = part[[key in wanted for key in keys]].copy()
             for column in ["token", "is_center", *xs]:
                 part[column] = kt.numbers(part[column], path, column, True)
-            # Further columns are empty where other heads are wider.
+            # Extra columns are empty where other heads are wider.
             if part["x0"].isna().any():
                 raise kt.CsvError(f"{path}: column `x0`: got nan or nothing, expected a number")
             parts.append(part)
@@ -174,17 +172,15 @@ def read_points(path, groups):
 
 
 def read_kept(paths):
-    """Kept-set tables as one frame with the columns of KEYS, n_tokens, tokens and `label`."""
+    """Reads kept-set tables as one frame with the columns of KEYS, n_tokens, tokens and `label`."""
     frame = read_table(paths, "kept.csv", ["schema", "n_tokens", "tokens"])
     frame["label"] = kept_labels(frame)
     return frame
 
 
 def kept_labels(frame):
-    """A label per row: the algorithm, and ` key=value` for what of budget_requested, its parameters
-    and seed differs between its entries; an empty budget is left out.
-
-    The rule of `kvbench cluster --kept-by`, so that a label means the same in both.
+    """Returns a label per row: the algorithm and the differing values of budget_requested, its
+    parameters and seed, as in `kvbench cluster --kept-by`.
     """
     texts = {}
     for algorithm, group in frame.groupby("algorithm", sort=False):
@@ -201,9 +197,8 @@ def kept_labels(frame):
 
 
 def parse_ranges(text):
-    """`0-3 7 9-10` as a list of (first, last), both included; ascending, disjoint.
-
-    Raises ValueError with the offending part.
+    """Returns `0-3 7 9-10` as ascending, disjoint (first, last), inclusive. Raises ValueError with
+    the offending part.
     """
     ranges = []
     for part in text.split():
@@ -218,7 +213,7 @@ def parse_ranges(text):
 
 
 def held(text, n):
-    """bool [n]: which token positions `text` (a field `tokens`) names. Raises CsvError."""
+    """Returns bool [n]: the token positions in a field `tokens`. Raises CsvError."""
     mask = np.zeros(n, dtype=bool)
     try:
         for first, last in parse_ranges(text):
@@ -232,7 +227,7 @@ def held(text, n):
 
 
 def integers(text, option):
-    """`0,2,5` as [0, 2, 5]; the empty text is [] (all). Raises CsvError."""
+    """Returns `0,2,5` as [0, 2, 5]; empty text is [] (all). Raises CsvError."""
     parts = [part for part in text.split(",") if part]
     for part in parts:
         if not part.isdecimal():
@@ -241,12 +236,13 @@ def integers(text, option):
 
 
 def index_list(indices, option):
-    """`integers` of a text; other indices as a list."""
     return integers(indices, option) if isinstance(indices, str) else list(indices)
 
 
 def choose(present, wanted, option, path):
-    """`wanted` where given and all present, else all of `present`, ascending. Raises CsvError."""
+    """Returns `wanted` if given and present, otherwise all of `present`, ascending. Raises
+    CsvError.
+    """
     present = sorted({int(value) for value in present})
     absent = [value for value in wanted if value not in present]
     if absent:
@@ -256,21 +252,22 @@ def choose(present, wanted, option, path):
 
 
 def spread_out(values, count):
-    """At most `count` of the ascending `values`, first and last included, evenly spaced."""
+    """Returns at most `count` evenly spaced values, including first and last."""
     if len(values) <= count:
         return list(values)
     return [values[round(i * (len(values) - 1) / (count - 1))] for i in range(count)]
 
 
-def powers_of_4(low, high, room=16):
-    """Ticks of a logarithmic axis of counts: powers of 4 from `low` to `high`, of 16 where these
-    would be more than `room`."""
+def powers_of_4(low, high, max_ticks=16):
+    """Returns ticks of a logarithmic axis: powers of 4, or of 16 if there would be more than
+    `max_ticks`.
+    """
     ticks = [4.0**i for i in range(16) if low <= 4**i <= high] or [float(low)]
-    return ticks if len(ticks) <= room else ticks[::2]
+    return ticks if len(ticks) <= max_ticks else ticks[::2]
 
 
 def only_prompt(frame, prompt, path):
-    """The rows of one prompt: `prompt`, or the first one that stands in the frame (said aloud)."""
+    """Returns the rows of `prompt`, or of the first prompt with a note."""
     pairs = list(frame[["trace", "prompt"]].drop_duplicates().itertuples(index=False, name=None))
     chosen = [pair for pair in pairs if not prompt or pair[1] == prompt]
     if not chosen:

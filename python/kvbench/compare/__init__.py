@@ -1,1 +1,1 @@
-"""Methods compared by statistics over prompts: kvbench-py compare."""
+"""Statistical comparison of methods over prompts: kvbench-py compare."""

@@ -1,4 +1,4 @@
-"""What kvbench-py compare computes: a Comparison for each budget. Its unit is the prompt, or the source."""
+"""Analysis of kvbench-py compare: a Comparison per budget, over prompts or sources."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ POINT = ["budget", "label", "unit"]
 
 @dataclass
 class Comparison:
-    """What one budget says. values: a frame [prompts, methods], NaN where a method lacks a prompt;
-    by: what its lines are, prompts or sources.
+    """Results at one budget. values: a frame [prompts, methods], NaN if missing; by: prompts or
+    sources.
 
-    rows: a dict per method, sorted by mean; layers: a dict per method and layer; tests: Friedman
-    and Nemenyi over `ranked`, the methods that have every prompt; groups: of `ranked`, those alike.
+    rows: a dict per method, sorted by mean. layers: a dict per method and layer. tests: Friedman
+    and Nemenyi over `ranked`, the methods with every prompt. groups: of `ranked`, not told apart.
     """
     budget: str
     values: object
@@ -37,10 +37,10 @@ def budget_name(budget):
 
 
 def read(paths, options, metrics=None):
-    """Rows with unit (the prompt), label, budget (text) and head, of the chosen methods, budgets and
-    layers; with --by source also `of`, the source.
+    """Returns rows of the chosen methods, budgets and layers with unit (the prompt), label, budget
+    (text) and head; with --by source also `of`, the source.
 
-    metrics: columns that must be there, in place of that of --metric.
+    metrics: required columns; None: that of --metric.
     """
     frame = kt.read_results(paths, [*(metrics or [options.metric]), "seed", "budget_requested",
                                     *kt.HEAD_COLUMNS, *kt.SETTINGS])
@@ -70,14 +70,14 @@ def read(paths, options, metrics=None):
     frame["budget"] = frame["budget_requested"].map(budget_name)
     frame["head"] = frame.groupby(["layer", "q_head"], sort=False).ngroup()
     if options.figures:
-        from kvbench.plot import frame as kfr  # Half a second that tables do not need.
+        from kvbench.plot import frame as kfr  # slow import
 
         options.facts = kfr.facts_of(frame)
     return kt.add_labels(frame)
 
 
 def points(frame, path, pool=False):
-    """(rows of whole points, {(budget, label): whether a point of it is not whole})."""
+    """Returns (rows of complete points, {(budget, label): whether a point is incomplete})."""
     good = kt.measured_rows(frame, path, pool)
     point = frame.groupby(POINT, sort=False).ngroup()
     bad = set(point[frame["status"].map(kt.status_kind) != "ok"])
@@ -89,12 +89,12 @@ def points(frame, path, pool=False):
 
 
 def means(groups):
-    """Means of a grouped column; a NaN in a group is not averaged away."""
+    """NaN propagates."""
     return groups.mean().where(groups.count() == groups.size())
 
 
 def load(paths, options):
-    """[(Comparison with values and notes, values by layer)], largest budget first."""
+    """Returns [(Comparison with values and notes, values by layer)], largest budget first."""
     frame = read(paths, options)
     if frame.empty:
         raise kt.CsvError(f"{paths[0]}: no rows are left")
@@ -134,7 +134,7 @@ def load(paths, options):
 
 
 def by_source(frame, values, by_layer):
-    """Figures of sources from those of their prompts, of all layers and of each."""
+    """Averages the figures of prompts by source, over all layers and by layer."""
     of = dict(zip(frame["unit"], frame["of"]))
     layers = {key: (key[0], of[key[1]]) for key in by_layer.index}
     by_layer = units.mean_by(by_layer, layers)
@@ -143,7 +143,7 @@ def by_source(frame, values, by_layer):
 
 
 def compare_to(rows, values, options):
-    """Adds the paired comparison with --to to each row; returns how many were made."""
+    """Adds the paired comparison with --to to each row; returns the number of comparisons."""
     base = values[options.to]
     pairs = []
     for row in rows:
@@ -169,14 +169,14 @@ def compare_to(rows, values, options):
 
 
 def by_layers(found, by_layer, options):
-    """A dict per method and layer, with the difference to --to."""
+    """Adds a dict per method and layer to `found.layers`, with the difference to --to."""
     for layer, rows in by_layer.groupby(level="layer"):
         rows = rows.droplevel("layer").reindex(index=found.values.index)
         for row in found.rows:
             label = row["method"]
             if label not in rows.columns:
                 continue
-            # Prompts that count for the method at all, so that layers make up its mean.
+            # The prompts of the method's mean.
             mine = rows[label].where(found.values[label].notna()).dropna()
             if mine.empty:
                 continue
@@ -190,7 +190,6 @@ def by_layers(found, by_layer, options):
 
 
 def analyse(found, by_layer, options):
-    """Fills a Comparison that has its values."""
     values, n = found.values, len(found.values)
     whole = values.columns[values.notna().all()]
     for label in values.columns:
@@ -251,7 +250,7 @@ def paired(found, options):
 
 
 def compare(paths, options):
-    """A Comparison for each budget."""
+    """Returns a Comparison per budget."""
     out = load(paths, options)
     labels = list(dict.fromkeys(label for found, _ in out for label in found.values.columns))
     if options.to and options.to not in labels:

@@ -1,4 +1,4 @@
-"""Pictures of kvbench-py compare: critical-difference diagrams and intervals."""
+"""Figures of kvbench-py compare: critical-difference diagrams and intervals."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import guest as kg
 
-MAX_COLUMNS = 5  # panels of intervals beside each other, where three would need a second page
-ROW = 0.145  # inches for a line of small type
-BAR = 0.065  # inches between bars of the diagram
-LONGEST = 40  # characters of a name
-LETTER = 0.58 * kf.SMALL_FONT_SIZE / 72  # inches of an average letter
+MAX_COLUMNS = 5  # panels side by side, to save a page
+ROW = 0.145  # inches per line of small type
+BAR = 0.065  # inches between bars
+LONGEST = 40  # characters
+LETTER = 0.58 * kf.SMALL_FONT_SIZE / 72  # inches per letter
 
 
 def short(label):
@@ -29,7 +29,7 @@ def short(label):
 
 
 def stacked(groups):
-    """Height of each (first, last): rows of bars that do not touch."""
+    """Returns the level of each (first, last) so that bars do not overlap."""
     ends, out = [], []
     for first, last in groups:
         row = next((i for i, end in enumerate(ends) if end < first), len(ends))
@@ -40,10 +40,8 @@ def stacked(groups):
 
 @kf.in_style
 def critical_difference(found):
-    """Demsar's diagram: an axis of mean ranks, bars over methods that are not told apart.
-
-    Best method at the top left; names go down the left side for the better half, and down the right
-    side for the other.
+    """Returns Demsar's diagram: an axis of mean ranks, and bars over methods that are not told apart.
+    The better half is labelled on the left.
     """
     names = [short(label) for label in found.ranked]
     ranks = {row["method"]: row["mean_rank"] for row in found.rows if "mean_rank" in row}
@@ -63,7 +61,7 @@ def critical_difference(found):
     low, high = 1, k
     begin, end = margin, kf.PAGE_WIDTH - margin
     at = lambda rank: begin + (rank - low) / (high - low) * (end - begin)  # noqa: E731
-    line = 0.62  # the axis, in inches from the top
+    line = 0.62  # the axis, inches from the top
     thin = {"color": "black", "linewidth": 0.7, "clip_on": False}
     axes.plot([begin, end], [line, line], **thin)
     step = next(s for s in (1, 2, 5, 10, 20) if (high - low) / s <= 12)
@@ -75,7 +73,7 @@ def critical_difference(found):
     axes.text((begin + end) / 2, line - 0.4, f"mean rank (1 is the best), "
               f"{ks.counted(len(found.values), found.by)}, budget {found.budget}", ha="center", va="bottom",
               fontsize=kf.FONT_SIZE)
-    # The critical difference as a length, from rank 1 on.
+    # Scale bar of the critical difference.
     size = found.tests["critical_difference"]
     if size <= high - low:
         y = line - 0.3
@@ -104,7 +102,9 @@ def critical_difference(found):
 
 @kf.in_style
 def intervals(comparisons, options):
-    """A panel per budget: each method's interval, of the difference to --to or of the mean."""
+    """Returns a figure with a panel per budget: each method's interval of the difference to --to, or of the
+    mean.
+    """
     order = []
     for found in comparisons:
         order += [row["method"] for row in found.rows if row["method"] not in order]
@@ -151,9 +151,8 @@ def intervals(comparisons, options):
 
 
 def log_unit(comparisons, options):
-    """Up to where an axis for all panels is linear, logarithmic beyond; None: linear throughout.
-
-    A few methods that are worse by an order of magnitude would leave no room for the others.
+    """Returns the linear threshold of a symlog axis for all panels; None: linear. Outliers would
+    squeeze the others.
     """
     sizes = np.array([abs(row["difference" if options.to else "mean"]) for found in comparisons
                       for row in found.rows if row.get("difference" if options.to else "mean")])
@@ -186,7 +185,7 @@ def draw_panel(axes, found, order, options, space):
 
 
 def pictures(comparisons, options):
-    """{`cd.BUDGET` or `intervals`: its figure}; a budget of one ranked method has no diagram."""
+    """Returns {`cd.BUDGET` or `intervals`: figure}; a single ranked method has no diagram."""
     out = {}
     for found in comparisons:
         if len(found.ranked) >= 2:
@@ -201,7 +200,7 @@ def pictures(comparisons, options):
 
 
 def draw(comparisons, options):
-    """Writes the pictures of --figures. Raises CsvError, DeviceError."""
+    """Writes the figures of --figures. Raises CsvError, DeviceError."""
     for name, picture in pictures(comparisons, options).items():
         kf.save_figure(picture, f"{options.figures}.{name}")
 
@@ -211,10 +210,10 @@ def figures(tables: list[str], *, to: str | None = None, metric: str = "rel_erro
             algorithms: kg.Names = (), exclude: kg.Names = (), budgets: Sequence[float] = (),
             layers: Sequence[int] = (), prompts: kg.Names = (), higher_better: bool | None = None,
             pool: bool = False, **more: Any) -> dict[str, kf.Picture]:
-    """The figures of rows of `kvbench replay`: {`cd.BUDGET` or `intervals`: figure}.
+    """Returns the figures of rows of `kvbench replay`: {`cd.BUDGET` or `intervals`: figure}.
 
-    Arguments are the program's options, the others (alpha, level, resamples, seed, interval) too.
-    Raises CsvError for tables without what the figures need, ValueError for an unknown argument.
+    Arguments are the program's options (also alpha, level, resamples, seed, interval). Raises
+    CsvError for unsuitable tables, ValueError for an unknown argument.
     """
     options = kg.options_of(parse_arguments(["-", "--figures", "-"]), more)
     vars(options).update(

@@ -1,4 +1,4 @@
-"""What `kvbench-py compare` does; its command line is options.py."""
+"""Main function of kvbench-py compare. The command line is in options.py."""
 
 from kvbench import tables as kt
 from kvbench.compare import analysis
@@ -19,6 +19,6 @@ def main(arguments=None):
     if options.latex:
         compare_tables.write_text(options.latex, compare_tables.latex(out, options))
     if options.figures:
-        from kvbench.compare import figures  # Half a second that tables do not need.
+        from kvbench.compare import figures  # slow import
 
         figures.draw(out, options)

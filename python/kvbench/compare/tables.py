@@ -16,7 +16,7 @@ LAYER_COLUMNS = ["budget", "method", "layer", "prompts", "mean", "median", "diff
 PROMPT_COLUMNS = ["budget", "method", "prompt", "value", "rank"]
 TEST_COLUMNS = ["budget", "prompts", "methods", "chi2", "p_chi2", "f", "p", "critical_difference",
                 "alpha"]
-LAYERS_PER_TABLE = 10  # columns of a page
+LAYERS_PER_TABLE = 10  # columns per page
 
 
 def opened(path):
@@ -28,7 +28,7 @@ def opened(path):
 
 
 def cell(value):
-    """A CSV field: numbers as they read back, empty for what there is not."""
+    """CSV field: round-trip numbers, empty for None."""
     if value is None or isinstance(value, float) and math.isnan(value):
         return ""
     return repr(float(value)) if isinstance(value, float) else value
@@ -42,7 +42,7 @@ def write_table(path, columns, rows):
 
 
 def write_csv(path, comparisons):
-    """PATH and PATH's stem with .layers, .prompts and .tests."""
+    """Writes PATH and PATH's stem with .layers, .prompts and .tests."""
     stem = path.removesuffix(".csv")
     write_table(path, COLUMNS, [row for c in comparisons for row in c.rows])
     write_table(f"{stem}.layers.csv", LAYER_COLUMNS, [row for c in comparisons for row in c.layers])
@@ -70,7 +70,7 @@ def number(value, digits):
 
 
 def chance(p):
-    """p of a table: two digits, never zero."""
+    """Formats p with two digits, never zero."""
     if p is None or math.isnan(p):
         return "-"
     return f"{p:.2g}" if p >= 1e-4 else "<.0001"
@@ -83,12 +83,12 @@ def span(low, high, digits):
 
 
 def count(value):
-    """Wins: whole numbers but for shared ones."""
+    """Formats wins, which may be shared."""
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def heads_and_rows(found, options):
-    """Column titles and text cells of one budget's table."""
+    """Returns column titles and text cells of a budget's table."""
     percent = f"{100 * options.level:g} %"
     titles = ["method", "mean", percent, "median", "mean rank", "wins"]
     if options.to:
@@ -114,7 +114,6 @@ def heads_and_rows(found, options):
 
 
 def words_of_tests(found, options):
-    """Friedman's and Nemenyi's result in a line or two."""
     tests = found.tests
     if not tests or math.isnan(tests["chi2"]):
         return []
@@ -141,7 +140,7 @@ def intro(comparisons, options):
 
 
 def layer_blocks(found, options):
-    """(layers, rows of text cells) for the tables of means by layer, a few layers each."""
+    """Yields (layers, rows of text cells), a few layers per table."""
     layers = sorted({row["layer"] for row in found.layers})
     means = {(row["method"], row["layer"]): row["mean"] for row in found.layers}
     for at in range(0, len(layers), LAYERS_PER_TABLE):
@@ -173,7 +172,6 @@ def markdown(comparisons, options):
 
 
 def escaped(text):
-    """Plain text for LaTeX."""
     out = text.replace("\\", "\\textbackslash ")
     for sign in "&%$#_{}":
         out = out.replace(sign, "\\" + sign)
@@ -191,7 +189,7 @@ def latex_table(titles, rows):
 
 
 def latex(comparisons, options):
-    """Tabulars (package booktabs), one after the other, with comments that say what each is."""
+    """Returns one tabular (package booktabs) per budget, with comments."""
     lines = ["% " + intro(comparisons, options), ""]
     for found in comparisons:
         lines += [f"% Budget {found.budget}, {ks.counted(len(found.values), options.by)}"]

@@ -1,1 +1,1 @@
-"""Other people's dumps as traces: kvbench-py convert."""
+"""Conversion of foreign dumps to traces: kvbench-py convert."""

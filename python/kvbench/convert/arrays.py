@@ -1,11 +1,10 @@
-"""Named arrays of .npy, .npz, .safetensors and .pt files, shapes known before values are read.
+"""Named arrays of .npy, .npz, .safetensors and .pt files; shapes are known before values are read.
 
-`open_arrays(path)` lists what a file holds. An `Array` reads itself on `load()`: mapped from the
-file where the container allows it (.npy, .safetensors, .pt), as a whole where it does not (members
-of .npz, which may be compressed). bfloat16 arrays are their 16 bits in uint16, here as in traces.
+`open_arrays(path)` lists a file's arrays. `Array.load()` maps the file where possible (.npy,
+.safetensors, .pt) and reads whole members of .npz. bfloat16 arrays are their 16 bits in uint16.
 
-Nothing here runs code from a file: object arrays are refused, and .pt is read with torch's
-`weights_only`. Bad input is TraceError, whose text is one line that begins with the file.
+No code from a file is run: object arrays are rejected, and .pt is read with torch's `weights_only`.
+Raises TraceError.
 """
 
 import math
@@ -23,13 +22,13 @@ from kvbench.trace.writer import TraceError
 ELEMENT_TYPES = ("float16", "bfloat16", "float32", "float64")
 SAFETENSORS_TYPES = {"F16": ("float16", "<f2"), "BF16": ("bfloat16", "<u2"),
                      "F32": ("float32", "<f4"), "F64": ("float64", "<f8")}
-# As in the format's own library: a longer header is damage, not a file.
+# limit of the format's own library
 SAFETENSORS_MAX_HEADER = 100_000_000
 
 
 @dataclass(frozen=True)
 class Array:
-    """One array of a file. `dtype`: one of ELEMENT_TYPES, or what else the file says."""
+    """One array of a file. dtype: one of ELEMENT_TYPES, or another name from the file."""
 
     path: str
     name: str
@@ -41,7 +40,7 @@ class Array:
         return f"{self.path}: {self.name}"
 
     def load(self):
-        """The values, [*shape]; bfloat16 as uint16 bits."""
+        """Returns the values, [*shape]; bfloat16 as uint16 bits."""
         try:
             return self.read()
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
@@ -49,12 +48,12 @@ class Array:
 
 
 def reason(error):
-    """Of an error of a library, in one line."""
+    """Returns a library's error in one line."""
     return one_line(error)[:300] or type(error).__name__
 
 
 def open_arrays(path):
-    """The arrays of a file, in its order. The container is told by the name's ending."""
+    """Returns the arrays of a file in order. The suffix determines the container."""
     kind = os.path.splitext(path)[1].lower()
     if kind not in READERS:
         raise TraceError(f"{path}: unknown kind of file `{kind}`, expected {', '.join(READERS)}")
@@ -64,7 +63,7 @@ def open_arrays(path):
         arrays = READERS[kind](path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise TraceError(f"{path}: cannot be read as {kind}: {reason(error)}") from None
-    except (RecursionError, MemoryError):  # What Python's parsers raise for nested headers.
+    except (RecursionError, MemoryError):  # raised by Python's parsers for nested headers
         raise TraceError(f"{path}: cannot be read as {kind}: nested too deeply, or too large for "
                          "the memory") from None
     if not arrays:
@@ -74,12 +73,12 @@ def open_arrays(path):
 
 def _numpy_dtype_name(dtype):
     if dtype == np.uint16 or dtype == np.dtype("V2"):
-        return "uint16"  # bits of bfloat16, if the user says so; V2 is what ml_dtypes leaves behind
+        return "uint16"  # bits of bfloat16, if the user says so; V2 comes from ml_dtypes
     return dtype.name
 
 
 def _native(values):
-    """Machine byte order; bits as uint16."""
+    """Converts to native byte order; bits to uint16."""
     if values.dtype == np.dtype("V2"):
         return values.view(np.uint16)
     return values.astype(values.dtype.newbyteorder("="), copy=False)
@@ -115,9 +114,9 @@ def _open_npz(path):
 
 
 def _open_safetensors(path):
-    """The format's header read here, since its numpy front end has no bfloat16 of its own.
+    """Parses the header itself, since the numpy front end lacks bfloat16.
 
-    8 bytes little-endian length, that much JSON {name: {dtype, shape, data_offsets}}, the data.
+    Layout: 8 bytes little-endian length, JSON {name: {dtype, shape, data_offsets}}, data.
     """
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -162,7 +161,7 @@ def _open_torch(path):
     try:
         try:
             root = torch.load(path, mmap=True, **options)
-        except RuntimeError:  # files from before torch 1.6 are no archives and cannot be mapped
+        except RuntimeError:  # files before torch 1.6 are not archives and cannot be mapped
             root = torch.load(path, **options)
     except pickle.UnpicklingError as error:
         culprit = re.search(r"GLOBAL (\S+)", str(error))
@@ -194,7 +193,7 @@ def _open_torch(path):
 
 def _tensor_values(torch, tensor):
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # numpy has no such type: same bits, another name
+    if tensor.dtype == torch.bfloat16:  # numpy lacks bfloat16: reinterpret the bits
         return tensor.view(torch.int16).numpy().view(np.uint16)
     return tensor.numpy()
 

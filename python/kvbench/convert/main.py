@@ -1,37 +1,36 @@
-"""Other people's dumps of queries, keys and values as a kvbench trace (docs/trace_format.md).
+"""Converts foreign dumps of queries, keys and values to a kvbench trace (docs/trace_format.md).
 
-Reads .npz, .npy, .safetensors and .pt files; bfloat16 comes through bit by bit. Says which arrays
-are what by patterns over their names, and what their axes mean by --axes:
+Reads .npz, .npy, .safetensors and .pt files; bfloat16 is bit-exact. Patterns over names select
+arrays, and --axes names their axes:
 
   kvbench-py convert dump.npz -o out.h5 --axes 'batch head token dim' \\
       --q 'layer_{layer}.q' --k 'layer_{layer}.k' --v 'layer_{layer}.v'
 
-  one array with all layers and prompts   --k keys --axes 'layer prompt token head dim'
-  a file per prompt                       --k '{prompt}.safetensors::layers.{layer}.k'
-  a past_key_values saved by torch.save   no patterns at all: recognised (a tuple of (k, v) per
-                                          layer, or a cache's key_cache and value_cache)
+  one array with all layers and prompts   --k keys --axes 'layer prompt token head dim' a file per
+  prompt                       --k '{prompt}.safetensors::layers.{layer}.k' a past_key_values saved
+  by torch.save   no patterns: recognised (a tuple of (k, v) per layer, or
+                                          a cache's key_cache and value_cache)
 
-A dump has no rotary tables, which some methods need to turn keys and queries back
-(expected-attention). --rope-theta and --rope-layout make them, for plain rotations only: with
-scaled frequencies (llama3, yarn, linear, ...) they would be wrong, and no file can tell.
+--rope-theta and --rope-layout add rotary tables, which some methods need to rotate keys and queries
+back (expected-attention). Use them for plain rotations only: they are wrong for scaled frequencies
+(llama3, yarn, linear, ...), which a dump does not show.
 
-{layer} stands for digits, {prompt} for any text without a slash; `FILE::NAME` also matches the
-file's name. The array of a .npy file is called as the file without .npy; what lies deeper in a .pt
-file is joined by dots: `past_key_values.3.0`.
+{layer} matches digits, {prompt} any text without a slash; `FILE::NAME` also matches the file name.
+The array of a .npy file is named after the file without .npy; nested names of a .pt file are joined
+by dots: `past_key_values.3.0`.
 
-Without --q or --v the trace is partial: `kvbench info` and `kvbench cluster` take it, `kvbench
-replay` needs all three. Queries are taken as the last ones of the prompt. Nothing can tell padding,
-or keys from before the rotary embedding, from the real thing: remove the one, do not import the
-other.
+Without --q or --v the trace is partial: `kvbench info` and `kvbench cluster` accept it, `kvbench
+replay` needs all three. Queries are the last ones of the prompt. Padding, and keys from before the
+rotary embedding, cannot be detected: remove padding, and do not convert such keys.
 
-Memory: one array of a .npz at a time, as a whole; of other files, one head.
+Memory: one array of a .npz at a time; one head of other files.
 """
 
 import argparse
 import os
 import sys
 
-# First: it says in one line which package is missing.
+# First, since it reports missing packages in one line.
 from kvbench.trace.writer import STORED, TraceError, TraceWriter, from_bfloat16  # isort: skip
 from kvbench.convert import rope as convert_rope
 from kvbench.convert.arrays import ELEMENT_TYPES
@@ -40,7 +39,7 @@ from kvbench.text import one_line
 
 
 def element_type(found, asked):
-    """The trace's dtype, and which of the arrays' are rounded to it."""
+    """Returns the trace's dtype, and the arrays' dtypes that are rounded to it."""
     arrays = {id(view.array): view.array for views in found.values() for view in views.values()}
     kinds = {}
     for array in arrays.values():
@@ -64,7 +63,7 @@ def element_type(found, asked):
 
 
 def same_rows(a, b):
-    """None, or the first (token, element) at which two heads differ."""
+    """Returns None, or the first (token, element) at which two heads differ."""
     differ = a != b
     if not differ.any():
         return None
@@ -76,7 +75,7 @@ def note(text):
 
 
 class Filler:
-    """Writes views into an open trace; holds the array that was loaded last, and no other."""
+    """Writes views into an open trace; holds only the last loaded array."""
 
     def __init__(self, writer, options):
         self.writer = writer
@@ -149,7 +148,7 @@ def convert(options):
                 writer.begin_layer(layer, q.extent("head") if q else heads, heads, nq,
                                    k.extent("dim"), v.extent("dim") if v else k.extent("dim"),
                                    with_q=q is not None, with_v=v is not None)
-            # Array by array, so that one that holds several layers is read once per prompt.
+            # By array, so that an array of several layers is read once per prompt.
             jobs = [(layer, role, view) for role in "qkv" for layer, views in sorted(layers.items())
                     for held, view in views.items() if held == role]
             for job in jobs:
@@ -185,15 +184,15 @@ def parse_arguments(arguments=None):
     names.add_argument("--q", metavar="PATTERN", help="names of the query arrays")
     names.add_argument("--k", metavar="PATTERN", help="names of the key arrays")
     names.add_argument("--v", metavar="PATTERN", help="names of the value arrays")
-    names.add_argument("--key-only", action="store_true", help="import nothing but keys")
+    names.add_argument("--key-only", action="store_true", help="convert keys only")
     names.add_argument("--axes", metavar="NAMES",
-                       help="what the arrays' axes are, in their order: batch (or prompt), layer, "
+                       help="axes of the arrays, in order: batch (or prompt), layer, "
                             "head, token, dim; token and dim must be among them")
     for role in "qkv":
         names.add_argument(f"--{role}-axes", metavar="NAMES", help=f"those of {role}, where they "
                                                                     "differ from --axes")
     names.add_argument("--prompt-id", metavar="ID", default="p0",
-                       help="prompt's name where nothing else gives one; those along an axis are "
+                       help="prompt name if no pattern gives one; those along an axis are "
                             "p0, p1, ... [default: p0]")
     values = parser.add_argument_group("what they hold")
     values.add_argument("--dtype", choices=tuple(STORED),
@@ -201,14 +200,14 @@ def parse_arguments(arguments=None):
                              "also says that 16-bit integers are its bits")
     values.add_argument("--rope", choices=("post", "none", "pre"), default="post",
                         help="post: q and k after the rotary embedding; none: the model has none. "
-                             "pre is refused [default: post]")
+                             "pre is rejected [default: post]")
     convert_rope.add_options(values)
     values.add_argument("--scale", type=float, metavar="S",
                         help="s in exp(s <k, q>) [default: 1/sqrt(dim)]")
     values.add_argument("--undo-repeat", type=positive_int, default=1, metavar="G",
                         help="k and v repeat each KV head for G query heads: check, and keep one")
     values.add_argument("--last-queries", type=positive_int, metavar="N",
-                        help="keep only the last N queries [default: all there are]")
+                        help="keep only the last N queries [default: all]")
     values.add_argument("--model", default="", help="model id and revision")
     values.add_argument("--source", default="", help="data set [default: the files' names]")
     values.add_argument("--created", metavar="DATE", help="[default: today]")

@@ -1,4 +1,4 @@
-"""The rotary tables of kvbench-py convert: made from what the user says of the rotation."""
+"""Rotary tables of kvbench-py convert, from its options."""
 
 import argparse
 import math
@@ -20,14 +20,13 @@ def add_options(group):
     group.add_argument("--rope-theta", type=positive_number, metavar="THETA",
                        help="base of the rotary embedding, for example 10000: writes its tables")
     group.add_argument("--rope-layout", choices=ROPE_LAYOUTS,
-                       help="which channels turn together: half: i and i + ROPE_DIM/2 (Llama and "
+                       help="paired channels: half: i and i + ROPE_DIM/2 (Llama and "
                             "most in transformers); interleaved: 2i and 2i + 1 (GPT-J, Cohere)")
     group.add_argument("--rope-dim", type=int, metavar="N",
                        help="only the first N channels turn [default: all of the keys']")
 
 
 def check_options(options):
-    """Refuses a part of what makes the tables."""
     if options.rope_theta is None and (options.rope_layout or options.rope_dim is not None):
         raise TraceError("--rope-layout, --rope-dim: got no --rope-theta, expected all that makes "
                          "the tables")
@@ -40,7 +39,7 @@ def check_options(options):
 
 
 def rotary_tables(theta, dim, count):
-    """cos and sin [count, dim / 2] of positions 0 to count - 1, in float32 as models compute them.
+    """Returns cos and sin [count, dim / 2] in float32, as models compute them.
 
     The i-th frequency is theta^(-2 i / dim).
     """
@@ -50,7 +49,7 @@ def rotary_tables(theta, dim, count):
 
 
 def write_rope(writer, keys, options):
-    """/rope by --rope-theta, for all layers. keys: the layers' arrays of keys, as views."""
+    """Writes /rope for all layers by --rope-theta. keys: views of the layers' keys."""
     narrowest = min(keys, key=lambda view: view.extent("dim"))
     dim = narrowest.extent("dim") if options.rope_dim is None else options.rope_dim
     if dim % 2 or not 2 <= dim <= narrowest.extent("dim"):

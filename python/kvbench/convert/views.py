@@ -1,4 +1,6 @@
-"""Which arrays, and which parts of them, are the queries, keys and values of a prompt's layer."""
+"""Selects the arrays, and their parts, that are the queries, keys and values of a prompt's
+layer.
+"""
 
 import os
 import re
@@ -19,7 +21,7 @@ CACHES = [(prefix + k, prefix + v) for prefix in ("", "past_key_values.") for k,
 class View:
     """The part of an array that is one prompt's and layer's q, k or v.
 
-    axes: what the array's axes are; at: the index along those of prompt and layer.
+    axes: of the array; at: the index along prompt and layer.
     """
 
     array: Array
@@ -30,7 +32,7 @@ class View:
         return self.array.shape[self.axes.index(axis)] if axis in self.axes else 1
 
     def head(self, values, head):
-        """Rows [token, dim] of one head; `values`: the loaded array."""
+        """Returns rows [token, dim] of one head. values: the loaded array."""
         index = tuple(head if axis == "head" else self.at.get(axis, slice(None))
                       for axis in self.axes)
         rows = values[index]
@@ -56,7 +58,7 @@ def parse_axes(text, option):
 
 
 def pattern_regex(pattern, option):
-    """A compiled regular expression over FILE::NAME."""
+    """Returns a compiled regular expression over FILE::NAME."""
     file_part, separator, name_part = pattern.rpartition("::")
     out = "" if separator else ".*::"
     for part in re.split(r"(\{[^{}]*\})", (file_part + "::" if separator else "") + name_part):
@@ -79,7 +81,7 @@ def names_of(arrays):
 
 
 def find_views(arrays, pattern, axes, option, default_prompt):
-    """{(prompt id, layer): View} of the arrays whose names match."""
+    """Returns {(prompt id, layer): View} of the arrays whose names match."""
     regex = pattern_regex(pattern, option)
     views = {}
     for array in arrays:
@@ -118,11 +120,11 @@ def find_views(arrays, pattern, axes, option, default_prompt):
 
 
 def recognise_cache(arrays, files):
-    """Patterns of k and v in a saved past_key_values."""
+    """Returns the patterns of k and v in a saved past_key_values."""
     names = [array.name for array in arrays]
     for k, v in CACHES:
         if any(pattern_regex(k, "--k").fullmatch("::" + name) for name in names):
-            # A file per prompt is then told by the file's name.
+            # Prompts are named by file.
             file = "{prompt}" + os.path.splitext(files[0])[1] + "::" if len(files) > 1 else ""
             return file + k, file + v
     raise TraceError(f"{files[0]}: no --k, and no array is called as in a saved past_key_values "
@@ -130,7 +132,7 @@ def recognise_cache(arrays, files):
 
 
 def gather(options):
-    """{(prompt id, layer): {"q"|"k"|"v": View}}, complete and with shapes that agree."""
+    """Returns {(prompt id, layer): {"q"|"k"|"v": View}}, complete and with matching shapes."""
     arrays = [array for path in options.inputs for array in open_arrays(path)]
     patterns = {"q": options.q, "k": options.k, "v": options.v}
     axes_text = options.axes

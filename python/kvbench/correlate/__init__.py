@@ -1,1 +1,1 @@
-"""Metrics of a replay against scores of the model: kvbench-py correlate."""
+"""Correlation of replay metrics with model scores: kvbench-py correlate."""

@@ -1,4 +1,4 @@
-"""The two sides of kvbench-py correlate, cell by cell: replay's figures and the model's scores."""
+"""Inputs of kvbench-py correlate by cell: replay's figures and the model's scores."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95",
                 "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",
                 "amnesia_mass", "middle_ratio"]
 TURNED = kt.HIGHER_BETTER | {"middle_ratio", "top_agreement"}
-# Scores of every prompt; `wrong_answers` is of prompts that the exact model answers right.
+# Scores of every prompt; `wrong_answers` covers prompts that the exact model answers right.
 SCORES = ["kl", "loss_change", "top_agreement"]
 WRONG = "wrong_answers"
 ANSWERS = ["answer_exact_right", "answer_right"]
@@ -26,7 +26,9 @@ FEWEST_CELLS = 3
 
 @dataclass
 class Level:
-    """Figures of heads or of layers: values [n, metrics], each with its prompt's and cell's number."""
+    """Figures of heads or of layers: values [n, metrics], each with the index of its prompt and
+    cell.
+    """
     name: str
     metrics: list
     values: np.ndarray
@@ -36,11 +38,10 @@ class Level:
 
 @dataclass
 class Table:
-    """Both sides. cells: (budget, method) in the order of budgets; units: the prompts, or the sources
-    where `by` says so.
+    """Both sides. cells: (budget, method) by budget; units: prompts, or sources by `by`.
 
-    scores: {name: [prompts, cells]}, NaN where a prompt has no such score; all are higher where it
-    is worse, as are the levels' figures (`1-NAME`: turned).
+    scores: {name: [prompts, cells]}, NaN if missing. Scores and figures are oriented so that higher
+    is worse (`1-NAME`).
     """
     cells: list
     units: list
@@ -52,17 +53,16 @@ class Table:
         return list(dict.fromkeys(budget for budget, _ in self.cells))
 
     def members(self, budget=None):
-        """Numbers of the cells of a budget, of all without one."""
+        """Returns indices of the cells of a budget, or of all."""
         return [i for i, cell in enumerate(self.cells) if budget in (None, cell[0])]
 
 
 def note(text):
-    """A line on stderr about what is left out."""
+    """Prints a note on stderr about skipped data."""
     kt.note(text)
 
 
 def shown(names):
-    """A few names for a line."""
     names = list(names)
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -72,17 +72,17 @@ def turned_name(metric):
 
 
 def keys_of(frame):
-    """The columns by which the tables join, as tuples; no budget is None."""
+    """Returns the join key of each row, as tuples; a missing budget is None."""
     budget = frame["budget_requested"].astype(object).where(frame["budget_requested"].notna(), None)
     return list(zip(frame["trace"], frame["prompt"], frame["algorithm"], frame["params"], budget,
                     frame["seed"]))
 
 
 def read_scores(paths, pool=False):
-    """Rows of kvbench-py score with status ok, one per key; `agreement` is turned."""
+    """Returns rows of kvbench-py score with status ok, one per key; `agreement` is inverted."""
     frame = kt.read_table(paths, [*KEY, *SCORES, *ANSWERS, "status"], TEXT)
     frame["trace"] = frame["trace"].map(os.path.basename)
-    kt.refuse_twice(frame, KEY, ", ".join(paths))
+    kt.reject_duplicates(frame, KEY, ", ".join(paths))
     frame = kt.measured_rows(frame, paths[0], pool)
     for score in SCORES:
         bad = frame[~np.isfinite(frame[score])]
@@ -91,7 +91,7 @@ def read_scores(paths, pool=False):
             raise kt.CsvError(f"{paths[0]}: column `{score}`: got {row[score]} at prompt "
                               f"{row['prompt']}, {row['algorithm']}, expected a number")
     for column in ANSWERS:
-        # Between: a mean over seeds, as in the reference's store.
+        # In between: a mean over seeds, as in the reference's store.
         bad = frame[~(frame[column].between(0, 1) | frame[column].isna())]
         if len(bad):
             raise kt.CsvError(f"{paths[0]}: column `{column}`: got {bad[column].iloc[0]:g}, "
@@ -105,7 +105,7 @@ def read_scores(paths, pool=False):
 
 
 def both_sides(rows, scores):
-    """Rows and scores of the keys that both have; says what only one has."""
+    """Returns rows and scores of the common keys; notes the others."""
     row_keys, score_keys = pd.Series(keys_of(rows), rows.index), pd.Series(keys_of(scores),
                                                                          scores.index)
     texts = []
@@ -126,9 +126,9 @@ def both_sides(rows, scores):
 
 
 def whole_cells(good, points, lost):
-    """The cells (budget, label) of which every prompt is there; says which are left out.
+    """Returns the cells (budget, label) with every prompt; notes the skipped ones.
 
-    good: keys POINT of whole points that have a score; points: of all rows that have one.
+    good: keys POINT of complete points with a score; points: of all rows with one.
     """
     units = sorted(points["unit"].unique())
     seeds = points.groupby(["budget", "label", "unit"])["seed"].nunique()
@@ -148,7 +148,7 @@ def whole_cells(good, points, lost):
 
 
 def level_of(name, frame, metrics, labels):
-    """A Level of rows that have unit and cell numbers; metrics without finite values leave."""
+    """Returns a Level of rows with unit and cell indices; skips metrics without finite values."""
     kept = []
     for metric in metrics:
         bad = frame[~np.isfinite(frame[metric])]
@@ -168,7 +168,7 @@ def level_of(name, frame, metrics, labels):
 
 
 def numbered(frame, cells, units):
-    """Rows of these cells, with their numbers."""
+    """Returns rows of these cells, with their indices."""
     place = {cell: i for i, cell in enumerate(cells)}
     at = [place.get(cell, -1) for cell in zip(frame["budget"], frame["label"])]
     number = {unit: i for i, unit in enumerate(units)}
@@ -177,11 +177,13 @@ def numbered(frame, cells, units):
 
 
 def read_layers(paths, rows, labels, options):
-    """Rows of OUT.layers.csv with budget, label and unit, for every layer of every point of `rows`."""
-    # A trace without the residual stream's norms leaves that column empty.
+    """Returns rows of OUT.layers.csv with budget, label and unit, for every layer of every point of
+    `rows`.
+    """
+    # The column is empty for traces without norms of the residual stream.
     frame = kt.read_table(paths, [*KEY, "layer", *kt.SETTINGS, *kt.LAYER_METRICS], kt.TEXT_COLUMNS)
     kt.check_same_run(frame, ", ".join(paths), rows, ", ".join(options.inputs))
-    kt.refuse_twice(frame, [*KEY, "layer", *kt.SETTINGS], ", ".join(paths))
+    kt.reject_duplicates(frame, [*KEY, "layer", *kt.SETTINGS], ", ".join(paths))
     wanted = pd.DataFrame({"key": keys_of(rows), "layer": rows["layer"]}).drop_duplicates()
     frame["key"] = keys_of(frame)
     merged = wanted.merge(frame[["key", "layer", *kt.LAYER_METRICS]], on=["key", "layer"], how="left",
@@ -197,7 +199,7 @@ def read_layers(paths, rows, labels, options):
 
 
 def load(options):
-    """The Table of what both sides have. Raises CsvError with fewer than FEWEST_CELLS cells."""
+    """Returns the Table of common cells. Raises CsvError with fewer than FEWEST_CELLS."""
     metrics = head_metrics(options.inputs)
     if not metrics:
         raise kt.CsvError(f"{options.inputs[0]}: no column of {', '.join(HEAD_METRICS[:3])} and others, "
@@ -233,7 +235,7 @@ def load(options):
 
 
 def head_metrics(paths):
-    """HEAD_METRICS; of tables of the reference's store those that they keep."""
+    """Returns HEAD_METRICS; for the reference's store those in its tables."""
     columns = [kt.header_of(path) for path in paths]
     if not all("seeds" in names for names in columns):
         return HEAD_METRICS
@@ -241,8 +243,9 @@ def head_metrics(paths):
 
 
 def by_source(table, sources):
-    """The Table whose units are sources: figures of a source are of all its prompts' rows, scores
-    means over its prompts (`wrong_answers`: over those that count)."""
+    """Returns the Table with sources as units: figures over all rows of a source's prompts, scores
+    as means over its prompts (`wrong_answers`: over those that count).
+    """
     units = sorted(set(sources[unit] for unit in table.units))
     place = np.array([units.index(sources[unit]) for unit in table.units])
     levels = [Level(one.name, one.metrics, one.values, place[one.prompts], one.cells)

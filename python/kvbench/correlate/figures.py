@@ -1,4 +1,4 @@
-"""Pictures of kvbench-py correlate: metrics against scores, and correlations with intervals."""
+"""Figures of kvbench-py correlate: metrics against scores, and correlations with intervals."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 
-DRAWN = ("kl", "loss_change")  # scores of the scatter, where they are there
-ROW = 0.115  # inches for a name of a method
-LONGEST = 26  # characters of a name
-LETTER = 0.56 * kf.SMALL_FONT_SIZE / 72  # inches of an average letter
-TITLE = 0.75  # inches of a row of panels beside its names
-DOTS = 0.2  # inches for a metric's correlations
+DRAWN = ("kl", "loss_change")  # scores of the scatter plot, where available
+ROW = 0.115  # inches per method name
+LONGEST = 26  # characters
+LETTER = 0.56 * kf.SMALL_FONT_SIZE / 72  # inches per letter
+TITLE = 0.75  # inches of a row of panels besides its names
+DOTS = 0.2  # inches per metric
 
 
 def short(label):
@@ -35,7 +35,7 @@ def short(label):
 
 
 def chosen(found, score):
-    """Two metrics: the mean relative error and the highest other, or the two highest."""
+    """Returns two metrics: the mean relative error and the highest other, or the two highest."""
     lines = sorted((line for line in found.pick(score=score, scope=ACROSS, reduction="mean")
                     if not math.isnan(line.spearman)), key=lambda line: -line.spearman)
     usual = [line for line in lines if line.metric == "rel_error"]
@@ -43,7 +43,7 @@ def chosen(found, score):
 
 
 def set_scale(axis, values):
-    """Logarithmic with some room; linear near zero where there are values at or below it."""
+    """Sets a logarithmic axis with margins; symlog if there are values at or below zero."""
     values = np.asarray(values, float)
     name = axis.axis_name
     set_limits = getattr(axis.axes, f"set_{name}lim")
@@ -52,7 +52,7 @@ def set_scale(axis, values):
         room = (values.max() / values.min())**0.06 if values.max() > values.min() else 1.5
         set_limits(values.min() / room, values.max() * room)
         kl.plain_log(axis)
-        if values.max() > 15 * values.min():  # Panels are narrow.
+        if values.max() > 15 * values.min():  # panels are narrow
             steps = (1, 3) if values.max() < 100 * values.min() else (1,)
             axis.set_major_locator(LogLocator(subs=steps, numticks=7 if steps == (1,) else 20))
         return
@@ -74,7 +74,9 @@ def set_scale(axis, values):
 
 @kf.in_style
 def scatter(found):
-    """A row of panels per score, a panel per metric: every cell, the budgets of a method joined."""
+    """Returns a figure with a row of panels per score, a panel per metric: every cell, with the budgets of a method
+    joined.
+    """
     table = found.table
     scores = [score for score in DRAWN if score in table.scores]
     budgets = table.budgets()
@@ -130,7 +132,9 @@ def draw_cells(axes, table, shown, x, y, budgets, styles):
 
 
 def name_methods(axes, table, shown, x, y, inches):
-    """Names right of the panel, each with a line to the method's cell of the smallest budget."""
+    """Draws names right of the panel, each with a leader to the method's cell of the smallest
+    budget.
+    """
     last = {table.cells[i][1]: i for i in shown}
     methods = list(last)
     at = np.array([[x[last[m]], y[last[m]]] for m in methods])
@@ -148,7 +152,7 @@ def name_methods(axes, table, shown, x, y, inches):
 
 @kf.in_style
 def correlations(found):
-    """A panel per score: each metric's correlation over all cells, and within budgets."""
+    """Returns a figure with a panel per score: each metric's correlation over all cells, and within budgets."""
     scores = list(found.table.scores)
     lines = found.pick(score=scores[0], scope=ACROSS, reduction="mean")
     order = [line.metric for line in sorted(lines, key=lambda line: -line.spearman if not
@@ -186,7 +190,7 @@ def correlations(found):
 
 
 def pictures(found, options):
-    """{"scatter": its figure, "correlations": its figure}."""
+    """Returns {"scatter": figure, "correlations": figure}."""
     return {name: kfr.finish(make(found), options.facts, bars) for name, make, bars in (
         ("scatter", scatter, "Dots: a method at a budget, mean over prompts; grey lines join a "
                              "method's budgets."),
@@ -194,7 +198,7 @@ def pictures(found, options):
 
 
 def draw(found, options):
-    """Writes the pictures of --figures. Raises CsvError, DeviceError."""
+    """Writes the figures of --figures. Raises CsvError, DeviceError."""
     for name, picture in pictures(found, options).items():
         kf.save_figure(picture, f"{options.figures}.{name}")
 
@@ -203,11 +207,11 @@ def draw(found, options):
 def figures(tables: list[str], *, scores: Sequence[str], layers_tables: Sequence[str] = (),
             algorithms: kg.Names = (), exclude: kg.Names = (), budgets: Sequence[float] = (),
             prompts: kg.Names = (), pool: bool = False, **more: Any) -> dict[str, kf.Picture]:
-    """The figures of rows of `kvbench replay` and of the model's scores: "scatter", "correlations".
+    """Returns the figures of rows of `kvbench replay` and of the model's scores: "scatter",
+    "correlations".
 
-    scores, layers_tables: paths. Arguments are the program's options, the others (resamples,
-    resample, seed) too. Raises CsvError for tables without what the figures need, ValueError for an unknown
-    argument.
+    scores, layers_tables: paths. Arguments are the program's options (also resamples, resample,
+    seed). Raises CsvError for unsuitable tables, ValueError for an unknown argument.
     """
     options = kg.options_of(parse_arguments(["-", "--scores", "-", "--figures", "-"]), more)
     vars(options).update(

@@ -1,4 +1,4 @@
-"""What `kvbench-py correlate` does; its command line is options.py."""
+"""Main function of kvbench-py correlate. The command line is in options.py."""
 
 from kvbench.compare import tables as compare_tables
 from kvbench.correlate import cells as correlate_cells
@@ -24,6 +24,6 @@ def main(arguments=None):
     if options.markdown:
         compare_tables.write_text(options.markdown, correlate_tables.markdown(found, options))
     if options.figures:
-        from kvbench.correlate import figures  # Half a second that tables do not need.
+        from kvbench.correlate import figures  # slow import
 
         figures.draw(found, options)

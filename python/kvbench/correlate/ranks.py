@@ -1,8 +1,7 @@
 """Correlations of kvbench-py correlate: every metric with every score, by budget and by prompt.
 
-Prompts and methods are resampled (resamples.py); each time both sides' figures of every cell are made
-anew and ranked. All metrics of a score have the same resamples, so that differences of their
-correlations are paired.
+Prompts and methods are resampled (resamples.py), and both sides' figures are recomputed and ranked.
+All metrics of a score share resamples, so that differences of correlations are paired.
 """
 
 import math
@@ -20,8 +19,8 @@ REDUCTIONS = {
     "mean": "mean over layers, heads and seeds of a prompt, then over prompts",
     "median": "median over all prompts, layers, heads and seeds",
     "prompt_median": "median over layers, heads and seeds of a prompt, mean over prompts"}
-# best: the highest correlation, no luck, with every other metric behind it where prompts and methods
-# are drawn; highest: else.
+# best: the highest correlation, not chance, with every other metric significantly below it under
+# resampled prompts and methods; highest: otherwise.
 BEST, HIGHEST, ALIKE, WORSE = "best", "highest", "alike", "worse"
 LEVEL = 0.05
 MEASURES = {"spearman": kr.spearman, "kendall": kr.kendall}
@@ -29,7 +28,7 @@ MEASURES = {"spearman": kr.spearman, "kendall": kr.kendall}
 
 @dataclass
 class Line:
-    """A metric's correlation with a score in one scope: a line of --csv."""
+    """Correlation of a metric with a score in one scope: a line of --csv."""
     score: str
     level: str
     metric: str
@@ -48,9 +47,9 @@ class Line:
     behind_high: float = math.nan
     verdict: str = ""
     methods: int = 0  # of the cells
-    resampled: str = ""  # what the intervals resample
-    # Spearman without one method: the least and the highest, and without the method of the highest
-    # mean score.
+    resampled: str = ""  # of the intervals
+    # Spearman without one method: minimum, maximum, and without the method of the highest mean
+    # score.
     left_out_low: float = math.nan
     left_out_low_method: str = ""
     left_out_high: float = math.nan
@@ -77,7 +76,8 @@ class Misjudged:
 @dataclass
 class Found:
     """All correlations. figures: {(level, metric, reduction): [cells]}, over all prompts; resample:
-    BOTH or PROMPTS."""
+    BOTH or PROMPTS.
+    """
     table: object
     resample: str = BOTH
     lines: list = field(default_factory=list)
@@ -87,7 +87,7 @@ class Found:
     leaders: dict = field(default_factory=dict)  # (score, scope): the line of the highest
 
     def resampled(self, scope=ACROSS):
-        """`prompts and methods`: what the intervals of a scope resample."""
+        """Returns `prompts and methods`: the resampled units of a scope's intervals."""
         both = self.resample == BOTH and scope in (ACROSS, WITHIN, *self.table.budgets())
         return f"{self.table.by}s" + (" and methods" if both else "")
 
@@ -96,23 +96,22 @@ class Found:
                 if all(getattr(line, key) == value for key, value in wanted.items())]
 
     def highest(self, score, scope=ACROSS):
-        """The line of a score's highest correlation; None where none has one."""
+        """Returns the line of a score's highest correlation, or None."""
         return self.leaders.get((score, scope))
 
     def compared(self, score, scope=ACROSS):
-        """How many correlations the highest is the highest of."""
         return sum(not math.isnan(line.spearman) for line in self.pick(score=score, scope=scope))
 
     def enough_to_rank(self, line):
-        """Whether a verdict on the metrics can be right: FEWEST_FOR_INTERVALS prompts, and
-        methods_to_rank methods."""
+        """Returns whether there are FEWEST_FOR_INTERVALS prompts and methods_to_rank methods."""
         return (line.prompts >= ks.FEWEST_FOR_INTERVALS
                 and line.methods >= methods_to_rank(self.compared(line.score, line.scope)))
 
 
     def may_be_luck(self, line):
-        """Whether so high a correlation may be the highest of as many that are 0, over so many
-        independent methods (Student's t)."""
+        """Returns whether such a correlation may be the maximum of as many that are 0, over so many
+        independent methods (Student's t).
+        """
         r = min(line.spearman, 1.0 - 1e-12)
         t = r * math.sqrt((line.methods - 2) / (1 - r * r)) if r > 0 else 0.0
         chance = 2 * stats.t.sf(t, line.methods - 2) * self.compared(line.score, line.scope)
@@ -120,10 +119,10 @@ class Found:
 
 
 def methods_to_rank(compared):
-    """The fewest methods of which one order among `compared` is no luck at LEVEL.
+    """Returns the fewest methods with which one order among `compared` is not chance at LEVEL.
 
-    Of n methods that a metric does not know anything about it has the score's order, or its
-    reverse, with probability 2 / n!; that some of `compared` do, with at most as many times this.
+    An uninformative metric has the score's order of n methods, or its reverse, with probability 2 /
+    n!; some of `compared` with at most as many times this.
     """
     n = 2
     while 2 * compared > LEVEL * math.factorial(n):
@@ -132,7 +131,7 @@ def methods_to_rank(compared):
 
 
 def correlate(table, resamples, seed, resample=BOTH):
-    """A Found of the whole table; resample: BOTH or PROMPTS."""
+    """Returns a Found of the whole table; resample: BOTH or PROMPTS."""
     found = Found(table, resample)
     scopes = Scopes(table)
     for budget in scopes.small:
@@ -142,7 +141,7 @@ def correlate(table, resamples, seed, resample=BOTH):
     drawn += [(len(scopes.methods), "method")] if resample == BOTH else []
     found.notes += [f"no intervals: {ks.counted(*few)}, expected at least {ks.FEWEST_FOR_INTERVALS}"
                     for few in drawn if few[0] < ks.FEWEST_FOR_INTERVALS]
-    by_prompts = {}  # scores of the same prompts share their resamples
+    by_prompts = {}  # scores of the same prompts share resamples
     for name, values in table.scores.items():
         used = np.flatnonzero(~np.isnan(values).any(axis=1))
         by_prompts.setdefault(tuple(used), {})[name] = values[used]
@@ -158,7 +157,7 @@ def correlate(table, resamples, seed, resample=BOTH):
 
 
 def too_little(found, line):
-    """`not enough to rank metrics: ...`, in numbers."""
+    """Returns `not enough to rank metrics: ...` with numbers."""
     needed = methods_to_rank(found.compared(line.score, line.scope))
     return (f"not enough to rank metrics: {ks.counted(line.prompts, found.table.by)} and "
             f"{line.methods} method{'' if line.methods == 1 else 's'}, expected at least "
@@ -166,7 +165,7 @@ def too_little(found, line):
 
 
 def correlate_prompts(found, scopes, used, scores, resamples, seed):
-    """Adds the lines of scores that these prompts have."""
+    """Adds the lines of scores for these prompts."""
     n = len(used)
     rows = Rows(n, len(scopes.methods), resamples if n >= ks.FEWEST_FOR_INTERVALS else 0, seed,
                 found.resample)
@@ -187,7 +186,7 @@ def correlate_prompts(found, scopes, used, scores, resamples, seed):
 
 
 def worth_keeping(found, rows, score):
-    """Of --methods: means, and what has the highest correlation with the score."""
+    """Selects rows for --methods: means, and the metric with the highest correlation."""
     best = [found.highest(score, scope) for scope in (ACROSS, WITHIN)]
     keys = {(line.level, line.metric, line.reduction) for line in best if line}
     return [row for row in rows
@@ -195,7 +194,9 @@ def worth_keeping(found, rows, score):
 
 
 def add_lines(found, scopes, key, rows, x, y, drawn_spearman, resamples):
-    """The lines of a (score, level, metric, reduction); keeps what was resampled for comparisons."""
+    """Adds the lines of a (score, level, metric, reduction); keeps resampled values for
+    comparisons.
+    """
     lines = {}
 
     def line_of(name, scope, prompts):
@@ -213,7 +214,7 @@ def add_lines(found, scopes, key, rows, x, y, drawn_spearman, resamples):
                 drawn_spearman[(*key, scope)] = drawn
                 leave_one_out(line, scopes, y, without)
             if scope in (ACROSS, WITHIN):
-                # A prompt on which all cells are level has no correlation.
+                # A prompt on which all cells tie has no correlation.
                 alone = alone[~np.isnan(alone)]
                 line = line_of(f"prompt {scope}", scope, len(alone))
                 if len(alone):
@@ -223,14 +224,14 @@ def add_lines(found, scopes, key, rows, x, y, drawn_spearman, resamples):
 
 
 def drawn_of(found, line):
-    """How many prompts were drawn for a line's intervals, or methods where these are fewer."""
+    """Returns the number of prompts drawn for a line's intervals, or of methods if fewer."""
     return min(line.prompts, line.methods) if found.resample == BOTH else line.prompts
 
 
 def leave_one_out(line, scopes, y, without):
-    """Fills a line's figures without one method; without [methods]: its correlations.
+    """Fills in a line's figures without one method; without [methods]: its correlations.
 
-    The correlation needs the methods of FEWEST_CELLS without the one.
+    Requires FEWEST_CELLS methods without the one.
     """
     mine = scopes.methods_of(line.scope, y)
     if len(mine) <= FEWEST_CELLS:
@@ -238,7 +239,7 @@ def leave_one_out(line, scopes, y, without):
     extreme = scopes.extreme(line.scope, y)
     line.extreme_method = scopes.methods[extreme]
     line.without_extreme = float(without[extreme])
-    # Equal but for rounding: the first of them.
+    # Equal up to rounding: the first.
     known = [(round(float(without[i]), 12), i) for i in mine if not math.isnan(without[i])]
     if known:
         low, high = min(known), max(known, key=lambda one: (one[0], -one[1]))
@@ -254,21 +255,20 @@ def set_figures(line, measure, point, ends):
 
 
 def method_rows(scopes, key, rows, x, y):
-    """Places are among these methods: only prompts are resampled."""
+    """Returns ranks among these methods: only prompts are resampled."""
     out = []
     for method, (budgets, places) in scopes.places(x, y).items():
         point, _, drawn, _ = rows.split(places)
         low, high = kr.interval(point, drawn, rows.n)
-        # By the metric it stands lower, that is better, than by the score.
+        # A lower rank by the metric than by the score is better.
         verdict = "flattered" if high < 0 else "slandered" if low > 0 else ""
         out.append(Misjudged(*key, method, budgets, float(point), low, high, verdict))
     return out
 
 
 def compare_to_best(found, score, drawn_spearman):
-    """Fills `behind` and `verdict` of the score's lines: by how much does the highest lead?
-
-    No verdicts where there is too little to rank.
+    """Fills in `behind` and `verdict` of the score's lines. No verdicts if there is too little to
+    rank.
     """
     for scope in (ACROSS, WITHIN):
         lines = [line for line in found.pick(score=score, scope=scope)

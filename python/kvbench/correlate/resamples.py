@@ -1,4 +1,6 @@
-"""What kvbench-py correlate ranks: rows of figures with prompts and methods drawn, by groups of cells."""
+"""Resampled inputs of kvbench-py correlate: figures with prompts and methods drawn, by groups of
+cells.
+"""
 
 from dataclasses import dataclass
 
@@ -13,17 +15,16 @@ BOTH, PROMPTS = "both", "prompts"  # what is resampled
 
 
 class Rows:
-    """What each row of figures is of: the data, each prompt alone, the resamples, and the data without
-    each method.
+    """Composition of each row of figures: the data, each prompt alone, the resamples, and the data
+    without each method.
 
-    units [r, n], methods [r, methods]: how often a row holds each prompt and each method, with all
-    its budgets. Prompts and methods are drawn apart from one another; with PROMPTS every resample
-    holds every method once.
+    units [r, n], methods [r, methods]: multiplicities of prompts and methods (with all budgets) by
+    row. Both are drawn independently; with PROMPTS every resample holds every method once.
     """
 
     def __init__(self, n, methods, resamples, seed, resample):
         drawn = ks.resample_counts(n, resamples, seed)
-        # Another stream: with as many methods as prompts the draws would be the same.
+        # Another stream: with as many methods as prompts the draws would coincide.
         with_methods = (ks.resample_counts(methods, resamples, [seed, 1]) if resample == BOTH else
                         np.ones((resamples, methods), int))
         self.n = n
@@ -34,7 +35,9 @@ class Rows:
                                        1 - np.eye(methods, dtype=int)])
 
     def split(self, values):
-        """(the data's, [n] of each prompt, [resamples], [methods] without each) of values [r]."""
+        """Splits values [r]: (the data's, [n] of each prompt, [resamples], [methods] without
+        each).
+        """
         point, *rest = np.split(values, self.ends)
         return point[0], *rest
 
@@ -42,14 +45,15 @@ class Rows:
 @dataclass
 class Side:
     """A metric or a score. data [cells]; ranked {scope: Ranked} with copies of methods; places
-    {budget: [r, members]}, ranks without copies."""
+    {budget: [r, members]}, ranks without copies.
+    """
     data: np.ndarray
     ranked: dict
     places: dict
 
 
 class Scopes:
-    """The groups of cells that are correlated: all, and those of each budget."""
+    """Groups of correlated cells: all, and those of each budget."""
 
     def __init__(self, table):
         self.pairs = kr.Pairs(len(table.cells))
@@ -63,13 +67,13 @@ class Scopes:
         self.groups = {name: self.pairs.group(cells) for name, cells in self.members.items()}
 
     def copies(self, methods):
-        """{scope: Copies} of rows that hold each method so often: methods [r, methods]."""
+        """Returns {scope: Copies} of rows with these multiplicities of methods [r, methods]."""
         of_cells = methods[:, self.owners]
         return {name: kr.Copies(of_cells, self.pairs, cells, self.groups[name])
                 for name, cells in self.members.items()}
 
     def side(self, values, copies):
-        """A Side: values [r, cells] ranked, with the copies of each row."""
+        """Returns a Side: values [r, cells] ranked, with the copies of each row."""
         signs = self.pairs.signs(values)
         return Side(values[0],
                     {name: kr.Ranked(signs, group, copies[name]) for name, group in
@@ -77,34 +81,35 @@ class Scopes:
                     {name: kr.Ranked(signs, self.groups[name]).ranks for name in self.budgets})
 
     def telling(self, y):
-        """Budgets at which a score differs between cells: the mean over budgets is of these."""
+        """Returns budgets at which a score differs between cells, for the mean over budgets."""
         return [budget for budget in self.budgets if y.ranked[budget].signs[0].any()]
 
     def correlations(self, x, y, measure):
-        """{scope: [r]}, the mean over budgets (WITHIN) too."""
+        """Returns {scope: [r]}, including the mean over budgets (WITHIN)."""
         out = {name: measure(x.ranked[name], y.ranked[name]) for name in self.members}
         if self.telling(y):
             out[WITHIN] = np.mean([out[b] for b in self.telling(y)], axis=0)
         return out
 
     def cells(self, scope, y):
-        """Numbers of a scope's cells."""
         names = self.telling(y) if scope == WITHIN else [scope]
         return [i for name in names for i in self.members[name]]
 
     def methods_of(self, scope, y):
-        """Numbers of the methods of a scope's cells, in order."""
+        """Returns indices of the methods of a scope's cells, in order."""
         return sorted({int(self.owners[i]) for i in self.cells(scope, y)})
 
     def extreme(self, scope, y):
-        """Number of the method whose score is highest, as a mean over its cells of the scope."""
+        """Returns the index of the method with the highest mean score over its cells of the
+        scope.
+        """
         cells = self.cells(scope, y)
         means = {method: np.mean([y.data[i] for i in cells if self.owners[i] == method])
                  for method in self.methods_of(scope, y)}
         return max(means, key=means.get)
 
     def places(self, x, y):
-        """{method: (its budgets, [r]: rank of x minus rank of y, mean over these)}."""
+        """Returns {method: (its budgets, [r]: rank of x minus rank of y, mean over these)}."""
         found = {}
         for budget in self.telling(y):
             apart = x.places[budget] - y.places[budget]
@@ -114,7 +119,9 @@ class Scopes:
 
 
 def predictors(table, used, counts):
-    """((level, metric, reduction), [r, cells]) of prompts `used`, resampled as counts [r, used]."""
+    """Yields ((level, metric, reduction), [r, cells]) of prompts `used`, resampled as counts [r,
+    used].
+    """
     n = counts.sum(axis=1, keepdims=True)
     for level in table.levels:
         mine = np.isin(level.prompts, used)
@@ -125,7 +132,7 @@ def predictors(table, used, counts):
         for metric, values in zip(level.metrics, level.values[mine].T):
             parts = np.split(values[order], ends)
             for name, reduce in (("mean", np.mean), ("prompt_median", np.median)):
-                # Cells and prompts ascend: every cell has every prompt.
+                # Cells and prompts are sorted: every cell has every prompt.
                 by_prompt = np.reshape([reduce(part) for part in parts], (-1, len(used))).T
                 yield (level.name, metric, name), counts @ by_prompt / n
             yield ((level.name, metric, "median"),

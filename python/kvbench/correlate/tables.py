@@ -13,7 +13,7 @@ from kvbench.correlate.resamples import ACROSS, BOTH, WITHIN
 
 COLUMNS = [field.name for field in dataclasses.fields(Line)]
 METHOD_COLUMNS = [field.name for field in dataclasses.fields(Misjudged)]
-# What tables and pictures call the scores.
+# Titles of scores in tables and figures.
 SCORE_TITLES = {"kl": "KL divergence", "loss_change": "change of the loss",
                 "1-top_agreement": "other top token", WRONG: "wrong answers"}
 
@@ -27,12 +27,13 @@ def methods(found):
 
 
 def title(line):
-    """A metric as a table names it."""
     return line.metric if line.reduction == "mean" else f"{line.metric} ({line.reduction})"
 
 
 def cells(found):
-    """(columns, rows) of --cells: scores, then METRIC (mean), METRIC.median, METRIC.prompt_median."""
+    """Returns (columns, rows) of --cells: scores, then METRIC (mean), METRIC.median,
+    METRIC.prompt_median.
+    """
     names = {key: key[1] + ("" if key[2] == "mean" else f".{key[2]}") for key in found.figures}
     out = []
     for i, (budget, method) in enumerate(found.table.cells):
@@ -46,7 +47,9 @@ def cells(found):
 
 
 def cell_text(line, digits):
-    """Correlation with its interval; the highest is bold, what is not told from it has a star."""
+    """Formats a correlation with its interval; the highest is bold, those not told from it have a
+    star.
+    """
     if line is None:
         return "-"
     text = ct.number(line.spearman, digits)
@@ -59,12 +62,14 @@ def cell_text(line, digits):
 
 
 def by_height(found, scope):
-    """[{score: line}] of the metrics' means, in the order of the first score that has correlations."""
+    """Returns [{score: line}] of the metrics' means, sorted by the first score with
+    correlations.
+    """
     scores = list(found.table.scores)
     by_metric = {}
     for line in found.pick(scope=scope, reduction="mean"):
         by_metric.setdefault((line.level, line.metric), {})[line.score] = line
-    # By the first score that has correlations; NaN last.
+    # By the first score with correlations; NaN last.
     first = next((score for score in scores for mine in by_metric.values()
                   if score in mine and not math.isnan(mine[score].spearman)), None)
     known = [mine[first].spearman if first else math.nan for mine in by_metric.values()]
@@ -83,7 +88,7 @@ def correlation_table(found, scope, options):
 
 
 def left_out_text(line, digits):
-    """`0.80 (local) to 0.90 (knorm); 0.88 (kvreviver)`; - where there are too few methods."""
+    """Returns `0.80 (local) to 0.90 (knorm); 0.88 (kvreviver)`; - with too few methods."""
     if line is None or not line.left_out_low_method:
         return "-"
     return (f"{ct.number(line.left_out_low, digits)} ({line.left_out_low_method}) to "
@@ -100,7 +105,7 @@ def left_out_table(found, scope, options):
 
 
 def prompt_counts(found):
-    """`16 prompts (wrong answers: 7)`."""
+    """Returns `16 prompts (wrong answers: 7)`."""
     everything = {line.score: line.prompts for line in found.pick(scope=ACROSS)}
     usual = len(found.table.units)
     other = [f"{SCORE_TITLES[score]}: {n}" for score, n in everything.items() if n != usual]
@@ -108,7 +113,7 @@ def prompt_counts(found):
 
 
 def best_lines(found, options):
-    """A sentence per score and scope."""
+    """Yields a sentence per score and scope."""
     for score in found.table.scores:
         for scope, where in ((ACROSS, "over all cells"), (WITHIN, "within budgets")):
             best = found.highest(score, scope)
@@ -138,8 +143,9 @@ def best_lines(found, options):
 
 
 def misjudged_table(found, options):
-    """Methods whose interval leaves out 0, by the metric of the highest correlation within budgets
-    and by rel_error."""
+    """Returns methods whose interval excludes 0, by the metric of the highest correlation within
+    budgets and by rel_error.
+    """
     out = []
     for score in found.table.scores:
         best = found.highest(score, WITHIN)

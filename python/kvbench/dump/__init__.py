@@ -1,1 +1,1 @@
-"""Traces of Hugging Face's models: kvbench-py dump."""
+"""Traces of Hugging Face models: kvbench-py dump."""

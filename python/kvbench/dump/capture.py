@@ -1,4 +1,4 @@
-"""The attention function that the running model gets: it writes what it sees."""
+"""Attention function of the running model, which writes its inputs to the trace."""
 
 import sys
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from kvbench.trace.writer import TraceError
 
 ATTENTION = "kvbench_capture"
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-CHECK_ROWS = 64  # queries that --attn-check recomputes per layer and chunk
+CHECK_ROWS = 64  # queries recomputed by --attn-check per layer and chunk
 
 
 @dataclass
 class Bounds:
-    """What of exact causal attention a layer computes.
+    """Describes a layer's causal attention.
 
-    window  tokens that a query sees, its own among them; None: all before it
+    window  tokens that a query sees, itself included; None: all before it
     sinks   [Hq], a logit without key and value in each head's denominator; None: none
-    reason  why it is not even that; None: it is
+    reason  why it is not causal attention; None: it is
     """
 
     window: int | None = None
@@ -37,10 +37,10 @@ def note(text):
 
 
 class Capture:
-    """The attention function of the running model; writes what it sees while a prompt is open.
+    """Attention function of the running model; writes its inputs while a prompt is open.
 
-    check: {layer: Deviation} of --attn-check; skipped: {layer: reason}. Called on the way:
-    say(text), and layer_done(layer, tokens) for each layer and chunk.
+    check: {layer: Deviation} of --attn-check. skipped: {layer: reason}. Callbacks: log(text), and
+    layer_done(layer, tokens) for each layer and chunk.
     """
 
     def __init__(self, args, model, dtype):
@@ -48,19 +48,19 @@ class Capture:
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
         self.writer = self.fisher = self.rotary = self.projections = self.extra = None
-        self.say, self.layer_done = note, lambda layer, tokens: None
+        self.log, self.layer_done = note, lambda layer, tokens: None
         self.n = self.start = 0
 
     def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
         layer = getattr(module, "layer_idx", None)
         if self.rotary is not None:
-            self.rotary.saw(module, query, key)
+            self.rotary.observe(module, query, key)
         if self.projections is not None:
-            self.projections.saw(module, output)
+            self.projections.observe(module, output)
         if self.writer is None:
             if self.extra is not None:
-                self.extra.saw(module, query, key, mask, options)
+                self.extra.observe(module, query, key, mask, options)
             return output, weights
         if layer is None:
             raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
@@ -83,10 +83,12 @@ class Capture:
         return self.args.layers is None or layer in self.args.layers
 
     def attend(self, module, query, key, value, mask, scaling, options):
-        """The model's own attention: SDPA, or for what SDPA has not, the architecture's eager."""
+        """Runs the model's own attention: SDPA, or the architecture's eager one where SDPA lacks a
+        feature.
+        """
         special = options.get("softcap") is not None or options.get("s_aux") is not None
         if self.model._supports_sdpa and not special:
-            # No dropout, said aloud: libraries that wrap the interface (kvpress) insist on it.
+            # Explicit, since libraries that wrap the interface (kvpress) require it.
             return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask, dropout=0.0,
                                                    scaling=scaling, **options)
         eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
@@ -101,7 +103,6 @@ class Capture:
         return eager(module, query, key, value, mask, scaling=scaling, **options)
 
     def bounds(self, module, query, key, mask, options):
-        """What of causal attention this layer computes here: Bounds."""
         rows, columns = query.shape[2], key.shape[2]
         for name, what in (("softcap", "soft capping of logits"),
                            ("position_bias", "a bias by position")):
@@ -112,7 +113,7 @@ class Capture:
             return Bounds(reason=f"attention sinks (`s_aux`) of shape {tuple(sinks.shape)}, expected "
                                  f"one logit for each of the {query.shape[1]} query heads")
         is_causal = options.get("is_causal")
-        # Some models (GPT-2 in transformers 4) say no where a mask says what is causal.
+        # Some models (GPT-2 in transformers 4) set is_causal to False where a mask makes it causal.
         if mask is None and rows > 1 and not (
                 getattr(module, "is_causal", True) if is_causal is None else is_causal):
             return Bounds(reason="attention to later tokens")
@@ -140,7 +141,7 @@ class Capture:
         return Bounds(reason=hidden)
 
     def inexact(self, module, query, key, mask, options):
-        """Why plain causal attention is not what this layer computes here; None if it is."""
+        """Returns why this layer is not plain causal attention; None if it is."""
         bounds = self.bounds(module, query, key, mask, options)
         if bounds.reason is None and bounds.window is not None:
             return f"a sliding window of {bounds.window} tokens"
@@ -149,7 +150,7 @@ class Capture:
         return bounds.reason
 
     def check_layer(self, layer, query, key, value, scale, output, bounds):
-        """Attention recomputed in double for some queries; a reason if it is off."""
+        """Recomputes attention in double for some queries; returns a reason if it deviates."""
         rows = np.unique(np.linspace(0, query.shape[2] - 1, CHECK_ROWS).astype(int))
         compute = str(query.dtype).removeprefix("torch.")
         last = torch.as_tensor(key.shape[2] - query.shape[2] + rows, device=query.device)
@@ -160,13 +161,13 @@ class Capture:
         return check.reason(found, compute, self.dtype)
 
     def allow(self, layer, reason):
-        """Whether an inexact layer is written; says so, or refuses it as --inexact has it."""
+        """Returns whether to write an inexact layer, by --inexact; may raise TraceError."""
         text = f"{self.args.model}: layer {layer}: {reason}"
         if self.args.inexact == "refuse":
             raise TraceError(f"{text}; got {self.n} tokens, expected plain causal attention over "
                              "all of them (shorter prompts: --max-tokens; see --inexact)")
         if layer not in self.skipped:
-            self.say(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
+            self.log(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
         self.skipped[layer] = reason
         if self.args.inexact == "keep":
             return True
@@ -205,7 +206,7 @@ class Capture:
         if bounds.window is not None:  # the first chunks may lie within it
             self.writer.set_attribute(layer, "window", np.int64(bounds.window))
         end = self.start + query.shape[2]
-        first = max(self.start, self.n - nq)  # The first token of this chunk whose query is stored.
+        first = max(self.start, self.n - nq)  # first token of this chunk whose query is stored
         if first < end:
             self.put("q", layer, first - (self.n - nq), query[0, q_heads, first - self.start:])
             if self.projections is not None:
@@ -228,14 +229,13 @@ class Capture:
         self.writer.write(name, 0, row, self.array(tensor), layer=layer)
 
     def array(self, tensor):
-        """In the trace's element type, as the writer takes it."""
+        """Converts to the trace's element type."""
         tensor = tensor.detach().to("cpu", DTYPES[self.dtype]).contiguous()
         if self.dtype == "bfloat16":
             return tensor.view(torch.int16).numpy().view(np.uint16)
         return tensor.numpy()
 
     def run(self, writer, ids):
-        """One prompt through the model, in chunks if so asked."""
         args, n = self.args, len(ids)
         step = args.chunk or n
         self.writer, self.n, self.start = writer, n, 0
@@ -247,7 +247,7 @@ class Capture:
             with torch.inference_mode():
                 for self.start in range(0, n, step):
                     try:
-                        # The base model: logits of a long prompt would outweigh its cache.
+                        # The base model, since logits of a long prompt outweigh its cache.
                         self.model.base_model(
                             input_ids=tokens[:, self.start:self.start + step],
                             past_key_values=cache, use_cache=cache is not None)
@@ -267,8 +267,9 @@ class Capture:
 
 
 def causal(rows, columns, device, window=None):
-    """bool [rows, columns]: the last `rows` tokens see themselves and what is before them, or of
-    `window` tokens, themselves among them, the last."""
+    """Returns bool [rows, columns]: the last `rows` tokens see themselves and earlier tokens, at
+    most `window` in all.
+    """
     last = torch.arange(columns - rows, columns, device=device)[:, None]
     at = torch.arange(columns, device=device)[None]
     return at <= last if window is None else (at <= last) & (at > last - window)

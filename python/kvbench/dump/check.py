@@ -1,33 +1,33 @@
-"""--attn-check: whether a layer's attention is what kvbench computes, and what storing it changes.
+"""--attn-check: compares a layer's attention with kvbench's definition, and measures the effect of
+rounding.
 
-Two deviations, each of attention outputs over some queries (Frobenius norm, relative, the worst
-head), and each with a limit that follows from the roundings:
+Two deviations of attention outputs over some queries (Frobenius norm, relative, worst head), each
+with a limit from rounding analysis:
 
-own        the model's output from exact attention, in double, over the inputs that the model has. A
-           wrong formula shows here, whatever the trace's type. The model rounds its logits, and so its
-           weights, and the more the larger the logits are.
-rounding   exact attention over the inputs as they are stored from the one over the model's inputs.
-           The formula is the same, so this is what the type does: keys with norms in the hundreds
-           make logits of which the last kept digit is worth much. Above the limit, which holds for
-           every input that the type can represent, the type has lost more than its last digit.
+own        the model's output from exact attention, in double, over the model's inputs. Shows a
+wrong formula,
+           whatever the trace's type. Grows with the logits, which the model rounds.
+rounding   exact attention over the stored inputs from that over the model's inputs: the effect of
+the trace's type.
+           Large key norms give logits whose last digit matters. The limit holds for every input
+           that the type can represent.
 """
 
 from dataclasses import dataclass
 
 import torch
 
-# Half a unit of the last place, relative.
+# Unit roundoff.
 ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-# Least limit of `own`, of the type in which the model runs: its probabilities and sums are rounded
-# as well, where logits are of some tens.
+# Minimum limit of `own` by the model's type, whose probabilities and sums are rounded too.
 CHECK_LIMIT = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-ACCUMULATED = 4 * ROUNDOFF["float32"]  # of a logit's terms, which are summed in float32
-LARGEST = 50.0  # of an exponent in a bound, which says nothing from there on
+ACCUMULATED = 4 * ROUNDOFF["float32"]  # of a logit's terms, summed in float32
+LARGEST = 50.0  # largest exponent of a meaningful bound
 
 
 @dataclass
 class Deviation:
-    """Of one layer. logits: the largest size of a logit's terms, where attention is."""
+    """Deviation of one layer. logits: the largest size of a logit's terms."""
 
     own: float = 0.0
     own_limit: float = 0.0
@@ -36,7 +36,7 @@ class Deviation:
     logits: float = 0.0
 
     def join(self, other):
-        """The worse of two, by part: of another head, chunk or prompt."""
+        """Returns the worse of two deviations, by part."""
         own = other if worse(self.own, self.own_limit, other.own, other.own_limit) else self
         rounding = other if worse(self.rounding, self.rounding_limit, other.rounding,
                                   other.rounding_limit) else self
@@ -45,15 +45,16 @@ class Deviation:
 
 
 def worse(first, first_limit, second, second_limit):
-    """Whether the second is larger, each relative to its limit; a NaN is larger than all."""
+    """Returns whether the second is larger relative to its limit; NaN is largest."""
     if first != first or not second_limit:
         return False
     return not first_limit or not second / second_limit <= first / first_limit
 
 
 def attention(q, k, v, scale, unseen, sink):
-    """(weights [rows, n], output [rows, dv], logits) of one head, in double. sink: its logit [1, 1],
-    or none: [1, 0]."""
+    """Returns (weights [rows, n], output [rows, dv], logits) of one head, in double. sink: its
+    logit [1, 1], or none: [1, 0].
+    """
     logits = q @ k.T * scale
     seen = logits.masked_fill(unseen, -torch.inf)
     weights = torch.cat([seen, sink.expand(len(seen), -1)], -1).softmax(-1)[:, :len(k)]
@@ -61,11 +62,11 @@ def attention(q, k, v, scale, unseen, sink):
 
 
 def bound(weights, v, output, logit_error, roundoff):
-    """The largest relative change of `output` where logits move by at most logit_error [rows, n] and
-    weights and values by `roundoff`.
+    """Returns the largest relative change of `output` if logits change by at most logit_error
+    [rows, n] and weights and values by `roundoff`.
 
-    A weight p_j becomes p_j e^(x_j) / sum p e^x with |x| <= d: off by p_j (e^(d_j + D) - 1) at most,
-    D = log sum p e^d, in which a sink's share stays.
+    A weight p_j becomes p_j e^(x_j) / sum p e^x with |x| <= d: it changes by at most p_j (e^(d_j +
+    D) - 1), D = log sum p e^d, including a sink's share.
     """
     d = logit_error.clamp(max=LARGEST)
     sink = (1 - weights.sum(-1, keepdim=True)).clamp(min=0)
@@ -76,12 +77,12 @@ def bound(weights, v, output, logit_error, roundoff):
 
 
 def compare(q, k, v, scale, last, own, compute, stored, window=None, sinks=None):
-    """Deviation of one layer's heads, some of its queries.
+    """Returns the Deviation of one layer's heads over some of its queries.
 
     q, own     [Hq, rows, d], [Hq, rows, dv]: queries and the model's output; k, v [Hkv, n, ...]
-    last       [rows]: the last token that each of these queries sees, of at most `window`
+    last       [rows]: last visible token of each query, of at most `window`
     sinks      [Hq] logits without key and value, or None
-    compute    the type in which the model runs; stored: the trace's
+    compute    the model's type; stored: the trace's
     """
     group = len(q) // len(k)
     at = torch.arange(k.shape[1], device=k.device)[None]
@@ -108,14 +109,14 @@ def compare(q, k, v, scale, last, own, compute, stored, window=None, sinks=None)
             u = ROUNDOFF[stored]
             moved = attention(*kept, scale, unseen, sink)[1]
             found.rounding = float((moved - exact).norm() / exact.norm())
-            # Both factors of each term are rounded; the last part: rounding of the doubles here.
+            # Both factors of each term are rounded; the last part covers the doubles here.
             found.rounding_limit = bound(weights, v_, exact, (2 * u + u * u) * sizes, u) + 1e-12
         worst = worst.join(found)
     return worst
 
 
 def reason(found, compute, stored):
-    """Why a layer is inexact, by its Deviation; None if it is not."""
+    """Returns why a layer is inexact by its Deviation; None if it is exact."""
     if not found.own <= found.own_limit:
         return (f"attention that deviates from exact attention by {found.own:.2g}, limit "
                 f"{found.own_limit:.2g}, over the inputs as the model has them in {compute}: it is "
@@ -128,8 +129,7 @@ def reason(found, compute, stored):
     return None
 
 
-def said(found, stored):
-    """The deviations, for the user."""
+def describe(found, stored):
     text = f"largest relative deviation from exact attention {found.own:.2e}"
     if found.rounding_limit:
         text += (f"; rounding to {stored} moves it by {found.rounding:.2e} (limit "

@@ -1,8 +1,8 @@
-"""The extra queries of kvbench-py dump: runs of the model behind a prompt's prefix.
+"""Extra queries of kvbench-py dump: runs of the model after a prompt's prefix.
 
-For each prompt the model reads all but the evaluated tokens once more, with a cache, then each
-segment behind them; before the next segment the cache is cut back. What the attention function gets
-of the segment's tokens is what a trace holds: queries and keys after rotation.
+The model reads all but the evaluated tokens of a prompt again, with a cache, then each segment
+after them; the cache is cropped between segments. The trace gets the segment's queries and keys
+after rotation.
 """
 
 import numpy as np
@@ -16,9 +16,9 @@ from kvbench.trace.writer import TraceError
 
 
 class ExtraQueries:
-    """Sets and scores that the command line asks for, prompt by prompt.
+    """Sets and scores requested on the command line, prompt by prompt.
 
-    Called by the running model's attention function (`saw`), in between by dump_prompts (`run`).
+    The attention function calls `observe`; dump_prompts calls `run`.
     """
 
     def __init__(self, args, model, capture):
@@ -31,19 +31,19 @@ class ExtraQueries:
             if twice:
                 raise TraceError(f"{kind}: the name {twice[0]} comes twice, expected each once")
         self.prefix = 0
-        self.rows = None  # layer -> (q [heads, m, d], k, norms or None) of the run in progress
-        self.windowed = set()  # layers in which extra queries have no meaning
+        self.rows = None  # layer -> (q [heads, m, d], k, norms or None) of the current run
+        self.windowed = set()  # layers without extra queries
         self.tokenizer = None
         if self.sets:
             check_tokenizer(args)
             self.tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
 
     def encode(self, text):
-        """Token ids of a text that continues a prompt: nothing is put before it."""
+        """Returns token ids of a continuation, without special tokens."""
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def segments(self, at, name, text_id, ids):
-        """[(set's name, [Tokens])] of the prompt number `at`."""
+        """Returns [(set's name, [Tokens])] of prompt number `at`."""
         out = []
         for one in self.sets:
             if one == REPEAT:
@@ -58,7 +58,7 @@ class ExtraQueries:
         return out
 
     def run(self, writer, at, name, text_id, ids):
-        """All sets and scores of one prompt, whose layers have been written."""
+        """Writes all sets and scores of one prompt, after its layers."""
         layers = sorted(self.capture.seen - self.capture.prompt_skips)
         if self.args.layers is not None:
             layers = [layer for layer in layers if layer in self.args.layers]
@@ -72,7 +72,7 @@ class ExtraQueries:
                              f"more than the {self.args.evaluated} evaluated ones (--evaluated)")
         sets = self.segments(at, name, text_id, ids)
         self.check_lengths(name, sets)
-        cache = DynamicCache()  # without a configuration: whole layers, which can be cut back
+        cache = DynamicCache()  # unconfigured: whole layers, which can be cropped
         step = self.args.chunk or self.prefix
         for start in range(0, self.prefix, step):
             self.forward(ids[start:min(start + step, self.prefix)], cache)
@@ -91,7 +91,7 @@ class ExtraQueries:
         limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         longest = max(len(segment.ids) for _, segments in sets for segment in segments)
         if limit and self.prefix + longest > limit:
-            self.capture.say(f"note: {name}: extra queries reach position {self.prefix + longest}, the "
+            self.capture.log(f"note: {name}: extra queries reach position {self.prefix + longest}, the "
                              f"model is made for {limit}")
 
     def forward(self, ids, cache):
@@ -102,19 +102,19 @@ class ExtraQueries:
             except Stop:
                 pass
 
-    def saw(self, module, query, key, mask, options):
-        """A layer's part of the run in progress. Raises Stop behind the last layer that is wanted."""
+    def observe(self, module, query, key, mask, options):
+        """Records a layer of the current run. Raises Stop after the last wanted layer."""
         layer = getattr(module, "layer_idx", None)
         wanted = self.capture.wanted(layer) and layer not in self.capture.prompt_skips
         if self.rows is not None and wanted:
-            self.capture.start = self.prefix  # what inexact() takes for the tokens before these
+            self.capture.start = self.prefix  # inexact() counts the tokens before these
             bounds = self.capture.bounds(module, query, key, mask, options)
             if bounds.reason is not None:
                 raise TraceError(f"{self.args.model}: --extra: layer {layer}: {bounds.reason}; expected "
                                  "causal attention (--inexact skip leaves the layer out)")
             if bounds.window is not None:
                 if layer not in self.windowed:
-                    self.capture.say(f"{self.args.model}: layer {layer}: a sliding window of "
+                    self.capture.log(f"{self.args.model}: layer {layer}: a sliding window of "
                                      f"{bounds.window} tokens: without extra queries")
                 self.windowed.add(layer)
             rows, kv_heads = query.shape[2], key.shape[1]
@@ -132,7 +132,7 @@ class ExtraQueries:
     def write(self, writer, set_name, segment, rows, layers):
         positions = np.arange(self.prefix, self.prefix + len(segment.ids))
         for layer in layers:
-            if layer in self.windowed:  # no method asks for them there
+            if layer in self.windowed:
                 continue
             if layer not in rows:
                 raise TraceError(f"{self.args.model}: --extra: layer {layer} took no part in the run of "

@@ -1,7 +1,7 @@
-"""What kvbench-py dump --extra and --scores put beside a prompt: token ids of further segments, and
-arrays of other programs. Knows no model: it imports neither torch nor transformers.
+"""Inputs of kvbench-py dump --extra and --scores: token ids of segments, arrays of other programs.
+Imports neither torch nor transformers.
 
-A segment's tokens run behind the first `prefix` tokens of the prompt, all but the evaluated ones.
+A segment follows the first `prefix` tokens of the prompt: all but the evaluated ones.
 """
 
 import dataclasses
@@ -14,9 +14,10 @@ from kvbench.errors import TraceError
 from kvbench.text import parse_json
 from kvbench.trace.extra import NAME
 
-# KVzip (Kim et al., 2025, arXiv:2505.23416), as kvpress 8bb29b9 has it (KVzipPress): the prompt in
-# chunks, each repeated behind an instruction, which from the second chunk on ends with the last
-# tokens before it. Behind the instruction stands a line end: a trace's prompts have no chat template.
+# KVzip (Kim et al., 2025, arXiv:2505.23416), as in kvpress 8bb29b9 (KVzipPress): the prompt in
+# chunks, each repeated after an instruction, which from the second chunk on ends with the last
+# tokens before it. A newline follows the instruction, since a trace's prompts have no chat
+# template.
 REPEAT = "repeat"
 CHUNK = 2048
 BEFORE = 8
@@ -27,16 +28,16 @@ SUFFIX = "\n"
 
 @dataclasses.dataclass
 class Tokens:
-    """A segment before it has run. about: (first, last), the tokens [first, last); None: none."""
+    """A segment before its run. about: (first, last), the tokens [first, last); None: none."""
 
     ids: np.ndarray
     about: "tuple[int, int] | None" = None
 
 
 def repeat_segments(ids, prefix, encode, chunk=CHUNK):
-    """KVzip's repetition of the first `prefix` of `ids`: [Tokens], one for each chunk.
+    """Returns KVzip's repetition of the first `prefix` of `ids`: [Tokens], one per chunk.
 
-    encode  a text's token ids, without special tokens
+    encode  returns a text's token ids without special tokens
     """
     out = []
     for first in range(0, prefix, chunk):
@@ -49,7 +50,7 @@ def repeat_segments(ids, prefix, encode, chunk=CHUNK):
 
 
 def read_records(path):
-    """[(id or None, text)] of a .jsonl file whose records have `text`, and `id` or not."""
+    """Returns [(id or None, text)] of a .jsonl file with `text` and optional `id`."""
     out = []
     try:
         with open(path, encoding="utf-8") as file:
@@ -77,10 +78,10 @@ def read_records(path):
 
 
 class TextSet:
-    """--extra text:FILE.jsonl: the set is called as the file, without its ending.
+    """--extra text:FILE.jsonl. The set is named after the file.
 
-    Records with `id` belong to the prompt of that name or text id, in order: a segment each. Records
-    without belong to the prompts in order, one to each.
+    Records with `id` belong to the prompt of that name or text id, in order: a segment each.
+    Records without `id` are assigned to the prompts in order.
     """
 
     def __init__(self, path):
@@ -89,7 +90,7 @@ class TextSet:
         self.records = read_records(path)
 
     def texts(self, at, name, text_id):
-        """Of the prompt number `at`, which the trace calls `name`."""
+        """Returns the texts of prompt number `at`, named `name` in the trace."""
         if self.records[0][0] is not None:
             out = [text for one, text in self.records if one in (name, text_id)]
             if not out:
@@ -101,7 +102,7 @@ class TextSet:
 
 
 def parse_extra(text):
-    """REPEAT or a TextSet. TraceError for what is neither."""
+    """Returns REPEAT or a TextSet. Raises TraceError."""
     if text == REPEAT:
         return REPEAT
     kind, _, path = text.partition(":")
@@ -115,8 +116,9 @@ def parse_extra(text):
 
 
 class StoredScores:
-    """--scores NAME=FILE.npz: arrays PROMPT/LAYER, [kv_heads, n], and `prefix` or PROMPT/prefix, what
-    the program that made them had read."""
+    """--scores NAME=FILE.npz: arrays PROMPT/LAYER, [kv_heads, n], and `prefix` or PROMPT/prefix,
+    the number of tokens that the scoring program had read.
+    """
 
     def __init__(self, text):
         self.name, _, self.path = text.partition("=")
@@ -130,7 +132,9 @@ class StoredScores:
             raise TraceError(f"{self.path}: cannot be read as .npz: {error}") from None
 
     def write(self, writer, prompt, layers):
-        """The prompt's scores into its begun `layers`; TraceError where one has none."""
+        """Writes the prompt's scores into its open `layers`. Raises TraceError if one is
+        missing.
+        """
         prefix = self.arrays.get(f"{prompt}/prefix", self.arrays.get("prefix"))
         for layer in layers:
             array = self.arrays.get(f"{prompt}/{layer}")

@@ -1,16 +1,17 @@
-"""Fisher information of a model's key and value weights, layer by layer (KVReviver), for
-kvbench-py dump."""
+"""Fisher information of a model's key and value weights by layer (KVReviver), for kvbench-py
+dump.
+"""
 
 import numpy as np
 import torch
 
 from kvbench.trace.writer import TraceError
 
-FP16_LOSS_SCALE = 2.0**12  # lifts float16's gradients over its smallest number
+FP16_LOSS_SCALE = 2.0**12  # keeps float16 gradients above the smallest number
 
 
 def kv_weights(model, layers):
-    """{layer: [(weight, function that takes the key and value rows out of its gradient)]}."""
+    """Returns {layer: [(weight, function that selects key and value rows of its gradient)]}."""
     out = {}
     for module in model.modules():
         layer = getattr(module, "layer_idx", None)
@@ -32,11 +33,12 @@ def kv_weights(model, layers):
 
 
 def fisher_information(model, prompts, args):
-    """{layer: F}: Fisher information of the key and value weights (KVReviver, technical appendix).
+    """Returns {layer: F}: Fisher information of the key and value weights (KVReviver, technical
+    appendix).
 
-    F = mean over samples of the sum, over all elements w of W_K and W_V, of (dL/dw)^2, where a
-    sample is a stretch of at most --fisher-tokens tokens of a prompt and L its mean negative
-    log-likelihood per predicted token: the diagonal, empirical Fisher information.
+    F = mean over samples of the sum over all elements w of W_K and W_V of (dL/dw)^2. A sample is at
+    most --fisher-tokens tokens of a prompt, L its mean negative log-likelihood per predicted token:
+    the diagonal, empirical Fisher information.
     """
     weights = kv_weights(model, args.layers)
     if not weights:

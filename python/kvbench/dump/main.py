@@ -1,9 +1,9 @@
-"""`kvbench-py dump`; its command line is options.py.
+"""Main function of kvbench-py dump. The command line is in options.py.
 
-The model runs with an attention function of ours, registered in transformers' attention interface:
-it sees what every architecture hands to its attention (queries and keys after rotation, keys and
-values before they are repeated over a group), writes it, and returns the model's own attention.
-Layers whose attention is not exp(s <k, q>) over all earlier tokens are refused. See docs/dump.md.
+The model runs with an attention function registered in transformers' attention interface. It writes
+its inputs (queries and keys after rotation, keys and values before repetition over a group) and
+returns the model's own attention. Layers whose attention is not exp(s <k, q>) over all earlier
+tokens are rejected. See docs/dump.md.
 """
 
 import logging
@@ -16,7 +16,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
-from kvbench.dump.check import said
+from kvbench.dump.check import describe
 from kvbench.dump.extra import ExtraQueries
 from kvbench.dump.fisher import fisher_information
 from kvbench.dump.o_proj import OutputProjections
@@ -26,8 +26,8 @@ from kvbench.dump.rope import RotaryTables, rope_types
 from kvbench.progress import Progress, minutes
 from kvbench.trace.writer import TraceError, TraceWriter
 
-# The default protocol: how many queries `kvbench replay` evaluates, and the most that a method's
-# definition asks for before these (attention-matching's ref_queries; snapkv's window is 32).
+# Number of queries that `kvbench replay` evaluates by default, and the most that a method scores
+# with (attention-matching's ref_queries; snapkv's window is 32).
 DEFAULT_QUERIES = ENOUGH_QUERIES = 256
 
 
@@ -35,13 +35,14 @@ DEFAULT_QUERIES = ENOUGH_QUERIES = 256
 
 
 def compute_dtype(device, dtype, asked):
-    """The type in which the model runs: the one that is asked for, else on a CPU float32, since
-    processors compute with half types by way of float32."""
+    """Returns the type in which the model runs: the requested one, or float32 on a CPU, which
+    emulates half types.
+    """
     return asked or ("float32" if torch.device(device).type == "cpu" else dtype)
 
 
 def load_model(args):
-    """The model in evaluation mode on its device, the cache's dtype by name, and who chose it."""
+    """Returns the model in evaluation mode, the cache's dtype by name, and who chose it."""
     if os.path.isabs(args.model) or args.model.startswith("."):
         if not os.path.isdir(args.model):
             raise TraceError(f"{args.model}: no such folder")
@@ -54,7 +55,7 @@ def load_model(args):
             raise TraceError(f"{args.model}: its configuration says dtype {dtype}; expected "
                              f"--dtype {', '.join(DTYPES)}")
     compute = compute_dtype(args.device, dtype, args.compute_dtype)
-    # Not `model.to(dtype)` later: that would round the rotation's frequencies as well.
+    # Not `model.to(dtype)`, which would round the rotary frequencies.
     model = load(AutoModelForCausalLM.from_pretrained, "model", args, dtype=DTYPES[compute],
                  attn_implementation=ATTENTION)
     try:
@@ -65,7 +66,7 @@ def load_model(args):
 
 
 def model_name(args, config):
-    """Model id and commit hash; for a folder its name, without the host's path."""
+    """Returns model id and commit hash; for a folder its name without the path."""
     commit = getattr(config, "_commit_hash", None)
     folder = os.path.isdir(args.model)
     name = os.path.basename(os.path.abspath(args.model)) if folder else args.model
@@ -76,8 +77,8 @@ def model_name(args, config):
 # --- Command line ----------------------------------------------------------------------------
 
 
-def say_dtype(dtype, chosen, compute):
-    """Which element type the trace has, and what that means where it is not what caches have."""
+def report_dtype(dtype, chosen, compute):
+    """Reports the trace's element type, and its consequences if caches usually have another."""
     text = f"dtype {dtype} ({chosen})"
     if compute != dtype:
         text += f", the model runs in {compute}"
@@ -88,8 +89,8 @@ def say_dtype(dtype, chosen, compute):
     note(text)
 
 
-def say_scoring_queries(prompts, args):
-    """Warns of a trace whose queries are all, or nearly all, evaluated: none is left to score."""
+def warn_scoring_queries(prompts, args):
+    """Warns if too few queries precede the evaluated ones."""
     short = [text_id for _, text_id, ids in prompts if args.last_queries < len(ids)]
     left = args.last_queries - DEFAULT_QUERIES
     if not short or left >= ENOUGH_QUERIES:
@@ -108,7 +109,6 @@ def say_scoring_queries(prompts, args):
 
 
 def check_lengths(prompts, config, args, ropes):
-    """Refuses prompts that the model, --chunk or --extra cannot serve, before anything is computed."""
     if args.extra and ropes & {"longrope", "dynamic"}:
         raise TraceError(f"--extra: {args.model}: its rotation depends on the prompt's length "
                          f"({', '.join(sorted(ropes))}): unsupported")
@@ -125,12 +125,11 @@ def check_lengths(prompts, config, args, ropes):
 
 
 def dump_prompts(writer, prompts, capture):
-    """All prompts, with a line for each, and on a terminal the time left in between."""
     layers = capture.model.config.get_text_config().num_hidden_layers
     if capture.args.layers is not None:
         layers = min(layers, max(capture.args.layers) + 1)
     with Progress(layers * sum(len(ids) for *_, ids in prompts)) as progress:
-        capture.say = progress.say
+        capture.log = progress.write
         for at, (name, text_id, ids) in enumerate(prompts, 1):
             capture.layer_done = lambda layer, tokens, at=at, name=name: progress.step(
                 tokens, f"{name} ({at} of {len(prompts)}), layer {layer + 1} of {layers}")
@@ -148,7 +147,7 @@ def dump_prompts(writer, prompts, capture):
                     f"{minutes(progress.spent() - begin)}")
             if at < len(prompts):
                 text += f"; {len(prompts) - at} more, about {minutes(progress.left())}"
-            progress.say(text)
+            progress.write(text)
 
 
 def main():
@@ -158,7 +157,7 @@ def main():
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
-    # The mask that SDPA takes: none when it is the causal one, else a boolean that can be examined.
+    # SDPA's mask: None if causal, otherwise a boolean that can be examined.
     ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, ALL_ATTENTION_FUNCTIONS["sdpa"])
     model, dtype, chosen = load_model(args)
@@ -184,15 +183,15 @@ def main():
         with TraceWriter(args.output, model_name(args, model.config), source,
                          created=args.created, dtype=dtype,
                          rope="post" if rotates else "none", gzip=args.gzip) as writer:
-            say_dtype(dtype, chosen, str(model.dtype).removeprefix("torch."))
+            report_dtype(dtype, chosen, str(model.dtype).removeprefix("torch."))
             if args.last_queries:
-                say_scoring_queries(prompts, args)
+                warn_scoring_queries(prompts, args)
             if args.fisher:
                 capture.fisher = fisher_information(model, prompts, args)
             capture.extra = extra
             dump_prompts(writer, prompts, capture)
             if capture.projections is not None:
-                note(f"output projections: {capture.projections.said()}")
+                note(f"output projections: {capture.projections.describe()}")
             if rotary.reason is None:
                 note(f"rotary tables: {rotary.write(writer)}")
             elif rotates:
@@ -201,7 +200,7 @@ def main():
                      "(expected-attention) do without, or say that they cannot")
     except torch.OutOfMemoryError:
         raise MemoryError from None
-    except RuntimeError as error:  # What torch raises for devices and for kernels that it lacks.
+    except RuntimeError as error:  # raised by torch for devices and missing kernels
         raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
     for layer, deviation in sorted(capture.check.items()):
-        note(f"layer {layer}: {said(deviation, dtype)}")
+        note(f"layer {layer}: {describe(deviation, dtype)}")

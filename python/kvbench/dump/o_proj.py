@@ -1,14 +1,14 @@
-"""The output projections of kvbench-py dump, and the norms of the residual stream.
+"""Output projections of kvbench-py dump, and norms of the residual stream.
 
-W [hidden, Hq * dv] is what the attention module multiplies its heads' outputs by, without the bias.
-The norm is that of the decoder layer's input: in every architecture that passes the checks,
-pre-norm or post-norm, sequential or parallel, that is what the attention output is added to.
+W [hidden, Hq * dv] multiplies the concatenated head outputs in the attention module, without the
+bias. The norm is that of the decoder layer's input, to which the attention output is added in every
+supported architecture.
 
-Nothing is taken from names. In short runs before the prompts, the projection is the module that is
-given the very output of the attention function; its weight must make its output, and that must be
-what the attention module returns. How the decoder layer adds it shows in what the layer's parts get
-and give: most add it as it is; Gemma 2 and 3, OLMo 2 and GLM 4 put a norm in between, Granite a
-factor. There W is still the projection itself, and an attribute of the layer says what follows it.
+Nothing relies on names. In short runs before the prompts, the projection is the module whose input
+is the output of the attention function; its weight must reproduce its output, which must be the
+attention module's result. The inputs and outputs of the layer's parts show how the result is added:
+most layers add it directly; Gemma 2 and 3, OLMo 2 and GLM 4 apply a norm, Granite a factor. W is
+then still the projection, and an attribute of the layer names what follows.
 """
 
 import numpy as np
@@ -18,39 +18,39 @@ from transformers.pytorch_utils import Conv1D
 from kvbench.trace.writer import TraceError
 
 PROBE_TOKENS = 32  # of the short runs
-# Largest deviation of a sum of two or three numbers, relative to their sizes: two roundings to half
-# a unit of the last place (2^-24, 2^-11, 2^-8), and twice that to spare.
+# Largest relative deviation of a sum of two or three numbers: two roundings (2^-24, 2^-11, 2^-8),
+# with a factor of two to spare.
 SUM_LIMIT = {torch.float32: 2.0**-22, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
-# The same of a product with a weight, whose partial sums may be rounded too.
+# The same for products with a weight, whose partial sums may be rounded too.
 PRODUCT_LIMIT = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 class OutputProjections:
-    """Finds and checks the projections of all wanted layers, then watches the residual stream.
+    """Finds and checks the projections of all wanted layers, then records the residual stream.
 
-    In this order: `find` once; for each prompt `write_weight` and `write_norms` of each layer, from
-    within the model's run, and `prompt_ends`; `said`, for the user.
+    Call order: `find` once; per prompt `write_weight` and `write_norms` of each layer during the
+    model's run, and `prompt_ends`; `describe`.
     """
 
     def __init__(self, model, args, dtype):
         """dtype: the trace's."""
         self.model, self.args, self.dtype = model, args, dtype
         self.layers = {}  # layer -> (weight [hidden, columns], what follows it or None)
-        self.norms = {}  # layer -> norms of the residual stream, by row of the chunk in progress
-        self.stored = {}  # layer -> the last prompt that has its projection
-        self.new = set()  # layers of the prompt in progress
-        self.outputs = None  # attention module -> the attention function's output, in a short run
+        self.norms = {}  # layer -> norms of the residual stream, by row of the current chunk
+        self.stored = {}  # layer -> the last prompt with its projection
+        self.new = set()  # layers of the current prompt
+        self.outputs = None  # attention module -> output of the attention function, in a short run
 
-    # --- The short runs
+    # --- Short runs
 
     def find(self, ids):
-        """Finds every wanted layer's projection and residual stream."""
+        """Finds the projection and residual stream of every wanted layer."""
         ids = (list(ids) * PROBE_TOKENS)[:PROBE_TOKENS]
         tokens = torch.as_tensor(np.asarray(ids), device=self.model.device)[None]
         modules = dict(self.model.named_modules())
         names = {module: name for name, module in modules.items()}
-        self._run(tokens)  # Which modules call the attention function.
+        self._run(tokens)  # which modules call the attention function
         runs = {}
         for attention in self.outputs:
             layer = getattr(attention, "layer_idx", None)
@@ -80,19 +80,19 @@ class OutputProjections:
         with torch.inference_mode():
             self.model.base_model(input_ids=tokens, use_cache=False)
 
-    def saw(self, module, output):
-        """What the attention function returns; of use in the short runs alone."""
+    def observe(self, module, output):
+        """Records the output of the attention function in a short run."""
         if self.outputs is not None:
             self.outputs[module] = output.detach().clone()
 
-    # --- The prompts
+    # --- Prompts
 
     def _enters(self, layer, args, kwargs):
-        stream = given(args, kwargs)[0].detach()
+        stream = hidden_states(args, kwargs)[0].detach()
         self.norms[layer] = torch.linalg.vector_norm(stream, dim=-1, dtype=torch.float64).cpu()
 
     def write_weight(self, writer, layer, q_heads, dv):
-        """The projection of a layer that was begun: the columns of these query heads."""
+        """Writes the projection of an open layer: the columns of these query heads."""
         weight, follows = self.layers[layer]
         self.new.add(layer)
         if not (layer in self.stored and writer.share_o_proj(self.stored[layer], layer)):
@@ -102,7 +102,7 @@ class OutputProjections:
             writer.set_attribute(layer, "o_proj_note", follows)
 
     def _array(self, weight):
-        """In the trace's type where that holds the weight exactly, else as float32."""
+        """Returns the weight in the trace's type if exact, otherwise as float32."""
         weight = weight.detach().cpu().contiguous()
         narrow = weight.to(getattr(torch, self.dtype))
         if torch.equal(narrow.to(weight.dtype), weight):
@@ -114,15 +114,16 @@ class OutputProjections:
         return weight.numpy()
 
     def write_norms(self, writer, layer, row, first):
-        """Norms of this chunk from its token `first` on; `row`: of that token's stored query."""
+        """Writes the norms of this chunk from token `first` on. row: of that token's stored
+        query.
+        """
         writer.write_residual_norm(row, self.norms[layer][first:].numpy(), layer)
 
     def prompt_ends(self, prompt):
         self.stored.update(dict.fromkeys(self.new, prompt))
         self.new.clear()
 
-    def said(self):
-        """What was written, for the user."""
+    def describe(self):
         sizes = sorted({weight.shape[0] for weight, _ in self.layers.values()})
         text = f"hidden size {' and '.join(map(str, sizes))}"
         for note in sorted({note for _, note in self.layers.values() if note}):
@@ -133,13 +134,13 @@ class OutputProjections:
 
 
 class LayerRun:
-    """What one decoder layer and its attention get and give in the short run."""
+    """Inputs and outputs of a decoder layer and its attention in the short run."""
 
     def __init__(self, block, attention):
         self.block, self.attention = block, attention
-        self.entered = self.left = None  # the layer's input and output, [tokens, hidden]
-        self.parts = []  # (module, its input, its output) of the layer's children, in order
-        self.leaves = []  # the same of the attention's innermost modules
+        self.entered = self.left = None  # input and output of the layer, [tokens, hidden]
+        self.parts = []  # (module, input, output) of the layer's children, in order
+        self.leaves = []  # the same for the attention's innermost modules
         self.hooks = [block.register_forward_pre_hook(self._enters, with_kwargs=True),
                       block.register_forward_hook(self._leaves)]
         leaves = [m for m in attention.modules() if not any(True for _ in m.children())]
@@ -147,20 +148,20 @@ class LayerRun:
             for module in modules:
                 self.hooks.append(module.register_forward_hook(
                     lambda module, args, kwargs, output, record=record: record.append(
-                        (module, rows(given(args, kwargs)), rows(output))), with_kwargs=True))
+                        (module, rows(hidden_states(args, kwargs)), rows(output))), with_kwargs=True))
 
     def end(self):
         for hook in self.hooks:
             hook.remove()
 
     def _enters(self, _, args, kwargs):
-        self.entered = rows(given(args, kwargs))
+        self.entered = rows(hidden_states(args, kwargs))
 
     def _leaves(self, _, args, output):
         self.left = rows(output)
 
     def projection(self, where, output):
-        """The weight [hidden, Hq * dv] that makes the attention's result of `output`."""
+        """Returns the weight [hidden, Hq * dv] that maps `output` to the attention's result."""
         where += f"{type(self.attention).__name__}: "
         heads = output.reshape(-1, output.shape[-2] * output.shape[-1])
         found = [leaf for leaf in self.leaves if leaf[1] is not None
@@ -191,8 +192,9 @@ class LayerRun:
         return weight
 
     def how_added(self, where):
-        """What lies between the projection and the layer's input that it is added to; None: it is
-        added as it is."""
+        """Returns what lies between the projection and the addition to the layer's input; None:
+        nothing.
+        """
         at = next(i for i, part in enumerate(self.parts) if part[0] is self.attention)
         stream, added = self.entered.double(), self.parts[at][2].double()
         later = [part[1] for part in self.parts[at + 1:]] + [self.left]
@@ -200,11 +202,11 @@ class LayerRun:
                  and not torch.equal(s, self.entered)]
         given_out = [(module, out.double()) for module, _, out in self.parts
                      if out is not None and out.shape == stream.shape]
-        # (deviation, what follows the projection), of all ways to explain what is seen.
+        # (deviation, what follows the projection) of all consistent explanations.
         ways = []
         for seen in later:
             for module, part in given_out:
-                same = torch.equal(part, added)  # The attention, or a dropout behind it.
+                same = torch.equal(part, added)  # The attention, or a dropout after it.
                 ways.append((deviation(seen - stream - part, stream, part),
                              None if same else f"{type(module).__name__} lies between it and the "
                              "residual stream"))
@@ -217,20 +219,22 @@ class LayerRun:
             return follows
         for seen in later:
             factor = float(((seen - stream) * added).sum() / added.square().sum())
-            # The factor is rounded as well, and so is its product.
+            # The factor and its product are rounded as well.
             if deviation(seen - stream - factor * added, stream, added) <= 2 * limit:
                 return f"a factor of {factor:.4g} lies between it and the residual stream"
         raise TraceError(f"{where}{type(self.block).__name__}: where it adds its attention's "
                          "output is not known here: unsupported")
 
 
-def given(args, kwargs):
-    """The hidden states among a module's arguments; None where there are none."""
+def hidden_states(args, kwargs):
+    """Returns the hidden states among a module's arguments, or None."""
     return args[0] if args else kwargs.get("hidden_states")
 
 
 def rows(value):
-    """A copy of a tensor, or of the first of a tuple, as [tokens, width]; None of anything else."""
+    """Returns a copy of a tensor, or of the first of a tuple, as [tokens, width]; None for other
+    types.
+    """
     if isinstance(value, tuple) and value:
         value = value[0]
     if not isinstance(value, torch.Tensor) or value.ndim < 2:
@@ -239,6 +243,6 @@ def rows(value):
 
 
 def deviation(difference, *parts):
-    """The largest length of a row, relative to the lengths of what was summed."""
+    """Returns the largest row norm relative to the norms of the summands."""
     size = sum(part.norm(dim=-1) for part in parts)
     return float((difference.norm(dim=-1) / size.clamp(min=1e-30)).max())

@@ -1,4 +1,4 @@
-"""The command line of kvbench-py dump."""
+"""Command line of kvbench-py dump."""
 
 import argparse
 
@@ -32,13 +32,13 @@ def count(text):
 
 
 def add_model(add, which=""):
-    """--model and how to load it. which: what else its help says."""
+    """Adds --model and options for loading it. which: suffix of its help."""
     add("--model", required=True, metavar="ID|PATH", help=f"model on the hub, or its folder{which}")
     add("--revision", help="branch, tag or commit of the model")
     add("--trust-remote-code", action="store_true", help="run code that comes with the model")
 
 
-# For add_model, of what reads traces.
+# Suffix for programs that read traces.
 OF_TRACES = ": the one that the traces were dumped from"
 
 
@@ -48,12 +48,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_arguments():
-    """Of sys.argv. Imports nothing, so that --help needs no torch."""
+    """Parses sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(description="Dumps queries, keys and values of a Hugging "
                     "Face causal language model as a kvbench trace.")
     add = parser.add_argument
     add_model(add)
-    add("--name", help="what the trace says of the model [default: id @ commit]")
+    add("--name", help="model name in the trace [default: id @ commit]")
     add("-o", "--output", required=True, metavar="T.h5", help="the trace")
     add("--overwrite", action="store_true", help="replace an existing T.h5")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -67,8 +67,8 @@ def parse_arguments():
     add("--set", help="only records whose field `set` is this, such as dev or test")
     add("--ids", type=lambda text: text.split(","), metavar="ID,...",
         help="only records of these ids")
-    add("--source", help="what the trace says of the data [default: the prompt file's name]")
-    add("--created", metavar="DATE", help="what the trace says of the date [default: today]")
+    add("--source", help="name of the data in the trace [default: the prompt file's name]")
+    add("--created", metavar="DATE", help="date in the trace [default: today]")
     add("--max-prompts", type=positive, metavar="N", help="only the first N prompts")
     add("--max-tokens", type=positive, metavar="N", help="cut longer prompts to N tokens")
     add("--truncate", choices=("middle", "right"), default="middle", help="middle: keep the first "
@@ -80,7 +80,7 @@ def parse_arguments():
     add("--dtype", choices=DTYPES, help="element type of the cache, and so of the trace "
         "[default: the model's]")
     add("--compute-dtype", choices=DTYPES, help="type in which the model runs [default: float32 on "
-        "the CPU, where float16 takes twice as long; else --dtype]")
+        "the CPU, where float16 takes twice as long; otherwise --dtype]")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time with a KV cache")
     add("--gzip", type=int, choices=range(10), default=4, metavar="0..9",

@@ -1,4 +1,4 @@
-"""Prompts of kvbench-py dump: texts and token ids from files, tokenised and cut to length."""
+"""Prompts of kvbench-py dump: read, tokenised and truncated."""
 
 import json
 import os
@@ -12,19 +12,19 @@ from kvbench.trace.writer import TraceError
 
 
 def load(loader, what, args, **options):
-    """What a `from_pretrained` returns; TraceError for all that it raises."""
+    """Returns the result of `from_pretrained`. Raises TraceError for any exception."""
     try:
         return loader(args.model, revision=args.revision,
                       trust_remote_code=args.trust_remote_code, **options)
     except MemoryError:
         raise
-    except Exception as error:  # Whatever a model's files or their remote code raise.
+    except Exception as error:  # model files and remote code may raise anything
         first = str(error).strip().split("\n")[0] or type(error).__name__
         raise TraceError(f"{args.model}: its {what} cannot be loaded: {first}") from None
 
 
 def read_lines(path):
-    """(line number, object) of a JSONL file; blank lines are skipped."""
+    """Yields (line number, object) of a JSONL file, without blank lines."""
     try:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -44,7 +44,7 @@ def read_lines(path):
 
 
 def record_text(record, where, field, template):
-    """The text of one JSONL record, see `--field` and `--template`."""
+    """Returns the text of a JSONL record by `--field` and `--template`."""
     def get(name):
         if name not in record:
             raise TraceError(f"{where}: no field `{name}`, it has {', '.join(record) or 'none'}")
@@ -70,7 +70,9 @@ def read_file(path):
 
 
 def read_texts(args):
-    """[(record's `id` or None, text_id, text)] of --prompts, those of --set and --ids."""
+    """Returns [(record's `id` or None, text_id, text)] of --prompts, filtered by --set and
+    --ids.
+    """
     template = args.template
     if template is not None and template.startswith("@"):
         template = read_file(template[1:])
@@ -100,7 +102,7 @@ def read_texts(args):
 
 
 def check_chosen(args, texts):
-    """Refuses an --ids that no record has, and a --set of which there is none."""
+    """Rejects --ids or --set without a matching record."""
     files = ", ".join(args.prompts)
     absent = [one for one in args.ids or () if one not in {text_id for _, text_id, _ in texts}]
     if absent and (args.max_prompts is None or len(texts) < args.max_prompts):
@@ -111,7 +113,7 @@ def check_chosen(args, texts):
 
 
 def prompt_names(ids):
-    """What the trace calls the prompts: their own ids if all can be names, else p0, p1, ..."""
+    """Returns the prompts' names in the trace: their ids if all are valid, otherwise p0, p1, ..."""
     fit = all(one and "/" not in one and "\0" not in one and one != "." for one in ids)
     if fit and len(set(ids)) == len(ids):
         return ids
@@ -119,7 +121,7 @@ def prompt_names(ids):
 
 
 def read_ids(args):
-    """[(None, text_id, token ids)] of --token-ids."""
+    """Returns [(None, text_id, token ids)] of --token-ids."""
     name = os.path.basename(args.token_ids)
     out = []
     for number, record in read_lines(args.token_ids):
@@ -134,16 +136,15 @@ def read_ids(args):
 
 
 def check_tokenizer(args):
-    """Refuses a folder without one: some releases of transformers make an empty one up."""
+    """Rejects a folder without a tokenizer, since some releases of transformers make one up."""
     if os.path.isdir(args.model) and not any(
             re.search("token|vocab|spiece|merges", name) for name in os.listdir(args.model)):
         raise TraceError(f"{args.model}: its tokenizer cannot be loaded: the folder has none")
 
 
 def read_prompts(args, vocabulary):
-    """[(name, text_id, token ids)], truncated; `vocabulary`: how many tokens there are.
-
-    name: the prompt's in the trace. Token ids: int64 array.
+    """Returns [(name, text_id, token ids)], truncated. vocabulary: number of tokens; token ids:
+    int64.
     """
     if args.prompts:
         path = ", ".join(args.prompts)
@@ -170,7 +171,7 @@ def read_prompts(args, vocabulary):
 
 
 def truncate(ids, limit, where):
-    """At most `limit` ids: "right" keeps the first; "middle" the first and last halves."""
+    """Returns at most `limit` ids: "right" keeps the first, "middle" the first and last halves."""
     if limit is None or len(ids) <= limit:
         return ids
     if where == "right":

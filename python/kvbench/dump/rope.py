@@ -1,10 +1,9 @@
-"""The rotary tables of kvbench-py dump: cos and sin by position, from the model's own modules.
+"""Rotary tables of kvbench-py dump: cos and sin by position, from the model's own modules.
 
-No formula of ours: whatever module made the (cos, sin) that a layer's attention was given is run
-again over all positions that the trace needs. A short run then checks each layer: its attention is
-run a second time with the identity for a rotation, and what the tables make of those queries and
-keys must be what the model made of them. That also tells which channels turn with each other
-(`layout`), and shows a layer that does not rotate at all.
+The module that made the (cos, sin) of a layer's attention is rerun over all positions of the trace.
+A short run checks each layer: its attention runs again with the identity rotation, and the tables
+must map those queries and keys to the model's. This also finds the paired channels (`layout`), and
+layers without rotation.
 """
 
 import inspect
@@ -16,31 +15,32 @@ import torch
 
 from kvbench.trace.parts import FUTURE_POSITIONS
 
-PROBE_TOKENS = 32  # of the short run; its positions tell layouts apart from the second one on
-# Largest relative deviation of the rotated queries and keys in the short run: one rounding to the
-# model's type per product and sum (2^-24, 2^-11, 2^-8), with room for factors of a few. Another
-# layout or table deviates by some tenths.
+PROBE_TOKENS = 32  # of the short run; layouts differ from the second position on
+# Largest relative deviation of rotated queries and keys in the short run: one rounding per product
+# and sum (2^-24, 2^-11, 2^-8), times a small factor. A wrong layout or table deviates by tenths.
 PROBE_LIMIT = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
-# Largest difference between a table and what a layer got at the same positions in the dump itself:
-# libraries compute cos of one number in lanes or alone, which may differ in the last place.
+# Largest difference between a table and a layer's inputs: vectorised cos may differ in the last
+# place.
 TABLE_LIMIT = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
 
 class Stop(Exception):
-    """The last wanted layer is done; the rest of the forward pass is of no use."""
+    """The last wanted layer is done; skip the rest of the forward pass."""
 
 
 class NoTables(Exception):
-    """Why the rotation cannot be taken: one phrase for the user."""
+    """Why the rotation cannot be determined. One phrase."""
 
 
 def rope_types(config):
-    """Kinds of rotary embedding that the configuration names, as in {"default"}; empty: none."""
+    """Returns the kinds of rotary embedding in the configuration, such as {"default"}; empty:
+    none.
+    """
     found = set()
     for name in ("rope_parameters", "rope_scaling"):
         value = getattr(config, name, None)
         if isinstance(value, dict):
-            # Models with two kinds of layers have one dictionary for each.
+            # Models with two kinds of layers have a dictionary for each.
             for part in [v for v in value.values() if isinstance(v, dict)] or [value]:
                 found.add(part.get("rope_type", part.get("type", "default")))
     for name in ("rope_theta", "rotary_dim", "rotary_pct", "rotary_emb_base"):
@@ -50,7 +50,7 @@ def rope_types(config):
 
 
 def rotate(x, cos, sin, layout):
-    """x [..., n, d], its first rope_dim channels turned by the tables [n, rope_dim / 2]."""
+    """Rotates the first rope_dim channels of x [..., n, d] by the tables [n, rope_dim / 2]."""
     half = cos.shape[-1]
     if half == 0:
         return x
@@ -65,7 +65,7 @@ def rotate(x, cos, sin, layout):
 
 
 def once_per_frequency(cos):
-    """Columns that may hold each frequency once, since models repeat it, and their layouts."""
+    """Yields candidates for the columns that hold each frequency once, and their layouts."""
     width = cos.shape[-1]
     if width % 2 == 0:
         if torch.equal(cos[:, :width // 2], cos[:, width // 2:]):
@@ -76,29 +76,29 @@ def once_per_frequency(cos):
 
 
 def is_rotation(value):
-    """Whether this is a (cos, sin) of one sequence: two real tensors [1, n, width]."""
+    """Returns whether this is a (cos, sin) of one sequence: two real tensors [1, n, width]."""
     return (isinstance(value, (tuple, list)) and len(value) == 2
             and all(isinstance(t, torch.Tensor) and t.is_floating_point() for t in value)
             and value[0].shape == value[1].shape and value[0].ndim == 3 and value[0].shape[0] == 1)
 
 
 class Source:
-    """A rotary module with the arguments of one call: Gemma 3's has one for each kind of layer."""
+    """A rotary module with the arguments of one call; Gemma 3's has one per kind of layer."""
 
     def __init__(self, module, args, kwargs):
         self.module, self.args, self.kwargs = module, args, kwargs
 
     def tables(self, count):
-        """cos and sin [count, width], for positions 0 to count - 1, float32.
+        """Returns cos and sin [count, width] of positions 0 to count - 1, float32.
 
-        With the frequencies of the model's last run, as its keys were rotated: rotations by length
-        (dynamic, longrope) would otherwise turn to those for `count` tokens.
+        Uses the frequencies of the model's last run: rotations by length (dynamic, longrope) would
+        switch to those for `count` tokens.
         """
         def stretched(value):
             positions = (isinstance(value, torch.Tensor) and not value.is_floating_point()
                          and value.ndim == 2)
             return torch.arange(count, device=value.device)[None] if positions else value
-        # Without transformers' `dynamic_rope_update`, a decorator.
+        # Bypasses the decorator `dynamic_rope_update`.
         forward = inspect.unwrap(type(self.module).forward)
         with torch.inference_mode():
             cos, sin = forward(self.module, *map(stretched, self.args),
@@ -110,7 +110,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Layer:
-    """How one layer rotates: columns of its source's tables, and the layout. None: not at all."""
+    """A layer's rotation: columns of its source's tables, and the layout. None: no rotation."""
 
     source: Source | None
     columns: slice
@@ -120,29 +120,29 @@ class Layer:
 class RotaryTables:
     """Finds and checks the tables of all wanted layers.
 
-    In this order: `find` once, then per prompt `prompt_begins` and `prompt_ends`, then `write`.
-    reason: why there are no tables, for the user; None while there are.
+    Call order: `find` once, per prompt `prompt_begins` and `prompt_ends`, then `write`. reason: why
+    there are no tables; None if there are.
     """
 
     def __init__(self, model, layers, longest):
-        """layers: those of the trace, None: all. longest: tokens of the longest prompt."""
+        """layers: of the trace, None: all. longest: tokens of the longest prompt."""
         self.model, self.wanted = model, layers
         self.count = longest + FUTURE_POSITIONS
         self.reason = None
         self.layers = {}  # layer -> Layer
         self.attention = {}  # attention module -> its Source
         self.tables = {}  # Source -> (cos, sin) [count, width] of the prompts so far
-        self.got = {}  # (Source, first position) -> (cos, sin) of the prompt in progress
+        self.got = {}  # (Source, first position) -> (cos, sin) of the current prompt
         self.made = {}  # id of a cos -> (Source, that cos), in the short run
-        self.given = {}  # attention module -> its cos and sin, in the short run
-        self.seen = None  # (attention module, query, key) that the attention function saw last
+        self.inputs = {}  # attention module -> its cos and sin, in the short run
+        self.seen = None  # (attention module, query, key) of the last call
         self.finding = False
         self.hooks = []
 
-    # --- The short run
+    # --- Short run
 
     def find(self, ids):
-        """Tells every layer's source and layout from a short run over the first token ids."""
+        """Determines every layer's source and layout from a short run over the first token ids."""
         ids = (list(ids) * PROBE_TOKENS)[:PROBE_TOKENS]
         tokens = torch.as_tensor(np.asarray(ids), device=self.model.device)[None]
         hooks = []
@@ -164,30 +164,30 @@ class RotaryTables:
             for hook in hooks:
                 hook.remove()
             self.finding = False
-            self.made, self.given, self.seen = {}, {}, None
+            self.made, self.inputs, self.seen = {}, {}, None
         if self.reason is None and not self.layers:
             self.reason = "no layer's attention takes cos and sin as `position_embeddings`"
         elif self.reason is None and not any(layer.source for layer in self.layers.values()):
             self.reason = "no layer rotates"
 
-    def saw(self, module, query, key):
-        """What the attention function is called with; of use in the short run alone."""
+    def observe(self, module, query, key):
+        """Records the arguments of the attention function in the short run."""
         if self.finding:
             self.seen = module, query, key
 
     def _made(self, module, args, kwargs, output):
-        """The output of any other module: remembered where it may be some layer's cos and sin."""
+        """Remembers a module's output if it may be a layer's cos and sin."""
         if is_rotation(output):
             self.made[id(output[0])] = Source(module, args, kwargs), output[0]
 
     def _before(self, module, args, kwargs):
-        self.given[module] = bind(module, args, kwargs).arguments.get("position_embeddings")
+        self.inputs[module] = bind(module, args, kwargs).arguments.get("position_embeddings")
 
     def _after(self, module, args, kwargs, output):
-        """A layer's attention has run: once more without rotation, then compare."""
+        """Reruns a layer's attention without rotation and compares."""
         if self.seen is None or self.seen[0] is not module:
-            return  # A block that holds the attention and hands cos and sin on.
-        layer, given = module.layer_idx, self.given[module]
+            return  # a block that contains the attention and passes cos and sin on
+        layer, given = module.layer_idx, self.inputs[module]
         if self.wanted is None or layer in self.wanted:
             self.layers[layer] = self._layer(module, given, bind(module, args, kwargs))
             self.attention[module] = self.layers[layer].source
@@ -204,7 +204,7 @@ class RotaryTables:
         turned = self.seen[1:]
         bound.arguments["position_embeddings"] = (torch.ones_like(given[0]),
                                                   torch.zeros_like(given[1]))
-        module.forward(*bound.args, **bound.kwargs)  # Not the module: its hooks are not to see it.
+        module.forward(*bound.args, **bound.kwargs)  # bypasses the module's hooks
         pairs = [(a.float(), b.float()) for a, b in zip(self.seen[1:], turned)]
         limit = PROBE_LIMIT[turned[0].dtype]
         cos, sin = (t[0].float() for t in given)
@@ -219,10 +219,10 @@ class RotaryTables:
         raise NoTables(f"{where} does not turn the first channels of queries and keys by its cos "
                        f"and sin alone (off by {best:.2g}, limit {limit:g})")
 
-    # --- The prompts
+    # --- Prompts
 
     def prompt_begins(self, capture):
-        """Watches what the layers get while `capture` runs a prompt."""
+        """Records the layers' inputs while `capture` runs a prompt."""
         def watch(module, args, kwargs):
             self.got.setdefault((self.attention[module], capture.start), bind(
                 module, args, kwargs).arguments["position_embeddings"])
@@ -232,7 +232,7 @@ class RotaryTables:
                           for module, source in self.attention.items() if source is not None]
 
     def prompt_ends(self, prompt):
-        """Makes the tables, which must be what the layers got, and the same for all prompts."""
+        """Makes the tables, which must match the layers' inputs and those of other prompts."""
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
@@ -260,11 +260,10 @@ class RotaryTables:
                            "or none longer than the model was made for")
 
     def write(self, writer):
-        """Tables of the trace's layers: one for all, or one each where layers differ.
-
-        What was written, for the user.
+        """Writes tables of the trace's layers: one for all, or one each if layers differ. Returns a
+        description.
         """
-        kinds = []  # [cos, sin, layout, layers], different ones
+        kinds = []  # distinct [cos, sin, layout, layers]
         for index, layer in sorted(self.layers.items()):
             if layer.source is None:
                 cos, sin = torch.ones(self.count, 1), torch.zeros(self.count, 1)
@@ -286,7 +285,9 @@ class RotaryTables:
 
 
 def takes_rotation(module):
-    """Whether this is an attention module, or a block around one, that is given cos and sin."""
+    """Returns whether this is an attention module, or a block around one, with cos and sin as
+    arguments.
+    """
     return (hasattr(module, "layer_idx")
             and "position_embeddings" in inspect.signature(module.forward).parameters)
 
@@ -296,7 +297,7 @@ def bind(module, args, kwargs):
 
 
 def candidates(source, cos, width):
-    """What a layer may make of its cos and sin, for queries and keys of this width."""
+    """Yields the possible uses of cos and sin for queries and keys of this width."""
     yield Layer(None, slice(0, 0), "half")
     for columns, layouts in once_per_frequency(cos):
         if 2 * cos[:, columns].shape[1] <= width:

@@ -1,7 +1,7 @@
-"""`kvbench-py judge`; its command line is options.py.
+"""Main function of kvbench-py judge. The command line is in options.py.
 
-Methods are replayed a few at a time. While the program kvbench makes the caches of the next few, the
-model decodes over the last ones, and their caches go. See docs/score.md.
+Methods are replayed a few at a time. While kvbench makes the caches of the next few, the model
+decodes over the previous ones, which are then deleted. See docs/score.md.
 """
 
 import argparse
@@ -32,13 +32,13 @@ from kvbench.trace.writer import TraceError
 
 
 def find_prompts(args):
-    """[(trace, prompt)] in the traces' order, and who has which: each prompt once."""
+    """Returns [(trace, prompt)] in the traces' order. Raises TraceError for a duplicate prompt."""
     out, seen = [], {}
     for path in args.trace:
         with open_trace(path) as file:
             for name in file["prompts"]:
                 if name in seen:
-                    raise TraceError(f"{path}: prompts/{name}: stands in {seen[name]} too")
+                    raise TraceError(f"{path}: prompts/{name}: is also in {seen[name]}")
                 seen[name] = path
                 if args.ids is None or name in args.ids:
                     out.append((path, name))
@@ -50,7 +50,7 @@ def find_prompts(args):
 
 
 class Judge:
-    """The model, loaded once, and the tables."""
+    """The loaded model and the tables."""
 
     def __init__(self, args, tables, table, manifest, answers):
         self.args, self.tables, self.table, self.answers = args, tables, table, answers
@@ -59,7 +59,7 @@ class Judge:
         self.waited = self.scored = 0.0  # seconds
 
     def load(self, prompts):
-        """prompts: names of those that are to be read."""
+        """prompts: names to read."""
         model, dtype, _ = load_model(self.args)
         self.tokenizer, self.answers = load_tokenizer(self.args, self.answers, prompts)
         self.attention = CompressedAttention(self.args, model, dtype)
@@ -68,7 +68,7 @@ class Judge:
         return model
 
     def begin(self, prompt, reader):
-        """Reads a prompt, unless it was the last one."""
+        """Reads a prompt, unless it is the current one."""
         if self.at == (prompt.trace, prompt.name):
             return
         begin = time.monotonic()
@@ -81,8 +81,7 @@ class Judge:
              f"{len(self.attention.seen)} layers replaced; keys within {deviation:.1e} of the trace's")
 
     def score(self, trace, name, replay, progress):
-        """All groups of one part."""
-        self.tables.take(replay.rows)
+        self.tables.load(replay.rows)
         with CacheReader([replay.caches]) as reader, open_trace(trace) as file:
             if reader.protocol != "prefill":
                 raise TraceError(f"--config: protocol: got {reader.protocol}, expected prefill: the "
@@ -99,7 +98,7 @@ class Judge:
                 progress.step(1, f"{progress.done + 1}/{progress.total} groups  {name} {group}")
 
     def note_resolved(self, part, made):
-        """Puts into the manifest what methods are called in the rows, for --resume."""
+        """Stores resolved parameters in the manifest, for --resume."""
         found = resolve(part.keys, made)
         absent = [key for key in part.keys if key not in made and key[:2] not in found]
         if absent:
@@ -131,7 +130,7 @@ class Judge:
 
 
 def make_plan(args, table, prompts, resolved):
-    """[(trace, prompt, Part)] of what is missing, and how many keys are there already.
+    """Returns [(trace, prompt, Part)] of the missing groups, and the number of finished keys.
 
     resolved: {ALGORITHM:PARAMS: params in the rows} where these differ
     """
@@ -154,14 +153,14 @@ def row_key(trace, prompt, resolved, key):
 
 
 def settings_of(args, name):
-    """What all rows of the tables must share."""
+    """Returns the settings that all rows of the tables must share."""
     return {"model": name, "compute_dtype": args.compute_dtype, "answer_tokens": args.answer_tokens,
             "program": call(args.program, "--version").strip(), **protocol_of(args)}
 
 
 def main():
     args = parse_arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Caches go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the caches
     try:
         args.program = args.program or program()
     except ProgramError as error:
@@ -182,7 +181,7 @@ def main():
         plan, there = make_plan(args, table, prompts, resolved)
         manifest.write()
         progress = Progress(sum(len(part.keys) for *_, part in plan))
-        note(f"{progress.total} groups to run in {len(plan)} parts, {there} are there")
+        note(f"{progress.total} groups to run in {len(plan)} parts, {there} done")
         judge = Judge(args, tables, table, manifest, answers)
         try:
             if plan:
@@ -191,7 +190,7 @@ def main():
             raise MemoryError from None
         except RuntimeError as error:
             raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
-        progress.say(f"{progress.done} groups in {time.monotonic() - begin:.0f} s: {judge.scored:.0f} s "
+        progress.write(f"{progress.done} groups in {time.monotonic() - begin:.0f} s: {judge.scored:.0f} s "
                      f"with the model, {judge.waited:.0f} s waiting for the replay")
     manifest.write(rows=progress.done, failed=table.failed)
     if table.failed:

@@ -1,4 +1,4 @@
-"""The command line of kvbench-py judge."""
+"""Command line of kvbench-py judge."""
 
 import os
 
@@ -6,7 +6,7 @@ from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, na
 
 
 def parse_arguments(arguments=None):
-    """Of `arguments`, else sys.argv. Imports nothing, so that --help needs no torch."""
+    """Parses `arguments` or sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(prog="kvbench-py judge", description="Replays methods on a trace and scores the "
                     "model over what each leaves of the cache, a few methods at a time: the rows of "
                     "kvbench replay and those of kvbench-py score, without a file of all caches "
@@ -15,17 +15,17 @@ def parse_arguments(arguments=None):
     add_model(add, OF_TRACES)
     add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
     add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id`, `answer` "
-        "and maybe `wrong`, other answers: how likely they are after their prompts, and whether the "
-        "model says the answer")
+        "and optionally `wrong`, other answers: scores their likelihood after the prompts, and whether "
+        "the model gives the answer")
     add("--ids", type=names, metavar="ID,...", help="only these prompts [default: all of the traces]")
     add("-o", "--output", required=True, metavar="ROWS.csv", help="the rows of kvbench replay; "
         "ROWS.layers.csv beside it, where the traces hold output projections")
     add("--scores", required=True, metavar="SCORES.csv", help="a row per prompt, method, budget and "
-        "seed, as kvbench-py score has them")
-    replay = parser.add_argument_group("what to run, as kvbench replay has it")
+        "seed, as in kvbench-py score")
+    replay = parser.add_argument_group("options of kvbench replay")
     add = replay.add_argument
     add("--algorithm", action="append", metavar="NAME,...[:KEY=VALUES...]", help="may be repeated")
-    add("--config", metavar="FILE.toml", help="options of kvbench replay; those here win over it")
+    add("--config", metavar="FILE.toml", help="options of kvbench replay, overridden by those here")
     add("--budget", metavar="RHO,...", help="fractions of the middle's full bytes")
     add("--seeds", metavar="N|A:B[:STEP],...", help="[default: 1]")
     add("--sink", type=count, metavar="TOKENS", help="first tokens, uncompressed [default: 16]")
@@ -33,31 +33,30 @@ def parse_arguments(arguments=None):
     add("--queries", type=count, metavar="N", help="last queries, evaluated [default: 256]")
     add("--scoring", choices=("past", "all"), help="queries that methods may score with: replay's "
         "--scores [default: past]")
-    add("--precision", choices=("float32", "float64"), help="of the replay [default: float32]")
-    add("--memory-limit", metavar="BYTES", help="of the replay")
+    add("--precision", choices=("float32", "float64"), help="precision of the replay [default: float32]")
+    add("--memory-limit", metavar="BYTES", help="memory limit of the replay")
     machine = parser.add_argument_group("model and machine")
     add = machine.add_argument
     add("--program", metavar="KVBENCH", help="the program kvbench [default: that of this package]")
-    add("--answer-tokens", type=count, default=16, metavar="N", help="what the model says: so many "
-        "tokens at most, 0 for nothing [default: 16]")
+    add("--answer-tokens", type=count, default=16, metavar="N", help="maximum length of the model's answer "
+        "in tokens, 0 for none [default: 16]")
     add("--compute-dtype", choices=DTYPES, default="float32", help="type in which the model runs "
         "[default: float32]")
-    add("--device", default="cpu", help="of the model: cpu, cuda, ... [default: cpu]")
+    add("--device", default="cpu", help="device of the model: cpu, cuda, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time")
     add("--batch", type=positive, default=4, metavar="N", help="decode over up to N caches at a time, "
-        "as far as 512 MiB of logits go [default: 4]")
-    add("--groups", type=positive, default=24, metavar="N", help="replay about N caches at a time: two "
-        "such parts are held [default: 24]")
+        "within 512 MiB of logits [default: 4]")
+    add("--groups", type=positive, default=24, metavar="N", help="replay about N caches at a time; two "
+        "such parts are kept [default: 24]")
     add("--replay-threads", type=positive, metavar="N", help="threads of the replay, which runs beside "
-        "the model [default: the cores]")
-    add("--model-threads", type=positive, metavar="N", help="threads of the model [default: the "
+        "the model [default: all cores]")
+    add("--model-threads", type=positive, metavar="N", help="threads of the model [default: all "
         "cores]")
-    add("--work", metavar="FOLDER", help="where caches lie for a while [default: /dev/shm where there "
-        "is one, else TMPDIR]")
+    add("--work", metavar="FOLDER", help="folder of temporary caches [default: /dev/shm if present, "
+        "otherwise TMPDIR]")
     old = parser.add_mutually_exclusive_group()
-    old.add_argument("--resume", action="store_true", help="go on: what both tables hold stays, what is "
-                     "missing is run, also of methods, budgets, seeds or prompts that are new; failed "
-                     "rows are tried again")
+    old.add_argument("--resume", action="store_true", help="keep the rows of both tables, compute missing "
+                     "ones (also of new methods, budgets, seeds or prompts) and failed ones")
     old.add_argument("--overwrite", action="store_true", help="replace both tables")
     args = parser.parse_args(arguments)
     if not args.algorithm and not args.config:
@@ -65,7 +64,7 @@ def parse_arguments(arguments=None):
     if os.path.abspath(args.output) == os.path.abspath(args.scores):
         parser.error("-o and --scores: got one file, expected two")
     cores = os.cpu_count() or 1
-    # Twice as many as cores, none of which waits in a loop: measured, docs/score.md.
+    # Twice the cores, with passive waiting: fastest, docs/score.md.
     args.replay_threads = args.replay_threads or cores
     args.model_threads = args.model_threads or cores
     return args

@@ -1,5 +1,4 @@
-"""What kvbench-py judge has to run: the program's own plan, less what the tables hold. Without
-torch."""
+"""Plan of kvbench-py judge: the program's plan without the finished groups. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,19 +10,19 @@ from typing import Any
 from kvbench.trace.writer import TraceError
 
 HEADER = ["algorithm", "entries", "jobs", "rows", "job", "MiB", "parameters"]
-OPTIONS = ("sink", "recent", "queries", "precision", "memory_limit")  # passed on as they are
+OPTIONS = ("sink", "recent", "queries", "precision", "memory_limit")  # passed to the program
 
 
 class ReplayError(TraceError):
-    """The program refused, in its own words."""
+    """The program failed, with its message."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """A method with one setting of its parameters.
 
-    budgets   fractions; (None,) where its parameters fix its size
-    seeds     (0,) where it is deterministic
+    budgets   fractions; (None,) if its parameters fix its size
+    seeds     (0,) if it is deterministic
     """
 
     algorithm: str
@@ -33,7 +32,7 @@ class Variant:
 
     @property
     def spec(self) -> str:
-        """As `--algorithm` takes it."""
+        """Returns the value for `--algorithm`."""
         return f"{self.algorithm}:{self.params}" if self.params else self.algorithm
 
     def keys(self) -> list[tuple[str, str, float | None, int]]:
@@ -42,7 +41,7 @@ class Variant:
 
 
 def read_budgets(text: str) -> tuple[float, ...]:
-    """Of `0.25,0.125`, each once."""
+    """Parses `0.25,0.125` without duplicates."""
     try:
         return tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
@@ -50,7 +49,7 @@ def read_budgets(text: str) -> tuple[float, ...]:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """`N`: 0 to N-1; else a list of seeds and ranges A:B[:STEP], as the program has it."""
+    """Parses `N` (0 to N-1), or a list of seeds and ranges A:B[:STEP]."""
     try:
         if text.isdecimal():
             return tuple(range(int(text)))
@@ -67,7 +66,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 
 def text_of(value: Any) -> str:
-    """A value of a TOML file as the command line has it."""
+    """Formats a TOML value for the command line."""
     return ",".join(map(text_of, value)) if isinstance(value, list) else str(value)
 
 
@@ -82,7 +81,7 @@ def read_config(path: str | None) -> dict[str, Any]:
 
 
 def common_options(args: Any) -> list[str]:
-    """What every call of the program gets, but for algorithms, budgets, seeds, prompts and files."""
+    """Returns the options of every call, without algorithms, budgets, seeds, prompts and files."""
     out = [f"--config={args.config}"] if args.config else []
     if args.scoring:
         out.append(f"--scores={args.scoring}")
@@ -93,8 +92,9 @@ def common_options(args: Any) -> list[str]:
 
 
 def protocol_of(args: Any) -> dict[str, Any]:
-    """What of the program's options decides on rows: of the command line, the configuration, or the
-    program itself."""
+    """Returns the options that determine rows, from the command line, the configuration or the
+    defaults.
+    """
     config = read_config(args.config)
     given = {"scores": args.scoring, "sink": args.sink, "recent": args.recent, "queries": args.queries,
              "precision": args.precision, "layers": None, "heads": None}
@@ -104,7 +104,7 @@ def protocol_of(args: Any) -> dict[str, Any]:
 
 
 def call(program: str, *arguments: str) -> str:
-    """Standard output of a call that must succeed. Raises ReplayError with its last line."""
+    """Returns stdout of a call. Raises ReplayError with the last line of stderr."""
     try:
         done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -115,7 +115,7 @@ def call(program: str, *arguments: str) -> str:
 
 
 def read_plan_table(text: str) -> list[tuple[str, str, int]]:
-    """[(algorithm, params, entries)] of what `kvbench replay --dry-run` prints."""
+    """Returns [(algorithm, params, entries)] of `kvbench replay --dry-run`."""
     lines = iter(text.splitlines())
     for line in lines:
         if line.split() == HEADER:
@@ -128,13 +128,13 @@ def read_plan_table(text: str) -> list[tuple[str, str, int]]:
         if not line.strip():
             break
         cells = line.split()
-        # Without parameters the last cell is missing; they may hold blanks.
+        # The last cell is missing without parameters, and may hold blanks.
         out.append((cells[0], line.split(None, 5)[5].strip() if len(cells) > 5 else "", int(cells[1])))
     return out
 
 
 def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
-    """[Variant] of the command line for a prompt of a trace, in the program's order."""
+    """Returns [Variant] of the command line for a prompt of a trace, in the program's order."""
     config = read_config(args.config)
     common = ["replay", trace, *common_options(args), "--prompts=" + prompt, "--dry-run",
               f"--output={args.output}.plan"]
@@ -147,8 +147,8 @@ def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
     own = [f"--budget={','.join(map(repr, budgets))}"] if budgets else []
     if seeds is not None:
         own.append(f"--seeds={text_of(seeds)}")
-    call(args.program, *common, *own)  # Refuses what the user said wrong.
-    # How many entries two budgets and three seeds make says what a method depends on.
+    call(args.program, *common, *own)  # rejects invalid options
+    # The entries of two budgets and three seeds show what a method depends on.
     if budgets:
         own = [f"--budget={budgets[0]!r},{budgets[0] / 2!r}"]
     out = []
@@ -163,9 +163,9 @@ def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
 
 @dataclasses.dataclass
 class Part:
-    """One call of the program: `variants` have the same budgets and seeds missing.
+    """One call of the program, for variants with the same missing budgets and seeds.
 
-    keys   (algorithm, params, budget, seed) that it makes
+    keys   the (algorithm, params, budget, seed) that it makes
     """
 
     variants: list[Variant]
@@ -187,10 +187,10 @@ class Part:
 
 
 def resolve(planned: list[tuple], made: set[tuple]) -> dict[tuple[str, str], str]:
-    """{(algorithm, params): params as rows have them} where these differ.
+    """Returns {(algorithm, params): params in the rows} where these differ.
 
     planned, made   keys (algorithm, params, budget, seed)
-    A method may find in the trace what `auto` is; its rows then say what it was.
+    A method may resolve `auto` from the trace.
     """
     out = {}
     for key in sorted({*planned} - made, key=str):
@@ -205,7 +205,7 @@ def resolve(planned: list[tuple], made: set[tuple]) -> dict[tuple[str, str], str
 
 
 def shorten_first(parts: list[Part]) -> list[Part]:
-    """The first part in two, the first of them short: the model waits for it and nothing else."""
+    """Splits the first part, since the model waits for it."""
     if not parts or len(parts[0].variants) < 2:
         return parts
     first, short = parts[0], max(1, len(parts[0].variants) // 4)
@@ -214,23 +214,23 @@ def shorten_first(parts: list[Part]) -> list[Part]:
 
 
 def parts_of(variants: list[Variant], done: set, groups: int) -> list[Part]:
-    """[Part] that make what is missing.
+    """Returns [Part] for the missing keys.
 
-    done     keys (algorithm, params, budget, seed) that are there
-    groups   caches of a part, about
+    done     finished keys (algorithm, params, budget, seed)
+    groups   approximate number of caches per part
     """
     waiting: dict[tuple, list[Variant]] = {}
     for one in variants:
         missing = [key for key in one.keys() if key not in done]
         budgets = tuple(b for b in one.budgets if any(key[2] == b for key in missing))
-        # By budget: seeds may be missing of one budget alone.
+        # By budget, since seeds may be missing at one budget only.
         by_seeds: dict[tuple, list] = {}
         for budget in budgets:
             by_seeds.setdefault(tuple(key[3] for key in missing if key[2] == budget), []).append(budget)
         for seeds, some in by_seeds.items():
             waiting.setdefault((tuple(some), seeds), []).append(
                 dataclasses.replace(one, budgets=tuple(some), seeds=seeds))
-    # A size that the parameters fix goes with any budgets: one call of the program less.
+    # A fixed size can join any budgets, which saves a call.
     for budgets, seeds in [*waiting]:
         others = [place for place in waiting if place[1] == seeds and place[0] != (None,)]
         if budgets == (None,) and others:

@@ -1,5 +1,4 @@
-"""One part of kvbench-py judge's plan through the program, and the tables of rows that the parts add
-up to. Without torch."""
+"""Runs one part of kvbench-py judge's plan, and collects its rows. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,16 +15,15 @@ from kvbench.judge.plan import Part, ReplayError, common_options
 from kvbench.score.table import KEY, check_output, field
 from kvbench.trace.writer import TraceError
 
-SOME_FAILED = 1  # exit code of the program: its rows say which
-ENOUGH = 4 << 30  # bytes that a memory file system must have free
+SOME_FAILED = 1  # exit code of the program
+ENOUGH = 4 << 30  # free bytes required in a memory file system
 LAYERS = ".layers.csv"
-FIRST = "schema,trace,prompt,"  # how the program's tables begin
+FIRST = "schema,trace,prompt,"  # start of the program's tables
 
 Key = tuple[str, ...]
 
 
 def work_folder(asked: str | None) -> str:
-    """Where caches lie for a while."""
     if asked is not None:
         if not os.path.isdir(asked):
             raise TraceError(f"--work: {asked}: no such folder")
@@ -37,7 +35,7 @@ def work_folder(asked: str | None) -> str:
 
 
 class Replay:
-    """A running `kvbench replay` of one part; close() leaves nothing behind."""
+    """A running `kvbench replay` of one part; close() removes its files."""
 
     def __init__(self, args: Any, trace: str, prompt: str, part: Part):
         self.part = part
@@ -47,7 +45,7 @@ class Replay:
                    f"--prompts={prompt}", f"--threads={args.replay_threads}", "--device=cpu",
                    f"--output={self.rows}", f"--export-caches={self.caches}"]
         try:
-            # Threads that wait in a loop would take the cores that the model runs on.
+            # Spinning threads would take the model's cores.
             with open(os.path.join(self.folder, "log"), "wb") as log:
                 self.process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
@@ -57,7 +55,7 @@ class Replay:
             raise TraceError(f"--program: {args.program}: {error.strerror}") from None
 
     def wait(self) -> None:
-        """Until the program has ended. Raises ReplayError with its last line where it refused."""
+        """Waits for the program. Raises ReplayError with its last line if it failed."""
         code = self.process.wait()
         if code not in (0, SOME_FAILED):
             with open(os.path.join(self.folder, "log"), encoding="utf-8", errors="replace") as file:
@@ -72,7 +70,7 @@ class Replay:
 
 
 def read_lines(path: str) -> tuple[str, list[tuple[Key, str]]]:
-    """The header of a table of the program, and (key, line) of its whole rows, as they stand."""
+    """Returns the header of a table of the program, and (key, line) of its complete rows."""
     with open(path, encoding="utf-8", newline="") as file:
         header = file.readline()
         if not header.startswith(FIRST) or not header.endswith("\n"):
@@ -89,12 +87,12 @@ def read_lines(path: str) -> tuple[str, list[tuple[Key, str]]]:
 
 
 def key_text(trace: str, prompt: str, algorithm: str, params: str, budget: str, seed: str) -> Key:
-    """As the scores' table has it."""
+    """Formats a key as in the table of scores."""
     return trace, prompt, algorithm, params, field(float(budget)) if budget else "", seed
 
 
 def complete(rows: list[tuple[Key, str]]) -> set[Key]:
-    """Keys with as many rows as any of their trace: each has one per head."""
+    """Returns keys with the largest number of rows of their trace: one per head."""
     counts = collections.Counter(key for key, _ in rows)
     most: dict[str, int] = {}
     for key, count in counts.items():
@@ -103,10 +101,10 @@ def complete(rows: list[tuple[Key, str]]) -> set[Key]:
 
 
 class RowsTable:
-    """ROWS.csv, or ROWS.layers.csv: lines of the program's tables, as they were.
+    """ROWS.csv or ROWS.layers.csv: unmodified lines of the program's tables.
 
-    resume     `held` has the keys whose rows a file has which is there
-    overwrite  replace it; without both, it is refused
+    resume     `held` has the keys of an existing file
+    overwrite  replaces it; without both an existing file is rejected
     """
 
     def __init__(self, path: str, resume: bool, overwrite: bool):
@@ -127,7 +125,7 @@ class RowsTable:
         self.held = complete(self.rows)
 
     def begin(self, done: set[Key]) -> None:
-        """Opens the file, with rows of these keys alone. Before that it is as it was."""
+        """Opens the file and keeps only the rows of these keys."""
         part = self.path + ".part"
         with open(part, "w", encoding="utf-8", newline="") as file:
             file.write(self.header)
@@ -137,7 +135,7 @@ class RowsTable:
         self.file = open(self.path, "a", encoding="utf-8", newline="")
 
     def write(self, header: str, lines: list[str]) -> None:
-        """Rows of one key. TraceError where they have other columns than those before them."""
+        """Writes the rows of one key. Raises TraceError if columns differ."""
         assert self.file is not None
         if not self.header:
             self.header = header
@@ -148,7 +146,7 @@ class RowsTable:
         self.file.flush()
 
     def close(self) -> None:
-        """A file without a row goes."""
+        """Removes a file without rows."""
         if self.file is not None:
             self.file.close()
             if not self.header:
@@ -157,7 +155,7 @@ class RowsTable:
 
 
 class Tables:
-    """ROWS.csv and ROWS.layers.csv together. A context manager."""
+    """Context manager for ROWS.csv and ROWS.layers.csv."""
 
     def __init__(self, path: str, resume: bool, overwrite: bool):
         layers = path.removesuffix(".csv") + LAYERS
@@ -166,15 +164,15 @@ class Tables:
 
     @property
     def held(self) -> set[Key]:
-        """Keys whose rows are there, whole."""
+        """Returns the keys whose rows are complete."""
         return self.rows.held
 
     def begin(self, done: set[Key]) -> None:
         self.rows.begin(done)
         self.layers.begin(done)
 
-    def take(self, path: str) -> None:
-        """Reads the tables of one part, of which write() then takes rows."""
+    def load(self, path: str) -> None:
+        """Loads the tables of one part for write()."""
         self.part = {}
         for name, one in (("rows", path), ("layers", path.removesuffix(".csv") + LAYERS)):
             if os.path.exists(one):
@@ -185,7 +183,7 @@ class Tables:
                 self.part[name] = header, by_key
 
     def write(self, key: Key) -> None:
-        """The rows of a key in that part; the last ones that are written are the scores'."""
+        """Writes the rows of a key in the loaded part; its scores are written afterwards."""
         for name, (header, rows) in self.part.items():
             if name == "rows" and key not in rows:
                 raise TraceError(f"kvbench replay: {' '.join(key)}: got no row, expected one per head")

@@ -1,1 +1,1 @@
-"""What models lose under methods, by source: kvbench-py losses."""
+"""Losses of models under compression, by source: kvbench-py losses."""

@@ -1,4 +1,4 @@
-"""The picture of kvbench-py losses: KL against the budget, a panel per model."""
+"""Figure of kvbench-py losses: KL by budget, a panel per model."""
 
 import math
 
@@ -11,11 +11,11 @@ from kvbench.plot import figures as kf
 from kvbench.plot import layers as kl
 from kvbench.plot import style as kst
 
-WIDTH = 0.012  # of a method's step beside the budget, in decades, so that intervals stay apart
+WIDTH = 0.012  # decades between methods at a budget
 
 
 def budget_axis(axes, budgets):
-    """An x axis in steps of two, with ticks at the budgets."""
+    """Sets a logarithmic x axis with ticks at the budgets."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(budgets))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -24,7 +24,7 @@ def budget_axis(axes, budgets):
 
 @kf.in_style
 def draw(found, methods, metric):
-    """A panel per model, side by side; intervals over sources."""
+    """Returns a figure with a panel per model, side by side; intervals over sources."""
     models = found.models()
     absent = [m for m in methods if m not in found.methods]
     if absent:

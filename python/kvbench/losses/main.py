@@ -1,32 +1,34 @@
-"""What models lose with the caches of methods: one table over models, tests over sources, a picture.
+"""Reports the losses of models with compressed caches: a table over models, tests over sources, a
+figure.
 
-    kvbench-py losses --scores SmolLM2 a.csv b.csv --scores Qwen c.csv --records data/prompts/*.jsonl \\
+    kvbench-py losses --scores SmolLM2 a.csv b.csv --scores Qwen c.csv --records
+    data/prompts/*.jsonl \\
         --to snapkv --markdown losses.md --csv losses.csv --figure losses
 
-`--scores MODEL FILE...` names the tables of kvbench-py score or judge of one model, .csv or .csv.gz;
-once per model. The unit is the source: seeds of a prompt are averaged first, then the prompts of a
-source (column `source` of the reference's store, else field `source` of the records; with neither
-each prompt is a source of its own). A method counts at a budget with the sources where all its rows
+`--scores MODEL FILE...` gives the tables of kvbench-py score or judge of one model, .csv or
+.csv.gz; once per model. The unit is the source: seeds of a prompt are averaged first, then the
+prompts of a source (column `source` of the reference's store, or field `source` of the records;
+otherwise each prompt is its own source). At a budget a method counts the sources where all its rows
 are ok.
 
-The table has the mean over sources of the KL divergence, in nats a token, with 95 % intervals of a
-studentised bootstrap over sources, or with fewer than 8 sources their least and largest. With
---to METHOD differences to it are tested by Wilcoxon's signed-rank test, exact, with Holm's
-correction over the methods of a model and budget; the page says the smallest p that the number of
-sources can reach, and where it cannot reach .05 there are no verdicts.
+The table has the mean over sources of the KL divergence, in nats per token, with 95 % studentised
+bootstrap intervals over sources, or with fewer than 8 sources the minimum and maximum. --to METHOD
+tests differences to it by the exact Wilcoxon signed-rank test with Holm's correction over the
+methods of a model and budget; the page gives the smallest p that the number of sources can reach,
+and no verdicts if it is above .05.
 
---tuned MODEL FILE... names tables of tuned settings: they take the place of the methods' rows in
---scores, and the page says beside what tuning changed. --metric residual_rel_error and out_rel_error
-read OUT.layers.csv of the replay in place of scores, rel_error OUT.csv: means over layers, heads and
-seeds of a prompt come first.
+--tuned MODEL FILE... gives tables of tuned settings: they replace the methods' rows of --scores,
+and the page lists the effect of tuning. --metric residual_rel_error and out_rel_error read
+OUT.layers.csv of the replay, rel_error OUT.csv: layers, heads and seeds of a prompt are averaged
+first.
 
-Where there are several models, the page and --orders have the rank correlation of their means.
+For several models the page and --orders have the rank correlation of their means.
 
-The picture shows at most ten methods (--show), a panel per model: KL against the budget, with what
-the table has beside the means.
+The figure shows at most ten methods (--show), a panel per model: KL by budget, with the intervals
+of the table.
 """
 
-from kvbench import command, units
+from kvbench import command
 from kvbench.compare.tables import write_table, write_text
 from kvbench.losses import orders, tables
 from kvbench.tables import note
@@ -45,7 +47,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--metric", default="kl", choices=tables.METRICS, help="[kl]")
     parser.add_argument("--to", metavar="METHOD", help="the method that all others are tested against")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
-                        help="not these algorithms")
+                        help="exclude these algorithms")
     parser.add_argument("--budgets", type=command.number_list, default=[], metavar="SHARE,...")
     parser.add_argument("--show", type=command.name_list, default=[], metavar="METHOD,...",
                         help=f"at most {MOST_SHOWN} methods of the picture; default: the best of each "
@@ -55,7 +57,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--sources", metavar="SOURCES.csv", help="a row per source as well")
     parser.add_argument("--orders", metavar="ORDERS.csv",
                         help="a row per budget and two models: how alike they order methods")
-    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
     command.check_named_files(parser, "--scores", options.scores, "model", "MODEL")
@@ -70,16 +72,10 @@ def parse_arguments(arguments=None):
     return options
 
 
-def sources_of(paths):
-    """{prompt: source} of record files; none without any."""
-    return {str(record.get("id")): str(record.get("source") or record.get("id"))
-            for record in (units.read_records(paths) if paths else ())}
-
-
 def main(arguments=None):
     options = parse_arguments(arguments)
     scores = [(model, files) for model, *files in options.scores]
-    found = tables.load(scores, sources_of(options.records), options.metric, options.exclude,
+    found = tables.load(scores, options.records, options.metric, options.exclude,
                         options.budgets, [(model, files) for model, *files in options.tuned])
     for text in found.notes:
         note(text)
@@ -94,7 +90,7 @@ def main(arguments=None):
     if options.markdown:
         write_text(options.markdown, tables.markdown(found, lines, options) + orders.markdown(alike))
     if options.figure:
-        from kvbench.losses import figure  # half a second that tables do not need
+        from kvbench.losses import figure  # slow import
 
         figure.draw_to(options.figure, found, options.show or tables.shown(found, MOST_SHOWN),
                        options.metric)

@@ -1,4 +1,6 @@
-"""How alike two models, or two lengths, order methods: Spearman's correlation of their means."""
+"""Agreement of two models, or lengths, on the order of methods: Spearman's correlation of their
+means.
+"""
 
 from itertools import combinations
 
@@ -10,13 +12,14 @@ from kvbench.compare.tables import number
 from kvbench.losses.tables import share
 
 COLUMNS = ["budget", "model", "other", "methods", "sources", "sources_other", "spearman", "low", "high"]
-FEWEST = 5  # methods: fewer have the same order by chance
+FEWEST = 5  # methods: fewer may agree by chance
 RESAMPLES = 2000
 
 
 def orders(found, seed=0):
-    """A dict per budget and pair of models: COLUMNS, over the methods that both have at all of their
-    sources. Intervals resample sources, those that both have together."""
+    """Returns a dict of COLUMNS per budget and pair of models, over the methods that both have at
+    all sources. Intervals resample sources, shared ones together.
+    """
     out = []
     for budget in found.budgets():
         for one, other in combinations(found.models(), 2):
@@ -33,7 +36,7 @@ def orders(found, seed=0):
 
 
 def correlated(a, b, seed):
-    """(Spearman, low, high) of the mean rows of two frames [sources, methods]."""
+    """Returns (Spearman, low, high) of the mean rows of two frames [sources, methods]."""
     sources = sorted({*a.index, *b.index})
     counts = np.concatenate([np.ones((1, len(sources)), int),
                              ks.resample_counts(len(sources), RESAMPLES, seed)])
@@ -52,7 +55,7 @@ def correlated(a, b, seed):
 
 
 def markdown(rows):
-    """The table behind a page; nothing where there are no rows."""
+    """Returns the table for the page; empty without rows."""
     if not rows:
         return ""
     out = ["", "Order of the methods by their means, Spearman's correlation [95 % interval over sources]:", "",

@@ -1,4 +1,4 @@
-"""Losses by model, budget, method and source: read, averaged, tested, written."""
+"""Losses by model, budget, method and source: reading, averaging, tests, output."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ import pandas as pd
 
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench import units
 from kvbench.compare.tables import chance, number
 from kvbench.tune import changed
 
@@ -15,7 +16,7 @@ METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the lo
            "residual_rel_error": "error of a layer's output, of the residual stream",
            "out_rel_error": "relative error of a layer's output",
            "rel_error": "relative error of a head's output"}
-# What a row of a metric's table is of, besides a prompt and a cache; others have a row for each.
+# Key columns of a metric's table besides prompt and cache.
 PARTS = {"rel_error": ["layer", "q_head"], **dict.fromkeys(kt.LAYER_METRICS, ["layer"])}
 KEY = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed"]
 TEXT = ("trace", "prompt", "source", "algorithm", "params", "status")
@@ -24,15 +25,15 @@ COLUMNS = ["model", "budget", "method", "sources", "mean", "low", "high", "to", 
            "change_low", "change_high"]
 SOURCE_COLUMNS = ["model", "budget", "method", "source", "value"]
 ALPHA = 0.05
-FEWEST = 8  # sources of an interval; the studentised bootstrap of four spans more than there is
+FEWEST = 8  # sources of an interval; the studentised bootstrap of four exceeds their range
 
 
 @dataclass
 class Losses:
-    """values[model, budget]: a frame [sources, methods], NaN where a method lacks a source.
+    """values[model, budget]: a frame [sources, methods], NaN if a source is missing.
 
-    usual: the same of the methods that --tuned replaced, as they were; settings: {(model, method): what
-    it changes of the default}.
+    usual: the same with the methods' settings before --tuned; settings: {(model, method):
+    difference from the default}.
     """
 
     values: dict
@@ -49,9 +50,8 @@ class Losses:
 
 
 def read(paths, metric):
-    """Rows of one model."""
     parts = PARTS.get(metric, [])
-    of_layers = metric in kt.LAYER_METRICS  # a layer has a line where all its heads are ok, and no status
+    of_layers = metric in kt.LAYER_METRICS  # layers have rows only where all heads are ok, without status
     frame = kt.read_table(paths, [*KEY, *parts, metric, *([] if of_layers else ["status"])], TEXT,
                           others=["source"] if parts else ["layers", "source"])
     if of_layers:
@@ -67,29 +67,31 @@ def read(paths, metric):
         raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
                           f"{row['budget_requested']:g}: {metric} is {row[metric]} though the status is "
                           "ok, expected a finite number")
-    kt.refuse_twice(frame, [*KEY, *parts], paths[0])
+    kt.reject_duplicates(frame, [*KEY, *parts], paths[0])
     return frame
 
 
 def refuse_other_layers(frame, path):
-    """CsvError where caches are of different numbers of layers."""
+    """Raises CsvError if caches have different numbers of layers."""
     if "layers" in frame and frame["layers"].nunique() > 1:
         raise kt.CsvError(f"{path}: caches of {', '.join(map(str, frame['layers'].unique()))} layers, "
                           "expected one number: they are not compared")
 
 
 def without_spoiled(frame, keys):
-    """(rows of the groups by `keys` that are all ok, [(keys but the last, how many groups go)]); the last
-    of `keys` is the source."""
+    """Returns (rows of the groups by `keys` that are all ok, [(keys but the last, number of dropped
+    groups)]); the last of `keys` is the source.
+    """
     spoiled = frame.loc[frame["status"].map(kt.status_kind) != "ok", keys].drop_duplicates()
     frame = frame.merge(spoiled.assign(spoiled=True), "left", keys)
     gone = [(place, len(some)) for place, some in spoiled.groupby(keys[:-1], dropna=False)]
     return frame[frame["spoiled"].isna()], gone
 
 
-def load(scores, sources, metric="kl", exclude=(), budgets=(), tuned=()):
-    """Losses of tables [(model, [file])]; sources: {prompt: source}. tuned: tables of the same kind, whose
-    methods take the place of those of `scores`."""
+def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=()):
+    """Returns the Losses of tables [(model, [file])]; records: files that name sources. tuned: tables
+    whose methods replace those of `scores`.
+    """
     frames, settings = [], {}
     better = dict(tuned)
     for model, paths in scores:
@@ -106,7 +108,7 @@ def load(scores, sources, metric="kl", exclude=(), budgets=(), tuned=()):
         label_by_method(frame)
     else:
         kt.add_labels(frame)
-    frame["source"] = sources_of(frame, sources)
+    frame["source"] = units.sources_of(frame, records, scores[0][1][0], own_source=True)
     values, notes = averaged(frame[~frame["usual"]], metric)
     if not values:
         raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
@@ -116,7 +118,7 @@ def load(scores, sources, metric="kl", exclude=(), budgets=(), tuned=()):
 
 
 def take_tuned(frame, tuned, path, settings):
-    """Rows of both, those of `frame` whose method `tuned` has marked `usual`."""
+    """Returns rows of both; `frame`'s rows of tuned methods are marked `usual`."""
     for (model, name), part in tuned.groupby(["model", "algorithm"], sort=False):
         before = frame.loc[frame["algorithm"] == name, "params"].unique()
         after = part["params"].unique()
@@ -129,7 +131,9 @@ def take_tuned(frame, tuned, path, settings):
 
 
 def label_by_method(frame):
-    """Labels by algorithm, within a model by what differs: tuned settings differ between models."""
+    """Labels by algorithm, and within a model by differing parameters, since tuned settings differ
+    between models.
+    """
     for _, part in frame.groupby(["model", "usual"], sort=False):
         own = part.copy()
         kt.add_labels(own)
@@ -137,8 +141,9 @@ def label_by_method(frame):
 
 
 def averaged(frame, metric):
-    """({(model, budget): [sources, methods]}, notes) of rows: seeds and parts of a prompt first, then the
-    prompts of a source."""
+    """Returns ({(model, budget): [sources, methods]}, notes) of rows: averages seeds and parts of a
+    prompt, then the prompts of a source.
+    """
     keys = ["model", "budget_requested", "label", "source"]
     frame, gone = without_spoiled(frame, keys)
     notes = [f"{model}: {label} at {budget:g}: {count} sources with rows that are not ok are left out"
@@ -151,22 +156,10 @@ def averaged(frame, metric):
     return values, notes
 
 
-def sources_of(frame, records):
-    """The source of each row: the column's, else that of `records`, else the prompt."""
-    own = frame["source"].fillna("") if "source" in frame else pd.Series("", frame.index)
-    if not records:
-        return own.where(own != "", frame["prompt"])
-    found = own.where(own != "", frame["prompt"].map(records))
-    unknown = sorted(frame.loc[found.isna(), "prompt"].unique())
-    if unknown:
-        raise kt.CsvError(f"no record says the source of {', '.join(unknown[:3])}"
-                          f"{' and others' if len(unknown) > 3 else ''}: --records")
-    return found
-
-
 def extent(values):
-    """(low, high) of a mean over sources: its 95 % interval; with fewer than FEWEST sources, of which
-    no interval is worth its name, the least and the largest of them."""
+    """Returns (low, high) of a mean over sources: its 95 % interval, or with fewer than FEWEST
+    sources the minimum and maximum.
+    """
     if len(values) < FEWEST:
         return (float(values.min()), float(values.max())) if len(values) else (math.nan, math.nan)
     (low, high), = ks.bootstrap_intervals(values[:, None])
@@ -174,7 +167,7 @@ def extent(values):
 
 
 def lines(found, to=None):
-    """A dict per model, budget and method, sorted by the mean; COLUMNS."""
+    """Returns a dict of COLUMNS per model, budget and method, sorted by the mean."""
     if to is not None and to not in found.methods:
         raise kt.CsvError(f"--to: got `{to}`, expected one of {', '.join(found.methods)}")
     out = []
@@ -194,7 +187,7 @@ def lines(found, to=None):
 
 
 def tested(rows, table, to):
-    """Adds differences to the method `to`, with p and verdicts where the sources can reach them."""
+    """Adds differences to the method `to`, with p and verdicts if the number of sources allows."""
     others = [row for row in rows if row["method"] != to]
     pairs = [(table[row["method"]] - table[to]).dropna().to_numpy() for row in others]
     ps = [ks.signed_rank_test(pair)[0] if len(pair) else math.nan for pair in pairs]
@@ -210,8 +203,9 @@ def tested(rows, table, to):
 
 
 def changed_by_tuning(found, model, budget, method):
-    """{setting, default, change...}: of a tuned method, what it changes, the default's mean, and tuned minus
-    default over the sources that both have."""
+    """Returns {setting, default, change...} of a tuned method: its changes, the default's mean, and
+    tuned minus default over shared sources.
+    """
     before = found.usual.get((model, budget), {}).get(method)
     if before is None:
         return {}
@@ -229,14 +223,14 @@ def by_source(found):
 
 
 def mean_ranks(found):
-    """{method: mean rank over models and budgets} of those that are in all of them."""
+    """Returns {method: mean rank over models and budgets} of methods in all of them."""
     ranks = [table.mean().rank() for table in found.values.values()]
     return {method: float(np.mean([rank[method] for rank in ranks])) for method in found.methods
             if all(method in rank.index for rank in ranks)}
 
 
 def shown(found, most):
-    """The best of each model and budget, then those of the lowest mean rank."""
+    """Returns the best of each model and budget, then those with the lowest mean rank."""
     ranks = mean_ranks(found)
     best = [table.mean().idxmin() for table in found.values.values()]
     order = [*dict.fromkeys(best), *sorted(ranks, key=ranks.get)]
@@ -244,7 +238,7 @@ def shown(found, most):
 
 
 def markdown(found, rows, options):
-    """The table over models, then what the tests can say."""
+    """Returns the table over models, then the resolution of the tests."""
     models, budgets = found.models(), found.budgets()
     cells = {(row["model"], row["budget"], row["method"]): row for row in rows}
     columns = [(model, budget) for model in models for budget in budgets
@@ -283,7 +277,7 @@ def markdown(found, rows, options):
 
 
 def tuning_lines(found, rows, options):
-    """What the chosen settings change, at the middle budget of each model."""
+    """Returns the changes by tuning at the middle budget of each model."""
     out = ["What tuning changed; methods that are not here have their defaults:", "",
            "| model, budget | method | setting | default | tuned | change |", "| --- | --- | --- | --- | --- | --- |"]
     for model in found.models():
@@ -306,7 +300,9 @@ def cell(row, most, options):
 
 
 def spanned(mean, ends, sources, options):
-    """A mean with its interval, or of fewer than FEWEST sources with the least and the largest."""
+    """Formats a mean with its interval, or with fewer than FEWEST sources with minimum and
+    maximum.
+    """
     low, high = (number(end, options.digits) for end in ends)
     return number(mean, options.digits) + (f" ({low} to {high})" if sources < FEWEST else f" [{low}, {high}]")
 

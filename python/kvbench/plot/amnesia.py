@@ -1,17 +1,17 @@
 """Contextual amnesia against the heavy-hitter ratio (KVReviver, figure 2).
 
 The paper keeps a share of the tokens as heavy hitters of H2O or SnapKV, without their recent part,
-and counts how often the others get attention above 0.5 %. Here, per query head: the number of
-distinct tokens that the cache does not hold exactly and that some evaluated query gives attention
-above 0.005 (upper panel, column `amnesia_count`), and their attention, mean over queries (lower
-panel, `amnesia_mass`). configs/kvreviver_amnesia.toml makes the rows.
+and counts how often other tokens get attention above 0.5 %. Here, per query head: the number of
+distinct tokens that the cache does not hold exactly and that some evaluated query attends to with
+more than 0.005 (upper panel, `amnesia_count`), and their attention, mean over queries (lower panel,
+`amnesia_mass`). Rows: configs/kvreviver_amnesia.toml.
 
-x of a row: heavy hitters over tokens of the middle. Heavy hitters are the tokens kept of the
-middle, times heavy_ratio where an algorithm has that parameter (h2o's others are its recent part).
-Mean over prompts and heads (without --by-layer: and layers) per seed, then over seeds; bands:
-standard deviation over heads and seeds (n - 1), cut at 0. Of more than ten lines ten are drawn: the
-references and the lines of the least attention on tokens not held at the smallest budget; --all
-draws all, --algorithms those that it names.
+x: heavy hitters over tokens of the middle. Heavy hitters are the kept tokens of the middle, times
+heavy_ratio for an algorithm with that parameter (the rest of h2o's are its recent part). Mean over
+prompts and heads (without --by-layer: and layers) per seed, then over seeds; bands: standard
+deviation over heads and seeds (n - 1), clipped at 0. At most ten lines: the references and those
+with the least attention on tokens not held at the smallest budget; --all draws all, --algorithms
+the named ones.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ PANELS = {
     "amnesia_mass": "attention\non them",
 }
 HEAVY = "heavy hitters / tokens of the middle"
-PAPERS_SHARE = 0.4  # of the paper's claim
-MAX_COLUMNS = 6  # layers beside each other
+PAPERS_SHARE = 0.4  # in the paper's claim
+MAX_COLUMNS = 6  # layers side by side
 
 NEEDED = [*kt.HEAD_COLUMNS, "sink", "recent", "seed", "n_tokens",
           "budget_requested", "tokens_kept", *PANELS]
 
 
 def heavy_share(frame, path):
-    """Heavy hitters over tokens of the middle, per row; NaN where there is no middle."""
+    """Returns heavy hitters over tokens of the middle, per row; NaN without a middle."""
     windows = frame["sink"] + frame["recent"]
     middle = frame["n_tokens"] - windows
     kept = frame["tokens_kept"] - windows
@@ -54,13 +54,13 @@ def heavy_share(frame, path):
         except ValueError:
             raise kt.CsvError(f"{path}: parameter heavy_ratio: got `{text}`, expected a "
                               "number") from None
-    # As the methods do: the heavy part is rounded down to whole tokens.
+    # The methods round the heavy part down to whole tokens.
     heavy = np.floor(kept * np.array(shares) + 1e-9)
     return (heavy / middle).where((middle > 0) & (kept >= 0))
 
 
 def load(paths, algorithms=(), layers=(), by_layer=False, pool=False):
-    """One row per (layer, label, x, column): mean, sd. layer is -1 for all together."""
+    """Returns one row per (layer, label, x, column): mean, sd. layer is -1 for all together."""
     frame = kt.read_results(paths, NEEDED)
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
@@ -103,7 +103,7 @@ def set_axes(axes):
 
 @kf.in_style
 def draw(table, highlight=()):
-    """The figure: counts above, attention below; a column per layer, or an overview of many."""
+    """Returns a figure with counts above, attention below; a column per layer, or an overview of many."""
     layers = sorted(table["layer"].unique())
     styles = ks.styles(table["label"], highlight)
     if len(layers) > MAX_COLUMNS:
@@ -126,7 +126,6 @@ def draw(table, highlight=()):
 
 
 def measured(table):
-    """Both panels' means at the smallest share, at PAPERS_SHARE and at the largest."""
     parts = []
     for label, rows in table.groupby("label", sort=False):
         ends = []
@@ -143,9 +142,8 @@ def measured(table):
 def figure(tables: list[str], *, algorithms: kg.Names = (), all: bool = False,
            layers: Sequence[int] = (), by_layer: bool = False, highlight: kg.Names = (),
            pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """The figure of rows of `kvbench replay`; arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs.
+    """Returns the figure of rows of `kvbench replay`; arguments are the program's options. Raises
+    CsvError.
     """
     wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
     table = load(tables, wanted.algorithms, layers, by_layer, pool)

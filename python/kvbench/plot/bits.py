@@ -1,22 +1,22 @@
 """Bits per number: error against bytes, tokens against bits, keys against values.
 
-Of rows of A@Q (what a method A keeps, stored by a quantizer Q), of quantizers alone, and of plain
-methods, which have 16 bits. Means over prompts, layers and heads per seed, then over seeds.
+Rows of A@Q (the tokens that method A keeps, stored by quantizer Q), of quantizers alone, and of
+plain methods with 16 bits. Means over prompts, layers and heads per seed, then over seeds.
 
---kind lines (default): error over the bytes held, a line per method and number of bits: the colour is
-the method's, marker and dash say the bits. A panel per quantizer, with the plain methods in each. All
-tokens at 1, 2, ... bits (`exact@Q` and Q alone) are one line; one from a budget is apart. Where the
-file holds nothing else, the quantizers stand in one panel. Bars: standard deviation over seeds.
+--kind lines (default): error over the bytes held, a line per method and number of bits: colour by
+method, marker and dash by bits. A panel per quantizer, with the plain methods in each; without
+plain methods one panel. All tokens at 1, 2, ... bits (`exact@Q` and Q alone) are one line; a point
+from a budget is separate. Bars: standard deviation over seeds.
 
---kind map: bits across, the share of the middle's tokens that is kept upwards, a panel per method and
-quantizer. Cells are errors, of one colour scale; lines join what one budget buys. The column of 16
-bits is the plain method, the top row all tokens.
+--kind map: bits across, the kept share of the middle's tokens upwards, a panel per method and
+quantizer. Cells are errors on one colour scale; lines join the cells of one budget. The column of
+16 bits is the plain method, the top row all tokens.
 
---kind keys-values: bits of keys against bits of values, a panel per variant, at one budget (--budget;
-default: the smallest of the file) beside what was given native sizes. Rows whose bits come from the
-budget have no place there. A hatched cell has no measurement.
+--kind keys-values: bits of keys against bits of values, a panel per variant, at one budget
+(--budget; default: the smallest) and for native sizes. Rows whose bits come from the budget are
+skipped. A hatched cell has no measurement.
 
-Bits are those of params (`k_bits`, `v_bits`, `bits`), or where these are auto those of `diag`.
+Bits are those of params (`k_bits`, `v_bits`, `bits`), or if these are auto, of `diag`.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from kvbench.plot import style as ks
 
 KINDS = ("lines", "map", "keys-values")
 # Marker and dash of a number of bits; others take the next of SPARE.
-LOOKS = {16: ("o", "-"), 32: ("o", "-"), 8: ("s", (0, (6, 1.5))), 4: ("D", "--"), 3: ("^", "-."),
+BIT_STYLES = {16: ("o", "-"), 32: ("o", "-"), 8: ("s", (0, (6, 1.5))), 4: ("D", "--"), 3: ("^", "-."),
          2: ("v", ":"), 1: ("P", (0, (1, 3)))}
 SPARE = [(marker, dash) for dash in ((0, (3, 1, 1, 1, 1, 1)), (0, (8, 2, 1, 2)))
          for marker in ("<", ">", "X", "*", "d", "p", "h")]
 PANEL_HEIGHT = 3.6
-LEGEND_HEIGHT = 0.9  # of these: what stands above full pages
+LEGEND_HEIGHT = 0.9  # above full pages
 MOST_PANELS = 6
-BOUGHT = "from a budget"  # what bits are that nobody gave, in a line's name
-WHOLE_DASHES = ("-", (0, (1, 1)))  # of lines of all tokens: bits given, bits from a budget
-# Colours of all tokens, where a panel has methods too: of the first variant, the second, ...
+BOUGHT = "from a budget"  # in a line's name: bits from the budget
+WHOLE_DASHES = ("-", (0, (1, 1)))  # of lines of all tokens: explicit bits, bits from a budget
+# Colours of all tokens in panels with methods: first variant, second, ...
 ALONE = ("0.15", "0.5", "0.33", "0.65")
 
 
 def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
-    """One row per point: those of bits_rows.points with panel, line, bits (text), size."""
+    """Returns one row per point: those of bits_rows.points with panel, line, bits (text), size."""
     frame, facts = kb.read(paths, y, algorithms, layers, pool)
     table = kb.points(frame, y, paths[0])
     unlike = table["whole"] & (table["k"] != table["v"])
@@ -72,7 +72,7 @@ def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
         for method, quantizer, extra, budget in zip(table["method"], table["quantizer"],
                                                     table["extra"], bought)]
     table["bits"] = [kb.bits_text(k, v) for k, v in zip(table["k"], table["v"])]
-    # A method that keeps all tokens at several budgets has one point of them.
+    # A method that keeps all tokens at several budgets has one point.
     table["place"] = table["x"].round(4)
     table = table.sort_values("mean", kind="stable").drop_duplicates(
         ["panel", "line", "bits", "place"]).sort_index().reset_index(drop=True)
@@ -81,14 +81,14 @@ def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
     return table
 
 
-def looks_of(table):
-    """{text of bits: marker and dash}, most bits first."""
+def bit_styles(table):
+    """Returns {text of bits: marker and dash}, most bits first."""
     order = table[["bits", "k", "v"]].drop_duplicates("bits")
     order = order.assign(all=order["k"] + order["v"]).sort_values(["all", "k"], ascending=False)
     spare = iter(SPARE * len(order))
     out = {}
     for bits, k, v in zip(order["bits"], order["k"], order["v"]):
-        marker, dash = LOOKS[k] if k == v and k in LOOKS else next(spare)
+        marker, dash = BIT_STYLES[k] if k == v and k in BIT_STYLES else next(spare)
         out[bits] = {"marker": marker, "linestyle": dash}
     return out
 
@@ -103,13 +103,13 @@ def colours_of(table):
 
 
 def panels_of(table):
-    """Titles of the panels: a quantizer each; the plain methods are in all of them."""
+    """Returns panel titles: one per quantizer; plain methods are in all panels."""
     return [name for name in dict.fromkeys(table["panel"]) if name] or [""]
 
 
 @kf.in_style
 def draw_lines(table, y="rel_error", path=""):
-    """The figure of load_lines: at most two panels beside each other."""
+    """Returns the figure of load_lines, two panels side by side."""
     titles = panels_of(table)
     if len(titles) > MOST_PANELS:
         raise kt.CsvError(f"{path}: got {len(titles)} quantizers, expected at most {MOST_PANELS} "
@@ -120,7 +120,7 @@ def draw_lines(table, y="rel_error", path=""):
     figure, grid = kf.panels(nrows, ncols, width=kf.PAGE_WIDTH, height=height, sharex=True,
                              sharey=True)
     kl.hide_others(grid, [divmod(i, ncols) for i in range(len(titles))])
-    looks, colours = looks_of(table), colours_of(table)
+    looks, colours = bit_styles(table), colours_of(table)
     low, high = table["mean"].min() / 1.3, table["mean"].max() * 1.3
     for axes, title in zip(grid.flat, titles):
         axes.set(xscale="log", yscale="log", title=title)
@@ -128,7 +128,7 @@ def draw_lines(table, y="rel_error", path=""):
         part = table[table["panel"].isin(["", title])]
         for line in dict.fromkeys(part["line"]):
             draw_line(axes, part[part["line"] == line], colours[line], looks)
-        axes.set_ylim(low, high)  # bars may leave: a mean minus its sd can be below zero
+        axes.set_ylim(low, high)  # bars may exceed: a mean minus its sd can be below zero
         axes.set_xlim(table["x"].min() / 1.1, table["x"].max() * 1.1)
         pareto.set_x_axis(axes, "middle_ratio")
         kl.plain_log(axes.yaxis)
@@ -144,7 +144,7 @@ def draw_lines(table, y="rel_error", path=""):
 
 
 def draw_line(axes, points, color, looks):
-    """A method's lines, one per number of bits; all tokens are one line, whose points differ."""
+    """Draws a method's lines, one per number of bits; all tokens are one line."""
     points = points.sort_values("x")
     if points["whole"].iloc[0]:
         dash = WHOLE_DASHES[points["line"].iloc[0].endswith(BOUGHT)]
@@ -159,7 +159,6 @@ def draw_line(axes, points, color, looks):
 
 
 def measured(table, y):
-    """The least error of every requested budget, and what reaches it."""
     asked = table[table["budget_requested"].notna()]
     parts = []
     for budget, part in sorted(asked.groupby("budget_requested")):
@@ -171,7 +170,7 @@ def measured(table, y):
 
 
 def lines(tables, y, wanted, layers, pool):
-    """(figure, its table, what its bars and lines mean, its numbers)."""
+    """Returns (figure, its table, text on bars and lines, its numbers)."""
     table = load_lines(tables, y, wanted.algorithms, layers, pool)
     chosen = table.assign(label=table["line"])
     drawn, said = kc.pick(chosen, wanted, "size", what=y, first=table.loc[table["whole"], "line"])
@@ -185,10 +184,8 @@ def figure(tables: list[str], *, kind: str = "lines", y: str = "rel_error",
            budget: float | None = None, algorithms: kg.Names = (), all: bool = False,
            layers: Sequence[int] = (), pool: bool = False, title: str = "",
            model: str = "") -> kf.Picture:
-    """The figure of rows of `kvbench replay`; arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs, ValueError for another `kind` or `y`
-    than the program takes.
+    """Returns the figure of rows of `kvbench replay`; arguments are the program's options. Raises
+    CsvError, and ValueError for an unknown `kind` or `y`.
     """
     kg.check_choice("kind", kind, KINDS)
     kg.check_choice("y", y, kt.ERROR_LABELS)
@@ -211,7 +208,7 @@ def parse_arguments(arguments=None):
                         help="error over bytes (default), tokens against bits, or keys' bits against "
                              "values'")
     parser.add_argument("--budget", type=float, metavar="RHO",
-                        help="of --kind keys-values; default: the smallest")
+                        help="budget of --kind keys-values; default: the smallest")
     return parser.parse_args(arguments)
 
 

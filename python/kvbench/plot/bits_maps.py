@@ -1,5 +1,6 @@
-"""Maps of plot.bits: tokens against bits at equal bytes, and keys' bits against values' bits. The
-errors stand in the cells."""
+"""Maps of plot.bits: tokens against bits at equal bytes, and keys' bits against values' bits, with
+errors in the cells.
+"""
 
 import math
 
@@ -15,28 +16,27 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import heatmap
 from kvbench.plot import layers as kl
 
-CELL = 0.44  # inches across, for 0.00012
-MARGIN = 0.62  # inches across of a panel beside its cells: numbers, names of budgets
-TITLE = 0.3  # inches of a panel's height
+CELL = 0.44  # inches across, fits 0.00012
+MARGIN = 0.62  # inches of a panel beside its cells: ticks, names of budgets
+TITLE = 0.3  # inches
 PANEL_HEIGHT = 2.2
-REACH = 0.5  # a cell ends half way to the next, or at the square root of 2 of its share
-LINE = 1.3 * kf.SMALL_FONT_SIZE / 72  # inches from number to number in a column
-ALL = 0.5  # where the row of all tokens begins, above log2 of the largest share
+REACH = 0.5  # a cell ends half way to the next, or at a factor of the square root of 2
+LINE = 1.3 * kf.SMALL_FONT_SIZE / 72  # inches between numbers of a column
+ALL = 0.5  # start of the row of all tokens, above log2 of the largest share
 COLOURS = "viridis"
 
 
 def number(value):
-    """Two digits, which a cell has room for."""
     return f"{value:.2g}"
 
 
 def ink_on(rgba):
-    """Black or white, which can be read on the colour."""
+    """Returns black or white, whichever is readable on the colour."""
     return "black" if np.dot(rgba[:3], (0.2126, 0.7152, 0.0722)) > 0.45 else "white"
 
 
 def write(axes, x, y, value, norm, colours):
-    """The number of a cell; what passes below it leaves a gap."""
+    """Writes the number of a cell, with an outline."""
     rgba = colours(norm(value))
     text = axes.text(x, y, number(value), ha="center", va="center", color=ink_on(rgba),
                      fontsize=kf.SMALL_FONT_SIZE, zorder=5)
@@ -44,8 +44,10 @@ def write(axes, x, y, value, norm, colours):
 
 
 def layout(count, columns, height, path):
-    """(figure, grid, width of a row) of `count` panels with so many cells across each."""
-    room = kf.PAGE_WIDTH - 0.9  # the colour bar and the axis' name
+    """Returns (figure, grid, width of a row) of `count` panels with so many columns of cells
+    each.
+    """
+    room = kf.PAGE_WIDTH - 0.9  # without the colour bar and the axis label
     ncols = max(1, min(count, int(room / (columns * CELL + MARGIN))))
     nrows = math.ceil(count / ncols)
     most = int((kf.BODY_HEIGHT - 0.3) / height)
@@ -63,10 +65,10 @@ def layout(count, columns, height, path):
 
 
 def load_map(paths, y="rel_error", algorithms=(), layers=(), pool=False):
-    """One row per cell: panel, k, v, share, budget_requested, mean, apart.
+    """Returns one row per cell: panel, k, v, share, budget_requested, mean, apart.
 
     A panel holds the points of method@quantizer, of the plain method, and of all tokens by the
-    quantizer. Of points of one place that with the smallest error stays.
+    quantizer. The best of several points of a cell is kept.
     """
     frame, facts = kb.read(paths, y, algorithms, layers, pool)
     table = kb.points(frame, y, paths[0])
@@ -86,7 +88,7 @@ def load_map(paths, y="rel_error", algorithms=(), layers=(), pool=False):
 
 
 def one_of_a_place(points):
-    """Of points of the same bits and the same share of tokens that of the smallest error."""
+    """Keeps the best of the points with the same bits and share of tokens."""
     keep, seen = [], []
     for i, point in points.sort_values("mean", kind="stable").iterrows():
         place = (point["whole"], point["k"], point["v"], point["share"])
@@ -98,13 +100,14 @@ def one_of_a_place(points):
 
 
 def columns_of(table):
-    """The pairs of bits, fewest first."""
+    """Returns the pairs of bits, ascending."""
     return sorted(set(zip(table["k"], table["v"])), key=lambda kv: (sum(kv), kv))
 
 
 def placed(table):
-    """`table` with `y`, where a cell stands: log2 of its share, but numbers of a column that would
-    lie over each other are moved apart. All tokens have a row of their own above."""
+    """Adds `y`, the position of a cell: log2 of its share, moved apart where numbers would overlap.
+    All tokens have their own row above.
+    """
     logs = np.log2(table["share"].where(~table["whole"]))
     inches = PANEL_HEIGHT - TITLE - 0.1
     gap = LINE / inches * (logs.max() - logs.min() + 2 * REACH + 1)
@@ -117,7 +120,7 @@ def placed(table):
 
 
 def edges(places, reach=REACH):
-    """[(lower, upper)] of the cells at ascending `places`."""
+    """Returns [(lower, upper)] of the cells at ascending `places`."""
     places = np.asarray(places, float)
     middle = (places[1:] + places[:-1]) / 2
     low = np.maximum(places - reach, np.concatenate([[-np.inf], middle]))
@@ -127,7 +130,6 @@ def edges(places, reach=REACH):
 
 @kf.in_style
 def draw_map(table, y="rel_error", path=""):
-    """The figure of load_map."""
     columns = columns_of(table)
     titles = list(dict.fromkeys(table["panel"]))
     figure, grid = layout(len(titles), len(columns), PANEL_HEIGHT, path)
@@ -160,13 +162,13 @@ def draw_map(table, y="rel_error", path=""):
 
 
 def share_text(value):
-    """`1/8`, or `0.3` of what is no unit fraction."""
+    """Returns `1/8`, or `0.3` if not a unit fraction."""
     whole = round(1 / value)
     return f"1/{whole}" if whole > 1 and abs(whole * value - 1) < 1e-3 else f"{value:.3g}"
 
 
 def draw_column(axes, at, points, image):
-    """The cells of one number of bits."""
+    """Draws the cells of one number of bits."""
     points = points.sort_values("y")
     if points.empty:
         return
@@ -180,7 +182,7 @@ def draw_column(axes, at, points, image):
 
 
 def draw_budgets(axes, points, columns):
-    """A line through what each budget buys, named at its right end."""
+    """Draws a labelled line through the cells of each budget."""
     bought = points[points["budget_requested"].notna() & ~points["apart"] & ~points["whole"]]
     for budget, part in bought.groupby("budget_requested"):
         at = np.array([columns.index(pair) for pair in zip(part["k"], part["v"])])
@@ -193,7 +195,7 @@ def draw_budgets(axes, points, columns):
 
 
 def tokens_map(tables, y, algorithms, layers, pool):
-    """(figure, its table, what its cells mean, its numbers) of --kind map."""
+    """Returns (figure, its table, text on cells, its numbers) of --kind map."""
     table = load_map(tables, y, algorithms, layers, pool)
     parts = []
     for panel, part in table.groupby("panel", sort=False):
@@ -213,7 +215,7 @@ def tokens_map(tables, y, algorithms, layers, pool):
 
 
 def load_keys_values(paths, y="rel_error", budget=None, algorithms=(), layers=(), pool=False):
-    """One row per cell: label, k, v, mean; of rows whose params give bits of keys and of values."""
+    """Returns one row per cell: label, k, v, mean; for rows whose params give both bits."""
     frame, _ = kb.read(paths, y, algorithms, layers, pool)
     bits = [kt.parse_params(text) for text in frame["params"]]
     given = np.array([all(one.get(name, "auto") not in ("auto", "")
@@ -238,10 +240,9 @@ def load_keys_values(paths, y="rel_error", budget=None, algorithms=(), layers=()
 
 @kf.in_style
 def draw_keys_values(table, y="rel_error", path=""):
-    """The figure of load_keys_values."""
     keys, values = sorted(table["k"].unique()), sorted(table["v"].unique())
     titles = list(dict.fromkeys(table["label"]))
-    height = TITLE + 0.25 + 0.3 * max(4, len(keys))  # at least what the colour bar's numbers need
+    height = TITLE + 0.25 + 0.3 * max(4, len(keys))  # at least the height of the colour bar's ticks
     figure, grid = layout(len(titles), max(2, len(values)), height, path)
     norm, extend = kl.colour_scale(table["mean"], log=True)
     image = ScalarMappable(norm, COLOURS)
@@ -268,7 +269,7 @@ def draw_keys_values(table, y="rel_error", path=""):
 
 
 def keys_values(tables, y, budget, algorithms, layers, pool):
-    """(figure, its table, what its cells mean, its numbers) of --kind keys-values."""
+    """Returns (figure, its table, text on cells, its numbers) of --kind keys-values."""
     table = load_keys_values(tables, y, budget, algorithms, layers, pool)
     parts = [f"{label} " + ", ".join(f"{kb.bits_text(k, v)} {mean:.3g}" for k, v, mean in
                                      zip(part["k"], part["v"], part["mean"]))

@@ -1,7 +1,7 @@
-"""Bits of keys and values in result rows: what a quantizer or A@Q holds a number in.
+"""Bits of keys and values in result rows of quantizers and A@Q.
 
-A row's bits are its parameters `k_bits` and `v_bits`, or `bits` for both, or where these are `auto`
-what `diag` says the budget bought. What is not quantised has the bits of the trace's element type.
+Bits are the parameters `k_bits` and `v_bits`, or `bits` for both, or if these are `auto` those of
+`diag`. Without quantisation they are those of the trace's element type.
 """
 
 import numpy as np
@@ -11,18 +11,17 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import summary
 
 NAMES = ("k_bits", "v_bits", "bits")
-SIZES = (*summary.SIZE_PARAMETERS, *NAMES)  # they vary along a line, and name none
-ELEMENT_BITS = {"float32": 32, "float64": 64}  # of a trace's element type; others, and unknown: 16
+SIZES = (*summary.SIZE_PARAMETERS, *NAMES)  # they vary along a line and are not in its name
+ELEMENT_BITS = {"float32": 32, "float64": 64}  # of a trace's element type; default 16
 ALL_TOKENS = "all tokens"
-USED = 0.95  # a point that holds less of its budget is of another size (plot.pareto)
+USED = 0.95  # points that hold a smaller share of their budget are of another size (plot.pareto)
 SAME_SHARE = 1.01
 
 
 def parts_of(algorithm, params):
-    """(A, A's parameters, Q, Q's parameters) without sizes and bits.
+    """Returns (A, A's parameters, Q, Q's parameters) without sizes and bits.
 
-    A@Q has both; `exact@Q` and a quantizer alone hold all tokens and have A = "", other methods have
-    Q = "".
+    A is "" for `exact@Q` and quantizers alone, which hold all tokens; Q is "" for plain methods.
     """
     values = kt.parse_params(params)
     own = {key: value for key, value in values.items() if key not in SIZES}
@@ -38,8 +37,9 @@ def parts_of(algorithm, params):
 
 
 def names_of(pairs, common=False):
-    """A label for each (name, parameters): the name and what differs among those of the name that
-    have it. common: of parameters that all of the name have."""
+    """Returns a label for each (name, parameters): the name and the parameters that differ. common:
+    only parameters that all of the name have.
+    """
     out = []
     for name, params in pairs:
         alike = [other for of, other in pairs if of == name]
@@ -50,8 +50,8 @@ def names_of(pairs, common=False):
     return out
 
 
-def given_bits(frame):
-    """(bits of keys, bits of values) of every row, NaN where nothing says them."""
+def explicit_bits(frame):
+    """Returns (bits of keys, bits of values) of every row, NaN if unknown."""
     text = frame["diag"].astype(str)
     said = {}
     for name, part in (("k", "k_bits"), ("v", "v_bits")):
@@ -72,10 +72,10 @@ def given_bits(frame):
 
 
 def shares(frame):
-    """The share of the middle's tokens that each row keeps, 0 to 1.
+    """Returns the share of the middle's tokens that each row keeps, 0 to 1.
 
-    Methods that make entries (attention-matching) keep no token: theirs are the entries, by the bytes
-    without scales and weights. Values are taken to be as wide as keys.
+    For methods that make entries (attention-matching): the number of entries from the bytes without
+    scales and weights. Assumes values as wide as keys.
     """
     outside = frame["sink"] + frame["recent"]
     middle = (frame["n_tokens"] - outside).where(lambda count: count > 0)
@@ -93,11 +93,10 @@ def element_bits(frame):
 
 
 def read(paths, y, algorithms, layers, pool):
-    """(measured rows of quantizers, of A@Q and of plain methods, facts) with the columns method,
-    quantizer (labels, "" for none), whole (whether all tokens are held), extra (a quantizer's
-    parameters that are not in its label), k, v (bits), share (of the middle's tokens).
-
-    Raises CsvError where no row has bits.
+    """Returns (measured rows of quantizers, of A@Q and of plain methods, facts) with the columns
+    method, quantizer (labels, "" for none), whole (all tokens are held), extra (a quantizer's
+    parameters that are not in its label), k, v (bits), share (of the middle's tokens). Raises
+    CsvError if no row has bits.
     """
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
                                     "n_tokens", "sink", "recent", "tokens_kept", "bytes",
@@ -123,7 +122,7 @@ def read(paths, y, algorithms, layers, pool):
     for i, name in enumerate(("method", "quantizer", "extra")):
         frame[name] = [label[i] for label in of_row]
     frame["whole"] = frame["method"] == ""
-    frame["k"], frame["v"] = given_bits(frame)
+    frame["k"], frame["v"] = explicit_bits(frame)
     plain = frame["quantizer"] == ""
     for name in ("k", "v"):
         frame[name] = frame[name].mask(plain, element_bits(frame))
@@ -139,8 +138,9 @@ def read(paths, y, algorithms, layers, pool):
 
 
 def points(frame, y, path):
-    """One row per point of `read`: algorithm, method, quantizer, extra, whole, k, v,
-    budget_requested, mean, sd, x (middle_ratio), share, apart (less than USED of the budget)."""
+    """Returns one row per point of `read`: algorithm, method, quantizer, extra, whole, k, v,
+    budget_requested, mean, sd, x (middle_ratio), share, apart (less than USED of the budget).
+    """
     keys = ["algorithm", "params", "method", "quantizer", "extra", "whole", "k", "v",
             "budget_requested"]
     frame = frame.assign(label=frame["algorithm"])
@@ -163,11 +163,10 @@ def points(frame, y, path):
 
 
 def bits_text(k, v):
-    """`4`, or `4/2` of keys and values."""
+    """Returns `4`, or `4/2` for keys and values."""
     return f"{k:g}" if k == v else f"{k:g}/{v:g}"
 
 
 def bits_name(text):
-    """A text of bits_text in words."""
     keys, unlike, values = text.partition("/")
     return f"keys {keys}, values {values} bits" if unlike else f"{text} bit{'s' * (text != '1')}"

@@ -1,14 +1,14 @@
 """Error against lambda, BumbleBee's weight of diversity against importance (its section 6).
 
-One panel per budget (with --by-layer: per layer as well, or for many layers means over them and a
-map of layer against lambda). A line per variant of each algorithm with
-a parameter lambda, in configs/bumblebee_lambda.toml one per concave function phi; lambda = 0 is
-accumulated attention alone, 1 facility location over the keys alone. Algorithms without lambda
-(h2o, local, random-local) are horizontal lines, h2o being the one that the paper compares with.
+One panel per budget; with --by-layer also per layer, or for many layers means over them and a map
+of layer against lambda. A line per variant of each algorithm with a parameter lambda, in
+configs/bumblebee_lambda.toml one per concave function phi; lambda = 0 is accumulated attention
+alone, 1 facility location over the keys alone. Algorithms without lambda (h2o, local, random-local)
+are horizontal lines; the paper compares with h2o.
 
 Mean over prompts, layers and heads per seed, then over seeds; bars: standard deviation over seeds
-(n - 1; none for one seed). The paper's measure is ROUGE of a model; here it is the attention
-output's error.
+(n - 1; none for one seed). The paper measures ROUGE of a model, this figure the error of the
+attention output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAMBDA = r"$\lambda$  (0: attention alone, 1: facility location alone)"
 
 
 def lambda_of(params):
-    """lambda of a row as a float; NaN where the algorithm has none."""
+    """Returns lambda of a row; NaN if the algorithm has none."""
     text = kt.parse_params(params).get("lambda", "")
     try:
         return float(text)
@@ -39,7 +39,9 @@ def lambda_of(params):
 
 
 def load(paths, column, budgets=(), by_layer=False, layers=(), relative_to="", pool=False):
-    """One row per (budget, layer, label, lambda): mean, sd, seeds. layer is -1 for all together."""
+    """Returns one row per (budget, layer, label, lambda): mean, sd, seeds. layer is -1 for all
+    together.
+    """
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", column])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = kt.measured_rows(frame, paths[0], pool)
@@ -59,7 +61,7 @@ def load(paths, column, budgets=(), by_layer=False, layers=(), relative_to="", p
 
 
 def styles(table, highlight=()):
-    """Style of each label: lines with lambda first, then the horizontal ones."""
+    """Returns the style of each label: lines with lambda first, then the horizontal ones."""
     curves = list(dict.fromkeys(table.loc[table["lambda"].notna(), "label"]))
     levels = [label for label in dict.fromkeys(table["label"]) if label not in curves]
     out = ks.styles([*curves, *levels], highlight)
@@ -91,7 +93,7 @@ def set_axes(axes, log_y):
 
 
 def draw_overview(table, budgets, drawn, name, log_y, highlight):
-    """Panels and maps per budget; a dot marks each layer's best lambda."""
+    """Returns a figure with panels and maps per budget; a dot marks each layer's best lambda."""
     parts = []
     for budget in budgets:
         rows = table[table["budget_requested"] == budget]
@@ -104,8 +106,9 @@ def draw_overview(table, budgets, drawn, name, log_y, highlight):
 
 @kf.in_style
 def draw(table, column="rel_error", log_y=False, highlight=(), relative_to=""):
-    """The figure: a row of panels per budget, budgets beside each other without layers, or an
-    overview of many layers."""
+    """Returns a figure with a row of panels per budget, budgets side by side without layers, or an overview of many
+    layers.
+    """
     budgets = sorted(table["budget_requested"].unique(), reverse=True)
     layers = sorted(table["layer"].unique())
     drawn = styles(table, highlight)
@@ -130,7 +133,7 @@ def draw(table, column="rel_error", log_y=False, highlight=(), relative_to=""):
 
 
 def measured(table, column):
-    """The best lambda of each budget and variant, beside the methods without lambda."""
+    """Best lambda of each budget and variant, with the methods without lambda."""
     parts = []
     for budget in sorted(table["budget_requested"].unique(), reverse=True):
         means = table[table["budget_requested"] == budget].groupby(
@@ -148,10 +151,8 @@ def figure(tables: list[str], *, y: str = "rel_error", budgets: Sequence[float] 
            by_layer: bool = False, layers: Sequence[int] = (), log_y: bool = False,
            highlight: kg.Names = (), relative_to: str = "", pool: bool = False, title: str = "",
            model: str = "") -> kf.Picture:
-    """The figure of rows of `kvbench replay`; arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs, ValueError for another `y` than a
-    metric's column.
+    """Returns the figure of rows of `kvbench replay`; arguments are the program's options. Raises
+    CsvError, and ValueError for an unknown `y`.
     """
     kg.check_choice("y", y, kt.METRIC_LABELS)
     names = kg.name_list(highlight)
@@ -169,7 +170,7 @@ def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, take=("--layers", "--highlight", "--relative-to", "--pool"), y=kt.METRIC_LABELS)
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     parser.add_argument("--by-layer", action="store_true", help="one panel per budget and layer")
     parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
     return parser.parse_args(arguments)

@@ -1,10 +1,9 @@
-"""Which lines a figure draws where a table has more than MOST of them.
+"""Chooses the lines of a figure if a table has more than MOST.
 
-Without --all and --algorithms at most MOST lines are drawn: those that --highlight names, then
-those that the figure must show (the Pareto front), then the references (`exact`, oracles), and in
-the remaining places the lines of the smallest mean error at the smallest budget. A line without a point
-at the smallest budget comes after all that have one; equal lines stand in the order of their names.
-The same table gives the same choice. What is left out is said on stderr and below the figure.
+Without --all and --algorithms: first the lines of --highlight, then required ones (the Pareto
+front), then the references (`exact`, oracles), then those with the smallest mean error at the
+smallest budget. Lines without a point at the smallest budget come last; ties are ordered by name.
+The choice is deterministic. A note and the footer report it.
 """
 
 from typing import NamedTuple
@@ -16,11 +15,11 @@ from kvbench.plot import style as ks
 
 MOST = 10
 REFERENCES = ("exact", "oracle", "oracle-matching")
-SAME_SIZE = 1.05  # sizes of one budget, which buys whole tokens and blocks
+SAME_SIZE = 1.05  # sizes of one budget differ by at most this, since it buys whole tokens and blocks
 
 
 class Wanted(NamedTuple):
-    """--all, --algorithms and --highlight, as choose takes them."""
+    """--all, --algorithms and --highlight, for choose."""
 
     all: bool
     algorithms: list[str]
@@ -28,12 +27,12 @@ class Wanted(NamedTuple):
 
 
 def ranked(points, higher_better=False):
-    """The labels of `points` (label, size, mean; size NaN: none), in the order of the rule."""
+    """Returns the labels of `points` (label, size, mean; size may be NaN), best first."""
     points = points.assign(size=points["size"].fillna(points["size"].min()).fillna(1.0))
     smallest = points.groupby("label")["size"].transform("min")
     at = points[points["size"] <= smallest * SAME_SIZE].groupby("label", sort=True)
     table = at.agg(size=("size", "min"), mean=("mean", "mean")).sort_values("size", kind="stable")
-    # Sizes that are one by SAME_SIZE have one number.
+    # Sizes within SAME_SIZE are equal.
     place, start, places = -1, -np.inf, []
     for size in table["size"]:
         if not size <= start * SAME_SIZE:
@@ -46,10 +45,9 @@ def ranked(points, higher_better=False):
 
 
 def choose(points, options, what="rel_error", first=(), higher_better=False):
-    """(labels that are drawn, what the footer says of it; empty where all are drawn).
+    """Returns (drawn labels, footer text; empty if all are drawn).
 
-    points: rows of label, size and mean; options: a Wanted; what: the
-    name of `mean`; first: labels that the figure must show.
+    points: rows of label, size and mean. what: name of `mean`. first: required labels.
     """
     labels = list(dict.fromkeys(points["label"]))
     if options.all or options.algorithms or len(labels) <= MOST:
@@ -69,7 +67,7 @@ def choose(points, options, what="rel_error", first=(), higher_better=False):
 
 
 def pick(table, options, size, value="mean", **more):
-    """(rows of `table` that are drawn, choose's text). size, value: the columns of choose."""
+    """Returns (drawn rows of `table`, choose's text). size, value: the columns of choose."""
     points = table[["label"]].assign(size=table[size], mean=table[value])
     labels, text = choose(points, options, **more)
     out = table[table["label"].isin(labels)]

@@ -1,12 +1,12 @@
-"""Coverage curves: how far k centres leave the farthest token, keys beside values.
+"""Coverage curves: radius of k centres, of keys and values.
 
-One panel per layer; x is the number of centres k of greedy k-center, y the radius as a fraction of
-the radius of one centre (`radius_rel`). Lines are means over KV heads (of all prompts and traces
-given), bands their standard deviation (n - 1; one head: no band). A curve that falls faster means
-tokens that cluster better: ClusterGen (section 3) finds keys below values.
+One panel per layer; x is the number of centres k of greedy k-center, y the radius over that of one
+centre (`radius_rel`). Lines are means over KV heads (of all prompts and traces), bands their
+standard deviation (n - 1; one head: no band). A steeper curve means better clustering: ClusterGen
+(section 3) finds keys below values.
 
-Of more than nine layers: the mean over layers with the quartiles of layers, and a map of layer
-against k each for keys and values.
+More than nine layers: the mean over layers with the quartiles of layers, and a map of layer against
+k each for keys and values.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ CENTRES = "centres $k$"
 RADIUS = "radius / radius of one centre"
 
 
-ALL = -1.0  # the layer of a mean over layers
+ALL = -1.0  # layer code of a mean over layers
 
 
 def reduce_heads(frame):
-    """One row per (layer, what, k): mean, sd and count of radius_rel over heads.
+    """Returns one row per (layer, what, k): mean, sd and count of radius_rel over heads.
 
-    A k that some head of the layer lacks (traces of other lengths end earlier) is left out, for
-    the mean would jump where the heads change.
+    Skips k that some head of the layer lacks (traces of other lengths), where the mean would jump.
     """
     keys = ["layer", "what", "k"]
     out = frame.groupby(keys, sort=True)["radius_rel"].agg(
@@ -47,20 +46,19 @@ def reduce_heads(frame):
 
 
 def load(paths, layers, mean_over_layers=False, pool=False):
-    """The reduced table of the wanted layers; all layers where `layers` is empty."""
+    """Returns the reduced table of the wanted layers; all if `layers` is empty."""
     frame = kcc.read_table(paths, "coverage.csv", ["radius_rel"], pool)
     kept = kcc.choose(frame["layer"].unique(), layers, "--layers", paths[0])
     frame = frame[frame["layer"].isin(kept)]
     table = reduce_heads(frame.assign(layer=ALL) if mean_over_layers else frame)
     for what in table.loc[table["mean"].isna(), "what"].unique():
-        kt.note(f"{what} have a radius_rel that is not a number; it is not drawn")
+        kt.note(f"{what} have a radius_rel that is not a number; not drawn")
     return kfr.keep(table, frame, "kv_head")
 
 
 def set_axes(axes, table, log_y):
-    """k in powers of 4; radii up to that of one centre."""
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max(), room=5)))
+    axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max(), max_ticks=5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     if log_y:
@@ -73,7 +71,7 @@ def set_axes(axes, table, log_y):
 
 @kf.in_style
 def draw(table, log_y=False):
-    """The figure: a panel per layer with a line each for keys and values, or an overview."""
+    """Returns a figure with a panel per layer with a line each for keys and values, or an overview."""
     layers = sorted(table["layer"].unique())
     whats = [what for what in kcc.WHAT if what in set(table["what"])]
     styles = {what: kf.line_style(i) for i, what in enumerate(whats)}
@@ -86,7 +84,7 @@ def draw(table, log_y=False):
         part = table[table["layer"] == layer]
         for what, style in styles.items():
             line = part[part["what"] == what]
-            # A single head has no deviation and gets no band.
+            # A single head has no deviation.
             kf.plot_line(axes, line["k"], line["mean"], line["sd"], style,
                          band=bool((line["heads"] > 1).any()))
         axes.set_title("all layers" if layer == ALL else f"layer {int(layer)}")
@@ -98,7 +96,6 @@ def draw(table, log_y=False):
 
 
 def measured(table):
-    """Mean radii at some numbers of centres, over the layers."""
     ks = sorted(table["k"].unique())
     parts = []
     for k in dict.fromkeys((ks[len(ks) // 2], ks[-1])):
@@ -114,8 +111,9 @@ def measured(table):
 @kg.public
 def figure(tables: list[str], *, layers: Sequence[int] = (), mean_over_layers: bool = False,
            log_y: bool = False, pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """The figure of coverage.csv of `kvbench cluster`, or of folders that hold it; arguments are the
-    program's options. Raises CsvError for tables without what the figure needs."""
+    """Returns the figure of coverage.csv of `kvbench cluster`, or of folders with it; arguments are
+    the program's options. Raises CsvError.
+    """
     table = load(tables, layers, mean_over_layers, pool)
     picture = draw(table, log_y)
     over = "layers and KV heads" if mean_over_layers else "KV heads"
@@ -125,7 +123,7 @@ def figure(tables: list[str], *, layers: Sequence[int] = (), mean_over_layers: b
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|coverage.csv", "what kvbench cluster wrote",
+    parser = command.argument_parser(__doc__, "DIR|coverage.csv", "output of kvbench cluster",
                                      take=("--layers", "--mean-over-layers", "--pool"))
     parser.add_argument("--log-y", action="store_true", help="logarithmic radius axis")
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""t-SNE for the plotting scripts, by scikit-learn, with the same picture for the same data.
+"""Deterministic t-SNE by scikit-learn.
 
 van der Maaten and Hinton, Visualizing data using t-SNE, JMLR 2008; sklearn.manifold.TSNE
 (Barnes-Hut) from the first two principal components, with a fixed random state.
@@ -13,11 +13,10 @@ from kvbench import programs
 from kvbench import tables as kt
 
 PERPLEXITY = 30.0  # scikit-learn's default
-MIN_POINTS = 5  # fewer have no neighbourhoods to show
+MIN_POINTS = 5  # minimum for neighbourhoods
 
 
 def require_sklearn():
-    """CsvError with the remedy where scikit-learn is missing, before any long work."""
     try:
         programs.expect_modules("t-SNE", ("sklearn", "threadpoolctl"))
     except programs.MissingModules as error:
@@ -25,11 +24,10 @@ def require_sklearn():
 
 
 def embed(points, seed=0, perplexity=PERPLEXITY):
-    """Places points [n, d] in the plane: float64 [n, 2].
+    """Returns the embedding [n, 2] of points [n, d], float64.
 
-    `perplexity`: about the number of neighbours that a point is drawn to; lowered to (n - 1) / 3
-    where n is smaller. Raises CsvError for n < 5 and for coordinates that are not finite. Points
-    that are all equal stay on one spot.
+    `perplexity`: approximate number of neighbours, at most (n - 1) / 3. Equal points stay on one
+    spot. Raises CsvError for n < 5 and for coordinates that are not finite.
     """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
@@ -46,8 +44,7 @@ def embed(points, seed=0, perplexity=PERPLEXITY):
         points = np.column_stack([points, np.zeros(n)])  # the start needs two components
     tsne = TSNE(n_components=2, init="pca", learning_rate="auto", random_state=seed,
                 perplexity=min(perplexity, (n - 1) / 3))
-    # One thread: sums over threads are added in the order in which they end, and the descent
-    # makes another picture of the last bit.
+    # One thread, since parallel sums vary in the last bit.
     with threadpool_limits(limits=1):
         return tsne.fit_transform(points).astype(np.float64)
 
@@ -57,7 +54,7 @@ def embed_all(sets, jobs, seed=0, perplexity=PERPLEXITY):
     require_sklearn()
     if jobs <= 1 or len(sets) <= 1:
         return [embed(points, seed, perplexity) for points in sets]
-    # spawn, not fork: the OpenMP run-time of the parent does not survive a fork.
+    # spawn, since OpenMP does not survive a fork.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(min(jobs, len(sets)), mp_context=context) as pool:
         count = len(sets)

@@ -1,20 +1,19 @@
 """Relative error against compression, one panel per layer (BalanceKV, figure 2).
 
-Of more than ten lines ten are drawn: the references and the lines of the smallest error at the
-smallest budget; --all draws all, --algorithms those that it names.
+At most ten lines: the references and those with the smallest error at the smallest budget; --all
+draws all, --algorithms the named ones.
 
-Of more than nine layers: the mean over layers with the quartiles of layers, and a map of layer
-against T or budget per algorithm. `--mean-over-layers`: one panel of the means alone. More than
-eight lines are named at their right ends; with `--highlight` all but the named are grey, and maps are of the
-named alone.
+More than nine layers: the mean over layers with the quartiles of layers, and a map of layer against
+T or budget per algorithm. `--mean-over-layers`: one panel of the means alone. More than eight lines
+are labelled at their right ends. `--highlight` greys all other lines and limits maps to the named.
 
-Per algorithm and x the mean of rel_error (--y: another column) over traces, prompts and heads is
-taken for each seed first; the line shows the mean of these over seeds, the bar their standard
-deviation (n - 1), as in the paper. `--spread all` shows the standard deviation over all rows
-instead. One seed: no bar. Points that are infeasible in some heads are left out.
+Per algorithm and x, rel_error (--y: another column) is averaged over traces, prompts and heads for
+each seed; the line is the mean over seeds, the bar the standard deviation over seeds (n - 1; none
+for one seed), as in the paper. `--spread all`: over all rows. Points that are infeasible in some
+heads are skipped.
 
-x of a row is its parameter T; without one, -log2 of its requested budget (T halvings leave 2^-T of
-the middle). Rows with neither (`exact`) are drawn as a horizontal line.
+x of a row is its parameter T; otherwise -log2 of its requested budget (T halvings leave 2^-T of the
+middle). Rows with neither (`exact`) are horizontal lines.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ AXIS_LABELS = {
 
 
 def number(text):
-    """A finite float, or None for '', 'auto' and the like."""
+    """Returns a finite float, or None for '', 'auto' and the like."""
     try:
         value = float(text)
     except (TypeError, ValueError):
@@ -55,7 +54,7 @@ def number(text):
 
 
 def halvings(params, budget):
-    """T of a row: its parameter, else from its budget, else NaN."""
+    """Returns T of a row: its parameter, or from its budget, or NaN."""
     t = number(kt.parse_params(params).get("T"))
     if t is None and budget > 0:
         t = -math.log2(budget)
@@ -65,11 +64,13 @@ def halvings(params, budget):
 X = ("T", "budget", "middle_ratio")
 SPREAD = ("seeds", "all")
 KEYS = ["layer", "label", "T"]
-ALL = -1.0  # the layer of a mean over layers
+ALL = -1.0  # layer code of a mean over layers
 
 
 def reduce_rows(frame, spread, y="rel_error"):
-    """One row per (layer, label, T): mean, sd, seeds, middle_ratio. NaN T is a group of its own."""
+    """Returns one row per (layer, label, T): mean, sd, seeds, middle_ratio. NaN T is its own
+    group.
+    """
     out = kt.mean_and_sd(frame, KEYS, y, spread)
     rows = frame.groupby(KEYS, dropna=False, sort=False)
     out["middle_ratio"] = rows["middle_ratio"].mean().to_numpy()
@@ -78,13 +79,13 @@ def reduce_rows(frame, spread, y="rel_error"):
 
 def load(paths, algorithms, spread, y="rel_error", layers=(), mean_over_layers=False,
          relative_to="", pool=False):
-    """The frame that is plotted, labels in order of first appearance."""
+    """Returns the plotted frame, labels in order of appearance."""
     frame = kt.read_results(paths, [y, "layer", "seed", "budget_requested", "middle_ratio",
                                     *kt.HEAD_COLUMNS])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = kt.measured_rows(frame, paths[0], pool)
-    # Rounded, so that a budget written as 0.3333 and one as 0.33330 share a point.
+    # Rounded, so that budgets 0.3333 and 0.33330 share a point.
     frame["T"] = [round(halvings(p, b), 9)
                   for p, b in zip(frame["params"], frame["budget_requested"])]
     if frame["T"].isna().all():
@@ -103,7 +104,6 @@ def load(paths, algorithms, spread, y="rel_error", layers=(), mean_over_layers=F
 
 
 def axis_label(x, table):
-    """What the x axis shows; of T also where it is from: a parameter, or the budget."""
     return AXIS_LABELS[table.attrs.get("T", "T") if x == "T" else x]
 
 
@@ -115,9 +115,9 @@ def x_values(points, x):
 
 
 def draw_line(axes, points, x, style, band, zero=None):
-    """One algorithm in one panel. Infinite means are left out of the line (NaN breaks it).
+    """Draws one algorithm in one panel, with gaps at infinite means.
 
-    zero: the place of what holds nothing; no line leads there.
+    zero: position of methods that hold nothing; not joined to the line.
     """
     flat = points["T"].isna().to_numpy()
     for _, point in points[flat].iterrows():
@@ -146,7 +146,7 @@ def draw_line(axes, points, x, style, band, zero=None):
 
 
 def fraction_text(value):
-    """Powers of two as 1/8, which is narrower than 0.125; others in decimals."""
+    """Returns powers of two as 1/8, others in decimals."""
     power = -math.log2(value)
     if abs(power - round(power)) < 1e-9 and power >= 0:
         return "1" if round(power) == 0 else f"1/{2 ** round(power)}"
@@ -166,14 +166,14 @@ def set_x_axis(axes, x, table, zero=None, least=None):
         axes.xaxis.set_major_locator(LogLocator(base=2, numticks=6))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: fraction_text(v)))
-    # Compression grows to the right, as with T. Shared axes: set, not toggled once per panel.
+    # Compression grows to the right, as with T. Shared axes: set rather than toggle.
     axes.xaxis.set_inverted(True)
     if zero is not None:
         kz.break_axis(axes, zero, least)
 
 
 def with_zero(table, x):
-    """(table, zero, least): 0 on the x axis replaced by its place, where there are such points."""
+    """Returns (table, zero, least): 0 on the x axis replaced by its position."""
     zero, least = kz.zero_place(table["middle_ratio"]) if x == "middle_ratio" else (None, None)
     if zero is None:
         return table, None, None
@@ -181,7 +181,7 @@ def with_zero(table, x):
 
 
 def set_y_axis(axes, means, log_y):
-    """From zero with room for what lies on it; logarithmic: from the least of `means` on."""
+    """Starts at zero, or on a logarithmic axis at the smallest of `means`."""
     if not log_y:
         axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
         return
@@ -193,13 +193,14 @@ def set_y_axis(axes, means, log_y):
 
 
 def line_means(part):
-    """Means of the lines alone: `exact` has rounding errors or zero, which would flatten all."""
+    """Means of the lines only: those of `exact` would flatten all others."""
     return part.loc[part["T"].notna(), "mean"].to_numpy()
 
 
 def line_styles(table, x, highlight=()):
-    """{label: style}; what has no T is a dotted level, but for x = middle_ratio, where it is a
-    point."""
+    """Returns {label: style}; a line without T is dotted, except for x = middle_ratio, where it is
+    a point.
+    """
     out = ks.styles(table["label"], highlight)
     for label in out:
         if x != "middle_ratio" and table.loc[table["label"] == label, "T"].isna().all():
@@ -208,7 +209,7 @@ def line_styles(table, x, highlight=()):
 
 
 def ends(axes, part, styles, x):
-    """Where the lines of a panel end, for names.name_lines."""
+    """Returns the ends of a panel's lines, for names.name_lines."""
     lines, levels = {}, {}
     for label in styles:
         points = part[part["label"] == label]
@@ -222,7 +223,7 @@ def ends(axes, part, styles, x):
 @kf.in_style
 def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", highlight=(),
          relative_to=""):
-    """The figure: a panel per layer, or of many layers an overview."""
+    """Returns a figure with a panel per layer, or an overview of many layers."""
     layers = sorted(table["layer"].unique())
     styles = line_styles(table, x, highlight)
     named = len(styles) > kn.MANY
@@ -256,10 +257,11 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
 
 
 def draw_overview(table, styles, x, log_y, name, highlight):
-    """Means over layers, and a map of layer and T per algorithm; of layer and budget where lines are
-    over bytes, which differ between algorithms at one budget."""
+    """Returns a figure with means over layers, and a map per algorithm of layer and T, or of layer and budget if x
+    is bytes.
+    """
     rows = table[np.isfinite(table["mean"])]
-    # Of the layers together: a method may hold nothing in one and something in another.
+    # Over all layers, since a method may hold nothing in one and something in another.
     held = rows.groupby(["label", "T"], dropna=False)["middle_ratio"].transform("mean")
     rows, *zero = with_zero(rows.assign(middle_ratio=held), x)
 
@@ -276,7 +278,6 @@ def draw_overview(table, styles, x, log_y, name, highlight):
 
 
 def measured(table, y="rel_error"):
-    """The means of every line where compression is least and most, over all layers."""
     ts = sorted(table["T"].dropna().unique())
     parts = []
     for t in dict.fromkeys((ts[0], ts[-1])):
@@ -291,10 +292,8 @@ def figure(tables: list[str], *, y: str = "rel_error", x: str = "T", spread: str
            mean_over_layers: bool = False, highlight: kg.Names = (), relative_to: str = "",
            pool: bool = False, log_y: bool = False, share_y: bool = False, band: bool = False,
            title: str = "", model: str = "") -> kf.Picture:
-    """The figure of rows of `kvbench replay`; arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs, ValueError for another `x`, `y` or
-    `spread` than the program takes.
+    """Returns the figure of rows of `kvbench replay`; arguments are the program's options. Raises
+    CsvError, and ValueError for an unknown `x`, `y` or `spread`.
     """
     for name, value, allowed in (("y", y, kt.METRIC_LABELS), ("x", x, X), ("spread", spread, SPREAD)):
         kg.check_choice(name, value, allowed)
@@ -306,7 +305,7 @@ def figure(tables: list[str], *, y: str = "rel_error", x: str = "T", spread: str
                             higher_better=y in kt.HIGHER_BETTER)
     bad = table[~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):
-        kt.note(f"{label} has a mean that is not finite; it is not drawn")
+        kt.note(f"{label} has a mean that is not finite; not drawn")
     picture = draw(table, x, log_y, band, share_y, y, wanted.highlight, relative_to)
     over = "all rows" if spread == "all" else "seeds, of the means over prompts and heads"
     bars = kl.spread_text(

@@ -1,6 +1,7 @@
-"""The style of every figure, its lines, panels and legends, and writing it.
+"""Common style of figures: lines, panels, legends, saving.
 
-Figures are made without pyplot: a caller's backend, rcParams and open figures stay as they are.
+Figures are made without pyplot, so that a caller's backend, rcParams and open figures are
+unaffected.
 """
 
 import errno
@@ -18,25 +19,25 @@ from matplotlib.lines import Line2D
 from kvbench.command import picture_files
 from kvbench.tables import CsvError, DeviceError
 
-# Okabe and Ito's palette, safe for the common kinds of colour blindness. Yellow is left out: it
-# does not show on white. Lines differ in marker and dash as well, for print in grey.
+# Okabe and Ito's palette for colour blindness, without yellow, which is too pale on white. Markers
+# and dashes differ too, for grey print.
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">"]
 DASHES = ["-", "--", "-.", ":"]
 
 PAGE_WIDTH = 7.0  # inches: both columns of a page
 COLUMN_WIDTH = 3.4
-PAGE_HEIGHT = 9.6  # no figure is higher, with its legend and what stands below it
-FOOTER_HEIGHT = 0.5  # of these: what frame.add writes below
+PAGE_HEIGHT = 9.6  # maximum, with legend and footer
+FOOTER_HEIGHT = 0.5  # written by frame.add
 BODY_HEIGHT = PAGE_HEIGHT - FOOTER_HEIGHT
 FONT_SIZE = 8
-SMALL_FONT_SIZE = 6.5  # nothing in a picture is smaller
+SMALL_FONT_SIZE = 6.5  # minimum
 
 
 class Picture(Figure):
-    """A matplotlib Figure that a notebook shows by itself, pyplot imported or not.
+    """A matplotlib Figure that a notebook displays without pyplot.
 
-    caption: what was measured, in words and numbers.
+    caption: the measured numbers in words.
     """
 
     caption: str = ""
@@ -47,13 +48,13 @@ class Picture(Figure):
         return out.getvalue()
 
 
-# Type sizes and widths of lines of every figure.
+# Font sizes and line widths.
 STYLE = {"font.size": FONT_SIZE, "axes.titlesize": FONT_SIZE, "legend.fontsize": 7.5,
          "xtick.labelsize": 7, "ytick.labelsize": 7, "pdf.fonttype": 42, "axes.linewidth": 0.6}
 
 
 def in_style(function):
-    """Decorator: STYLE holds while the function runs, and no longer."""
+    """Decorator: applies STYLE while the function runs."""
     @functools.wraps(function)
     def styled(*args, **more):
         with matplotlib.rc_context(STYLE):
@@ -62,7 +63,9 @@ def in_style(function):
 
 
 def line_style(i):
-    """Colour, marker and dash of the i-th line; the first 7 differ in colour, the next in dash."""
+    """Returns colour, marker and dash of the i-th line; the first 7 differ in colour, then in
+    dash.
+    """
     return {
         "color": PALETTE[i % len(PALETTE)],
         "marker": MARKERS[i % len(MARKERS)],
@@ -71,7 +74,7 @@ def line_style(i):
 
 
 def plot_line(axes, xs, means, sds, style, band=False, **more):
-    """A line with bars of one standard deviation (NaN: none) or a shaded band; returns the line."""
+    """Draws and returns a line with bars of one standard deviation (NaN: none) or a shaded band."""
     above = {**style, **more}.get("zorder", 2)
     sds = np.nan_to_num(np.asarray(sds, dtype=float), nan=0.0, posinf=0.0)
     means = np.asarray(means, dtype=float)
@@ -86,14 +89,12 @@ def plot_line(axes, xs, means, sds, style, band=False, **more):
 
 
 def new_picture(width, height):
-    """A Picture without panels, in inches, that lays itself out."""
     picture = Picture(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(picture)
     return picture
 
 
 def dress(axes):
-    """Grid and frame of a panel, as all have them."""
     axes.grid(True, color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -101,9 +102,9 @@ def dress(axes):
 
 @in_style
 def panels(nrows, ncols, width=None, height=2.0, **more):
-    """Figure and 2-D array of axes in the style of all figures. Sizes in inches.
+    """Returns a figure and a 2-D array of axes. Sizes in inches.
 
-    `width`: of the whole figure; default: COLUMN_WIDTH for up to two columns, else PAGE_WIDTH.
+    `width`: of the figure; default: COLUMN_WIDTH for up to two columns, otherwise PAGE_WIDTH.
     `height`: of one row.
     """
     if width is None:
@@ -117,7 +118,7 @@ def panels(nrows, ncols, width=None, height=2.0, **more):
 
 @in_style
 def legend_above(figure, handles, **more):
-    """A legend above the panels, of as few rows as keep it within the figure's width."""
+    """Draws a legend above the panels, within the figure's width."""
     rows = 1
     while True:
         columns = math.ceil(len(handles) / rows)
@@ -131,14 +132,13 @@ def legend_above(figure, handles, **more):
 
 
 def line_handle(style, label):
-    """A legend's entry for `style`."""
     return Line2D([], [], **{"ms": 3.5, "linewidth": 1.2, "label": label, **style})
 
 
 def spread_out(positions, gap):
-    """Positions moved as little as need be to lie `gap` apart, in the order of `positions`."""
+    """Moves positions as little as possible to be `gap` apart, in order."""
     order = np.argsort(positions, kind="stable")
-    blocks = []  # [sum of wanted centres, count]; a block's members stand gap apart
+    blocks = []  # [sum of wanted centres, count] of members `gap` apart
     for want in np.asarray(positions, dtype=float)[order]:
         blocks.append([want, 1])
         while len(blocks) > 1:
@@ -154,8 +154,9 @@ def spread_out(positions, gap):
 
 
 def save_figure(figure, output):
-    """Writes the files of kvbench.command.picture_files(output), PNG with 200 dpi; the same data
-    give the same bytes."""
+    """Writes the files of kvbench.command.picture_files(output), PNG with 200 dpi;
+    deterministic.
+    """
     dates = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     for path in picture_files(output):
         ending = os.path.splitext(path)[1].lower()

@@ -1,6 +1,6 @@
-"""What stands around a figure: its title, and below it what was measured on and what bars mean.
+"""Title and footer of a figure: what was measured and what bars mean.
 
-A table that a figure draws carries `attrs["facts"]`, one sentence of facts_of or cluster_facts.
+A drawn table carries `attrs["facts"]`, one sentence of facts_of or cluster_facts.
 """
 
 import textwrap
@@ -11,8 +11,8 @@ from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import style as ks
 
-GAP = 0.06  # inches between the figure and what is above or below it
-LETTERS = 19  # characters of the smallest type to an inch, where a line is full
+GAP = 0.06  # inches above and below the figure
+LETTERS = 19  # characters per inch in the smallest font
 
 
 def plural(count, word):
@@ -20,13 +20,13 @@ def plural(count, word):
 
 
 def some(values, most=3):
-    """`a, b`, or of many the count alone."""
+    """Returns `a, b`, or the count if there are many."""
     values = list(values)
     return ", ".join(values) if len(values) <= most else f"{len(values)} in all"
 
 
 def span(values):
-    """`0-3` of whole numbers without a gap, else `0, 2, 5`; of many the ends."""
+    """Returns `0-3` for consecutive integers, otherwise `0, 2, 5`; for many the ends."""
     values = sorted({int(v) for v in values})
     if len(values) > 2 and values[-1] - values[0] == len(values) - 1:
         return f"{values[0]}-{values[-1]}"
@@ -34,7 +34,7 @@ def span(values):
 
 
 def _one(frame, name):
-    """The values of a setting as text; empty where the table lacks the column."""
+    """Values of a setting as text; empty if the column is missing."""
     if name not in frame.columns:
         return ""
     values = frame[name].dropna().unique()
@@ -49,13 +49,13 @@ def traces_of(frame):
 
 
 class Facts(str):
-    """One sentence on rows; `models`: those that the rows name."""
+    """One sentence on rows; `models`: those named in the rows."""
 
     models = ()
 
 
 def facts_of(frame, heads="q_head"):
-    """Facts of the rows of `kvbench replay`: trace, prompts, layers, heads, protocol."""
+    """Facts of rows of `kvbench replay`: trace, prompts, layers, heads, protocol."""
     parts = [traces_of(frame)]
     if "prompt" in frame.columns:
         keys = [name for name in ("trace", "prompt") if name in frame.columns]
@@ -87,20 +87,20 @@ def facts_of(frame, heads="q_head"):
 
 
 def cluster_facts(frame, heads="kv_head"):
-    """The same of tables of `kvbench cluster`, which know no protocol."""
+    """Facts of tables of `kvbench cluster`, without a protocol."""
     return facts_of(frame[[c for c in ("trace", "prompt", "layer", "model", heads) if c in frame.columns]],
                     heads)
 
 
 def keep(table, frame, heads="q_head"):
-    """`table` with the facts of the rows that it was made from."""
+    """Returns `table` with the facts of its source rows."""
     of = facts_of if "protocol" in frame.columns else cluster_facts
     table.attrs["facts"] = of(frame, heads)
     return table
 
 
 def footer(facts, bars, model=""):
-    """`Model M, trace T, ... Bars: ...`; the model is left to the trace's name where unknown."""
+    """Returns `Model M, trace T, ... Bars: ...`, without an unknown model."""
     models = [model] if model else facts.models
     model = f"Model {some(models)}, " if models else ""
     text = model + facts if model else facts[:1].upper() + facts[1:]
@@ -108,9 +108,9 @@ def footer(facts, bars, model=""):
 
 
 def relative(table, method, keys, path):
-    """`table` with mean and sd over the mean of `method` at the same `keys`.
+    """Divides mean and sd by the mean of `method` at the same `keys`.
 
-    Points where the method has none, or one of rounding alone, are left out and said.
+    Skips points, with a note, where the method is missing or has only rounding error.
     """
     if not method:
         return table
@@ -122,7 +122,7 @@ def relative(table, method, keys, path):
                           + ", ".join(wanted or labels))
     base = table.loc[table["label"] == wanted[0], [*keys, "mean"]]
     base = base.groupby(keys, dropna=False)["mean"].mean().rename("base").reset_index()
-    # The order and the index of `table` stay: pandas' merge takes NaN keys for equal, as we do.
+    # Keeps order and index; pandas' merge treats NaN keys as equal, as needed here.
     out = table.assign(base=table[keys].merge(base, on=keys, how="left")["base"].to_numpy())
     absent = ~(out["base"] >= kt.ROUNDING_ERROR)
     if absent.all():
@@ -132,7 +132,7 @@ def relative(table, method, keys, path):
         kt.note(f"{label}: points left out where {wanted[0]} has none: "
                 f"{int((absent & (out['label'] == label)).sum())}")
     out = out[~absent].copy()
-    # An exact cache stays exact: its rounding over an error would be no rounding any more.
+    # An exact cache stays exact.
     out["base"] = out["base"].where(~(out["mean"] < kt.ROUNDING_ERROR), np.inf)
     for name in ("mean", "sd", "low", "high", "median"):
         if name in out.columns:
@@ -146,12 +146,12 @@ def y_label(y, relative_to=""):
 
 
 def where_spread(table, text):
-    """`text` on bars, where some mean has a deviation: one seed has none, and no bar."""
+    """Returns `text` on bars if some mean has a deviation."""
     return text if (table["sd"] > 0).any() else ""
 
 
 def _wrapped(figure, text, width, **more):
-    """A text of at most `width` inches, of as many lines as that needs."""
+    """Draws a text wrapped to `width` inches."""
     letters = max(20, int(width * LETTERS))
     while True:
         drawn = figure.text(0, 0, textwrap.fill(text, letters), fontsize=kf.SMALL_FONT_SIZE, **more)
@@ -164,9 +164,9 @@ def _wrapped(figure, text, width, **more):
 
 @kf.in_style
 def add(figure, text, title=""):
-    """Puts the footer `text` below all that is drawn, and the title above."""
+    """Adds the footer `text` below and the title above."""
     figure.canvas.draw()
-    # Constrained layout has come to rest; what follows must not move anything.
+    # Layout is final; nothing may move.
     figure.set_layout_engine("none")
     box = figure.get_tightbbox(figure.canvas.get_renderer())
     width, height = figure.get_size_inches()
@@ -180,10 +180,10 @@ def add(figure, text, title=""):
 
 
 def finish(figure, facts, bars, measured="", title="", model=""):
-    """`figure` with title, footer and caption.
+    """Returns `figure` with title, footer and caption.
 
-    bars: what error bars or bands mean; measured: the figure's findings in numbers, for the caption;
-    model: for the footer, where the rows do not name theirs.
+    bars: meaning of error bars or bands; measured: numbers for the caption; model: used if the rows
+    name none.
     """
     text = footer(facts, bars, model)
     add(figure, text, title)

@@ -1,14 +1,12 @@
 """Growth of the number of clusters m(delta) with the length of the stream (ClusterGen, section 2).
 
-Rows are keys and values, columns layers, both axes logarithmic: over prefixes of the stream, how
-many clusters of radius delta the online clustering opened. delta is shown as a fraction of R, the
-radius of one centre (coverage.csv, k = 1), so that heads can share a line. Lines are geometric
-means over KV heads; a legend gives the mean over heads of alpha, the fitted exponent of
-m ~ n^alpha. The dotted line of slope 1 is m = n: a cluster per token. Theorem B.4 asks for
-alpha < 1.
+Rows are keys and values, columns layers, both axes logarithmic: number of clusters of radius delta
+that online clustering opened over prefixes of the stream. delta is a fraction of R, the radius of
+one centre (coverage.csv, k = 1), so that heads share a line. Lines are geometric means over KV
+heads; the legend gives the mean over heads of alpha, the fitted exponent of m ~ n^alpha. The dotted
+line of slope 1 is m = n. Theorem B.4 requires alpha < 1.
 
-Of more than four layers the curves of four evenly spaced ones are shown, and below them maps of
-layer against delta: alpha of every layer.
+More than four layers: the curves of four evenly spaced ones, and maps of alpha by layer and delta.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 
-MAX_COLUMNS = 4  # panels beside each other on a page
+MAX_COLUMNS = 4  # panels side by side
 MAPS_HEIGHT = 2.1  # inches
-MAX_LINES = 5  # more do not fit into a panel's legend
+MAX_LINES = 5  # limit of a panel's legend
 
 
 def geometric_mean(values):
@@ -39,10 +37,10 @@ def geometric_mean(values):
 
 
 def load(paths, layers, pool=False):
-    """Two tables: clusters by (layer, what, delta, n_prefix), alpha by (layer, what, delta).
+    """Returns two tables: clusters by (layer, what, delta, n_prefix), alpha by (layer, what,
+    delta).
 
-    The column `delta` of both is delta / R where these agree between heads (as with the program's
-    own grid), else the absolute delta.
+    `delta` is delta / R if these agree between heads (the program's own grid), otherwise absolute.
     """
     for path in paths:
         if not os.path.isdir(path):
@@ -60,8 +58,8 @@ def load(paths, layers, pool=False):
     keys = ["layer", "what", "delta"]
     table = counts.groupby([*keys, "n_prefix"], sort=True)["clusters"].agg(
         clusters=geometric_mean, heads="size").reset_index()
-    # Prefixes that would need too many clusters are left out per head; a mean over the heads that
-    # remain would bend the line.
+    # Prefixes with too many clusters are missing per head; a mean over the remaining heads would
+    # bend the line.
     largest = table.groupby(keys)["heads"].transform("max")
     if (table["heads"] < largest).any():
         kt.note("prefixes that only some heads have are left out")
@@ -71,7 +69,7 @@ def load(paths, layers, pool=False):
 
 
 def shown_deltas(table, wanted):
-    """At most MAX_LINES of the table's deltas, or those of `wanted`. Raises CsvError."""
+    """Returns at most MAX_LINES of the table's deltas, or `wanted`. Raises CsvError."""
     present = sorted(table["delta"].unique())
     for value in wanted:
         if not np.isclose(present, value, rtol=1e-3).any():
@@ -83,15 +81,16 @@ def shown_deltas(table, wanted):
 
 
 def alpha_text(alpha, key):
-    """`0.2: α = 0.61`, `–` where no line could be fitted."""
+    """Returns `0.2: α = 0.61`, `–` without a fit."""
     value = alpha.get(key, math.nan)
     return f"{key[2]:.3g}: {'–' if math.isnan(value) else f'{value:.2f}'}"
 
 
 @kf.in_style
 def draw(table, alpha, absolute, deltas):
-    """The figure: rows keys and values, columns layers, a line per delta. Of more layers than
-    columns some are shown, and maps of alpha below show all."""
+    """Returns a figure with rows keys and values, columns layers, a line per delta; for many layers a selection,
+    and maps of alpha.
+    """
     layers = sorted(table["layer"].unique())
     shown = kcc.spread_out(layers, MAX_COLUMNS)
     whats = [what for what in kcc.WHAT if what in set(table["what"])]
@@ -120,7 +119,7 @@ def delta_name(absolute):
 
 
 def draw_panel(axes, part, alpha, place, deltas, ends):
-    """One layer's keys or values: a line per delta."""
+    """Draws one layer's keys or values: a line per delta."""
     for i, delta in enumerate(deltas):
         line = part[part["delta"] == delta]
         if line.empty:
@@ -130,14 +129,14 @@ def draw_panel(axes, part, alpha, place, deltas, ends):
     axes.plot(ends, ends, color="0.4", linestyle=":", linewidth=0.9)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    for axis, ticks in ((axes.xaxis, kcc.powers_of_4(*ends, room=4)),
+    for axis, ticks in ((axes.xaxis, kcc.powers_of_4(*ends, max_ticks=4)),
                         (axes.yaxis, kcc.powers_of_4(1, ends[1]))):
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
         axis.set_minor_locator(NullLocator())
     axes.set_xlim(ends[0] / 1.3, 1.3 * ends[1])
     axes.set_ylim(0.8, 1.6 * ends[1])
-    # m <= n: the upper left is always free for the legend.
+    # m <= n leaves the upper left free.
     axes.legend(loc="upper left", frameon=False, handlelength=1.6,
                 fontsize=kf.SMALL_FONT_SIZE, handletextpad=0.4,
                 borderaxespad=0.1, labelspacing=0.15, borderpad=0.1)
@@ -145,7 +144,7 @@ def draw_panel(axes, part, alpha, place, deltas, ends):
 
 
 def draw_alphas(block, alpha, layers, whats, absolute):
-    """A map of layer against delta each for keys and values, from 0 to a cluster per token."""
+    """Draws maps of layer against delta for keys and values, from 0 to 1."""
     fits = alpha.rename("mean").reset_index()
     deltas = sorted(fits["delta"].unique())
     maps = {what: kl.cell_matrix(fits[fits["what"] == what], "delta", layers, deltas)
@@ -158,7 +157,6 @@ def draw_alphas(block, alpha, layers, whats, absolute):
 
 
 def measured(alpha, absolute):
-    """The mean exponent over the layers by delta."""
     parts = []
     for what, own in alpha.groupby("what", sort=False):
         means = own.groupby("delta").mean()
@@ -170,9 +168,9 @@ def measured(alpha, absolute):
 @kg.public
 def figure(tables: list[str], *, layers: Sequence[int] = (), deltas: str | Sequence[float] = "",
            pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """The figure of folders of `kvbench cluster`, or of frames {"delta": ..., "growth": ...,
-    "coverage": ...}; arguments are the program's options. Raises CsvError for tables without what
-    the figure needs."""
+    """Returns the figure of folders of `kvbench cluster`, or of frames {"delta": ..., "growth":
+    ..., "coverage": ...}; arguments are the program's options. Raises CsvError.
+    """
     wanted = numbers(deltas, "--deltas") if isinstance(deltas, str) else list(deltas)
     table, alpha, absolute = load(tables, layers, pool)
     picture = draw(table, alpha, absolute, shown_deltas(table, wanted))

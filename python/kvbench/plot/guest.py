@@ -1,14 +1,14 @@
-"""Figures for a caller's own process: tables in, a Picture out, nothing printed.
+"""Figures in a caller's process: tables in, a Picture out, no output.
 
     from kvbench.plot import pareto
 
     rows = kvbench.replay("t.h5", algorithm="snapkv,h2o", budget="0.5,0.25")
-    picture = pareto.figure(rows, highlight=["snapkv"])  # a matplotlib Figure; a notebook shows it
+    picture = pareto.figure(rows, highlight=["snapkv"])  # a matplotlib Figure
     picture.savefig("pareto.pdf", bbox_inches="tight")
 
-Every module of kvbench.plot that draws has such a `figure`. pyplot, its backend, rcParams and
-sys.stderr stay as the caller has them; notes on what a figure leaves out go to the logger `kvbench`,
-level INFO. The programs run the same functions, with notes on stderr.
+Every drawing module of kvbench.plot has such a `figure`. pyplot, its backend, rcParams and
+sys.stderr are unaffected; notes go to the logger `kvbench`, level INFO. The programs call the same
+functions, with notes on stderr.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from kvbench.plot import figures as kf
 if TYPE_CHECKING:
     import argparse
 
-# A file (or folder of `kvbench cluster`), a frame as kvbench.read_results gives, or frames that
-# belong together: {"rows": OUT.csv, "queries" or "steps": the side table} or the tables of a folder
-# {"coverage": ..., "delta": ..., "growth": ...}.
+# A file (or folder of `kvbench cluster`), a frame of kvbench.read_results, or related frames:
+# {"rows": OUT.csv, "queries" or "steps": the side table} or the tables of a folder {"coverage":
+# ..., "delta": ..., "growth": ...}.
 Table: TypeAlias = Union[str, "os.PathLike[str]", pd.DataFrame, Mapping[str, pd.DataFrame]]
 Tables: TypeAlias = Table | Sequence[Table]
 Names: TypeAlias = str | Sequence[str]  # `a,b`, or a list
 Rest = ParamSpec("Rest")
 Drawn = TypeVar("Drawn")
 
-# rcParams and kt.note belong to the process: one figure at a time.
+# rcParams and kt.note are global: one figure at a time.
 _ONE = threading.RLock()
 
 
@@ -48,8 +48,8 @@ def public(draw: Callable[Concatenate[list[str], Rest], Drawn]
            ) -> Callable[Concatenate[Tables, Rest], Drawn]:
     """Decorator of `figure(tables, *, ...)`, whose body takes a list of paths.
 
-    The function takes any Tables, prints nothing and raises kvbench.CsvError for tables that it
-    cannot draw and ValueError for arguments.
+    The function takes any Tables and prints nothing. Raises kvbench.CsvError for unsuitable tables,
+    ValueError for arguments.
     """
     @functools.wraps(draw)
     def drawn(tables: Tables, *args: Rest.args, **options: Rest.kwargs) -> Drawn:
@@ -67,9 +67,8 @@ def public(draw: Callable[Concatenate[list[str], Rest], Drawn]
 
 
 def run(figure: Callable[..., kf.Picture], options: argparse.Namespace) -> None:
-    """A program: draws from command.argument_parser's options, writes the files and the caption.
-
-    Notes go to stderr. Raises CsvError, DeviceError.
+    """Draws from command.argument_parser's options, and writes the files and the caption. Notes go
+    to stderr. Raises CsvError, DeviceError.
     """
     given = dict(vars(options))
     inputs, output, caption = (given.pop(name) for name in ("inputs", "output", "caption"))
@@ -85,7 +84,7 @@ def run(figure: Callable[..., kf.Picture], options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _notes_logged() -> Iterator[None]:
-    """Notes of kvbench.tables as lines of the logger `kvbench`."""
+    """Sends notes of kvbench.tables to the logger `kvbench`."""
     before, log = kt.note, logging.getLogger("kvbench")
     setattr(kt, "note", lambda text: log.info("%s", text))  # noqa: B010  (mypy: a function is no variable)
     try:
@@ -95,7 +94,9 @@ def _notes_logged() -> Iterator[None]:
 
 
 def paths_of(tables: Tables, folder: str) -> tuple[list[str], dict[str, str]]:
-    """(a path for each table, {path: what errors call it}); frames are written into `folder`."""
+    """Returns (a path for each table, {path: its name in errors}); frames are written into
+    `folder`.
+    """
     alone = (str, os.PathLike, pd.DataFrame, Mapping)
     items = list(tables) if isinstance(tables, Iterable) and not isinstance(tables, alone) else [tables]
     if not items:
@@ -133,25 +134,25 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 def name_list(names: str | Iterable[str]) -> list[str]:
-    """Names as a list; text is taken apart at its commas, as the programs do."""
+    """Returns names as a list; text is split at commas."""
     return [part for part in names.split(",") if part] if isinstance(names, str) else list(names)
 
 
 def check_choice(option: str, value: str, allowed: Iterable[str]) -> None:
-    """ValueError unless `value` is one of `allowed`."""
+    """Raises ValueError unless `value` is one of `allowed`."""
     allowed = list(allowed)
     if value not in allowed:
         raise ValueError(f"{option}: got `{value}`, expected one of {', '.join(allowed)}")
 
 
 def check_count(option: str, value: int) -> None:
-    """ValueError unless `value` is at least 1."""
+    """Raises ValueError unless `value` is at least 1."""
     if value < 1:
         raise ValueError(f"{option}: got {value}, expected a number above 0")
 
 
 def options_of(defaults: argparse.Namespace, more: Mapping[str, object]) -> argparse.Namespace:
-    """A program's options with some of them replaced. Raises ValueError for one that it lacks."""
+    """Returns a program's options with some replaced. Raises ValueError for an unknown one."""
     unknown = sorted(set(more) - set(vars(defaults)))
     if unknown:
         raise ValueError(f"{unknown[0]}: no such argument; expected some of "

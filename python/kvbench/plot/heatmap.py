@@ -1,10 +1,9 @@
 """Error by layer and head: one panel per algorithm, layers downwards, query heads across.
 
-Cells are means over prompts and seeds; the colours' scale is logarithmic and the same for all
-panels. The 2 % of the cells with the largest errors share one colour, and so do those with the
-smallest (pointed ends of the bar). One budget is shown (--budget; default: the smallest of the
-file) beside what was given native sizes. A hatched cell has no measurement: infeasible there, or
-not replayed. Panels whose errors are all below 1e-6 (an exact cache) are left out.
+Cells are means over prompts and seeds on a common logarithmic colour scale. The 2 % of the cells
+with the largest errors share a colour, and so do the smallest (pointed ends of the bar). Shows one
+budget (--budget; default: the smallest) and native sizes. A hatched cell has no measurement:
+infeasible, or not replayed. Panels with all errors below 1e-6 (an exact cache) are skipped.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 
-MAX_PANELS = 48  # eight rows of six; more would not fit a page
+MAX_PANELS = 48  # eight rows of six per page
 
 
 def pick_budget(frame, budget, path):
-    """Rows of one budget and rows without one; says which if the file has several."""
+    """Returns rows of one budget and rows without; notes the choice."""
     have = sorted(frame["budget_requested"].dropna().unique())
     if budget is not None:
         kt.pick_numbers(frame, "budget_requested", [budget], path)
@@ -43,7 +42,7 @@ def pick_budget(frame, budget, path):
 
 def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relative_to="",
          pool=False):
-    """One row per (label, layer, q_head): mean; NaN and infinite means are left out."""
+    """Returns one row per (label, layer, q_head): mean; without NaN and infinite means."""
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", column])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
@@ -70,14 +69,14 @@ def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relat
 
 @kf.in_style
 def draw(table, column="rel_error", relative_to=""):
-    """The figure: as many maps beside each other as their titles allow, at page width."""
+    """Returns a figure with as many maps side by side as fit at page width."""
     layers = sorted(table["layer"].unique())
     heads = sorted(table["q_head"].unique())
     labels = list(dict.fromkeys(table["label"]))
     ncols = kl.map_columns(labels)
     nrows = math.ceil(len(labels) / ncols)
     width = kf.PAGE_WIDTH if ncols > 2 else kf.COLUMN_WIDTH
-    shape = min(1.6, max(0.6, len(layers) / len(heads)))  # of a panel: its height per width
+    shape = min(1.6, max(0.6, len(layers) / len(heads)))  # height per width of a panel
     height = min(0.28 + (width - 0.8) / max(ncols, 2) * shape, (kf.BODY_HEIGHT - 0.5) / nrows)
     figure, grid = kf.panels(nrows, ncols, width=width, height=height, sharex=True, sharey=True)
     maps = {label: kl.cell_matrix(table[table["label"] == label], "q_head", layers, heads)
@@ -90,7 +89,6 @@ def draw(table, column="rel_error", relative_to=""):
 
 
 def measured(table, column):
-    """The means over all cells, and the cells between which they lie."""
     groups = table.groupby("label", sort=False)["mean"].agg(["mean", "min", "max"])
     parts = [f"{label} {row['mean']:.3g} ({row['min']:.3g} to {row['max']:.3g})"
              for label, row in groups.sort_values("mean").iterrows()]
@@ -101,10 +99,8 @@ def measured(table, column):
 def figure(tables: list[str], *, y: str = "rel_error", budget: float | None = None,
            algorithms: kg.Names = (), layers: Sequence[int] = (), relative_to: str = "",
            pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """The figure of rows of `kvbench replay`; arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs, ValueError for another `y` than an
-    error's column.
+    """Returns the figure of rows of `kvbench replay`; arguments are the program's options. Raises
+    CsvError, and ValueError for an unknown `y`.
     """
     kg.check_choice("y", y, kt.ERROR_LABELS)
     table = load(tables, y, budget, kg.name_list(algorithms), layers, relative_to, pool)
@@ -118,7 +114,7 @@ def parse_arguments(arguments=None):
                                      y=kt.ERROR_LABELS)
     parser.add_argument("--budget", type=float, metavar="RHO", help="default: the smallest")
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     return parser.parse_args(arguments)
 
 

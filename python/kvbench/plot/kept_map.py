@@ -1,9 +1,9 @@
-"""Which tokens a cache held at which step of a stream (BumbleBee, figures 6 and 7).
+"""Tokens that a cache held at each step of a stream (BumbleBee, figures 6 and 7).
 
-One panel per algorithm (columns) and KV head (rows); x is the token's position, y the step, from
-top to bottom. Coloured: the token was held at that step, sinks and recent window included; white:
-evicted; grey: not there yet. A vertical line is a token that was held for long, the diagonal band
-the recent tokens. From OUT.kept.csv of `kvbench replay --protocol stream --kept`.
+One panel per algorithm (columns) and KV head (rows); x is the token's position, y the step,
+downwards. Coloured: held at that step, sinks and recent window included; white: evicted; grey: not
+yet seen. Vertical lines are tokens held for long, the diagonal band the recent tokens. Input:
+OUT.kept.csv of `kvbench replay --protocol stream --kept`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import guest as kg
 
-MAX_COLUMNS = 4  # panels beside each other on a page
+MAX_COLUMNS = 4  # panels side by side
 MAX_ROWS = 6
-MAX_CELLS = 1024  # columns of a map; longer streams show the held share of each cell's tokens
+MAX_CELLS = 1024  # columns of a map; longer streams show the held share per cell
 HELD = kf.PALETTE[0]
 SHADES = LinearSegmentedColormap.from_list("held", ["white", HELD])
 FUTURE = "0.9"
 
 
 def load(paths, labels, layers, kv_heads, prompt):
-    """Rows of the wanted labels and heads of one prompt, and the labels and heads in order."""
+    """Returns rows of the wanted labels and heads of one prompt, and the labels and heads in
+    order.
+    """
     frame = kcc.read_kept(paths)
     frame = frame[frame["protocol"] == "stream"]
     if frame.empty:
@@ -64,10 +66,10 @@ def load(paths, labels, layers, kv_heads, prompt):
 
 
 def kept_map(rows):
-    """The map of one label and head: y edges [s + 1], x edges [c + 1], share held [s, c].
+    """Returns the map of one label and head: y edges [s + 1], x edges [c + 1], held share [s, c].
 
-    Steps need not be evenly spaced: a row reaches from the step before it to its own. A share is
-    NaN where none of the cell's tokens had come by then, else held / come.
+    A row reaches from the previous step to its own. A share is NaN if none of the cell's tokens was
+    seen yet.
     """
     rows = rows.sort_values("step")
     steps = rows["step"].to_numpy().astype(int)
@@ -89,7 +91,6 @@ def kept_map(rows):
 
 @kf.in_style
 def draw(frame, labels, heads):
-    """The figure: columns labels, rows heads."""
     figure, grid = kf.panels(len(heads), len(labels), sharex=True, sharey=True,
                              height=min(1.8, (kf.BODY_HEIGHT - 0.6) / len(heads)))
     for i, head in enumerate(heads):
@@ -123,7 +124,7 @@ def draw(frame, labels, heads):
 
 
 def measured(frame):
-    """Which share of the tokens held at the last step is older than half of the stream."""
+    """Share of the tokens held at the last step from the older half of the stream."""
     parts = []
     for label, rows in frame.groupby("label", sort=False):
         shares = []
@@ -139,8 +140,9 @@ def measured(frame):
 def figure(tables: list[str], *, labels: kg.Names = (), layers: Sequence[int] = (),
            kv_heads: str | Sequence[int] = (), prompt: str = "", title: str = "",
            model: str = "") -> kf.Picture:
-    """The figure of OUT.kept.csv of a stream; arguments are the program's options. Raises CsvError
-    for tables without what the figure needs."""
+    """Returns the figure of OUT.kept.csv of a stream; arguments are the program's options. Raises
+    CsvError.
+    """
     frame, shown, heads = load(tables, kg.name_list(labels), layers,
                                kcc.index_list(kv_heads, "--kv-heads"), prompt)
     return kfr.finish(draw(frame, shown, heads), kfr.facts_of(frame, "kv_head"),

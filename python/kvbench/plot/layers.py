@@ -1,8 +1,7 @@
-"""How figures show layers: a panel each for a few, maps of layer against x for many.
+"""Layout by layers: a panel each for a few, maps of layer against x for many.
 
-A model of 30 layers has no room for 30 panels on a page. Beyond MAX_PANELS layers a figure is an
-overview: lines of the mean over layers with the quartiles of layers, and below them a map per line,
-layers downwards, which shows every layer.
+More than MAX_PANELS layers give an overview: lines of the mean over layers with the quartiles of
+layers, and a map per line with all layers.
 """
 
 import dataclasses
@@ -18,31 +17,32 @@ from kvbench.plot import figures as kf
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
 
-MAX_PANELS = 9  # layers that get a panel each
-MAX_COLUMNS = 4  # panels of lines beside each other on a page
-MAX_MAPS = 6  # maps beside each other
-MAP_TICKS = 4  # numbers at either axis of a map, at most
-MIN_MAP = 0.64  # inches, with its title
+MAX_PANELS = 9  # layers with a panel each
+MAX_COLUMNS = 4  # panels of lines side by side
+MAX_MAPS = 6  # maps side by side
+MAP_TICKS = 4  # maximum number of ticks per axis of a map
+MIN_MAP = 0.64  # inches, with title
 LINES_HEIGHT = 2.3
-BLOCK_MARGIN = 0.45  # inches below a block of maps: numbers and name of x
-MAX_BARS = 12  # points of a line with a bar each; longer lines get a band
-MAX_BANDS = 2  # of layers; more of them over each other are one grey
-OVERVIEW = "overview"  # the label of such a figure, and what shows its quartiles
-LETTERS = 17  # characters of the smallest type to an inch
-# Shares of the cells below and above a colour scale: few outliers would take all its colours.
+BLOCK_MARGIN = 0.45  # inches below a block of maps
+MAX_BARS = 12  # points per line with bars; longer lines get a band
+MAX_BANDS = 2  # overlapping bands
+OVERVIEW = "overview"  # figure label
+LETTERS = 17  # characters per inch in the smallest font
+# Share of outlier cells at either end of a colour scale.
 OUTSIDE = 0.02
 
 
 def fit_panels(layers, rows=1, height=2.0, columns=MAX_COLUMNS):
-    """Whether each of `layers` can have a panel, in `rows` such blocks of panels on one page."""
+    """Returns whether each of `layers` can have a panel, in `rows` such blocks on one page."""
     needed = rows * math.ceil(len(layers) / columns) * height
     return len(layers) <= MAX_PANELS and needed <= kf.PAGE_HEIGHT - 1
 
 
 def facets(groups, height=2.0, columns=MAX_COLUMNS, wide=False, **share):
-    """Figure and a dict from key to axes: each list of keys begins a row, of at most `columns`.
+    """Returns a figure and a dict from key to axes: each list of keys begins a row, of at most
+    `columns`.
 
-    wide: of page width, however few panels there are.
+    wide: page width for any number of panels.
     """
     longest = max(len(keys) for keys in groups)
     ncols = math.ceil(longest / math.ceil(longest / columns))
@@ -59,7 +59,7 @@ def facets(groups, height=2.0, columns=MAX_COLUMNS, wide=False, **share):
 
 @kf.in_style
 def blocks(heights):
-    """Figure of page width and its parts one below the other, of these heights in inches."""
+    """Returns a figure of page width and its stacked parts of these heights in inches."""
     figure = kf.new_picture(kf.PAGE_WIDTH, sum(heights))
     return figure, list(figure.subfigures(len(heights), 1, squeeze=False,
                                           height_ratios=heights)[:, 0])
@@ -67,7 +67,7 @@ def blocks(heights):
 
 @kf.in_style
 def block_panels(block, nrows, ncols, **share):
-    """2-D array of axes in one of `blocks`."""
+    """Returns a 2-D array of axes in one of `blocks`."""
     grid = block.subplots(nrows, ncols, squeeze=False, **share)
     for axes in grid.flat:
         kf.dress(axes)
@@ -75,7 +75,7 @@ def block_panels(block, nrows, ncols, **share):
 
 
 def plain_log(axis):
-    """A logarithmic axis with numbers as 0.02, enough of them for less than a decade."""
+    """Sets a logarithmic axis with decimal ticks, also for less than a decade."""
     low, high = axis.get_view_interval()
     steps = (1,) if high > 1e3 * low else (1, 2, 5)
     axis.set_major_locator(LogLocator(subs=steps, numticks=20))
@@ -84,7 +84,7 @@ def plain_log(axis):
 
 
 def hide_others(grid, used):
-    """Hides the panels that are not `used`; those above them get the x axis' numbers."""
+    """Hides unused panels; those above them get the x ticks."""
     used = set(used)
     for row, column in np.ndindex(grid.shape):
         grid[row, column].set_visible((row, column) in used)
@@ -96,14 +96,14 @@ def hide_others(grid, used):
 
 
 def map_columns(labels):
-    """Maps beside each other: as many as their titles allow at page width."""
+    """Returns the number of maps side by side that fit their titles."""
     longest = max(len(label) for label in labels)
     fit = int((kf.PAGE_WIDTH - 0.6) / (longest / LETTERS + 0.1))
     return max(1, min(MAX_MAPS, len(labels), fit))
 
 
 def colour_scale(values, log):
-    """(norm, the colour bar's `extend`): from the least to the greatest value, but for outliers.
+    """Returns (norm, the colour bar's `extend`), without outliers.
 
     log: values below rounding have the lowest colour.
     """
@@ -111,7 +111,7 @@ def colour_scale(values, log):
     values = values[np.isfinite(values) & (values >= kt.ROUNDING_ERROR if log else True)]
     if not len(values):
         return Normalize(0, 1), "neither"
-    # With fewer than 1 / OUTSIDE values these are the least and the greatest.
+    # Fewer than 1 / OUTSIDE values have no outliers.
     low = np.quantile(values, OUTSIDE, method="lower")
     high = np.quantile(values, 1 - OUTSIDE, method="higher")
     below, above = values.min() < low, values.max() > high
@@ -122,16 +122,16 @@ def colour_scale(values, log):
 
 
 def cell_matrix(part, x, layers, columns):
-    """Means as [layers, columns], NaN where there is none."""
+    """Returns means as [layers, columns], NaN if missing."""
     cells = part.pivot(index="layer", columns=x, values="mean")
     return cells.reindex(index=layers, columns=columns).to_numpy()
 
 
 def draw_maps(figure, grid, maps, layers, columns, scale, name, tick="{:g}".format):
-    """A map per panel of `grid`, of one scale (of colour_scale) that a bar beside them shows.
+    """Draws a map per panel of `grid` on one scale (of colour_scale), with a colour bar.
 
-    maps: {title: cells [layers, columns]}; `tick`: the text of a column. A cell without a number is
-    hatched. `figure` may be a part of one.
+    maps: {title: cells [layers, columns]}; `tick`: formats a column. Cells without a number are
+    hatched. `figure` may be a subfigure.
     """
     norm, extend = scale
     ncols = grid.shape[1]
@@ -141,7 +141,7 @@ def draw_maps(figure, grid, maps, layers, columns, scale, name, tick="{:g}".form
         axes.set_facecolor("0.92")
         axes.patch.set(hatch="/////", edgecolor="0.7")
         axes.grid(False)
-        # A logarithmic scale has no place for 0 (an exact head): it gets the lowest colour.
+        # Zero (an exact head) gets the lowest colour.
         shown = np.maximum(cells, kt.ROUNDING_ERROR) if isinstance(norm, LogNorm) else cells
         image = axes.imshow(shown, norm=norm, cmap="viridis", aspect="auto",
                             interpolation="nearest")
@@ -155,7 +155,7 @@ def draw_maps(figure, grid, maps, layers, columns, scale, name, tick="{:g}".form
 
 
 def colour_bar(figure, image, grid, extend, name):
-    """The bar beside `grid`: what the colours of `image` mean, and the `name` of the numbers."""
+    """Draws the colour bar of `image` beside `grid`."""
     bar = figure.colorbar(image, ax=grid, fraction=0.04, pad=0.015, aspect=25, extend=extend,
                           extendfrac=0.03)
     bar.set_label(name, fontsize=kf.FONT_SIZE)
@@ -172,11 +172,11 @@ def colour_bar(figure, image, grid, extend, name):
 
 @dataclasses.dataclass
 class Part:
-    """What one panel of lines and one block of maps show.
+    """Input of one panel of lines and one block of maps.
 
-    rows: a frame of label, layer, x and mean; x NaN: no line but a level. `at`, where it is there,
-    is the place of x on the lines' axis. `name`: of the mean. `log`: of the maps' colours. `alone`:
-    the place `at` that no line leads to.
+    rows: a frame of label, layer, x and mean; x NaN: a level. `at` (optional): position of x on the
+    lines' axis. `name`: of the mean. `log`: of the maps' colours. `alone`: position `at` that is
+    not joined to a line.
     """
 
     rows: object
@@ -191,9 +191,9 @@ def layers_of(parts):
 
 
 def over_layers(rows):
-    """One row per (label, x): mean over layers, low and high quartile, at.
+    """Returns one row per (label, x): mean over layers, low and high quartile, at.
 
-    A point that some layer lacks is left out, and said: easy layers alone would flatter.
+    Skips points that some layer lacks, with a note: a mean over easy layers would be biased.
     """
     rows = rows if "at" in rows.columns else rows.assign(at=rows["x"])
     count = rows["layer"].nunique()
@@ -208,14 +208,15 @@ def over_layers(rows):
 
 
 def draw_means(axes, means, styles, alone=None):
-    """Lines of over_layers, dots at `alone`. Returns what shows the quartiles: "bars", "bands" or
-    None."""
+    """Draws lines of over_layers, dots at `alone`. Returns how quartiles are shown: "bars", "bands"
+    or None.
+    """
     lines = [label for label in styles if means.loc[means["label"] == label, "x"].notna().any()]
     longest = means[means["label"].isin(lines)].groupby("label").size().max() if lines else 0
     spread = "bars" if longest <= MAX_BARS else "bands" if len(lines) <= MAX_BANDS else None
     if len(lines) > kn.MANY:
-        spread = None  # they would hide the lines
-    gap = min(3.0, 14 / max(1, len(lines)))  # points between bars of one x
+        spread = None  # would hide the lines
+    gap = min(3.0, 14 / max(1, len(lines)))  # points between bars at one x
     for label, style in styles.items():
         part = means[means["label"] == label]
         for _, level in part[part["x"].isna()].iterrows():
@@ -229,12 +230,12 @@ def draw_means(axes, means, styles, alone=None):
             continue
         at, mean = part["at"].to_numpy(), part["mean"].to_numpy()
         aside = axes.transData
-        if spread == "bars":  # beside each other: they would hide each other
+        if spread == "bars":  # side by side, to avoid overlap
             aside = offset_copy(aside, axes.figure, units="points",
                                 x=gap * (lines.index(label) - (len(lines) - 1) / 2))
             axes.vlines(at, part["low"], part["high"], color=style["color"], linewidth=1,
                         alpha=0.7, transform=aside)
-            # matplotlib 3.10 leaves out of the limits what is drawn through `aside`.
+            # matplotlib 3.10 ignores `aside` in the limits.
             axes.update_datalim(np.concatenate([np.column_stack([at, part[name]])
                                                 for name in ("mean", "low", "high")]))
             axes.autoscale_view()
@@ -249,8 +250,7 @@ def draw_means(axes, means, styles, alone=None):
 
 
 def spread_text(figure, otherwise, cells="means over seeds, prompts and heads"):
-    """What bars and bands mean in the figure: quartiles where `overview` made it, and what the
-    `cells` of its maps are."""
+    """Returns the text on bars, bands and maps: on quartiles if `overview` made the figure."""
     kind, _, spread = figure.get_label().partition(" ")
     if kind != OVERVIEW:
         return otherwise
@@ -262,12 +262,11 @@ def spread_text(figure, otherwise, cells="means over seeds, prompts and heads"):
 
 def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format, minima=False,
              highlight=(), choose="--highlight"):
-    """The figure: panels of means over layers beside each other, maps of every layer below.
+    """Returns a figure with panels of means over layers side by side, and maps of every layer below.
 
     parts: Parts; styles: {label: style}, in order. `prepare(axes, means)` sets a panel's axes.
-    `tick`: x as the maps say it. minima: marks the smallest cell of every layer. highlight: maps
-    are of these alone, where there are any. choose: the options that the refusal of too many maps
-    names.
+    `tick`: formats x in maps. minima: marks the smallest cell of every layer. highlight: draws maps
+    of these only. choose: options named by the error on too many maps.
     """
     bold, grey = ks.emphasis(styles, highlight)
     mapped = [label for label in styles if label not in grey and any(
@@ -320,7 +319,7 @@ def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format
 
 
 def mean_ends(axes, means, styles):
-    """Where lines and levels of draw_means end."""
+    """Returns the ends of lines and levels of draw_means."""
     lines = {label: (part["at"], part["mean"]) for label in styles
              if len(part := means[(means["label"] == label) & np.isfinite(means["at"])])}
     levels = {label: (None, part["mean"].iloc[0]) for label in styles
@@ -329,7 +328,7 @@ def mean_ends(axes, means, styles):
 
 
 def mark_minima(grid, maps):
-    """A dot on the smallest cell of every row."""
+    """Marks the smallest cell of every row."""
     for axes, cells in zip(grid.flat, maps.values()):
         rows = [i for i, row in enumerate(cells) if np.isfinite(row).any()]
         axes.plot([np.nanargmin(cells[i]) for i in rows], rows, linestyle="none", marker="o",

@@ -1,21 +1,21 @@
-"""Names at the ends of lines, in place of a legend where there are many."""
+"""Labels at the ends of lines, in place of a long legend."""
 
 import numpy as np
 from matplotlib.colors import to_rgb
 
 from kvbench.plot import figures as kf
 
-MANY = 8  # lines; a legend of more is a puzzle
-SPACING = 1.12 * kf.SMALL_FONT_SIZE / 72  # inches from name to name
+MANY = 8  # lines; above, labels replace the legend
+SPACING = 1.12 * kf.SMALL_FONT_SIZE / 72  # inches between labels
 
 
 def height_for(count):
-    """Inches of a panel with room for so many names, numbers and name of the x axis included."""
+    """Inches of a panel that fits the labels, ticks and x label."""
     return 0.6 + 1.07 * count * SPACING
 
 
 def ends_of(axes, lines):
-    """{label: (x, y)} of each line's right end, in data; lines: {label: (xs, ys)}."""
+    """Returns {label: (x, y)} of each line's right end, in data; lines: {label: (xs, ys)}."""
     out = {}
     for label, (xs, ys) in lines.items():
         points = np.column_stack([np.asarray(xs, float), np.asarray(ys, float)])
@@ -26,22 +26,24 @@ def ends_of(axes, lines):
 
 
 def placed(wanted, gap, low, high):
-    """Places `gap` apart (less where there is no room), near the wanted ones, from low to high."""
+    """Returns positions `gap` apart (less if there is no room), near the wanted ones, from low to
+    high.
+    """
     gap = min(gap, (high - low) / max(1, len(wanted) - 1))
     out = kf.spread_out(wanted, gap)
     order = np.argsort(out, kind="stable")
     for at, way, edge in ((order, 1, low), (order[::-1], -1, high)):
-        for i in at:  # blocks that leave the ends push the others inwards
+        for i in at:  # blocks beyond the ends push the others inwards
             out[i] = edge = max(out[i], edge) if way > 0 else min(out[i], edge)
             edge += way * gap
     return out
 
 
 def name_lines(axes, ends, styles, bold=(), grey=()):
-    """Names in a column right of the panel, in the order of the line ends, joined to them.
+    """Draws labels right of the panel, in the order of the line ends, with leaders.
 
-    ends: {label: (x, y)} in data, x None: a level across the panel. The figure must be laid out
-    (canvas.draw) and the axes have their limits. `grey` labels stand in grey.
+    ends: {label: (x, y)} in data, x None: a level across the panel. Requires a laid-out figure
+    (canvas.draw) with final limits. `grey`: labels in grey.
     """
     labels = list(ends)
     if not labels:
@@ -51,7 +53,7 @@ def name_lines(axes, ends, styles, bold=(), grey=()):
     at = np.array([transform.transform((left if x is None else x, y))
                    for x, y in ends.values()])
     at[:, 0] = [1.0 if x is None else p for (x, _), p in zip(ends.values(), at[:, 0])]
-    # What lies outside an axis (an exact cache on a logarithmic one) is named at its edge.
+    # Ends outside the axes (an exact cache on a logarithmic axis) are labelled at the edge.
     at[:, 1] = np.clip(np.nan_to_num(at[:, 1], nan=0.0, neginf=0.0, posinf=1.0), 0.0, 1.0)
     height = axes.get_window_extent().height / axes.figure.dpi
     ys = placed(at[:, 1], SPACING / height, 0.0, 1.0)
@@ -64,7 +66,7 @@ def name_lines(axes, ends, styles, bold=(), grey=()):
 
 
 def ink(color):
-    """The colour for letters: as it is, or dark enough to be read on white."""
+    """Returns the colour, darkened if unreadable on white."""
     rgb = np.array(to_rgb(color))
     light = rgb @ (0.2126, 0.7152, 0.0722)
     return tuple(rgb * min(1.0, 0.45 / max(light, 1e-9)))

@@ -1,9 +1,9 @@
 """Norms of queries, keys and values over the layers (ClusterGen, appendix C.1).
 
 One panel each for queries, keys and values; x is the layer, y the Euclidean norm. Lines are the
-median, the 95th percentile and the largest norm of a head's tokens, as means over heads (of all
-prompts and traces given); bands reach from the least to the largest head. The title gives r, the
-largest norm of all: ClusterGen's theorem B.4 assumes queries within a small constant r.
+median, 95th percentile and maximum of a head's tokens, as means over heads (of all prompts and
+traces); bands reach from the smallest to the largest head. The title gives r, the largest norm:
+ClusterGen's theorem B.4 assumes queries within a small constant r.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ QUANTILES = {"max": "largest", "p95": "95th percentile", "p50": "median"}
 
 
 def load(paths, layers=(), pool=False):
-    """One row per (what, layer): mean, min and max over heads of each of QUANTILES."""
+    """Returns one row per (what, layer): mean, min and max over heads of each of QUANTILES."""
     frame = kcc.read_table(paths, "norms.csv", list(QUANTILES), pool)
     frame = frame[frame["layer"].isin(kcc.choose(frame["layer"], layers, "--layers", paths[0]))]
     groups = frame.groupby(["what", "layer"], sort=True)[list(QUANTILES)]
-    # skipna: a norm that is not a number must show, not be averaged away.
+    # skipna=False: NaN must propagate.
     table = groups.agg([lambda v: v.mean(skipna=False), lambda v: v.min(skipna=False),
                         lambda v: v.max(skipna=False)])
     table.columns = [f"{quantile}_{name}" for quantile in QUANTILES
@@ -38,7 +38,6 @@ def load(paths, layers=(), pool=False):
 
 @kf.in_style
 def draw(table):
-    """The figure: panels by what, lines by quantile."""
     whats = [what for what in kcc.WHAT if what in set(table["what"])]
     figure, grid = kf.panels(1, len(whats))
     for axes, what in zip(grid.flat, whats):
@@ -62,7 +61,6 @@ def draw(table):
 
 
 def measured(table):
-    """The largest norms, and where they are."""
     parts = []
     for what, part in table.groupby("what", sort=False):
         if part["max_most"].isna().any():
@@ -77,15 +75,16 @@ def measured(table):
 @kg.public
 def figure(tables: list[str], *, layers: Sequence[int] = (), pool: bool = False, title: str = "",
            model: str = "") -> kf.Picture:
-    """The figure of norms.csv of `kvbench cluster`, or of folders that hold it; arguments are the
-    program's options. Raises CsvError for tables without what the figure needs."""
+    """Returns the figure of norms.csv of `kvbench cluster`, or of folders with it; arguments are
+    the program's options. Raises CsvError.
+    """
     table = load(tables, layers, pool)
     return kfr.finish(draw(table), table.attrs["facts"], "Lines: means over heads; bands: from "
                       "the least to the largest head.", measured(table), title, model)
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|norms.csv", "what kvbench cluster wrote",
+    parser = command.argument_parser(__doc__, "DIR|norms.csv", "output of kvbench cluster",
                                      take=("--layers", "--pool"))
     return parser.parse_args(arguments)
 

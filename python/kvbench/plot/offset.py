@@ -1,25 +1,22 @@
 """Error against the offset of the query (rows of `kvbench replay --per-query`).
 
-Reads OUT.queries.csv: the relative errors |z - a| / |a| of each query head's evaluated queries, in
-bins of neighbouring ones, or one by one (--per-query=all). x is the query's offset: its number among
-the evaluated queries (under prefill: how many tokens were decoded before it). What the rows are of,
-and which of them are no fair measurements, is read from the OUT.csv beside it. One panel for each
-budget; --by layer: one for each layer, and of more than nine layers the mean over layers, with a map
-of layer against offset for each method. The steps of a stream, OUT.steps.csv, are drawn by
-kvbench-py plot stream.
+Reads OUT.queries.csv: relative errors |z - a| / |a| of each query head's evaluated queries, in bins
+of neighbours or single (--per-query=all). x is the query's offset among the evaluated queries
+(under prefill: tokens decoded before it). Settings and status come from the OUT.csv beside it. One
+panel per budget; --by layer: one per layer, and for more than nine layers the mean over layers,
+with a map of layer against offset for each method. kvbench-py plot stream draws the steps of a
+stream, OUT.steps.csv.
 
-A line is the median over prompts, layers, heads and seeds (--mean: the mean over all queries); of a
-table of bins that of the bins' medians. Single queries are put into --bins. A band goes from the
-lower to the upper quartile of what the medians are of (--band; by default where there are at most
-four methods). An error may be infinite (an exact output
-of zero): it counts in quartiles as it is, and a mean leaves a gap there. Methods whose errors are
-rounding alone (below 1e-6, `exact`) are left out. Of more than ten lines ten are drawn: the
-references and the lines of the smallest error at the smallest budget; --all draws all, --algorithms
-those that it names.
+A line is the median over prompts, layers, heads and seeds (--mean: the mean over all queries); for
+binned tables of the bins' medians. Single queries are put into --bins. A band spans the quartiles
+(--band; by default for at most four methods). Infinite errors (an exact output of zero) count in
+quartiles; a mean leaves a gap. Methods with rounding errors only (below 1e-6, `exact`) are skipped.
+At most ten lines: the references and those with the smallest error at the smallest budget; --all
+draws all, --algorithms the named ones.
 
-Look for: a line that falls from the first query on. Near the start only the exact tokens before
-the first evaluated query (recent - queries of them) stand beside the compressed middle, later also
-the keys of all queries before: a method that does well at the end alone lives on these.
+A line that falls from the first query on shows a method that relies on the tokens after the middle:
+at first only `recent - queries` exact tokens precede the query, later all previous queries' keys
+too.
 """
 
 from __future__ import annotations
@@ -41,22 +38,22 @@ from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
 
-# What a line is known by, in the table of bins too.
+# Key of a line, also of binned tables.
 LINE_KEYS = ["trace", "prompt", "layer", "q_head", "algorithm", "params", "seed", "budget_requested"]
 BINS = ["first", "last", "queries", "rel_error_mean", "rel_error_p50"]
 MAX_PANELS = 20  # of budgets: five rows
-BY = ("budget", "layer")  # what the panels are
+BY = ("budget", "layer")  # what panels are
 OFFSET = "offset of the query (tokens)"
-MAX_BANDS = 4  # more of them beside each other are one grey
+MAX_BANDS = 4  # more would overlap
 
 
 def refuse_other_tables(path):
-    """CsvError for a table that is none of --per-query, which says what draws it."""
+    """Raises CsvError for a table that is not of --per-query, naming the program that draws it."""
     try:
         with open(path, encoding="utf-8") as file:
             header = file.readline().rstrip("\n").split(",")
     except (OSError, UnicodeDecodeError):
-        return  # kt.read_table says what is wrong with it
+        return  # kt.read_table raises the error
     if "algorithm" not in header or {"offset", "first"} & {*header}:
         return
     of_steps = {"step", "bytes"} <= {*header} and "status" not in header
@@ -67,10 +64,10 @@ def refuse_other_tables(path):
 
 
 def read_queries(paths):
-    """Lines of one form of all tables, with what their rows in OUT.csv say.
+    """Returns lines of one form of all tables, with their rows' columns.
 
-    Columns: those of the rows' keys, SETTINGS, ORIGINS; offset (of a bin its middle), queries (how
-    many), rel_error_mean and rel_error (of a bin its median); first of a bin.
+    Columns: the rows' keys, SETTINGS, ORIGINS; offset (middle of a bin), queries (count),
+    rel_error_mean and rel_error (median of a bin); first of a bin.
     """
     for path in paths:
         refuse_other_tables(path)
@@ -87,7 +84,7 @@ def read_queries(paths):
 
 
 def _lines(path):
-    """The lines of a table of either form."""
+    """Returns the lines of a table of either form."""
     kt.check_table(path)
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         binned = "first" in file.readline().rstrip("\r\n").split(",")
@@ -110,9 +107,9 @@ def _lines(path):
 
 
 def _with_rows(lines, path):
-    """Lines with SETTINGS and ORIGINS; those of rows that are no fair measurements are left out.
+    """Adds SETTINGS and ORIGINS, and drops lines of rows without fair measurements.
 
-    Single queries say their settings themselves, and need no OUT.csv.
+    Single queries carry their settings and need no OUT.csv.
     """
     stem = path.removesuffix(".queries.csv")
     places = [stem + ".csv", stem] if stem != path else []
@@ -134,15 +131,15 @@ def _with_rows(lines, path):
 
 def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32, relative_to="",
          pool=False):
-    """One row per (panel, label, bin): offset (mean of the bin's), mean, low, median, high.
+    """Returns one row per (panel, label, bin): offset (mean of the bin's), mean, low, median, high.
 
-    panel: the budget (NaN: none, as of exact), or with by="layer" the layer.
+    panel: the budget (NaN for exact), or with by="layer" the layer.
     """
     frame = read_queries(paths)
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     if budgets:
-        # What has no budget (exact, native sizes) stands beside every one.
+        # Methods without a budget are in every panel.
         native = frame["budget_requested"].isna()
         given = kt.pick_numbers(frame[~native], "budget_requested", budgets, paths[0])
         frame = kt.pd.concat([given, frame[native]]).sort_index()
@@ -167,7 +164,7 @@ def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32, rela
 
 
 def above_rounding(table, path):
-    """The rows of methods with some error above rounding; says which have none."""
+    """Returns rows of methods with some error above rounding; notes the others."""
     largest = table.groupby("label", sort=False)["high"].transform("max")
     for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
         kt.note(f"{label} is exact: its errors are below {kt.ROUNDING_ERROR:g}, it is not "
@@ -179,16 +176,16 @@ def above_rounding(table, path):
 
 
 def quartile(share):
-    """Linear interpolation; infinite errors lie above all others."""
+    """Returns a quantile function where infinite errors lie above all others."""
     def value(errors):
-        # "lower" and "higher" first: inf - inf in an interpolation would be NaN.
+        # "lower" and "higher" first, since interpolating inf - inf gives NaN.
         low, high = (np.quantile(errors, share, method=m) for m in ("lower", "higher"))
         return low if low == high else np.quantile(errors, share)
     return value
 
 
 def whole_heads(frame, path):
-    """Rows of methods that have every head of their panel: easy heads alone would flatter."""
+    """Returns rows of methods with every head of their panel; a subset would be biased."""
     heads = frame.groupby(["prompt", "layer", "q_head"], sort=False).ngroup()
     seen = heads.groupby([frame["panel"], frame["label"]], dropna=False).transform("nunique")
     of_all = heads.groupby(frame["panel"], dropna=False).transform("nunique")
@@ -201,7 +198,7 @@ def whole_heads(frame, path):
 
 
 def panel_list(table, by):
-    """[(title, rows)]: rows without a budget stand in the panel of every budget."""
+    """Returns [(title, rows)]; rows without a budget are in every budget's panel."""
     values = sorted(table["panel"].dropna().unique(), reverse=by == "budget")
     if not values:
         return [("native sizes", table)]
@@ -213,7 +210,7 @@ def panel_list(table, by):
 def draw_panel(axes, rows, styles, centre, band):
     for i, (label, look) in enumerate(styles.items()):
         points = rows[rows["label"] == label].sort_values("offset")
-        style = {**look, "markevery": (i % 5, 5)}  # markers of lines side by side
+        style = {**look, "markevery": (i % 5, 5)}  # staggered markers
         middle = points[centre].where(np.isfinite(points[centre])
                                       & (points[centre] >= kt.ROUNDING_ERROR))
         axes.plot(points["offset"], middle, ms=3, linewidth=1.0, **style)
@@ -227,7 +224,7 @@ def draw_panel(axes, rows, styles, centre, band):
 
 
 def set_error_axis(axes, values, log_y):
-    """For lines of `values`: a band may reach far above them, but they are what it is about."""
+    """Scales to `values`, not to bands."""
     seen = values[np.isfinite(values) & (values >= kt.ROUNDING_ERROR)]
     if log_y and len(seen):
         axes.set_yscale("log")
@@ -240,10 +237,9 @@ def set_error_axis(axes, values, log_y):
 @kf.in_style
 def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=(),
          relative_to=""):
-    """The figure: at most four panels beside each other, one scale of errors for all; or an
-    overview of many layers.
+    """Returns a figure with at most four panels side by side on one scale of errors, or an overview of many layers.
 
-    band: None: where there are few methods.
+    band: None: for few methods.
     """
     styles = ks.styles(table["label"], highlight)
     band = len(styles) <= MAX_BANDS if band is None else band
@@ -266,7 +262,7 @@ def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=
     if not named:
         kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
         return figure
-    # The last panel of each row names its lines; what is not in it has a place in the legend.
+    # The last panel of each row labels its lines; the legend has the others.
     missing = [label for label in styles if label not in set(parts[-1][1]["label"])]
     if missing:
         kf.legend_above(figure, [kf.line_handle(styles[label], label) for label in missing])
@@ -281,7 +277,6 @@ def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=
 
 
 def measured(table, centre):
-    """The first and the last point of every line."""
     parts = []
     for panel, rows in table.groupby("panel", dropna=False, sort=False):
         rows = rows.sort_values("bin")
@@ -293,12 +288,12 @@ def measured(table, centre):
 
 
 def draw_overview(table, styles, centre, name, log_y, highlight):
-    """Means over layers, and a map of layer and offset per method."""
+    """Returns a figure with means over layers, and a map of layer and offset per method."""
     def prepare(axes, means):
         set_error_axis(axes, means["mean"].to_numpy(), log_y)
         axes.set_xlim(left=0)
 
-    # The bins of all heads of a method are the same: their mean offset names them.
+    # A method's bins are the same for all heads: their mean offset is the label.
     rows = table.assign(x=table["offset"].round(), layer=table["panel"], mean=table[centre])
     rows = rows[np.isfinite(rows["mean"])]
     return kl.overview([kl.Part(rows, name)], styles, OFFSET, prepare, highlight=highlight)
@@ -310,11 +305,9 @@ def figure(tables: list[str], *, algorithms: kg.Names = (), all: bool = False,
            bins: int = 32, mean: bool = False, band: bool | None = None, log_y: bool = False,
            highlight: kg.Names = (), relative_to: str = "", pool: bool = False, title: str = "",
            model: str = "") -> kf.Picture:
-    """The figure of OUT.queries.csv, or of frames {"rows": OUT.csv, "queries": OUT.queries.csv};
-    arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs, ValueError for another `by` than budget
-    or layer and for `bins` below 1.
+    """Returns the figure of OUT.queries.csv, or of frames {"rows": OUT.csv, "queries":
+    OUT.queries.csv}; arguments are the program's options. Raises CsvError, and ValueError for an
+    unknown `by` and for `bins` below 1.
     """
     kg.check_choice("by", by, BY)
     kg.check_count("bins", bins)
@@ -344,12 +337,12 @@ def parse_arguments(arguments=None):
                                      take=("--algorithms", "--all", "--layers", "--highlight",
                                            "--relative-to", "--pool"))
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     parser.add_argument("--by", choices=BY, default="budget",
-                        help="what the panels are, default budget (over all layers); layer needs "
+                        help="a panel per budget (over all layers, default) or per layer; layer needs "
                              "one budget")
     parser.add_argument("--bins", type=command.positive, metavar="N", default=32,
-                        help="of a table of single queries: points of a line at most, default 32")
+                        help="maximum number of points per line, for tables of single queries; default: 32")
     parser.add_argument("--mean", action="store_true", help="lines are means, not medians")
     parser.add_argument("--band", action=argparse.BooleanOptionalAction, default=None,
                         help="shade between the quartiles, default for up to four methods")

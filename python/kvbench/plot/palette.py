@@ -1,8 +1,8 @@
-"""The colour and marker of every method. Nothing is imported: the results site reads it as well.
+"""Colour and marker of every method. Imports nothing, since the results site reads it too.
 
-Families differ in hue, the methods of one in lightness and marker. Any two colours are at least 12
-apart in CIELAB for common vision, protanopia and deuteranopia, those of one marker at least 40.
-tests/test_palette.py measures it, and demands a look for every method of `kvbench list`.
+Families differ in hue, their methods in lightness and marker. Any two colours are at least 12 apart
+in CIELAB for common vision, protanopia and deuteranopia, those of one marker at least 40
+(tests/test_palette.py, which also requires a look for every method of `kvbench list`).
 """
 
 FAMILIES = {
@@ -31,9 +31,9 @@ FAMILIES = {
                              "lowrank": ("#548EA8", "^")},
 }
 KNOWN = {name: look for family in FAMILIES.values() for name, look in family.items()}
-STREAM = "-stream"  # a method's form for streams has its colour and marker
+STREAM = "-stream"  # a stream form shares colour and marker
 
 
 def first_part(name):
-    """The method A of a composition A+B and of A@Q, which keeps A's tokens in fewer bits."""
+    """Returns the method A of A+B and A@Q."""
     return name.partition("+")[0].partition("@")[0]

@@ -1,30 +1,29 @@
 """Error against memory, with the Pareto front.
 
 A point per algorithm, parameters and budget; a line joins the sizes of one variant. x: bytes held
-over full bytes of the middle (`middle_ratio`) or of the whole cache, sinks and recent tokens with
-it (`ratio`), bytes per KV head, or the budget that was asked for; y: an error. Both axes are
-logarithmic. Mean over prompts, layers and heads per seed, then over seeds; bars: standard deviation
-over seeds (n - 1; none for one seed), with `--spread all` over all rows.
+over full bytes of the middle (`middle_ratio`) or of the whole cache with sinks and recent tokens
+(`ratio`), bytes per KV head, or the requested budget; y: an error. Both axes are logarithmic. Mean
+over prompts, layers and heads per seed, then over seeds; bars: standard deviation over seeds (n -
+1; none for one seed), with `--spread all` over all rows.
 
-Of more than ten lines ten are drawn: the methods on the front, the references (oracles), and the
-methods of the smallest error at the smallest budget; --all draws all, --algorithms those that it
-names. The front is that of the whole table, or of what --algorithms names.
+At most ten lines: the methods on the front, the references (oracles), and those with the smallest
+error at the smallest budget; --all draws all, --algorithms the named ones. The front is that of the
+whole table, or of --algorithms.
 
 Methods are compared at equal requested budget: the Pareto front (thick grey) joins the points that
-no other beats in error at the same budget or a smaller one; half a per cent more is the same. Sizes
-in a method's own parameters count as the share of the middle that they hold. Where no other method
-has a point at that size or a smaller one there is nothing to compare, and no front: to use the
-fewest bytes of all is not enough. A method is bold where one of its points is on the front, and
-nowhere else. Points that hold less than 95 % of their budget stand apart: hollow, and joined to no
-line.
-What sees the evaluated queries (`oracle`, also as a part of another) is dashed and stays outside
-the front. `oracle-matching`, where it is given, is the floor: the smallest error known for the
-bytes, dotted, and grey below. Errors below 1e-6 (an exact cache) are rounding, below the axis;
-points that hold no byte stand left of a break of the axis, over a 0. Each line is named at its
-right end. Points that are infeasible in some heads are left out.
+no other beats in error at the same budget or a smaller one, within half a per cent. Sizes fixed by
+a method's parameters count as the share of the middle that they hold. A point needs another method
+at its size or a smaller one: fewest bytes alone is not enough. A method with a point on the front
+is bold. Points that hold less than 95 % of their budget are hollow and not joined.
 
-In place of OUT.csv it reads a summary of such rows (`kvbench summarize OUT.csv --metric
-rel_error,middle_ratio --format csv`), whose bars are those of --spread all alone.
+Methods that see the evaluated queries (`oracle`, also as a part) are dashed and excluded from the
+front. `oracle-matching`, if present, is the floor: the smallest known error for the bytes, dotted,
+with grey below. Errors below 1e-6 (an exact cache) are rounding and off the axis; points that hold
+no bytes are left of a break of the axis, over a 0. Lines are labelled at their right ends. Points
+that are infeasible in some heads are skipped.
+
+Also reads a summary of rows (`kvbench summarize OUT.csv --metric rel_error,middle_ratio --format
+csv`), whose bars are those of --spread all.
 """
 
 from __future__ import annotations
@@ -57,35 +56,35 @@ X_LABELS = {
 SPREAD = ("seeds", "all")
 BOLD = ("Bold (grey steps): no other method has a smaller error at the same requested budget or "
         "a smaller one; dashed: sees the evaluated queries, not compared.")
-# Fitted to the queries that it is judged by: the smallest error known for the bytes.
+# Fitted to the evaluated queries: the smallest known error for the bytes.
 FLOOR = "oracle-matching"
-# One budget buys whole tokens, blocks or groups: bytes of methods differ by this share at most.
+# A budget buys whole tokens, blocks or groups: bytes of methods differ by at most this share.
 SAME_MEMORY = 1.005
-# Of its budget a method leaves some bytes: whole tokens, a sketch's rows. Less than this is another
-# size, whatever was asked for.
+# A method may leave some bytes of its budget (whole tokens, rows of a sketch); a smaller share is
+# another size.
 USED = 0.95
 APART = "Hollow, not joined: holds less than 95 % of its budget. "
 
 
 def sees_evaluated(algorithm, params):
-    """Whether some part is given the queries that it is judged by: no compressor can have that."""
+    """Returns whether some part sees the evaluated queries."""
     named = kt.parse_params(params).values()
     return any(name in ("oracle", FLOOR) for name in [*re.split("[+@]", algorithm), *named])
 
 
 def load(paths, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),
          relative_to="", pool=False):
-    """One row per point: label, algorithm, params, budget_requested, size, x, error, mean, sd,
-    front, apart.
+    """Returns one row per point: label, algorithm, params, budget_requested, size, x, error, mean,
+    sd, front, apart.
 
-    size: what points are compared by: the requested budget, or of native sizes the middle_ratio.
-    error: the mean; `mean` and sd are over that of `relative_to` where it is given. front: whether
-    pareto_front holds it; apart: whether it holds less than USED of its budget.
+    size: basis of comparison: the requested budget, or the middle_ratio of native sizes. error: the
+    mean; `mean` and sd are divided by that of `relative_to`. front: in pareto_front; apart: holds
+    less than USED of its budget.
     """
     read = summary.points if summary.is_summary(paths[0]) else points_of_rows
     table, facts = read(paths, x, y, spread, algorithms, layers, pool)
     held = table["held"]
-    # Rounded: places that are one by the numbers of a table shall be one here.
+    # Rounded, so that sizes equal in a table are equal here.
     table["size"] = table["budget_requested"].fillna(held).round(9)
     table["apart"] = held < USED * table["budget_requested"]
     table["error"] = table["mean"]
@@ -107,7 +106,9 @@ def load(paths, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), 
 
 
 def points_of_rows(paths, x, y, spread, algorithms, layers, pool):
-    """(a row per point: label, algorithm, params, budget_requested, mean, sd, x, held; facts)."""
+    """Returns (a row per point: label, algorithm, params, budget_requested, mean, sd, x, held;
+    facts).
+    """
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
                                     x, y])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
@@ -125,10 +126,11 @@ def points_of_rows(paths, x, y, spread, algorithms, layers, pool):
 
 
 def pareto_front(table):
-    """Points with a smaller error than all others of the same size or less, by ascending size.
+    """Returns points with a smaller error than all others of the same size or less, by ascending
+    size.
 
-    Sizes within SAME_MEMORY are the same; of points alike in both the first stays. A point counts
-    where another line has one of its size or less: the fewest bytes alone beat nobody.
+    Sizes within SAME_MEMORY are equal; the first of equal points is kept. A point needs another
+    line at its size or a smaller one.
     """
     oracles = [sees_evaluated(*pair) for pair in zip(table["algorithm"], table["params"])]
     points = table[~np.array(oracles, bool)].sort_values(["error", "size"], kind="stable")
@@ -144,12 +146,11 @@ def pareto_front(table):
 
 
 def drawn_points(table):
-    """Points within the axes."""
     return table[(table["mean"] >= kt.ROUNDING_ERROR) & (table["x"] >= 0)]
 
 
 def draw_front(axes, front):
-    """The staircase through the front and on to the right edge."""
+    """Draws the staircase through the front to the right edge."""
     front = front[front["x"] > 0].sort_values("x")
     if front.empty:
         return
@@ -160,8 +161,9 @@ def draw_front(axes, front):
 
 
 def set_x_axis(axes, x, zero=None, least=0.0):
-    """Powers of two; decimals where fewer than two of these are in view. zero, least: of
-    zero.zero_place."""
+    """Sets powers of two, or decimals if fewer than two are in view. zero, least: of
+    zero.zero_place.
+    """
     axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_xlim()
     low, high = np.log2([max(low, least or low), high])
@@ -183,7 +185,7 @@ def set_x_axis(axes, x, zero=None, least=0.0):
 
 
 def draw_method(axes, points, zero, style, on_front):
-    """One line, dots at x = 0 and hollow ones of points apart; returns its right end."""
+    """Draws one line, dots at x = 0 and hollow dots of points apart; returns its right end."""
     look = {"linewidth": 1.4 if on_front else 0.8, "ms": 4 if on_front else 2.8,
             "alpha": 1.0 if on_front else 0.75, "zorder": style["zorder"] + on_front}
     joined = points[~points["apart"]]
@@ -202,7 +204,7 @@ def draw_method(axes, points, zero, style, on_front):
 
 @kf.in_style
 def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
-    """The figure: one panel at page width, as high as its labels need."""
+    """Returns a figure with one panel at page width, as high as its labels need."""
     shown = drawn_points(table)
     labels = list(dict.fromkeys(shown["label"]))
     height = min(max(3.6, kn.height_for(len(labels))), kf.BODY_HEIGHT)
@@ -228,18 +230,18 @@ def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
         end = draw_method(axes, points, zero, styles[label], label in bold)
         if (points["x"] > 0).any():
             ends[label] = end
-        else:  # from there a line to the names would cross the panel
+        else:  # a leader from there would cross the panel
             axes.annotate(label, end, xytext=(6, 0), textcoords="offset points", va="center",
                           color=kn.ink(styles[label]["color"]), fontsize=kf.SMALL_FONT_SIZE)
-    axes.set_ylim(low / 1.3, high * 1.3)  # bars may leave: a mean minus its sd can be below zero
+    axes.set_ylim(low / 1.3, high * 1.3)  # bars may exceed: a mean minus its sd can be below zero
     axes.set_xlim((zero or shown["x"].min()) / 1.1, max(shown["x"].max(), least or 0) * 1.1)
-    if not relative_to:  # of shares of another's error a step says nothing
+    if not relative_to:  # a step is meaningless for relative errors
         draw_front(axes, front)
     set_x_axis(axes, x, zero, least)
     kl.plain_log(axes.yaxis)
     axes.set_xlabel(X_LABELS[x])
     axes.set_ylabel(kfr.y_label(y, relative_to))
-    figure.canvas.draw()  # names stand by places in the laid-out panel
+    figure.canvas.draw()  # labels need the final layout
     kn.name_lines(axes, ends, styles, bold, ks.emphasis(labels, highlight)[1])
     if not relative_to:
         name_front(axes, front[front["x"] > 0])
@@ -247,18 +249,18 @@ def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
 
 
 def draw_floor(axes, points, bottom, text):
-    """Grey below the smallest errors known, and what it is."""
+    """Shades the area below the smallest known errors."""
     if points.empty:
         return
     axes.fill_between(points["x"], points["mean"], bottom, color="0.93", zorder=0, linewidth=0)
-    if len(points) > 1:  # one point has no area below it
+    if len(points) > 1:  # one point has no area
         axes.annotate(text, (points["x"].iloc[0], 0.03), color="0.35",
                       xycoords=("data", "axes fraction"), xytext=(6, 0),
                       textcoords="offset points", fontsize=kf.SMALL_FONT_SIZE)
 
 
 def name_front(axes, front):
-    """`Pareto front` below its widest step: what beats the front is not there, but for oracles."""
+    """Writes `Pareto front` below its widest step, where only oracles can be."""
     if front.empty:
         return
     front = front.sort_values("x")
@@ -271,7 +273,6 @@ def name_front(axes, front):
 
 
 def measured(table, y="rel_error"):
-    """The front's methods with their means."""
     front = table[table["front"]].sort_values("size")
     front = front[front["error"] >= kt.ROUNDING_ERROR]
     points = [f"{label} {mean:.3g} at {size:.3g}" for label, mean, size in
@@ -284,10 +285,8 @@ def figure(tables: list[str], *, x: str = "middle_ratio", y: str = "rel_error",
            spread: str = "seeds", algorithms: kg.Names = (), all: bool = False,
            layers: Sequence[int] = (), highlight: kg.Names = (), relative_to: str = "",
            pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """The figure of rows of `kvbench replay` or of a summary; arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs, ValueError for another `x`, `y` or
-    `spread` than the program takes.
+    """Returns the figure of rows of `kvbench replay` or of a summary; arguments are the program's
+    options. Raises CsvError, and ValueError for an unknown `x`, `y` or `spread`.
     """
     x = {"budget": "budget_requested"}.get(x, x)
     for name, value, allowed in (("y", y, kt.ERROR_LABELS), ("x", x, X_LABELS),

@@ -1,21 +1,21 @@
-"""KVReviver's reconstruction error: sum against mean estimate, beside the paper's variance bound.
+"""KVReviver's reconstruction error: sum against mean estimate, with the paper's variance bound.
 
 From the diagnostics of `kvreviver` rows (configs/kvreviver_ratio.toml): mean squared error per
-element of the keys and values that the sketch gives back, over the mean square of the same elements
-(1: as good as zeros), against
+element of the rebuilt keys and values, over the mean square of the same elements (1: no better than
+zeros), against
 
-  vague_ratio  share of the bytes in the sketch (the paper's table 2), one column per budget;
-  budget       share of the middle's bytes, one column per vague_ratio;
-  load         tokens in the sketch per cell, a/N: every point lies on one curve if theory holds.
+  vague_ratio  share of the bytes in the sketch (the paper's table 2), one column per budget; budget
+  share of the middle's bytes, one column per vague_ratio;
+  load         tokens in the sketch per cell, a/N: one curve in theory.
 
-The dashed line is the bound of the paper's analysis, pi a/N times the variance (it assumes normal
-elements of mean 0, `rows=3`, and estimate=sum). Along x = vague_ratio or budget it is that of
-estimate=sum; the mean's counts take memory from its cells, which raises a/N a little. Keys go into
-the sketch without signs, so a common offset of the keys adds up; values have signs.
+The dashed line is the paper's bound, pi a/N times the variance (normal elements of mean 0,
+`rows=3`, estimate=sum). Along x = vague_ratio or budget it is that of estimate=sum; the mean's
+counts take memory from its cells, which raises a/N a little. Keys enter the sketch without signs,
+so a common offset accumulates; values have signs.
 
-One value per KV head: query heads of a group repeat it. Mean over prompts, layers and KV heads per
-seed, then over seeds; bars: standard deviation over seeds (n - 1; none for one seed). Rows whose
-candidate_ratio and recent_ratio differ (the paper's table 3) enter x = load only.
+One value per KV head, since query heads of a group repeat it. Mean over prompts, layers and KV
+heads per seed, then over seeds; bars: standard deviation over seeds (n - 1; none for one seed).
+Rows whose candidate_ratio and recent_ratio differ (the paper's table 3) enter x = load only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DIAGNOSTICS = ["vague", "cells", "k_error", "k_bound", "v_error", "v_bound"]
 
 
 def diagnostics(frame, path):
-    """Adds DIAGNOSTICS as columns; rows without them are dropped."""
+    """Adds DIAGNOSTICS as columns; drops rows without them."""
     parsed = [kt.parse_params(text) for text in frame["diag"]]
     has = [all(name in diag for name in DIAGNOSTICS) for diag in parsed]
     if not any(has):
@@ -63,9 +63,8 @@ def diagnostics(frame, path):
 
 
 def relative(frame):
-    """Adds load, k, v (error over mean square) and bound (pi a/N); drops empty sketches.
-
-    A bound is pi a/N times the mean square, so the mean square is bound N / (pi a).
+    """Adds load, k, v (error over mean square) and bound (pi a/N); drops empty sketches. The mean
+    square is bound N / (pi a).
     """
     filled = (frame["vague"] > 0) & (frame["cells"] > 0)
     if not filled.all():
@@ -80,7 +79,7 @@ def relative(frame):
 
 
 def load(paths, x="vague_ratio", budgets=(), layers=(), pool=False):
-    """One row per point and part (k, v): label, budget_requested, x, mean, sd, bound."""
+    """Returns one row per point and part (k, v): label, budget_requested, x, mean, sd, bound."""
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "kv_head", "seed", "budget_requested",
                                     "diag"])
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
@@ -99,7 +98,7 @@ def load(paths, x="vague_ratio", budgets=(), layers=(), pool=False):
             frame = frame[~uneven].copy()
     shares = ["candidate_ratio", "recent_ratio"]
     kt.add_labels(frame, ignore=[*shares, "vague_ratio"])
-    # The shares stay apart as points; only their lines are one.
+    # Shares stay separate points of one line.
     keys = ["label", "params", "budget_requested"]
     frame = kt.full_points(frame, keys, paths[0])
     groups = frame.groupby(keys, dropna=False, sort=False)
@@ -118,7 +117,7 @@ def load(paths, x="vague_ratio", budgets=(), layers=(), pool=False):
 
 
 def draw_bound(axes, part, x):
-    """pi a/N along the panel, for one variant: of estimate=sum where there is one."""
+    """Draws pi a/N for one variant, preferably of estimate=sum."""
     style = {"color": "0.3", "linestyle": "--", "linewidth": 1}
     if x == "load":
         loads = np.array([part["x"].min(), part["x"].max()])
@@ -149,7 +148,7 @@ def draw_panel(axes, part, styles, x):
 
 @kf.in_style
 def draw(table, x="vague_ratio", highlight=()):
-    """The figure: keys above, values below; columns are budgets, or vague ratios if x is budget."""
+    """Returns a figure with keys above, values below; columns are budgets, or vague ratios if x is budget."""
     facet = FACETS[x]
     columns = [None] if facet is None else sorted(table[facet].unique(), reverse=True)
     styles = ks.styles(table["label"], highlight)
@@ -187,10 +186,8 @@ def measured(table):
 def figure(tables: list[str], *, x: str = "vague_ratio", budgets: Sequence[float] = (),
            layers: Sequence[int] = (), highlight: kg.Names = (), pool: bool = False, title: str = "",
            model: str = "") -> kf.Picture:
-    """The figure of rows of kvreviver; arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs, ValueError for another `x` than the
-    program takes.
+    """Returns the figure of rows of kvreviver; arguments are the program's options. Raises
+    CsvError, and ValueError for an unknown `x`.
     """
     kg.check_choice("x", x, X_LABELS)
     names = kg.name_list(highlight)
@@ -212,7 +209,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--x", choices=list(X_LABELS), default="vague_ratio",
                         help="default: vague_ratio")
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     return parser.parse_args(arguments)
 
 

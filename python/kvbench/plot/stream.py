@@ -1,16 +1,14 @@
 """Error and memory along a stream (rows of `kvbench replay --protocol stream`).
 
-Reads OUT.csv and the OUT.steps.csv beside it, which it joins by their key columns. A column of
-panels per budget. Above: relative error of the query at each step; below: bytes held per KV head
-(recent window and what the method holds), with the full cache (grey, dotted) and the budget (grey,
-dashed: the share of the stream's final bytes that was asked for).
+Reads OUT.csv and OUT.steps.csv. A column of panels per budget. Above: relative error of the query
+at each step; below: bytes held per KV head (recent window and the method's), with the full cache
+(grey, dotted) and the budget (grey, dashed: the requested share of the stream's final bytes).
 
-Steps are gathered into bins of equal width (--bins); a point is the mean over a bin's steps, over
+Steps are gathered into bins of equal width (--bins); a point is the mean over a bin's steps,
 prompts, layers and heads, per seed, then over seeds; --band shades the standard deviation over
-seeds. Where prompts differ in length, the last bins hold the longer ones only. Errors below 1e-6
-(nothing dropped yet) are rounding and leave a gap in the logarithmic line. Of more than ten lines
-ten are drawn: the references and the lines of the smallest error at the smallest budget; --all
-draws all, --algorithms those that it names.
+seeds. If prompts differ in length, the last bins hold the longer ones only. Errors below 1e-6
+(nothing dropped yet) are rounding and leave a gap. At most ten lines: the references and those with
+the smallest error at the smallest budget; --all draws all, --algorithms the named ones.
 """
 
 from __future__ import annotations
@@ -31,15 +29,15 @@ from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
 
-HIGHER = 6  # methods; of more the errors get a higher panel
-FIRST_ERRORS = 0.02  # share of points that the error axis leaves out below
+HIGHER = 6  # methods; above, the error panel is higher
+FIRST_ERRORS = 0.02  # share of points below the error axis
 
 JOIN_KEYS = ["trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol", "sink",
              "recent", "scores", "device", "seed", "n_queries", "budget_requested"]
 
 
 def steps_path(path):
-    """OUT.steps.csv of OUT.csv, OUT.steps.csv.gz of OUT.csv.gz."""
+    """Returns OUT.steps.csv for OUT.csv, OUT.steps.csv.gz for OUT.csv.gz."""
     for end in (".csv", ".csv.gz"):
         if path.endswith(end):
             return path.removesuffix(end) + ".steps" + end
@@ -47,7 +45,7 @@ def steps_path(path):
 
 
 def read_joined(path):
-    """The steps of one table's measured rows, with its n_tokens and full_bytes."""
+    """Returns the steps of one table's measured rows, with n_tokens and full_bytes."""
     rows = kt.read_results([path], [*JOIN_KEYS, "n_tokens", "full_bytes"])
     of_runs = rows
     rows = kt.ok_rows(rows, path)
@@ -57,7 +55,7 @@ def read_joined(path):
     steps = kt.read_table([steps_path(path)], [*JOIN_KEYS, "step", "rel_error", "bytes"],
                           kt.TEXT_COLUMNS)
     kt.check_same_run(steps, steps_path(path), of_runs, path)
-    # With every row: those of degenerate ones have steps, too.
+    # All rows, since degenerate ones have steps too.
     of_rows = of_runs[[*JOIN_KEYS, *kt.ORIGINS, "n_tokens", "full_bytes", "status"]]
     joined = steps[[*JOIN_KEYS, "step", "rel_error", "bytes"]].merge(
         of_rows, on=JOIN_KEYS, how="left", validate="many_to_one")
@@ -75,7 +73,8 @@ def read_joined(path):
 
 
 def load(paths, algorithms=(), budgets=(), bins=48, layers=(), relative_to="", pool=False):
-    """One row per (budget, label, bin, column): mean, sd, step; columns rel_error, bytes, full.
+    """Returns one row per (budget, label, bin, column): mean, sd, step; columns rel_error, bytes,
+    full.
 
     step: mean position of the bin's steps. bytes and full (all tokens up to the step) in bytes.
     """
@@ -103,7 +102,7 @@ def load(paths, algorithms=(), budgets=(), bins=48, layers=(), relative_to="", p
 
 
 def fill_budgets(table):
-    """Rows without a budget (exact, native sizes) stand in the panels of every budget."""
+    """Repeats rows without a budget (exact, native sizes) for every budget."""
     budgets = sorted(table["budget_requested"].dropna().unique(), reverse=True)
     if not budgets:
         return table, [np.nan]
@@ -121,7 +120,7 @@ def draw_column(error_axes, memory_axes, part, styles, band):
             means = points["mean"] / unit
             if column == "rel_error":
                 means = means.where(np.isfinite(means) & (means >= kt.ROUNDING_ERROR))
-            style = {**look, "markevery": (i % 7, 7)}  # markers of lines side by side
+            style = {**look, "markevery": (i % 7, 7)}  # staggered markers
             sds = points["sd"] / unit if band else points["sd"] * 0
             kf.plot_line(axes, points["step"], means, sds, style, band, linewidth=0.9, ms=3)
     for column, dash in (("full", ":"), ("limit", "--")):
@@ -131,7 +130,7 @@ def draw_column(error_axes, memory_axes, part, styles, band):
 
 
 def name_ends(axes, part, styles):
-    """Where the lines of a panel of errors end."""
+    """Returns the line ends of a panel of errors."""
     own = part[(part["column"] == "rel_error") & np.isfinite(part["mean"])
                & (part["mean"] >= kt.ROUNDING_ERROR)]
     lines = {label: (rows["step"], rows["mean"]) for label in styles
@@ -141,10 +140,9 @@ def name_ends(axes, part, styles):
 
 @kf.in_style
 def draw(table, band=False, linear_y=False, highlight=(), relative_to=""):
-    """The figure: errors above, memory below, a column per budget."""
     table, budgets = fill_budgets(table)
     styles = ks.styles(table["label"], highlight)
-    # Errors are close together where there are many methods; memory is not.
+    # Errors of many methods are close together; memory is not.
     named = len(styles) > kn.MANY
     heights = [4.0 * 2 / 4, 2.0] if len(styles) <= HIGHER else [5.2 * 2 / 3, 5.2 / 3]
     heights[0] = max(heights[0], kn.height_for(len(styles)) if named else 0)
@@ -161,7 +159,7 @@ def draw(table, band=False, linear_y=False, highlight=(), relative_to=""):
     for axes in grid[0]:
         if not linear_y and not errors.empty:
             axes.set_yscale("log")
-            # The first errors after something is dropped are tiny and would take half the axis.
+            # The first errors after a drop are tiny and would take half the axis.
             low = errors["mean"].quantile(FIRST_ERRORS, interpolation="lower")
             axes.set_ylim(low / 1.3, errors["mean"].max() * 1.3)
             kl.plain_log(axes.yaxis)
@@ -171,7 +169,7 @@ def draw(table, band=False, linear_y=False, highlight=(), relative_to=""):
         axes.set_ylim(bottom=0)
     figure.align_ylabels(grid[:, 0])
     figure.supxlabel("step (tokens)", fontsize=kf.FONT_SIZE)
-    # Names stand at the last panel's lines; what is not in it has a place in the legend.
+    # The last panel labels its lines; the legend has the others.
     at_lines = set(name_ends(grid[0, -1], part, styles)) if named else set()
     handles = [kf.line_handle(look, label) for label, look in styles.items()
                if label not in at_lines]
@@ -187,7 +185,6 @@ def draw(table, band=False, linear_y=False, highlight=(), relative_to=""):
 
 
 def measured(table):
-    """Mean errors of the last bin, per budget."""
     own = table[table["column"] == "rel_error"]
     parts = []
     for budget, rows in own.groupby("budget_requested", dropna=False, sort=False):
@@ -202,10 +199,8 @@ def figure(tables: list[str], *, algorithms: kg.Names = (), all: bool = False,
            budgets: Sequence[float] = (), bins: int = 48, layers: Sequence[int] = (),
            highlight: kg.Names = (), relative_to: str = "", pool: bool = False, band: bool = False,
            linear_y: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """The figure of OUT.csv with OUT.steps.csv beside it, or of frames {"rows": ..., "steps": ...};
-    arguments are the program's options.
-
-    Raises CsvError for tables without what the figure needs, ValueError for `bins` below 1.
+    """Returns the figure of OUT.csv with OUT.steps.csv, or of frames {"rows": ..., "steps": ...};
+    arguments are the program's options. Raises CsvError, and ValueError for `bins` below 1.
     """
     kg.check_count("bins", bins)
     wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
@@ -233,7 +228,7 @@ def parse_arguments(arguments=None):
         __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them",
         take=("--algorithms", "--all", "--layers", "--highlight", "--relative-to", "--pool"))
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
+                        help="only these; default: all")
     parser.add_argument("--bins", type=command.positive, metavar="N", default=48,
                         help="points along the stream, default 48")
     parser.add_argument("--band", action="store_true", help="shade the spread over seeds")

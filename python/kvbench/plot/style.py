@@ -1,4 +1,4 @@
-"""The look of every method, the same in all figures: colour and marker (palette.py), and dash."""
+"""Look of every method, the same in all figures: colour and marker (palette.py), and dash."""
 
 import zlib
 
@@ -6,36 +6,36 @@ from kvbench.plot.figures import DASHES, PALETTE
 from kvbench.plot.palette import KNOWN, STREAM
 from kvbench.tables import CsvError
 
-# What is given the queries that it is judged by is never solid.
+# Methods that see the evaluated queries are never solid.
 DASH = {"oracle": "--", "oracle-matching": ":"}
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "d", "p"]
 UNKNOWN_DASHES = DASHES[1:]  # known methods are solid
-DARK = 0x50  # all parts of a colour below this: its first variant is lighter, not darker
-GREY = "0.82"  # of what is not highlighted
-SHADES = (0.0, -0.35, 0.35, -0.6, 0.55)  # of a method's variants: towards black, towards white
+DARK = 0x50  # maximum of all channels of a dark colour, whose first variant is lighter
+GREY = "0.82"  # of lines that are not highlighted
+SHADES = (0.0, -0.35, 0.35, -0.6, 0.55)  # of a method's variants: towards black (below 0) or white
 
 
 def shade(color, amount):
-    """`color` (#RRGGBB) mixed with black (amount below 0) or white (above)."""
+    """Mixes `color` (#RRGGBB) with black (amount below 0) or white (above)."""
     aim = 255 if amount > 0 else 0
     parts = [int(color[i:i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(p + (aim - p) * abs(amount)):02X}" for p in parts)
 
 
 def _place(name):
-    """A number that the name alone decides, the same on every machine."""
+    """Returns a number that depends on the name only."""
     return zlib.crc32(name.encode())
 
 
-def method_look(name, step=0):
-    """Colour, marker and dash of a method; `step`: the next choices, where one is taken.
+def method_style(name, step=0):
+    """Returns colour, marker and dash of a method; `step`: later choices, if one is taken.
 
-    A composition A+B has A's colour and B's marker, hollow. A@Q has A's colour and dash and Q's
-    marker, half filled. A name that is not in the table gets its look from its letters.
+    A+B has A's colour and B's marker, hollow. A@Q has A's colour and dash and Q's marker, half
+    filled. An unknown name gets its look from its hash.
     """
     first, plus, second = name.partition("+")
     if not plus and "@" in name:
-        return _stored_look(*name.split("@", 1), step)
+        return _stored_style(*name.split("@", 1), step)
     base = first.removesuffix(STREAM)
     if not plus and base in KNOWN and step == 0:
         color, marker = KNOWN[base]
@@ -43,8 +43,8 @@ def method_look(name, step=0):
         return {"color": color, "marker": marker, "linestyle": dash}
     place = _place(name) + step
     if plus:
-        place = MARKERS.index(method_look(second)["marker"]) + step
-        return {"color": method_look(first)["color"], "marker": MARKERS[place % len(MARKERS)],
+        place = MARKERS.index(method_style(second)["marker"]) + step
+        return {"color": method_style(first)["color"], "marker": MARKERS[place % len(MARKERS)],
                 "linestyle": ("-.", ":", "--", "-")[step // len(MARKERS) % 4],
                 "markerfacecolor": "white"}
     return {"color": PALETTE[place % len(PALETTE)],
@@ -53,16 +53,17 @@ def method_look(name, step=0):
                                         % len(UNKNOWN_DASHES)]}
 
 
-def _stored_look(method, quantizer, step):
-    """The look of method@quantizer."""
-    place = MARKERS.index(method_look(quantizer)["marker"]) + step
+def _stored_style(method, quantizer, step):
+    place = MARKERS.index(method_style(quantizer)["marker"]) + step
     dash = (DASH.get(method, "-"), "-.", ":", "--")[step // len(MARKERS) % 4]
-    return {"color": method_look(method)["color"], "marker": MARKERS[place % len(MARKERS)],
+    return {"color": method_style(method)["color"], "marker": MARKERS[place % len(MARKERS)],
             "linestyle": dash, "fillstyle": "bottom"}
 
 
 def _variant(look, i):
-    """The i-th of a method's variants: its hue and marker, another lightness, dash and face."""
+    """Returns the look of a method's i-th variant: same hue and marker, another lightness, dash and
+    face.
+    """
     if i == 0:
         return look
     dash = DASHES[(DASHES.index(look["linestyle"]) + i) % len(DASHES)]
@@ -76,23 +77,21 @@ def _variant(look, i):
 
 
 def method_of(label):
-    """The algorithm of a label of kvbench.tables.add_labels."""
     return label.split(" ", 1)[0]
 
 
 def styles(labels, highlight=()):
-    """{label: colour, marker, linestyle, zorder}, for one picture, in the order of `labels`.
+    """Returns {label: colour, marker, linestyle, zorder} for one picture, in the order of `labels`.
 
-    A method's first label looks the same in every picture. What is not in the table takes the next
-    free look where another of the picture has its own. `highlight`: labels or methods; all others
-    are grey and lie below.
+    A method's first label looks the same in every picture. Unknown methods take the next free look.
+    `highlight`: labels or methods; others are grey and in the background.
     """
     labels = list(dict.fromkeys(labels))
     looks, taken = {}, set()
-    # Known methods first, then by name: no look depends on the order of a table's rows.
+    # Known methods first, then by name, so that looks do not depend on row order.
     for name in sorted({method_of(label) for label in labels}, key=lambda n: (n not in KNOWN, n)):
         step = 0
-        while (look := method_look(name, step)) and tuple(look.values()) in taken and step < 400:
+        while (look := method_style(name, step)) and tuple(look.values()) in taken and step < 400:
             step += 1
         taken.add(tuple(look.values()))
         looks[name] = look
@@ -114,7 +113,7 @@ def is_highlighted(label, highlight):
 
 
 def emphasis(labels, highlight):
-    """The labels that stand out, and those that stand back."""
+    """Returns (labels in the foreground, labels in the background)."""
     if not highlight:
         return set(), set()
     bold = {label for label in labels if is_highlighted(label, highlight)}
@@ -122,7 +121,7 @@ def emphasis(labels, highlight):
 
 
 def check_highlight(labels, highlight, path):
-    """CsvError for a name of --highlight that the picture does not hold."""
+    """Raises CsvError for a name of --highlight that the picture lacks."""
     for name in highlight:
         if not any(is_highlighted(label, [name]) for label in labels):
             raise CsvError(f"{path}: --highlight: got `{name}`, expected some of "

@@ -1,17 +1,17 @@
-"""Points of a figure from `kvbench summarize --format csv`, where the rows are elsewhere."""
+"""Points of a figure from `kvbench summarize --format csv`."""
 
 import numpy as np
 
 from kvbench import tables as kt
 
 KEYS = ["algorithm", "params", "budget_requested"]
-# Parameters that set a size: along a line they vary, so they name no line.
+# Size parameters vary along a line and are not in its name.
 SIZE_PARAMETERS = ("T", "tokens", "delta", "bits")
 COUNTS = ["count", "degenerate", "infeasible", "failed"]
 
 
 def is_summary(path):
-    """Whether the file begins as a summary does; what cannot be read is none."""
+    """Returns whether the file begins as a summary does."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.readline().startswith(",".join([*KEYS[:2], ""]))

@@ -1,12 +1,10 @@
-"""t-SNE of cached keys beside values (ClusterGen, figure 1; BumbleBee, figure 8).
+"""t-SNE of cached keys and values (ClusterGen, figure 1; BumbleBee, figure 8).
 
-Columns are heads, rows keys and values. Dots are tokens, the green ones with an edge the centres
-of greedy k-center (`kvbench cluster --k`, 16). With --kept, rows are instead what each of the
-named labels kept of the tokens (`kvbench cluster --kept-by`): kept tokens are triangles, evicted
-ones pale dots. --color-by position colours tokens by their place in the prompt: keys that lie in
-the order of their positions have not clustered by what they say. Every picture of a row of tokens
-is its own embedding of points.csv's columns; the same data, on the same libraries, give the same
-picture.
+Columns are heads, rows keys and values. Dots are tokens, green ones with an edge the centres of
+greedy k-center (`kvbench cluster --k`, 16). With --kept, rows are the named labels (`kvbench
+cluster --kept-by`): kept tokens are triangles, evicted ones pale dots. --color-by position colours
+tokens by position: keys in the order of their positions have not clustered by content. Every row of
+tokens has its own embedding of points.csv's columns, deterministic for the same libraries.
 """
 
 from __future__ import annotations
@@ -28,19 +26,19 @@ from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import guest as kg
 
-MAX_COLUMNS = 4  # panels beside each other on a page
+MAX_COLUMNS = 4  # panels side by side
 MAX_ROWS = 8
 COLOR_BY = ("kind", "position")
-VECTOR_POINTS = 5000  # beyond, a PDF of vector dots is slow to open; dots become a 300-dpi image
+VECTOR_POINTS = 5000  # above, dots in a PDF become a 300-dpi image
 TOKEN = {"color": kf.PALETTE[4], "s": 3, "linewidths": 0}
 EVICTED = {"color": "0.8", "s": 3, "linewidths": 0}
 CENTER = {"color": kf.PALETTE[2], "s": 22, "linewidths": 0.5, "edgecolors": "black"}
-POSITIONS = colormaps["viridis"]  # of lightness that rises, for every kind of vision
+POSITIONS = colormaps["viridis"]  # monotone lightness
 KEPT = {"color": kf.PALETTE[3], "s": 9, "linewidths": 0.2, "marker": "^", "edgecolors": "black"}
 
 
 def heads_to_show(heads, layers, kv_heads, path):
-    """The (layer, KV head) pairs of the figure's columns, from all pairs that there are."""
+    """Returns the (layer, KV head) pairs of the figure's columns."""
     chosen_layers = kcc.choose([h[0] for h in heads], layers, "--layers", path)
     chosen_heads = kcc.choose([h[1] for h in heads], kv_heads, "--kv-heads", path)
     if not layers:
@@ -58,7 +56,7 @@ def heads_to_show(heads, layers, kv_heads, path):
 
 
 def load(path, whats, layers, kv_heads, prompt):
-    """Rows to show, and their (layer, KV head) pairs."""
+    """Returns rows to show, and their (layer, KV head) pairs."""
     groups = kcc.only_prompt(kcc.point_groups(path), prompt, path)
     absent = [what for what in whats if what not in set(groups["what"])]
     if absent:
@@ -85,7 +83,7 @@ def check_labels(frame, wanted, path):
 
 
 def thin(frame, count):
-    """At most about `count` evenly spaced tokens of each picture, and every centre."""
+    """Returns about `count` evenly spaced tokens of each picture, and every centre."""
     if not count:
         return frame
     rank = frame.groupby(["layer", "kv_head", "what"]).cumcount()
@@ -95,7 +93,7 @@ def thin(frame, count):
 
 
 def embeddings(frame, heads, whats, jobs, seed, perplexity):
-    """{(layer, KV head, what): (its rows, positions [n, 2])} for the pictures that have rows."""
+    """Returns {(layer, KV head, what): (its rows, positions [n, 2])}."""
     columns = [c for c in frame.columns if c[:1] == "x" and c[1:].isdigit()]
     keys = []
     sets = []
@@ -106,14 +104,14 @@ def embeddings(frame, heads, whats, jobs, seed, perplexity):
             if rows.empty:
                 continue
             keys.append((*head, what))
-            # Columns that only wider heads of the table fill are empty throughout.
+            # Columns of wider heads are empty.
             sets.append((rows, rows[columns].dropna(axis="columns", how="all").to_numpy()))
     flat = tsne.embed_all([points for _, points in sets], jobs, seed, perplexity)
     return {key: (rows, xy) for key, (rows, _), xy in zip(keys, sets, flat)}
 
 
 def scatter(axes, xy, style, zorder, colors=None, norm=None):
-    """Dots; with `colors` (a number each) and `norm`, in colours of the map."""
+    """Draws dots; with `colors` (numbers) and `norm` in colours of the map."""
     if colors is not None:
         style = {key: v for key, v in style.items() if key != "color"}
         style |= {"c": colors, "cmap": POSITIONS, "norm": norm}
@@ -122,8 +120,9 @@ def scatter(axes, xy, style, zorder, colors=None, norm=None):
 
 
 def draw_panel(axes, rows, xy, label, norm=None):
-    """Tokens and centres; with a label, what it kept above what it evicted. norm: of positions,
-    which then are the colours of the tokens (of the kept ones)."""
+    """Draws tokens and centres; with a label, kept tokens above evicted ones. norm: of positions,
+    for colours.
+    """
     tokens = rows["token"].to_numpy()
     if label is None:
         center = rows["is_center"].to_numpy() == 1
@@ -137,7 +136,7 @@ def draw_panel(axes, rows, xy, label, norm=None):
 
 @kf.in_style
 def draw(pictures, heads, whats, kept, color_by=""):
-    """The figure: columns heads; rows quantities, and within them the labels of `kept`."""
+    """Returns a figure with columns of heads; rows of quantities, and within them the labels of `kept`."""
     rows = [(what, label) for what in whats for label in (kept or [None])]
     if len(rows) > MAX_ROWS:
         raise kt.CsvError(f"--kept and --what: got {len(rows)} rows of panels, expected at most "
@@ -167,7 +166,7 @@ def draw(pictures, heads, whats, kept, color_by=""):
     entries = [(TOKEN, "tokens"), (CENTER, "k-center centres")]
     if kept:
         entries = [(EVICTED, "evicted"), (KEPT, "kept")]
-    grey = {} if norm is None else {"color": "0.5"}  # the bar says the colours
+    grey = {} if norm is None else {"color": "0.5"}  # the bar shows the colours
     handles = [axes.scatter([], [], label=text,
                             **(style | {"s": max(style["s"], 12)}
                                | (grey if style != EVICTED else {})))
@@ -177,8 +176,9 @@ def draw(pictures, heads, whats, kept, color_by=""):
 
 
 def measured(pictures, whats, kept):
-    """How near a token is to the nearest centre, or to the nearest that a label kept; over the root
-    mean square distance to the mean, in the columns of points.csv."""
+    """Mean distance of a token to the nearest centre, or to the nearest kept token; over the root
+    mean square distance to the mean, in the columns of points.csv.
+    """
     def nearness(rows, chosen):
         points = rows[[c for c in rows.columns if c[:1] == "x" and c[1:].isdigit()]]
         points = points.dropna(axis="columns", how="all").to_numpy()
@@ -206,11 +206,9 @@ def figure(tables: list[str], *, layers: Sequence[int] = (), kv_heads: str | Seq
            prompt: str = "", what: kg.Names = (), kept: kg.Names = (), color_by: str = "kind",
            max_points: int = 0, perplexity: float = tsne.PERPLEXITY, seed: int = 0, jobs: int = 1,
            title: str = "", model: str = "") -> kf.Picture:
-    """The figure of one points.csv of `kvbench cluster`, or of a folder that holds it; arguments are
-    the program's options. jobs: above 1, embeddings are made in processes of their own.
-
-    Raises CsvError for a table without what the figure needs and where scikit-learn is missing,
-    ValueError for another `color_by` than kind or position.
+    """Returns the figure of one points.csv of `kvbench cluster`, or of a folder with it; arguments
+    are the program's options. jobs: processes for embeddings. Raises CsvError, also without
+    scikit-learn, and ValueError for an unknown `color_by`.
     """
     kg.check_choice("color_by", color_by, COLOR_BY)
     tsne.require_sklearn()
@@ -238,7 +236,7 @@ def figure(tables: list[str], *, layers: Sequence[int] = (), kv_heads: str | Seq
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|points.csv", "what kvbench cluster wrote (one)",
+    parser = command.argument_parser(__doc__, "DIR|points.csv", "output of kvbench cluster (one)",
                                      take=("--layers",))
     parser.add_argument("--color-by", choices=COLOR_BY, default="kind",
                         help="kind: tokens, centres, kept (default); position: of the token")

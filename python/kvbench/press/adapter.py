@@ -23,26 +23,25 @@ PROMPT, QUERIES = "p0", 1
 
 def as_press(algorithm: str, compression_ratio: float = 0.0, *, sink: int = 16, recent: int = 64,
              seed: int = 0, **params: Any) -> Any:
-    """A method of kvbench as a press of kvpress, for its pipeline and its evaluation.
+    """Returns a kvbench method as a press of kvpress, for its pipeline and evaluation.
 
         press = kvbench.as_press("snapkv", compression_ratio=0.5, window=32)
         pipe(context, question=question, press=press)["answer"]
 
     algorithm          a method of `kvbench list`, without parameters
-    compression_ratio  the fraction of a layer's key-value pairs that goes, as in kvpress: of all
-                       tokens, windows included; in [0, 1)
-    sink, recent       first and last tokens that stay in any case, in tokens; recent at least 1
-    seed               of methods that draw at random
-    params             the method's own parameters; a value with spaces or semicolons is refused
+    compression_ratio  the fraction of all tokens (windows included) to drop, as in kvpress; in [0,
+    1) sink, recent       first and last tokens to keep; recent at least 1
+    seed               of random methods
+    params             the method's parameters, without spaces or semicolons
 
-    The press's `compress` gets a layer's hidden states [1, n, hidden], keys and values [1, heads, n,
-    d], runs the program on a trace of that layer, and returns keys and values [1, heads, kept, d]: kept
-    tokens bit by bit as they were, in order of position, and entries that the method made. All
-    queries of the context score. Batch size 1.
+    The press's `compress` takes a layer's hidden states [1, n, hidden], keys and values [1, heads,
+    n, d], runs the program on a trace of that layer, and returns keys and values [1, heads, kept,
+    d]: kept tokens bit by bit, in order of position, then entries that the method made. All queries
+    of the context score. Batch size 1.
 
-    Raises PressError, one line, where kvpress is missing; and, when it compresses, for what a cache of
-    kvpress cannot hold: log weights, a denominator of its own, codes, heads of different sizes,
-    budgets that layers share. An unknown method or parameter is a kvbench.ProgramError then.
+    Raises PressError without kvpress; and on compression for what a cache of kvpress cannot hold:
+    log weights, a separate denominator, codes, heads of different sizes, budgets shared by layers.
+    An unknown method or parameter then raises kvbench.ProgramError.
     """
     if not algorithm or any(sign in algorithm for sign in ":,;* @"):
         raise PressError(f"as_press: got the method `{algorithm}`, expected one name; parameters are "
@@ -60,7 +59,9 @@ def as_press(algorithm: str, compression_ratio: float = 0.0, *, sink: int = 16, 
 
 @functools.cache
 def _press_class() -> Any:
-    """The class, made where kvpress is there: importing this module needs neither it nor torch."""
+    """Returns the class, made on demand so that importing this module needs neither kvpress nor
+    torch.
+    """
     try:
         from kvpress import BasePress
     except ImportError as error:
@@ -90,7 +91,7 @@ def _press_class() -> Any:
 
 def compress(press: Any, module: Any, hidden_states: Any, keys: Any, values: Any,
              kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Keys and values [1, heads, kept, d] of one layer after the press's method; see as_press."""
+    """Returns keys and values [1, heads, kept, d] of one layer; see as_press."""
     import torch
 
     name, n = press.algorithm, keys.shape[2]
@@ -125,8 +126,9 @@ def compress(press: Any, module: Any, hidden_states: Any, keys: Any, values: Any
 
 def write_layer(path: str, module: Any, hidden_states: Any, keys: Any, values: Any,
                 kwargs: dict[str, Any]) -> None:
-    """A trace of one layer: q [Hq, n, d] from the hidden states, k and v as they are, the rotation's
-    tables and the output projection where the module has them."""
+    """Writes a trace of one layer: q [Hq, n, d] from the hidden states, k, v, and where available
+    rotary tables and the output projection.
+    """
     layer, n = int(module.layer_idx), keys.shape[2]
     dtype = str(keys.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
@@ -148,7 +150,7 @@ def write_layer(path: str, module: Any, hidden_states: Any, keys: Any, values: A
 
 
 def rotated_queries(module: Any, hidden_states: Any, keys: Any, kwargs: dict[str, Any]) -> Any:
-    """The queries [1, Hq, n, d] as the attention multiplies them."""
+    """Returns the queries [1, Hq, n, d] after rotation."""
     from kvpress.utils import get_prerope_query_states
 
     try:
@@ -162,8 +164,9 @@ def rotated_queries(module: Any, hidden_states: Any, keys: Any, kwargs: dict[str
 
 
 def rotary_tables(module: Any, keys: Any, count: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """cos and sin [count, rope_dim / 2] by position; None where the module has none that repeat each
-    frequency in halves."""
+    """Returns cos and sin [count, rope_dim / 2] by position; None unless the module repeats each
+    frequency in halves.
+    """
     import torch
 
     if getattr(module, "rotary_emb", None) is None:
@@ -177,7 +180,7 @@ def rotary_tables(module: Any, keys: Any, count: int) -> tuple[np.ndarray, np.nd
 
 
 def _array(tensor: Any) -> np.ndarray:
-    """A tensor for TraceWriter.write: bfloat16 as its bits."""
+    """Returns a tensor for TraceWriter.write: bfloat16 as its bits."""
     import torch
 
     tensor = tensor.detach().cpu().contiguous()
@@ -187,7 +190,9 @@ def _array(tensor: Any) -> np.ndarray:
 
 
 def read_entries(name: str, reader: CacheReader, layer: int, heads: int) -> list[CacheEntry]:
-    """The entries of a layer's heads; PressError where a cache of kvpress cannot hold them."""
+    """Returns the entries of a layer's heads. Raises PressError if a cache of kvpress cannot hold
+    them.
+    """
     (group,) = reader.groups
     if group.scope == "layers":
         raise PressError(f"{name}: its layers share a budget, and a press gets one layer at a time")
@@ -214,7 +219,9 @@ def read_entries(name: str, reader: CacheReader, layer: int, heads: int) -> list
 
 
 def assembled(entries: list[CacheEntry], keys: Any, values: Any, press: Any) -> tuple[Any, Any]:
-    """Sinks, entries and recent tokens of every head, [1, heads, kept, d] and [1, heads, kept, dv]."""
+    """Returns sinks, entries and recent tokens of every head, [1, heads, kept, d] and [1, heads,
+    kept, dv].
+    """
     import torch
 
     n = keys.shape[2]
@@ -224,7 +231,7 @@ def assembled(entries: list[CacheEntry], keys: Any, values: Any, press: Any) -> 
         for head, entry in enumerate(entries):
             own = whole[0, head]
             token = np.full(len(getattr(entry, part)), -1) if entry.token is None else entry.token
-            # Made entries have no place; they stand after the tokens.
+            # Made entries have no position and come last.
             order = np.argsort(np.where(token < 0, n, token), kind="stable")
             at = torch.as_tensor(token[order], device=own.device)
             rows = torch.as_tensor(getattr(entry, part)[order], device=own.device).to(own.dtype)

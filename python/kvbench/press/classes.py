@@ -1,4 +1,4 @@
-"""What is known of each class of kvpress 0.5.5; a class of a later release is run as it is."""
+"""Properties of the classes of kvpress 0.5.5; unknown classes get the defaults."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from kvbench.press.expression import Expression, PressError
 DECODES = "it compresses while the model decodes; caches hold a prompt's end (protocol prefill)"
 MOVES = ("it moves the kept keys to new positions, and the queries with them; the protocol's queries "
          "and windows stay at theirs")
-ABSTRACT = "it is a base of others and does nothing by itself"
+ABSTRACT = "it is an abstract base class"
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
     """One class.
 
-    refused    why it is never run; "" where it is
-    downloads  what it loads from the network for the models that it knows; "" for nothing
-    scores     which queries it looks at: "past" or "none", as in docs/trace_format.md
+    refused    why it is never run; "" if it is
+    downloads  what it loads from the network; "" for nothing
+    scores     queries that it sees: "past" or "none", as in docs/trace_format.md
     eager      whether it needs attention weights, which only eager attention returns
     tokenizer  whether it needs the model's tokenizer
     """
@@ -80,19 +80,18 @@ CLASSES: dict[str, Known] = {
     "TOVAPress": Known(),
     "ThinKPress": Known(),
 }
-# Presses that look at no queries themselves: theirs are those of the press within.
+# Wrappers see no queries themselves; the inner press may.
 WRAPPERS = ("AdaKVPress", "BlockPress", "ChunkPress", "ChunkKVPress", "ComposedPress",
             "CriticalKVPress", "CriticalAdaKVPress", "DMSPress", "EntropyGatedChunkKVPress",
             "MergingPress", "PerLayerCompressionPress", "PrefillDecodingPress")
 
 
 def known(name: str) -> Known:
-    """What is known of a class; of one that is not listed, the defaults."""
     return CLASSES.get(name, Known())
 
 
 def check(expression: Expression) -> None:
-    """PressError, one line, where a press of the expression is never run, and why."""
+    """Raises PressError if a press of the expression is never run."""
     for one in expression.tree():
         reason = known(one.name).refused
         if one.name == "PrefillDecodingPress" and one.named.get("decoding_press") is not None:
@@ -104,6 +103,6 @@ def check(expression: Expression) -> None:
 
 
 def scores_of(expression: Expression) -> str:
-    """"past" where a press of the expression looks at queries, else "none"."""
+    """Returns "past" if a press of the expression sees queries, otherwise "none"."""
     own = [known(one.name).scores for one in expression.tree() if one.name not in WRAPPERS]
     return "past" if "past" in own or not own else "none"

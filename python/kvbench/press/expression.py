@@ -1,7 +1,8 @@
-"""The text of a press, as `AdaKVPress(SnapKVPress(0.875, window_size=32))`, read and never run.
+"""Parses the text of a press, as `AdaKVPress(SnapKVPress(0.875, window_size=32))`, without running
+it.
 
-A press is the name of a class and, in brackets, numbers, texts, True, False, None, lists of these and
-other presses. The text becomes an Expression by way of `ast`; only `build` makes objects.
+A press is a class name with, in brackets, numbers, texts, True, False, None, lists of these and
+other presses. It is parsed by `ast`; only `build` creates objects.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from typing import Any
 from kvbench.errors import TraceError
 from kvbench.text import one_line
 
-LONGEST = 2000  # characters of an expression
-DEEPEST = 8  # presses and lists within each other
+LONGEST = 2000  # characters
+DEEPEST = 8  # nesting of presses and lists
 EXAMPLE = "such as `SnapKVPress(0.875, window_size=32)`"
 
 
 class PressError(TraceError):
-    """One line for the user: an expression that is none, a press that cannot be run, and why."""
+    """Invalid expression, or a press that cannot be run. One line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Expression:
-    """One press as it was written.
+    """One press as written.
 
     name   of the class
-    first  the argument without a name, None where there is none: a number, a press or a list
+    first  the positional argument, or None: a number, a press or a list
     named  {parameter: value}; values are numbers, texts, None, tuples of values, and Expressions
     """
 
@@ -39,7 +40,7 @@ class Expression:
     named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def tree(self) -> Iterator[Expression]:
-        """This press and all that are in it, outermost first."""
+        """Yields this press and all inner ones, outermost first."""
         yield self
         for value in (self.first, *self.named.values()):
             for one in value if isinstance(value, tuple) else (value,):
@@ -53,16 +54,16 @@ class Expression:
 
 
 def text_of(value: Any) -> str:
-    """A value of an Expression, as it is written: without blanks."""
+    """Formats a value of an Expression without blanks."""
     if isinstance(value, tuple):
         return f"[{','.join(map(text_of, value))}]"
     return str(value) if isinstance(value, Expression) else repr(value)
 
 
 def parse(text: str, names: Collection[str]) -> Expression:
-    """The Expression of a text. `names`: the classes that there are.
+    """Returns the Expression of a text. `names`: the known classes.
 
-    Raises PressError, one line: what is in the text that may not be, or which name was meant.
+    Raises PressError for disallowed syntax and for unknown names, with a suggestion.
     """
     if len(text) > LONGEST:
         raise PressError(f"--press: got {len(text)} characters, expected at most {LONGEST}")
@@ -77,7 +78,7 @@ def parse(text: str, names: Collection[str]) -> Expression:
     except PressError as error:
         raise PressError(one_line(f"--press: `{text}`: {error}")) from None
     if not isinstance(value, Expression):
-        raise PressError(one_line(f"--press: `{text}`: is no press, expected one {EXAMPLE}"))
+        raise PressError(one_line(f"--press: `{text}`: not a press, expected one {EXAMPLE}"))
     return value
 
 
@@ -123,7 +124,7 @@ def _press(node: ast.Call, name: str, names: Collection[str], depth: int) -> Exp
 
 
 def _meant(name: str, names: Collection[str]) -> str:
-    """`; did you mean X?`, or nothing."""
+    """Returns `; did you mean X?` or nothing."""
     lower = {one.lower(): one for one in names}
     near = difflib.get_close_matches(name.lower(), [*lower, *(one.removesuffix("press")
                                                               for one in lower)], n=1, cutoff=0.6)
@@ -133,10 +134,10 @@ def _meant(name: str, names: Collection[str]) -> str:
 
 
 def build(expression: Expression, classes: Mapping[str, type]) -> Any:
-    """The press of an Expression. `classes`: {name: class of kvpress}.
+    """Returns the press of an Expression. `classes`: {name: class of kvpress}.
 
-    A number without a name is the compression ratio; a press or a list is the class's first parameter.
-    Raises PressError, one line, for a parameter that the class does not have and for what it refuses.
+    A positional number is the compression ratio; a press or a list is the class's first parameter.
+    Raises PressError for an unknown parameter and for errors of the class.
     """
     kind = classes[expression.name]
     takes = [name for name, one in inspect.signature(kind).parameters.items()
@@ -159,7 +160,7 @@ def build(expression: Expression, classes: Mapping[str, type]) -> Any:
         return kind(**made)
     except (AssertionError, TypeError, ValueError, AttributeError) as error:
         said = one_line(str(error)) or type(error).__name__
-        raise PressError(f"{expression}: kvpress refuses it: {said}") from None
+        raise PressError(f"{expression}: kvpress rejects it: {said}") from None
 
 
 def _made(value: Any, classes: Mapping[str, type]) -> Any:

@@ -1,4 +1,4 @@
-"""What presses kept, as groups of a caches file (docs/trace_format.md)."""
+"""Writes what presses kept as groups of a caches file (docs/trace_format.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 def without_ratio(expression: Expression) -> Expression:
-    """The expression without its compression ratios: what the rows call budget_requested."""
+    """Returns the expression without its compression ratios, which the rows call
+    budget_requested.
+    """
     def stripped(value: Any) -> Any:
         if isinstance(value, Expression):
             return without_ratio(value)
@@ -34,29 +36,29 @@ def without_ratio(expression: Expression) -> Expression:
 
 
 def params_of(expression: Expression, windows: str) -> str:
-    """`key=value;...` of a press: its arguments, and whether its windows were kept."""
+    """Returns `key=value;...` of a press: its arguments, and whether its windows were kept."""
     out = {name: text_of(value) for name, value in expression.named.items()}
     if expression.first is not None:
         number = isinstance(expression.first, (int, float))
         out["ratio" if number else "press"] = text_of(expression.first)
-    # The format's separators can only stand in a text.
+    # The format's separators can occur in texts only.
     return params_text({name: value.replace(";", ",").replace("\n", " ")
                         for name, value in (out | {"windows": windows}).items()})
 
 
 @dataclasses.dataclass
 class Size:
-    """What one entry holds and may hold, in bytes."""
+    """Bytes that one entry holds, and that it may hold."""
 
     held: int
     allowed: int
 
 
 class PressGroup:
-    """The group of one press. `put` for each prompt, then `finish`.
+    """The group of one press. Call `put` per prompt, then `finish`.
 
     windows  "kept" or "as-is": whether the press was made to keep them
-    budget   the fraction of the middle that it was then asked for; None: none
+    budget   the requested fraction of the middle; None: none
     """
 
     def __init__(self, writer: CacheWriter, expression: Expression, windows: str,
@@ -71,7 +73,9 @@ class PressGroup:
 
     def put(self, trace: str, prompt: str, layers: dict[int, Layer], heads: dict[int, list[int]],
             windows: Windows) -> None:
-        """The entries of one prompt. heads: {layer of the trace: the model's index of each head}."""
+        """Writes the entries of one prompt. heads: {layer of the trace: the model's index of each
+        head}.
+        """
         for layer, indices in heads.items():
             found = layers[layer]
             for head, index in enumerate(indices):
@@ -88,7 +92,7 @@ class PressGroup:
                 token = np.concatenate([exact, np.full(int(made.sum()), -1)]).astype(int)
                 size = BYTES[self.dtype] * (k.size + v.size)
                 zero = int((k == 0).all(0).sum()) if len(k) and not len(exact) else 0
-                if zero:  # Channels that are left out of every key: one bit each says which.
+                if zero:  # Channels dropped from every key cost one bit each.
                     attributes["payload_bytes"] = size - BYTES[self.dtype] * zero * len(k)
                     attributes["aux_bytes"] = math.ceil(k.shape[1] / 8)
                     size = attributes["payload_bytes"] + attributes["aux_bytes"]
@@ -98,13 +102,13 @@ class PressGroup:
                     Size(size, math.floor((self.budget or 0) * windows.middle * pair + 1e-6)))
 
     def finish(self) -> str:
-        """Says which heads share the budget, where there is one; returns a word on it for the user.
+        """Determines the scope of the budget; returns a description.
 
-        The narrowest scope that the entries meet: each head, the heads of each layer, the layers of
-        each prompt. Where none is met, the group has no budget and its ratio stays a parameter.
+        The narrowest scope that the entries meet: head, layer, or layers. If none is met, the group
+        has no budget and its ratio stays a parameter.
         """
         if self.budget is None:
-            return "no budget: the press was left as it is"
+            return "no budget: the press is unchanged"
         prompts: dict[str, list[Size]] = {}
         for (prompt, _), sizes in self.sizes.items():
             prompts.setdefault(prompt, []).extend(sizes)
@@ -121,6 +125,6 @@ class PressGroup:
 
 
 def _diag(held: Any, inside: np.ndarray, windows: Windows) -> str:
-    """What became of the windows, which are exact in any case."""
+    """Returns what the press did to the windows, which are exact anyway."""
     lost = windows.tokens - windows.middle - int((~inside).sum())
     return f"windows_changed={int((held.changed & ~inside).sum())};windows_dropped={lost}"

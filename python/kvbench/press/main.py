@@ -1,7 +1,7 @@
-"""What `kvbench-py press` does; its command line is options.py.
+"""Main function of kvbench-py press. The command line is in options.py.
 
-The model reads each prompt up to the evaluated queries with a press of kvpress. What the press left of
-the middle, per layer and KV head, becomes an entry of a caches file. See docs/press.md.
+The model reads each prompt up to the evaluated queries with a press of kvpress. What the press kept
+of the middle, per layer and KV head, becomes an entry of a caches file. See docs/press.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kvbench.trace.values import read_values
 
 
 def press_classes() -> dict[str, type]:
-    """{name: class} of the presses of the installed kvpress."""
+    """Returns {name: class} of the installed kvpress."""
     return {name: one for name, one in vars(kvpress).items()
             if inspect.isclass(one) and issubclass(one, kvpress.BasePress)}
 
@@ -58,7 +58,7 @@ class Prompt:
             self.heads[int(layer)] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
 
     def windows(self, args: argparse.Namespace) -> Windows:
-        """What the press is given of the prompt, and the exact parts of that."""
+        """Returns the tokens given to the press, and their windows."""
         out = Windows(len(self.ids) - args.queries, args.sink, args.recent - args.queries)
         if out.middle < 1:
             raise TraceError(f"{self.trace}: prompts/{self.name}: got {len(self.ids)} tokens, "
@@ -68,7 +68,7 @@ class Prompt:
 
 
 def read_prompts(args: argparse.Namespace) -> list[Prompt]:
-    """The prompts of the traces, those of --prompts."""
+    """Returns the prompts of the traces, filtered by --prompts."""
     out = []
     for path in args.trace:
         with open_trace(path) as file:
@@ -83,7 +83,9 @@ def read_prompts(args: argparse.Namespace) -> list[Prompt]:
 
 
 def load_model(args: argparse.Namespace) -> Any:
-    """The model in evaluation mode on its device, with the attention that kvpress patches."""
+    """Returns the model in evaluation mode on its device, with an attention that kvpress
+    patches.
+    """
     if (os.path.isabs(args.model) or args.model.startswith(".")) and not os.path.isdir(args.model):
         raise TraceError(f"{args.model}: no such folder")
     model = load(AutoModelForCausalLM.from_pretrained, "model", args,
@@ -96,7 +98,6 @@ def load_model(args: argparse.Namespace) -> Any:
 
 
 def check_prompts(args: argparse.Namespace, model: Any, prompts: list[Prompt]) -> None:
-    """Refuses what the model cannot read, before anything is computed."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     vocabulary = model.get_input_embeddings().num_embeddings
     for prompt in prompts:
@@ -110,7 +111,7 @@ def check_prompts(args: argparse.Namespace, model: Any, prompts: list[Prompt]) -
 
 
 def check_model(args: argparse.Namespace, prompt: Prompt, layers: dict[int, Layer]) -> None:
-    """TraceError unless the model's own keys are the trace's."""
+    """Raises TraceError unless the model's keys are the trace's."""
     for layer in prompt.heads:
         if layer not in layers:
             raise TraceError(f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}: the model "
@@ -133,7 +134,7 @@ def check_model(args: argparse.Namespace, prompt: Prompt, layers: dict[int, Laye
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings of libraries; the level of logging is as before in the end."""
+    """Silences libraries, and restores the log level."""
     before = logging.root.manager.disable
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -145,10 +146,10 @@ def quiet() -> Iterator[None]:
 
 
 def write_press(args: argparse.Namespace, expression: Expression, group: PressGroup | None,
-                prompt: Prompt, model: Any, writer: CacheWriter, kinds: dict[str, type]) -> PressGroup:
-    """One press on one prompt; its group, which the first prompt makes."""
+                prompt: Prompt, model: Any, writer: CacheWriter, press_types: dict[str, type]) -> PressGroup:
+    """Runs one press on one prompt and returns its group, created for the first prompt."""
     windows = prompt.windows(args)
-    press = build(expression, kinds)
+    press = build(expression, press_types)
     budget = keep_windows(press, windows) if args.windows == "kept" else None
     torch.manual_seed(args.seed)
     layers = run_press(model, press, expression, prompt.ids[:windows.tokens], prompt.heads)
@@ -162,20 +163,21 @@ def write_press(args: argparse.Namespace, expression: Expression, group: PressGr
 
 
 def version(package: str) -> str:
-    """The version of an installed package."""
     from importlib.metadata import version as of
     return of(package)
 
 
-def check_presses(args: argparse.Namespace, kinds: dict[str, type]) -> list[Expression]:
-    """The presses of the command line; refuses what is never run, before the model is loaded."""
-    out = [parse(text, kinds) for text in args.press]
+def check_presses(args: argparse.Namespace, press_types: dict[str, type]) -> list[Expression]:
+    """Returns the presses of the command line. Rejects those that are never run, before the model
+    is loaded.
+    """
+    out = [parse(text, press_types) for text in args.press]
     for expression in out:
         classes.check(expression)
-        build(expression, kinds)
+        build(expression, press_types)
     twice = [str(one) for one in out if out.count(one) > 1]
     if twice:
-        raise PressError(f"--press: {twice[0]}: stands twice")
+        raise PressError(f"--press: {twice[0]}: duplicate press")
     return out
 
 
@@ -184,27 +186,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if os.path.lexists(args.output) and not args.overwrite:
         raise TraceError(f"{args.output}: exists, expected a new file or --overwrite")
     with quiet():
-        kinds = press_classes()
-        presses = check_presses(args, kinds)
+        press_types = press_classes()
+        presses = check_presses(args, press_types)
         prompts = read_prompts(args)
         with CacheWriter(args.output, args.trace, args.sink, args.recent, args.queries) as writer:
             model = load_model(args)
             check_prompts(args, model, prompts)
             try:
-                write_presses(args, presses, prompts, model, writer, kinds)
+                write_presses(args, presses, prompts, model, writer, press_types)
             except torch.OutOfMemoryError:
                 raise MemoryError from None
 
 
 def write_presses(args: argparse.Namespace, presses: list[Expression], prompts: list[Prompt],
-                  model: Any, writer: CacheWriter, kinds: dict[str, type]) -> None:
-    """All presses on all prompts, a group for each press; a line on stderr for each."""
+                  model: Any, writer: CacheWriter, press_types: dict[str, type]) -> None:
+    """Runs all presses on all prompts, a group per press."""
     steps = [(expression, prompt) for expression in presses for prompt in prompts]
     group: PressGroup | None = None
     with progress_bar(len(steps), "press") as bar:
         begin = time.monotonic()
         for at, (expression, prompt) in enumerate(steps, 1):
-            group = write_press(args, expression, group, prompt, model, writer, kinds)
+            group = write_press(args, expression, group, prompt, model, writer, press_types)
             bar.update()
             if at % len(prompts) == 0:
                 note(f"{expression}: {len(prompts)} prompts in {time.monotonic() - begin:.0f} s; "

@@ -1,4 +1,4 @@
-"""The command line of `kvbench-py press`."""
+"""Command line of kvbench-py press."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, na
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Of `arguments`, else sys.argv. Imports nothing, so that --help needs no torch."""
+    """Parses `arguments` or sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(prog="kvbench-py press", description="Runs presses of NVIDIA's kvpress in the model on "
                     "a trace's prompts, and writes what they kept as a caches file (docs/press.md).")
     add = parser.add_argument
@@ -20,14 +20,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("-o", "--output", required=True, metavar="C.h5", help="the caches")
     add("--overwrite", action="store_true", help="replace an existing C.h5")
     add("--windows", choices=("kept", "as-is"), default="kept", help="kept: the press must keep sinks and "
-        "recent tokens, and its compression ratio is of the middle, where a press can be told so; as-is: "
+        "recent tokens, and its compression ratio applies to the middle, if the press supports it; as-is: "
         "the press chooses among all tokens, and the caches hold its part of the middle [default: kept]")
     add("--prompts", type=names, metavar="ID,...", help="only these prompts [default: all]")
     add("--sink", type=count, default=16, metavar="TOKENS", help="first tokens, exact [default: 16]")
     add("--recent", type=count, default=512, metavar="TOKENS", help="last tokens, exact [default: 512]")
     add("--queries", type=count, default=256, metavar="N", help="last queries, which are evaluated; the "
         "press sees the prompt before them [default: 256]")
-    add("--seed", type=count, default=0, metavar="N", help="of torch, before each press [default: 0]")
+    add("--seed", type=count, default=0, metavar="N", help="torch seed, set before each press [default: 0]")
     add("--compute-dtype", choices=DTYPES, default="float32", help="type in which the model runs [default: "
         "float32]")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")

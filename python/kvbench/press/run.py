@@ -1,7 +1,7 @@
-"""A press in a model: what it kept of a prompt's keys and values, whatever way it takes.
+"""Runs a press in a model and finds what it kept.
 
-A press drops rows of the cache, masks them (`masked_key_indices`) or changes them. Which tokens are
-left is found by comparing rows with what the model computed, so that it works for any press.
+A press drops rows of the cache, masks them (`masked_key_indices`) or changes them. Kept tokens are
+found by comparing rows with the model's, which works for any press.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from kvbench.text import one_line
 class Held:
     """What one KV head holds after the press.
 
-    positions  [B], ascending: the tokens whose rows are left
-    changed    bool [B]: key or value is not the model's own any more
+    positions  [B], ascending: tokens whose rows are left
+    changed    bool [B]: key or value differs from the model's
     k, v       float32 [changed, d], [changed, dv]: the changed rows
     """
 
@@ -42,7 +42,7 @@ class Layer:
 
     keys, values  of the model, [Hkv, n, d] and [Hkv, n, dv]
     heads         [Held], by KV head
-    ms            what the press took for the layer; None where it compresses elsewhere
+    ms            time of the press in the layer; None if it compresses elsewhere
     """
 
     keys: torch.Tensor
@@ -53,17 +53,18 @@ class Layer:
 
 def run_press(model: Any, press: Any, expression: Expression, ids: np.ndarray,
               wanted: Collection[int]) -> dict[int, Layer]:
-    """{layer: Layer} of the wanted layers, after the model has read token ids [n] with the press.
+    """Returns {layer: Layer} of the wanted layers, after the model has read token ids [n] with the
+    press.
 
-    Raises PressError, one line, for whatever kvpress or the model refuses.
+    Raises PressError for any error of kvpress or the model.
     """
     try:
         with _attention(model, expression), torch.no_grad():
             return _run(model, press, expression, ids, wanted)
     except (PressError, MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # Whatever a press raises: assertions, downloads, shapes.
-        said = one_line(str(error).strip().split("\n")[0])[:300] or "no word why"
+    except Exception as error:  # a press may raise anything: assertions, downloads, shapes
+        said = one_line(str(error).strip().split("\n")[0])[:300] or "no message"
         needs = next((known(one.name).downloads for one in expression.tree()
                       if known(one.name).downloads), "")
         hint = f"; it loads {needs} for the models that it knows" if needs else ""
@@ -72,7 +73,7 @@ def run_press(model: Any, press: Any, expression: Expression, ids: np.ndarray,
 
 @contextlib.contextmanager
 def _attention(model: Any, expression: Expression) -> Iterator[None]:
-    """Eager attention where a press needs its weights, else the model's own."""
+    """Switches to eager attention if a press needs its weights."""
     before = model.config._attn_implementation
     eager = any(known(one.name).eager for one in expression.tree())
     if eager:
@@ -85,7 +86,7 @@ def _attention(model: Any, expression: Expression) -> Iterator[None]:
 
 
 def attention_modules(model: Any) -> list[Any]:
-    """The attention of each layer, as kvpress finds it."""
+    """Returns the attention of each layer, as kvpress finds it."""
     try:
         inner = getattr(model.model, "language_model", model.model)
         return [layer.self_attn for layer in inner.layers]
@@ -104,7 +105,7 @@ def _run(model: Any, press: Any, expression: Expression, ids: np.ndarray,
 
     def before(module: Any, args: Any, kwargs: Any, output: Any) -> None:
         layer = int(module.layer_idx)
-        if layer not in wanted or layer in out:  # A press that reads the prompt again.
+        if layer not in wanted or layer in out:  # a press that reads the prompt again
             return
         own = cache.layers[layer]
         out[layer] = Layer(own.keys[0].detach().clone(), own.values[0].detach().clone())
@@ -143,7 +144,9 @@ def _mask(module: Any) -> Any:
 
 
 def held(found: Layer, after: Any, mask: Any, expression: Expression, layer: int) -> list[Held]:
-    """[Held] of a layer. after: its cache; mask: (batch, heads, rows) that attention leaves out."""
+    """Returns [Held] of a layer. after: its cache; mask: (batch, heads, rows) that attention
+    skips.
+    """
     heads = found.keys.shape[0]
     left = np.ones((heads, after.keys.shape[2]), bool)
     if mask is not None:
@@ -169,15 +172,15 @@ def held(found: Layer, after: Any, mask: Any, expression: Expression, layer: int
 
 
 def _bits(rows: torch.Tensor) -> np.ndarray:
-    """Rows as bytes, [rows, bytes]."""
+    """Returns rows as bytes, [rows, bytes]."""
     return rows.detach().contiguous().cpu().view(torch.uint8).numpy()
 
 
 def positions(whole: torch.Tensor, left: torch.Tensor) -> np.ndarray | None:
-    """The position [B] of each key [B, d] among all keys [n, d] of a head: that of the equal one.
+    """Returns the position [B] of each key [B, d] among all keys [n, d] of a head, by equality.
 
-    Equal keys are told apart by their order. Where as many are left as there were, a changed key is
-    that of its place. None: keys are neither.
+    Equal keys are matched in order. If no key was dropped, a changed key has its own position. None
+    if positions are unknown.
     """
     own, kept = _bits(whole), _bits(left)
     if own.shape == kept.shape and (own == kept).all():

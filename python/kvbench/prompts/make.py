@@ -1,31 +1,32 @@
-"""Cuts source texts into prompts of equal length, as a list of them says. It made data/prompts/.
+"""Cuts source texts into prompts of equal length, by a list. It made data/prompts/.
 
     kvbench-py prompts data/prompts/sources.toml --texts data/prompts/works --cache build/sources \\
         --model build/models/smollm2-135m -o build/prompts/smollm2-135m
 
-The list (TOML) has `tokens`, the length; `[works.NAME]` with what to say of a work and where it is;
-`commit`, from which sources `git:PATH` are read; and one `[[prompt]]` each with
+The list (TOML) has `tokens`, the length; `[works.NAME]` with the description and location of a
+work; `commit`, of sources `git:PATH`; and one `[[prompt]]` each with
 
-    id, kind, set    as they stand in the output [the first work's name, its kind, its set]
-    sources          works (NAME of a package, NAME.txt in TEXTS) or git:PATH, joined by an empty line
-    start            characters to leave out first [0]; the prompt begins with the next paragraph, or
-                     with the next line where the work is tabular
+    id, kind, set    of the output [the first work's name, kind and set]
+    sources          works (NAME of a package, NAME.txt in TEXTS) or git:PATH, joined by an empty
+    line start            characters to skip [0]; the prompt begins with the next paragraph, or the
+    next line
+                     of a tabular work
     file             the output NAME.jsonl [the kind]
     unwrap           join the lines of each paragraph [false]
-    lengths          more prompts of the same text, of these lengths, in long.jsonl [none]; a length
-                     that the model is not made for is left out
+    lengths          further prompts of the same text with these lengths, in long.jsonl [none], up
+    to the
+                     model's context length
 
-A work has `title`, `sha256` and, where it lies in a package, what archives.py lists. With `set` (dev or
-test) all its prompts must be of this set, and have its name as `work`: no work is in both. `kind` is
-that of its prompts, `tabular` says that lines are its paragraphs.
+A work has `title`, `sha256` and, in a package, the fields of archives.py. With `set` (dev or test)
+all its prompts must be of this set, and have its name as `work`: no work is in both. `kind` is that
+of its prompts; `tabular`: its paragraphs are lines.
 
-A prompt ends where it has exactly `tokens` tokens of the model's tokenizer. Two prompts that share
-200 characters are refused, but for the longer ones of one text. It needs the package `tokenizers`.
-What follows `--` goes to pip download.
+A prompt has exactly `tokens` tokens of the model's tokenizer. Two prompts that share 200 characters
+are rejected, except for longer ones of one text. Needs the package `tokenizers`. Arguments after
+`--` go to pip download.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -34,6 +35,7 @@ import sys
 import tomllib
 
 from kvbench import ROOT
+from kvbench.hashing import sha256
 from kvbench.prompts import archives
 from kvbench.prompts import records as kp
 from kvbench.text import one_line
@@ -47,19 +49,19 @@ def from_git(commit, path):
     return result.stdout.decode("utf-8")
 
 
-class Places:
-    """Where works are.
+class WorkReader:
+    """Locations of works.
 
-    texts     folder of works that are files
+    texts     folder of text files
     cache     folder of archives
-    pip_args  more for pip download
+    pip_args  further arguments of pip download
     """
 
     def __init__(self, texts, cache="build/sources", pip_args=(), download=archives.download):
         self.texts, self.cache, self.pip_args, self.download = texts, cache, pip_args, download
 
     def read(self, works, name):
-        """Text of a work and what to say of it."""
+        """Returns the text and description of a work."""
         work = works.get(name.removesuffix(".txt"))
         if work is None:
             raise kp.PromptError(f"{name}: not among the list's works")
@@ -70,14 +72,14 @@ class Places:
                 content = file.read()
         except OSError as error:
             raise kp.PromptError(f"{name}: cannot be read: {error.strerror}") from None
-        got = hashlib.sha256(content).hexdigest()
+        got = sha256(content)
         if got != work["sha256"]:
             raise kp.PromptError(f"{name}: SHA-256 is {got}, expected {work['sha256']}")
         return content.decode("utf-8"), work["title"]
 
 
 def unwrapped(text):
-    """Lines of a paragraph joined; indented ones (verse, headings) stay."""
+    """Joins the lines of a paragraph; indented ones (verse, headings) are kept."""
     out = []
     for paragraph in re.split(r"\n{2,}", text.strip("\n")):
         lines = paragraph.split("\n")
@@ -86,7 +88,9 @@ def unwrapped(text):
 
 
 def after_break(text, start, end="\n\n"):
-    """The first paragraph's place at or after `start`; with end="\\n", the first line's."""
+    """Returns the start of the first paragraph at or after `start`; with end="\\\
+    ", of the first line.
+    """
     if start == 0:
         return 0
     at = text.find(end, start - len(end))
@@ -95,13 +99,14 @@ def after_break(text, start, end="\n\n"):
     return at + len(re.match(r"\n+", text[at:])[0])
 
 
-# Characters per token that no text exceeds: more of a text is not looked at.
+# Upper bound of characters per token.
 MOST_PER_TOKEN = 64
 
 
 def defaults(spec, entry):
-    """The entry with its first work's name, kind and set where it has none of its own. Raises
-    PromptError where a work is of another set."""
+    """Returns the entry with the first work's name, kind and set. Raises PromptError if a work is of another
+    set.
+    """
     works = spec.get("works", {})
     named = [(name.removesuffix(".txt"), works.get(name.removesuffix(".txt"), {}))
              for name in entry["sources"] if not name.startswith("git:")]
@@ -115,14 +120,14 @@ def defaults(spec, entry):
     return out
 
 
-def texts_of(spec, entry, places):
-    """(text from its start on, what to say of it, the start) of one `[[prompt]]`."""
+def texts_of(spec, entry, reader):
+    """Returns (text from its start on, its description, the start) of one `[[prompt]]`."""
     parts, said, tabular = [], [], False
     for source in entry["sources"]:
         if source.startswith("git:"):
             text, what = from_git(spec["commit"], source[4:]), f"kvbench, {source[4:]}"
         else:
-            text, what = places.read(spec["works"], source)
+            text, what = reader.read(spec["works"], source)
             tabular |= spec["works"][source.removesuffix(".txt")].get("tabular", False)
         parts.append(text.strip("\n") + "\n")
         said.append(what)
@@ -131,10 +136,12 @@ def texts_of(spec, entry, places):
     return text[begin:], "; ".join(said), begin
 
 
-def make(spec, entry, places, tokens, longest=None):
-    """The records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to `longest`."""
+def make(spec, entry, reader, tokens, longest=None):
+    """Returns the records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to
+    `longest`.
+    """
     entry = defaults(spec, entry)
-    text, said, begin = texts_of(spec, entry, places)
+    text, said, begin = texts_of(spec, entry, reader)
     if entry.get("unwrap"):
         text = unwrapped(text)
     first = entry["sources"][0].removesuffix(".txt")
@@ -158,11 +165,11 @@ def make(spec, entry, places, tokens, longest=None):
 
 
 def check(records):
-    """Refuses two prompts of one id, sets that there are not, and shared texts."""
+    """Rejects duplicate ids, unknown sets and shared texts."""
     ids = [record["id"] for record in records]
     for record in records:
         if ids.count(record["id"]) > 1:
-            raise kp.PromptError(f"{record['id']}: stands twice")
+            raise kp.PromptError(f"{record['id']}: duplicate id")
         if record["set"] not in kp.SETS:
             raise kp.PromptError(f"{record['id']}: set is {record['set']}, expected dev or test")
     # The longer prompts of a text begin with it.
@@ -174,7 +181,7 @@ def check(records):
 
 
 def longest_context(folder):
-    """How many tokens a model is made for; None where its folder does not say."""
+    """Returns a model's context length; None if its folder does not say."""
     try:
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
             return json.load(file).get("max_position_embeddings")
@@ -186,12 +193,12 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(usage="%(prog)s [OPTIONS] LIST.toml [-- PIP_ARG ...]", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", metavar="LIST.toml")
-    parser.add_argument("--texts", default=".", metavar="FOLDER", help="where works are that are files")
+    parser.add_argument("--texts", default=".", metavar="FOLDER", help="folder of text files")
     parser.add_argument("--cache", default="build/sources", metavar="FOLDER",
-                        help="where packages are kept [build/sources]")
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="its tokenizer counts")
+                        help="folder of packages [build/sources]")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="model whose tokenizer counts")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER")
-    # argparse would take words behind a `--` that follows options for none of its own.
+    # argparse would reject arguments after a `--` that follows options.
     words = sys.argv[1:] if arguments is None else list(arguments)
     at = words.index("--") if "--" in words else len(words)
     args, pip_args = parser.parse_args(words[:at]), words[at + 1:]
@@ -199,10 +206,10 @@ def main(arguments=None):
         with open(args.list, "rb") as file:
             spec = tomllib.load(file)
         tokens, longest = kp.Tokens(args.model), longest_context(args.model)
-        places = Places(args.texts, args.cache, pip_args)
+        reader = WorkReader(args.texts, args.cache, pip_args)
         files, all_records = {}, []
         for entry in spec["prompt"]:
-            for record in make(spec, entry, places, tokens, longest):
+            for record in make(spec, entry, reader, tokens, longest):
                 longer = record["tokens"] != spec["tokens"]
                 name = "long" if longer else entry.get("file", record["kind"])
                 files.setdefault(name, []).append(record)

@@ -1,17 +1,16 @@
-"""Plants a passkey into texts, and asks for it at their end.
+"""Plants a passkey into texts, and asks for it at the end.
 
     kvbench-py needles texts.jsonl -o needles.jsonl --depth 0.1,0.3,0.5,0.7 --tokens 4096 \\
         --model build/models/smollm2-135m
 
-Each record of the input, {"text": ...}, becomes one record of the output: the text up to a
-paragraph near the depth, a line with the passkey, the rest of the text, and a question that the
-passkey answers. The text is cut so that all of it has exactly --tokens tokens of the model's
-tokenizer; with --chars N instead, N characters, and no tokenizer is needed. Depths take turns; 0 is
-before the text, 1 after it. The passkey, five digits that the text has not, follows from --seed and
-the record's id alone.
+Each input record, {"text": ...}, becomes one output record: the text up to a paragraph near the
+depth, a line with the passkey, the rest of the text, and a question with the passkey as its answer.
+The text is cut to exactly --tokens tokens of the model's tokenizer; with --chars N to N characters,
+without a tokenizer. Depths take turns; 0 is before the text, 1 after it. The passkey, five digits
+that do not occur in the text, depends on --seed and the record's id only.
 
-New fields: answer; depth, as asked for; needle_chars and question_chars, [begin, end) in the text;
-with a tokenizer needle_tokens; seed, tokens. The others are the input's.
+New fields: answer; depth, as requested; needle_chars and question_chars, [begin, end) in the text;
+with a tokenizer needle_tokens; seed, tokens. Other fields are the input's.
 """
 
 import argparse
@@ -24,14 +23,14 @@ from kvbench.text import one_line
 
 NEEDLE = "The passkey is {key}. Remember it: {key} is the passkey."
 QUESTION = "What is the passkey that the text above mentions? The passkey is"
-NEAR = 0.03  # of the text: how far from its depth a needle may stand for a paragraph's sake
-# Before the question. Tokens of several characters leave gaps in the lengths that cuts can have:
-# the second is tried where the first finds none of the wanted length.
+NEAR = 0.03  # share of the text: largest shift of a needle to the next paragraph
+# Before the question. Tokens of several characters leave gaps in the possible lengths: the second
+# is tried if the first fits no cut.
 RULES = ("\n\n", "\n\n***\n\n")
 
 
 def passkey(seed, name, text):
-    """Five digits that `text` has not, the same on every machine."""
+    """Returns five digits that do not occur in `text`, the same on every machine."""
     for attempt in range(1000):
         digest = hashlib.sha256(f"{seed}/{name}/{attempt}".encode()).digest()
         key = str(10000 + int.from_bytes(digest[:8], "big") % 90000)
@@ -40,14 +39,14 @@ def passkey(seed, name, text):
     raise kp.PromptError(f"{name}: no five digits are left that the text has not")
 
 
-def place_of(text, depth):
-    """Where a line may be planted near `depth`: before a paragraph, line, sentence or word."""
+def position_near(text, depth):
+    """Returns a position near `depth`: before a paragraph, line, sentence or word."""
     want = round(depth * len(text))
     if want in (0, len(text)):
         return want
     for pattern in (r"\n\n+", r"\n", r"(?<=[.!?]) "):
-        places = [match.end() for match in re.finditer(pattern, text)]
-        best = min(places, key=lambda at: abs(at - want), default=-len(text))
+        positions = [match.end() for match in re.finditer(pattern, text)]
+        best = min(positions, key=lambda at: abs(at - want), default=-len(text))
         if abs(best - want) <= len(text) * NEAR:
             return best
     after = re.search(r"\s", text[want:])
@@ -55,15 +54,15 @@ def place_of(text, depth):
 
 
 def plant(text, depth, key, rule=RULES[0]):
-    """The text with the needle at `depth` and the question at the end."""
-    at = place_of(text, depth)
+    """Returns the text with the needle at `depth` and the question at the end."""
+    at = position_near(text, depth)
     head = text[:at].rstrip() + "\n\n" if at else ""
     body = text[at:].strip("\n").rstrip()
     return head + NEEDLE.format(key=key) + ("\n\n" + body if body else "") + rule + QUESTION
 
 
 def make(record, depth, seed, size, tokens=None):
-    """The output's record of one text; `size`: tokens, or characters where `tokens` is None."""
+    """Returns the output record of one text. size: in tokens, or characters if `tokens` is None."""
     text, name = record["text"], str(record.get("id", ""))
     key = passkey(seed, name, text)
     count = tokens.count if tokens else len
@@ -76,7 +75,7 @@ def make(record, depth, seed, size, tokens=None):
         unit = "tokens" if tokens else "characters"
         raise kp.PromptError(f"{name}: {whole_count} {unit} with needle and question, expected at "
                              f"least {size}, and a cut of as many")
-    # The cut is not known from here on, but what was planted stands once in the text.
+    # The cut is unknown here, but planted text occurs once.
     needle = NEEDLE.format(key=key)
     begin, ask = whole.index(needle), len(whole) - len(QUESTION)
     out = {**{k: v for k, v in record.items() if k not in ("text", "tokens")}, "answer": key,
@@ -115,8 +114,8 @@ def main(arguments=None):
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--tokens", type=positive, default=4096, metavar="N", help="length [4096]")
     size.add_argument("--chars", type=positive, metavar="N", help="length in characters instead")
-    parser.add_argument("--model", metavar="FOLDER", help="its tokenizer counts")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the passkeys [0]")
+    parser.add_argument("--model", metavar="FOLDER", help="model whose tokenizer counts")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the passkeys [0]")
     args = parser.parse_args(arguments)
     if not args.chars and not args.model:
         parser.error("--tokens needs --model FOLDER, whose tokenizer counts")

@@ -1,7 +1,7 @@
-"""What the scripts of prompts share: .jsonl files, lengths in tokens, texts that overlap.
+"""Shared by the prompt programs: .jsonl files, lengths in tokens, overlapping texts.
 
-A prompt file has one object a line: id, kind, set ("dev" or "test"), text, and what else its maker
-knows (data/prompts/README.md).
+A prompt file has one object per line: id, kind, set ("dev" or "test"), text, and further fields
+(data/prompts/README.md).
 """
 
 import bisect
@@ -14,11 +14,11 @@ SETS = ("dev", "test")
 
 
 class PromptError(Exception):
-    """Bad input: one line for the user."""
+    """Invalid input. One line."""
 
 
 def read_jsonl(path):
-    """The objects of a file, in order."""
+    """Returns the objects of a file, in order."""
     try:
         with open(path, encoding="utf-8") as file:
             records = [parse_json(line) for line in file if line.strip()]
@@ -33,7 +33,6 @@ def read_jsonl(path):
 
 
 def write_jsonl(path, records):
-    """The file appears when it is whole."""
     part = path + ".part"
     with open(part, "w", encoding="utf-8") as file:
         for record in records:
@@ -42,7 +41,7 @@ def write_jsonl(path, records):
 
 
 class Tokens:
-    """Lengths by the tokenizer of a model's folder, without what it may put around a text."""
+    """Lengths by the tokenizer of a model's folder, without special tokens."""
 
     def __init__(self, folder):
         from tokenizers import Tokenizer
@@ -53,7 +52,7 @@ class Tokens:
         self.inner = Tokenizer.from_file(path)
 
     def spans(self, text):
-        """(begin, end) of each token, in characters."""
+        """Returns (begin, end) of each token, in characters."""
         return self.inner.encode(text, add_special_tokens=False).offsets
 
     def count(self, text):
@@ -61,9 +60,10 @@ class Tokens:
 
 
 def fit(text, tokens, count, build=lambda cut: cut):
-    """build(text[:end]) of exactly `tokens` tokens, at a word's end if there is one; else None.
+    """Returns build(text[:end]) of exactly `tokens` tokens, preferably at a word's end; otherwise
+    None.
 
-    A longer cut must not make fewer tokens, but for the few that a cut in a word makes.
+    The number of tokens must grow with the cut, except within a word.
     """
     ends = range(len(text) + 1)
     end = bisect.bisect_right(ends, tokens, key=lambda e: count(build(text[:e]))) - 1
@@ -80,10 +80,11 @@ def fit(text, tokens, count, build=lambda cut: cut):
 
 
 def shared_stretch(texts, length=200):
-    """(id, id, stretch) of the first two of `texts`, {id: text}, that share `length` characters.
+    """Returns (id, id, stretch) of the first two of `texts`, {id: text}, that share `length`
+    characters, or None.
 
-    None where no two do. A stretch of `length` characters has a block of half as many that begins
-    at a multiple of that half: these blocks are searched at every place of the other texts.
+    A shared stretch contains a block of half its length that begins at a multiple of that half:
+    these blocks are searched in the other texts.
     """
     half = length // 2
     blocks = {}
@@ -101,7 +102,7 @@ def shared_stretch(texts, length=200):
 
 
 def common_stretch(a, at, b, place):
-    """The longest text around a[at] and b[place] that both have."""
+    """Returns the longest common text around a[at] and b[place]."""
     begin = 0
     while begin < min(at, place) and a[at - begin - 1] == b[place - begin - 1]:
         begin += 1

@@ -1,29 +1,28 @@
-"""Makes tasks with a known answer out of texts: keys to find, a variable to follow, words to count.
+"""Makes tasks with a known answer from texts: keys to find, a variable to follow, words to count.
 
     kvbench-py tasks build/prompts/smollm2-135m/prose.jsonl -o tasks.jsonl --tokens 4096 \\
         --model build/models/smollm2-135m --questions questions.jsonl
 
-Each record of the input, {"id": ..., "text": ...}, becomes one record per task: the text with lines
+Each input record, {"id": ..., "text": ...}, becomes one record per task: the text with lines
 planted into its first three quarters, and a question at the end:
 
-    one-key    one line has a code; the question asks for it. Wrong: three codes that are nowhere
-    four-keys  four lines have codes; the question asks for one of them. Wrong: the other three
-    variable   two chains of three assignments; the question asks what the last name of one holds.
-               Wrong: the other chain's number, and two that are nowhere
+    one-key    one line has a code; the question asks for it. Wrong: three other codes four-keys
+    four lines have codes; the question asks for one of them. Wrong: the other three variable   two
+    chains of three assignments; the question asks for the last value of one.
+               Wrong: the other chain's number, and two other numbers
     count      four words are planted 18, 3, 2 and 1 times; the question asks for the most frequent.
                Wrong: the other three
 
-The text is cut so that all of it has exactly --tokens tokens of the model's tokenizer; with --chars N
-instead, N characters, and no tokenizer is needed. All choices follow from --seed, the task and the
-record's id alone; nothing that is planted stands in the text before. Only records of --set are taken
-[test], those of no set always.
+The text is cut to exactly --tokens tokens of the model's tokenizer; with --chars N to N characters,
+without a tokenizer. All choices depend on --seed, the task and the record's id only; planted text
+does not occur in the input. Only records of --set [test] or without a set are used.
 
 New fields: task; question; answer; wrong; planted, [begin, end) of each planted line in the text;
-question_chars; seed, tokens. `filler` is the input's id, the output's is FILLER-TASK. Answers and wrong
-answers follow the text after one space, and are equally long: codes and numbers have five digits,
-words are one token each (with --chars: of five letters). The question stands in the text; a method that
-has not seen it is one that scores tokens by queries before it (`--scores past`). --questions writes
-records {id, text} of the questions alone, for `kvbench-py dump --extra text:FILE`.
+question_chars; seed, tokens. `filler` is the input's id; the output's is FILLER-TASK. Answers and
+wrong answers follow the text after one space, and are equally long: codes and numbers have five
+digits, words one token each (with --chars: five letters). The question is part of the text;
+`--scores past` hides it from methods. --questions writes records {id, text} of the questions, for
+`kvbench-py dump --extra text:FILE`.
 """
 
 import argparse
@@ -31,18 +30,18 @@ import hashlib
 import sys
 
 from kvbench.prompts import records as kp
-from kvbench.prompts.needles import place_of, positive
+from kvbench.prompts.needles import position_near, positive
 from kvbench.text import one_line
 
-FIRST, LAST = 0.04, 0.75  # of the text: where lines may be planted
-# Before the question, each tried where those before find no cut of the wanted length: cuts of numbers
-# and code leave gaps in the lengths.
+FIRST, LAST = 0.04, 0.75  # share of the text where lines may be planted
+# Before the question; later ones are tried if no cut fits, since numbers and code leave gaps in the
+# possible lengths.
 RULES = ("\n\n", "\n\n***\n\n", "\n", "\n\n---\n\n", "\n\n* * *\n\n", "\n\n* * * *\n\n")
 COLOURS = ("amber", "azure", "coral", "crimson", "ebony", "emerald", "indigo", "ivory", "lilac", "maroon",
            "olive", "purple", "scarlet", "silver", "turquoise", "violet")
 THINGS = ("anchor", "balloon", "basket", "candle", "compass", "drum", "feather", "hammer", "kettle", "ladder",
           "lantern", "mirror", "pillow", "ribbon", "saddle", "trumpet")
-# Of five letters, and each one token behind a space in vocabularies of English.
+# Five letters, and one token after a space in English vocabularies.
 WORDS = ("apple", "beach", "bread", "chair", "cloud", "dance", "dress", "fruit", "grass", "heart", "horse",
          "knife", "lemon", "metal", "mouse", "music", "ocean", "paint", "piano", "plate", "queen", "river",
          "salad", "sheep", "shirt", "smoke", "snake", "storm", "sugar", "tiger", "tooth", "tower", "train",
@@ -51,7 +50,7 @@ COUNTS = (18, 3, 2, 1)
 
 
 class Choices:
-    """Choices that follow from a seed and a name, the same on every machine and version of Python."""
+    """Random choices from a seed and a name, the same on every machine and version of Python."""
 
     def __init__(self, *names):
         self.prefix, self.drawn = "/".join(map(str, names)), 0
@@ -72,7 +71,7 @@ class Choices:
         return out
 
     def codes(self, count, text):
-        """Different numbers of five digits that the text has not."""
+        """Returns different numbers of five digits that do not occur in the text."""
         out = []
         for _ in range(1000):
             code = str(10000 + self.number(90000))
@@ -83,7 +82,7 @@ class Choices:
         raise kp.PromptError("no five digits are left that the text has not")
 
     def names(self, count, text):
-        """Pairs of a colour and a thing that the text has not."""
+        """Returns pairs of a colour and a thing that do not occur in the text."""
         lower = text.lower()
         out = []
         for colour, thing in zip(self.shuffled(COLOURS), self.shuffled(THINGS)):
@@ -94,7 +93,7 @@ class Choices:
         return out[:count]
 
     def spread(self, count):
-        """Depths from FIRST to LAST in order, each somewhere in its equal part."""
+        """Returns ascending depths from FIRST to LAST, one in each equal part."""
         part = (LAST - FIRST) / count
         return [FIRST + part * (at + self.share()) for at in range(count)]
 
@@ -118,7 +117,7 @@ def four_keys(choices, text, single):
 
 
 def variable(choices, text, single):
-    """The lines of both chains take turns."""
+    """The lines of the two chains alternate."""
     values = choices.codes(4, text)
     letters = choices.shuffled("ABCDEFGHJKLMNPQRSTUVWXYZ")
     names = [f"VAR_{one}{two}" for one, two in zip(letters[::2], letters[1::2])]
@@ -152,29 +151,34 @@ TASKS = {"one-key": one_key, "four-keys": four_keys, "variable": variable, "coun
 # --- Records -----------------------------------------------------------------------------------
 
 
-def places_of(text, planted, question, size, counted):
-    """Where in the text each line goes: near its depth in as much of the text as is likely to stay.
+def line_positions(text, planted, question, size, counted):
+    """Returns the position of each line, near its depth in the part of the text that is likely to
+    be kept.
 
-    They do not depend on the cut, so that a longer cut has more tokens.
+    Positions do not depend on the cut, so that a longer cut has more tokens.
     """
     added = counted(RULES[0] + question + "".join("\n\n" + line for _, line in planted))
     left = text[:max(0, round(len(text) * min(1, (size - added) / counted(text))))]
     out = []
     for depth, _ in planted:
-        out.append(max(place_of(left, depth), *out[-1:], 0))
+        out.append(max(position_near(left, depth), *out[-1:], 0))
     return out
 
 
-def plant(text, places, planted, question, rule=RULES[0]):
-    """The text with each line at its place, a paragraph of its own, and the question at the end."""
-    parts = [text[begin:end].strip("\n").rstrip() for begin, end in zip([0, *places], [*places, len(text)])]
+def plant(text, positions, planted, question, rule=RULES[0]):
+    """Returns the text with each line as a paragraph at its position, and the question at the
+    end.
+    """
+    parts = [text[begin:end].strip("\n").rstrip() for begin, end in zip([0, *positions], [*positions, len(text)])]
     lines = [line for _, line in planted]
     paragraphs = [one for part, *line in zip(parts, [*lines, ""]) for one in (part, *line) if one]
     return "\n\n".join(paragraphs) + rule + question
 
 
 def make(record, task, seed, size, tokens=None):
-    """The output's record of one text and task; `size`: tokens, or characters where `tokens` is None."""
+    """Returns the output record of one text and task. size: in tokens, or characters if `tokens` is
+    None.
+    """
     text, name = record["text"], str(record.get("id", ""))
     counted = tokens.count if tokens else len
     single = (lambda word: tokens.count(word) == 1) if tokens else (lambda word: True)
@@ -182,15 +186,15 @@ def make(record, task, seed, size, tokens=None):
         planted, question, answer, wrong = TASKS[task](Choices(seed, task, name), text, single)
     except kp.PromptError as error:
         raise kp.PromptError(f"{name}, {task}: {error}") from None
-    places = places_of(text, planted, question, size, counted)
+    positions = line_positions(text, planted, question, size, counted)
     for rule in RULES:
         whole = kp.fit(text, size, counted,
-                       lambda cut, rule=rule: plant(cut, places, planted, question, rule))
+                       lambda cut, rule=rule: plant(cut, positions, planted, question, rule))
         if whole is not None:
             break
     else:
         unit = "tokens" if tokens else "characters"
-        got = counted(plant(text, places, planted, question))
+        got = counted(plant(text, positions, planted, question))
         raise kp.PromptError(f"{name}, {task}: {got} {unit} with what is planted, expected at least "
                              f"{size}, and a cut of as many")
     spans, begin = [], 0
@@ -223,9 +227,9 @@ def main(arguments=None):
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--tokens", type=positive, default=4096, metavar="N", help="length [4096]")
     size.add_argument("--chars", type=positive, metavar="N", help="length in characters instead")
-    parser.add_argument("--model", metavar="FOLDER", help="its tokenizer counts")
+    parser.add_argument("--model", metavar="FOLDER", help="model whose tokenizer counts")
     parser.add_argument("--set", default="test", metavar="SET", help="only records of this set [test]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all choices [0]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all choices [0]")
     parser.add_argument("--questions", metavar="FILE.jsonl", help="the questions alone, with the same ids")
     args = parser.parse_args(arguments)
     if not args.chars and not args.model:

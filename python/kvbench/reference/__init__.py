@@ -1,1 +1,1 @@
-"""The reference results: kvbench-py reference."""
+"""Reference results: kvbench-py reference."""

@@ -1,10 +1,10 @@
-"""How long the steps of kvbench-py reference take."""
+"""Durations of the steps of kvbench-py reference."""
 
 
 class Clock:
-    """How long things take: the mean of what was measured, else the first guess.
+    """Expected durations: the mean of measured ones, otherwise the first guess.
 
-    Guesses are scaled by how this machine compared where both are known.
+    Guesses are scaled by the ratio of measured to guessed durations.
     """
 
     def __init__(self, plan, layers):
@@ -13,7 +13,7 @@ class Clock:
 
     def guess(self, name):
         if name == "trace":
-            # The forward pass goes to the last layer whatever is written.
+            # The forward pass computes all layers up to the last.
             return self.plan.trace_seconds * (0.6 + 0.4 * len(self.layers) / len(self.plan.layers))
         if name in self.plan.stages:
             stage = self.plan.stages[name]
@@ -31,6 +31,6 @@ class Clock:
             return sum(self.times[name]) / len(self.times[name])
         measured = sum(sum(seconds) for seconds in self.times.values())
         guessed = sum(self.guess(known) * len(seconds) for known, seconds in self.times.items())
-        # A few steps say little: they pull the factor from 1 as far as they weigh.
+        # Few steps pull the factor from 1 only by their weight.
         weight = self.guess(name)
         return weight * (measured + weight) / (guessed + weight)

@@ -1,4 +1,4 @@
-"""kvbench-py reference: what one call does. Its options and what they mean: options.py."""
+"""Main function of kvbench-py reference. The command line is in options.py."""
 
 import glob
 import importlib.util
@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from kvbench.own import NotOurs, take_folder
+from kvbench.own import NotOurs, claim_folder
 from kvbench.reference import plan as rp
 from kvbench.reference import store
 from kvbench.reference.clock import Clock
@@ -22,7 +22,7 @@ NEEDED = ("numpy", "pandas", "matplotlib", "scipy")
 
 
 def expect(modules):
-    """Raises PlanError where a module is not installed."""
+    """Raises PlanError if a module is not installed."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise rp.PlanError(f"{sys.executable} has no {', '.join(missing)}; "
@@ -34,7 +34,7 @@ def counted(number, what):
 
 
 class Run:
-    """One call: what is chosen, what is left of it, and doing it."""
+    """One call: the chosen steps, and what is left of them."""
 
     def __init__(self, args):
         self.args, self.plan = args, rp.read_plan(args.plan)
@@ -49,7 +49,7 @@ class Run:
         out = args.output or os.path.join(rp.ROOT, plan.out + ("-full" if args.full else ""))
         self.publishes = bool(args.output) or not (args.prompts or args.layers)
         self.stages = self.chosen_stages()
-        # Reports that a stage reads, and what these read: all of their prompts, whatever is chosen.
+        # Reports whose files a stage reads, and theirs, over all of their prompts.
         self.first_reports = [r for r in plan.reports.values() if any(
             r.name in stage.after for stage in self.stages.values())]
         self.first_stages = {name for r in self.first_reports for name in r.stages}
@@ -73,13 +73,13 @@ class Run:
         parts = self.plan, self.placeholders, self.program, self.commands
         if not self.plan.store:
             return Steps(*parts)
-        # Other layers are no part of the reference.
+        # Other layers are not part of the reference.
         return StoredSteps(*parts, os.path.join(
             self.placeholders.work if self.args.layers and not self.args.output else self.placeholders.out,
             "store"))
 
     def chosen_stages(self):
-        """{name: stage} of --only, with what these need."""
+        """Returns {name: stage} of --only and its dependencies."""
         for name in self.args.only:
             if name not in self.plan.stages:
                 raise rp.PlanError(f"--only: no stage `{name}`; there are "
@@ -96,7 +96,6 @@ class Run:
         return {name: stage for name, stage in self.plan.stages.items() if name in chosen}
 
     def learn(self):
-        """Times of what is done already."""
         for stage in self.plan.stages.values():
             for prompt in self.prompts[stage.name]:
                 self.clock.took(stage.name, self.steps.took(stage, prompt))
@@ -110,7 +109,7 @@ class Run:
                 self.clock.took("report " + report.name, found.get("seconds"))
 
     def left(self):
-        """[(kind, prompt or None, stage or report or None, seconds)] in the order of doing."""
+        """Returns [(kind, prompt or None, stage or report or None, seconds)] in execution order."""
         out, undone, fresh, traces = [], set(), set(), set()
 
         def add_stages(stages):
@@ -140,7 +139,7 @@ class Run:
         return out
 
     def check_tools(self, left):
-        """Before the long part, not after it. The model's command may make the interpreter."""
+        """Checks tools before the long part. The model's command may make the interpreter."""
         if any(kind == "report" for kind, *_ in left):
             expect(NEEDED)
         if self.plan.store and any(kind != "report" for kind, *_ in left):
@@ -179,7 +178,7 @@ class Run:
         return 0
 
     def do(self, step):
-        """Exit code 0 or 1. Seconds go to the clock."""
+        """Runs a step and returns its exit code, 0 or 1."""
         kind, prompt, what, _ = step
         if kind == "trace":
             self.clock.took("trace", self.steps.make_trace(prompt))
@@ -192,16 +191,16 @@ class Run:
         return 0
 
     def at(self, steps):
-        """Seconds expected for steps, by what is known now."""
+        """Returns the expected seconds of steps."""
         return sum(self.clock.expected("trace" if kind == "trace" else
                                        what.name if kind == "stage" else "report " + what.name)
                    for kind, _, what, _ in steps)
 
     def take_folders(self):
-        """Refuses a --work or an --out with somebody else's files, which would be replaced."""
+        """Claims --work and --output. Raises PlanError if they hold foreign files."""
         try:
             if self.args.work:
-                take_folder(self.placeholders.work,
+                claim_folder(self.placeholders.work,
                             lambda folder: os.path.isfile(os.path.join(folder, "lock")))
             if self.args.output and self.publishes and os.path.isdir(self.placeholders.out):
                 if not self.ours(self.placeholders.out):
@@ -211,7 +210,7 @@ class Run:
             raise rp.PlanError(str(error)) from None
 
     def ours(self, folder):
-        """Whether there is nothing in a results folder, or what a run has put there."""
+        """Returns whether a results folder is empty, or made by a run."""
         found = os.listdir(folder)
         return (not found or self.reports.made(folder)
                 or self.plan.store and found == ["store"])
@@ -236,11 +235,11 @@ class Run:
         left = self.left()
         self.check_tools(left)
         self.announce(left)
-        for prompt in self.plan.prompts.values():  # What an interrupted run left behind.
+        for prompt in self.plan.prompts.values():  # left by an interrupted run
             self.tidy(("trace", prompt, None, 0), left)
         last = max((i for i, step in enumerate(left) if step[2] in self.first_reports), default=-1)
         stopped = self.do_all(left, last + 1, begin)
-        if last >= 0 and not stopped:  # A report made anew may say what it said: less is left then.
+        if last >= 0 and not stopped:  # an unchanged report may reduce what is left
             left = self.left()
         if not stopped:
             stopped = self.do_all(left, len(left), begin)
@@ -259,7 +258,7 @@ class Run:
         return 1 if failed or stale else 0
 
     def check_samples(self):
-        """What Samples.check says; the traces of samples go again."""
+        """Runs Samples.check; removes its traces."""
         expect(("h5py", "numpy"))
         if self.steps.lacks_model():
             self.steps.make_model()
@@ -271,7 +270,7 @@ class Run:
             self.sampled.clear()
 
     def finish_store(self):
-        """Checks samples and says whether all is there. Returns what is stale."""
+        """Checks samples and reports completeness. Returns what is stale."""
         stale = self.check_samples() if self.args.samples else []
         for group, why, prompts in stale:
             say(f"stale: {group[0]}: {', '.join(p.id for p in prompts)}: rows of "
@@ -292,7 +291,7 @@ class Run:
         return stale
 
     def do_all(self, left, end, begin):
-        """The steps before `end`; whether --max-minutes stopped it."""
+        """Runs the steps before `end`. Returns whether --max-minutes stopped it."""
         for i, step in enumerate(left[:end]):
             self.commands.check()
             ahead = left[i:i + (2 if step[0] == "trace" else 1)]
@@ -312,13 +311,15 @@ class Run:
         self.tidy(step, rest)
 
     def do_reports(self, left):
-        """After --max-minutes: those whose steps are done."""
+        """Makes the reports whose steps are done, after --max-minutes."""
         for kind, _, report, _ in left:
             if kind == "report" and self.reports.ready(report) and not self.reports.done(report):
                 self.do_one((kind, None, report, 0), "", [])
 
     def too_late(self, begin, steps):
-        """Whether these would end after --max-minutes. A trace comes with its first stage."""
+        """Returns whether these would end after --max-minutes. A trace comes with its first
+        stage.
+        """
         if not self.args.max_minutes:
             return False
         return time.monotonic() - begin + self.at(steps) > 60 * self.args.max_minutes

@@ -1,22 +1,21 @@
-"""Makes the reference results: model, traces, replays, statistics, tables and pictures.
+"""Makes the reference results: model, traces, replays, statistics, tables and figures.
 
-    make reference                      # all of the plan, or what is left of it
-    kvbench-py reference --dry-run      # only say what is left and how long it takes
+    make reference                      # the whole plan, or what is left of it
+    kvbench-py reference --dry-run      # list what is left, with durations
 
-Prompt by prompt: a trace is made, every stage that needs the prompt runs on it, and it is deleted
-(--keep keeps it). When all prompts of a stage are done its reports are made and come to lie in the
-results folder. A report whose files a stage reads comes before all other prompts: parameters are
-chosen on the development set first. A step is one stage of one prompt. It is done again only where
-something changed that it depends on: prompt, model, layers, options, configuration or program.
-Interrupt it as you like: the same command goes on from there.
+For each prompt: makes a trace, runs every stage on it, and deletes it (--keep keeps it). When all
+prompts of a stage are done, its reports are made and copied to the results folder. Reports whose
+files a stage reads come first: parameters are chosen on the development set. A step is one stage of
+one prompt. It is repeated only if a dependency changed: prompt, model, layers, options,
+configuration or program. Runs may be interrupted: the same command resumes.
 
-A plan with a store (`store = true`) keeps what its steps found in the results folder, under store/:
-what lies there is done, on any machine. When nothing is left, samples of every stage are computed again
-and compared (--samples); "complete" is said after that. Rows that another state of lib made stay while
-their sample agrees; else their steps are named, and done again with --stale.
+A plan with a store (`store = true`) keeps the results of its steps in the results folder, under
+store/: these are done on any machine. When nothing is left, samples of every stage are computed
+again and compared (--samples) before "complete" is reported. Rows made by another state of lib are
+kept while their sample agrees; otherwise their steps are listed, and repeated with --stale.
 
-With --layers or --full steps are kept in a folder of their own. With --prompts or --layers results
-are written only where --output names a folder: they are not the reference.
+--layers and --full keep steps in a separate folder. With --prompts or --layers results are written
+only to --output, since they are not the reference.
 """
 
 import argparse
@@ -57,7 +56,7 @@ def count(text):
 
 
 class FormerOutput(argparse.Action):
-    """--out, which is --output now."""
+    """Deprecated --out, now --output."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         print("note: --out is now --output", file=sys.stderr)
@@ -78,7 +77,7 @@ def parse_arguments(arguments=None):
     add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
     add("--keep", action="store_true", help="keep traces")
     add("--samples", type=count, default=2, metavar="N",
-        help="of a plan with a store: variants of a stage that are checked, 0 for none [2]")
+        help="variants to check per stage, in a plan with a store; 0 for none [2]")
     add("--stale", action="store_true", help="do steps again whose sample differs")
     add("-o", "--output", metavar="DIR", help="results folder")
     add("--out", dest="output", action=FormerOutput, help=argparse.SUPPRESS)

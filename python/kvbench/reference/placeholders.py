@@ -1,4 +1,6 @@
-"""Folders and commands of kvbench-py reference: fills in placeholders for running and for reading."""
+"""Folders and commands of kvbench-py reference: placeholders filled in for running and for
+display.
+"""
 
 import glob
 import os
@@ -8,24 +10,24 @@ from kvbench.reference import plan as rp
 
 
 class Placeholders:
-    """Fills in placeholders. work and out: folders; layers: those of the traces.
+    """Fills in placeholders. work and out: folders; layers: of the traces.
 
-    command(): words to run, from the root of the source tree; typed(): the same as a reader would
-    type them there, without this machine's paths.
+    command(): words to run from the root of the source tree; typed(): the same for display, without
+    local paths.
     """
 
     def __init__(self, plan, work, out, layers, kvbench, python, dump_python):
         self.plan, self.layers, self.out = plan, layers, out
         self.work, self.programs = work, (kvbench, python, dump_python)
-        # view(stage, prompt, name, plain): a table of the store; without one files of the step.
+        # view(stage, prompt, name, plain): a table of the store; None: files of the step.
         self.view = None
 
     def trace(self, prompt):
-        """It has the prompt's name, which is a column of its rows."""
+        """Named after the prompt, since the name is a column of its rows."""
         return os.path.join(self.work, "traces", prompt + ".h5")
 
     def folder(self, stage, prompt):
-        """Of a step, or of a report whose files a stage reads."""
+        """Folder of a step, or of a report whose files a stage reads."""
         if stage in self.plan.reports and stage not in self.plan.stages:
             return self.report_folder(stage)
         return os.path.join(self.work, stage, prompt)
@@ -34,18 +36,18 @@ class Placeholders:
         return os.path.join(self.work, "reports", report)
 
     def read_name(self, path):
-        """A path as the README has it."""
+        """Returns a path as in the README."""
         inside = os.path.relpath(path, rp.ROOT)
         return path if inside.startswith("..") else inside
 
     def file(self, stage, prompt, name, plain):
-        """A file of a step or report that a command reads; plain: it reads no .gz."""
+        """Returns a file of a step or report for a command; plain: without .gz."""
         if self.view is not None and stage in self.plan.stages:
             return self.view(stage, prompt, name, plain)
         return os.path.join(self.folder(stage, prompt), name)
 
     def fill(self, word, values, prompts, plain=False):
-        """A word without placeholders: as many words as there are files for it."""
+        """Returns a word with its placeholders filled in: one word per file."""
         out = [word]
         for match in rp.TABLE.finditer(word):
             mine = prompts(match[1])
@@ -56,7 +58,7 @@ class Placeholders:
         return out
 
     def values(self, prompt=None, **more):
-        """Placeholders that do not depend on a stage."""
+        """Returns the placeholders that do not depend on a stage."""
         out = {"layers": ",".join(map(str, self.layers)), "kvbench": self.programs[0],
                "model": os.path.join(rp.ROOT, self.plan.model["folder"])}
         if prompt is not None:
@@ -78,13 +80,13 @@ class Placeholders:
         return self.with_program(self.expand(self.plan.trace, self.values(prompt)))
 
     def then_words(self, stage, prompt, folder):
-        """The step's second command."""
         values = self.values(prompt, folder=folder)
         return self.with_program(self.expand(stage.then, values))
 
     def stage_words(self, stage, prompt, folder, algorithms=None, budgets=None):
-        """One step's command; replay writes folder/rows.csv, cluster into folder, judge where its
-        words say. algorithms, budgets: in place of those of the plan."""
+        """Returns a step's command. replay writes folder/rows.csv, cluster into folder, judge as
+        its words say. algorithms, budgets: replace those of the plan.
+        """
         options = stage.options
         if algorithms is not None:
             options = without(options, ("--algorithm", "--budget"))
@@ -104,7 +106,9 @@ class Placeholders:
         return [*words, "-o", target]
 
     def report_words(self, line, prompts, folder):
-        """(words, file for stdout or None) of a report's command; `> FILE` at its end is that."""
+        """Returns (words, file for stdout or None) of a report's command, from `> FILE` at its
+        end.
+        """
         words, parts = [], shlex.split(line)
         for word in parts:
             words += self.expand([word], {**self.values(), "out": folder}, prompts,
@@ -115,7 +119,7 @@ class Placeholders:
         return self.with_program(words), output
 
     def with_program(self, words):
-        """The first word as something that can be started."""
+        """Replaces the first word by an executable."""
         kvbench, python, dump_python = self.programs
         if words[0] == "kvbench":
             return [kvbench, *words[1:]]
@@ -128,21 +132,23 @@ class Placeholders:
         return list(words)
 
     def typed(self, words):
-        """A line for people: paths from the root, alike words joined by braces as in bash."""
+        """Returns a line for display: paths from the root, similar words joined by braces as in
+        bash.
+        """
         names = dict(zip(self.programs, ("build/kvbench", "", "build/dump-venv/bin/python")))
         texts = [names.get(word) if names.get(word) is not None else self.short(word)
                  for word in words]
         return " ".join(shlex.quote(t) if "{" not in t else t for t in braces(texts) if t)
 
     def short(self, word):
-        """Reports' files as they lie in the results folder."""
+        """Returns reports' files as in the results folder."""
         for report in self.plan.reports:
             word = word.replace(self.report_folder(report) + os.sep, self.out + os.sep)
         return word.replace(rp.ROOT + os.sep, "")
 
 
 def without(options, names):
-    """The words of a command line without these options and their values."""
+    """Removes these options and their values from a command line."""
     out, skip = [], False
     for word in options:
         if skip:
@@ -155,7 +161,7 @@ def without(options, names):
 
 
 def braces(texts):
-    """Neighbours that differ in one path component become one word: a/{x,y}/rows.csv."""
+    """Joins neighbours that differ in one path component: a/{x,y}/rows.csv."""
     out, at = [], 0
     while at < len(texts):
         parts = texts[at].split("/")

@@ -1,13 +1,12 @@
-"""The plan of kvbench-py reference: what configs/reference/*.toml says, checked, with its commands.
+"""Plan of kvbench-py reference: configs/reference/*.toml, checked, with its commands.
 
-A stage is one kvbench command per prompt, a report some commands over the tables of all prompts.
-Words of commands may hold placeholders; placeholders.py fills them in. A plan with `store = true` keeps
-what its steps found beside its results (store.py).
+A stage is one kvbench command per prompt, a report several commands over the tables of all prompts.
+placeholders.py fills in placeholders of commands. A plan with `store = true` keeps the results of
+its steps (store.py).
 """
 
 import fnmatch
 import glob
-import hashlib
 import json
 import os
 import re
@@ -15,19 +14,21 @@ import tomllib
 from dataclasses import dataclass
 
 from kvbench import ROOT
+from kvbench.hashing import file_sha256
+from kvbench.hashing import sha256 as digest
 from kvbench.text import parse_json
 
 ROWS = "rows.csv"
-SIDE_TABLES = ("rows.layers.csv", "scores.csv")  # of replay and judge, where they are written
+SIDE_TABLES = ("rows.layers.csv", "scores.csv")  # of replay and judge, where written
 KINDS = ("replay", "cluster", "judge")
 USUAL = "configs/reference/smollm2-135m.toml"
-# What a word may hold: {STAGE/FILE} stands for that file of every prompt, one word each.
+# {STAGE/FILE} stands for that file of every prompt, one word each.
 TABLE = re.compile(r"\{([\w-]+)/([\w.-]*)\}")
 NAME = re.compile(r"[\w-]+")
 
 
 class PlanError(Exception):
-    """Something that the user can mend: one line. `exit_code` as everywhere in kvbench."""
+    """Invalid input. One line. exit_code: as in docs/cli.md."""
 
     def __init__(self, text, exit_code=2):
         super().__init__(text)
@@ -36,8 +37,9 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Prompt:
-    """One text. number: its place among all, from 0; digest: of its whole record; source: whose;
-    task: of kvbench-py tasks, "" where it is none."""
+    """One text. number: its index, from 0; digest: of the whole record; source: its source; task:
+    of kvbench-py tasks, or "".
+    """
     id: str
     set: str
     number: int
@@ -48,14 +50,14 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Stage:
-    """One command per prompt. kind: replay, cluster or judge; seconds: a first guess for one prompt.
+    """One command per prompt. kind: replay, cluster or judge; seconds: first guess per prompt.
 
-    options: of kvbench replay or cluster; of judge all words of the command, which writes
+    options: of kvbench replay or cluster; for judge all words of the command, which writes
     {folder}/rows.csv and {folder}/scores.csv. needs: earlier stages whose files of the same prompt
-    it reads; after: reports whose files it reads. then: a command after the first, which reads its
-    files; drop: files of both that go when the step is done. algorithms, budgets: values of
-    --algorithm and --budget, which stand in `options` or its --config else. columns, tables: what
-    the store keeps besides the usual; keep: files that it keeps alone, all without.
+    it reads; after: reports whose files it reads. then: a second command, which reads the first's
+    files; drop: files of both to delete at the end. algorithms, budgets: values of --algorithm and
+    --budget, otherwise in `options` or its --config. columns, tables: what the store keeps besides
+    the default; keep: the only files to keep, default all.
     """
     name: str
     title: str
@@ -109,21 +111,15 @@ class Plan:
     threads: int = 0
 
 
-def digest(data):
-    """SHA-256 of bytes or text."""
-    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
-
-
 def file_digest(path):
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 class Reader:
-    """A table of the file; get() takes a key of the type, rest() refuses keys that nobody took."""
+    """A TOML table; get() takes a typed key, rest() rejects unused keys."""
 
     def __init__(self, table, where):
         if not isinstance(table, dict):
@@ -164,7 +160,7 @@ class Reader:
 
 
 def read_prompts(patterns):
-    """{id: Prompt} of .jsonl files, in their order."""
+    """Returns {id: Prompt} of .jsonl files, in order."""
     out = {}
     for pattern in patterns:
         paths = sorted(glob.glob(os.path.join(ROOT, pattern)))
@@ -187,7 +183,9 @@ def read_prompts(patterns):
 
 
 def pick_prompts(wanted, prompts, where):
-    """Ids of a set ("test") or of all ("all") but tasks, or of a list, which may hold `vim-*`."""
+    """Returns ids of a set ("test"), of all ("all") but tasks, or of a list, which may hold
+    `vim-*`.
+    """
     if isinstance(wanted, str):
         ids = [p.id for p in prompts.values() if wanted in ("all", p.set) and not p.task]
         if not ids:
@@ -200,7 +198,7 @@ def pick_prompts(wanted, prompts, where):
 
 
 def read_stage(table, where, prompts, stages, reports):
-    """reports: {name: the stages that it reads} of all reports, which may stand further down."""
+    """reports: {name: the stages that it reads} of all reports, which may follow later."""
     at = Reader(table, where)
     name = at.get("name", str)
     where = at.where = f"{where} {name}"
@@ -240,7 +238,7 @@ def read_stage(table, where, prompts, stages, reports):
 
 
 def budget_words(at):
-    """`budgets`, numbers of the file, as words."""
+    """Returns `budgets`, numbers of the file, as words."""
     values = at.get("budgets", list, [])
     if not all(type(value) in (int, float) and 0 < value <= 1 for value in values):
         raise PlanError(f"{at.where}: budgets: got {values!r}, expected shares above 0, up to 1")
@@ -248,7 +246,7 @@ def budget_words(at):
 
 
 def check_stage(out, where):
-    """Raises PlanError where keys do not go together."""
+    """Raises PlanError if keys are inconsistent."""
     if (out.then or out.drop) and out.kind != "replay":
         raise PlanError(f"{where}: then, drop: expected with `replay` only")
     if out.kind == "cluster" and (out.algorithms or out.budgets):

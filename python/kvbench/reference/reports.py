@@ -1,5 +1,6 @@
-"""The reports of kvbench-py reference: tables and pictures over whole stages, and how they come to
-lie in the results folder, each file whole or not at all."""
+"""Reports of kvbench-py reference: tables and figures over whole stages, copied atomically to the
+results folder.
+"""
 
 import csv
 import filecmp
@@ -13,11 +14,11 @@ from kvbench.reference import sources
 from kvbench.reference.steps import Failed, read_json, write_json, write_text
 
 STATE = ("done.json", "log.txt")
-PAGE = "# Reference results: "  # how the page of every results folder begins
+PAGE = "# Reference results: "  # start of the page of every results folder
 
 
 def split_shared(values):
-    """(what all of these dicts hold alike, what is left of each), tables within tables too."""
+    """Returns (what all of these dicts share, what is left of each), including nested tables."""
     shared, rest = {}, [dict(one) for one in values]
     for key, value in values[0].items():
         mine = [one.get(key) for one in values]
@@ -37,7 +38,7 @@ def split_shared(values):
 
 
 class Reports:
-    """prompts: {stage: its Prompts}; what a report reads."""
+    """prompts: {stage: its Prompts}, read by reports."""
 
     def __init__(self, steps, prompts):
         self.steps, self.plan, self.placeholders = steps, steps.plan, steps.placeholders
@@ -49,17 +50,17 @@ class Reports:
         return os.path.join(self.placeholders.work, "reports", report.name)
 
     def ready(self, report):
-        """Whether every step that it reads is done."""
+        """Returns whether every step that it reads is done."""
         return all(self.prompts[name] for name in report.stages) and all(
             self.steps.done(self.plan.stages[name], prompt)
             for name in report.stages for prompt in self.prompts[name]) and all(
             self.done(self.plan.reports[name]) for name in report.after)
 
     def inputs(self, report):
-        """Of a report that is ready."""
+        """Returns the inputs of a ready report."""
         done = {f"{name}/{p.id}": self.steps.holds(self.plan.stages[name], p)
                 for name in report.stages for p in self.prompts[name]}
-        # Reports that were read: what was there when they were done.
+        # Reports that it reads.
         done |= {name: self.inputs(self.plan.reports[name]) for name in report.after}
         return {"run": list(report.run), "scripts": self.scripts, "steps": done}
 
@@ -70,7 +71,9 @@ class Reports:
         return found if found and found.get("inputs") == self.inputs(report) else None
 
     def lines(self, report, folder, shown):
-        """[(words, file for stdout, the same as typed)]; shown: the folder that readers know."""
+        """Returns [(words, file for stdout, the same for display)]; shown: the folder for
+        display.
+        """
         def ids(name):
             return [p.id for p in self.prompts[name]] if name in self.plan.stages else [""]
 
@@ -105,7 +108,7 @@ class Reports:
     # ------------------------------------------------------------------------------- results
 
     def publish(self):
-        """Brings the results folder to what is done. Returns the number of files that changed."""
+        """Updates the results folder. Returns the number of changed files."""
         wanted = {}
         for report in self.plan.reports.values():
             found = self.done(report)
@@ -121,7 +124,7 @@ class Reports:
         for stage in whole:
             write_json(os.path.join(pages, f"{stage.name}.json"), self.manifest(stage))
             wanted[f"manifests/{stage.name}.json"] = os.path.join(pages, f"{stage.name}.json")
-        # The page first: an interrupted run's folder is known by it.
+        # The page first, since it identifies an interrupted run's folder.
         wanted = {"README.md": os.path.join(pages, "README.md"), **wanted}
         for name, text in (("times.csv", self.times(whole)), ("README.md", self.readme(whole))):
             write_text(os.path.join(pages, name), text)
@@ -132,7 +135,7 @@ class Reports:
 
     @staticmethod
     def made(folder):
-        """Whether a run put its results there: the page says so."""
+        """Returns whether a run made the folder, by its page."""
         try:
             with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
                 return file.read(len(PAGE)) == PAGE
@@ -140,7 +143,7 @@ class Reports:
             return False
 
     def put(self, path, name):
-        """Copies a file into the results folder unless it is there; it appears when it is whole."""
+        """Copies a changed file into the results folder, atomically."""
         target = os.path.join(self.placeholders.out, name)
         if os.path.isfile(target) and filecmp.cmp(path, target, shallow=False):
             return 0
@@ -149,13 +152,13 @@ class Reports:
         shutil.copyfile(path, part)
         try:
             os.replace(part, target)
-        except OSError:  # Another file system: there is no way but through a name beside it.
+        except OSError:  # another file system: copy beside it first
             shutil.copyfile(part, target + ".part")
             os.replace(target + ".part", target)
         return 1
 
     def remove_others(self, wanted):
-        """What an earlier run put there and this one has no more; nothing else is touched."""
+        """Removes files of earlier runs that are no longer made."""
         path = os.path.join(self.placeholders.work, "reports", "published.json")
         known = read_json(path) or {}
         out = os.path.abspath(self.placeholders.out)
@@ -166,13 +169,13 @@ class Reports:
         write_json(path, {**known, out: sorted(wanted)})
 
     def manifest(self, stage):
-        """The manifests of a stage's steps: what they share once, the rest by prompt."""
+        """Returns the manifests of a stage's steps: shared parts once, the rest by prompt."""
         found = {p.id: self.steps.manifest(stage, p) for p in self.prompts[stage.name]}
         shared, rest = split_shared(list(found.values()))
         return {"stage": stage.name, "shared": shared, "prompts": dict(zip(found, rest))}
 
     def times(self, stages):
-        """Seconds by stage and prompt; empty for a step that was interrupted."""
+        """Returns seconds by stage and prompt; empty for an interrupted step."""
         out = io.StringIO()
         write = csv.writer(out, lineterminator="\n").writerow
         write(["stage", "prompt", "seconds"])
@@ -192,7 +195,7 @@ class Reports:
         return "make reference" if usual else f"make reference REFERENCE_ARGS='--plan {plan}'"
 
     def readme(self, stages):
-        """The page of the results folder; nothing in it is typed by hand."""
+        """Returns the generated page of the results folder."""
         any_prompt = rp.Prompt("PROMPT", "", 0, "")
         layers = self.placeholders.layers
         programs = sorted({self.steps.done(s, p)["program"]["version"]
@@ -209,7 +212,7 @@ class Reports:
             "- One trace per prompt, deleted after use:", "", f"      {words}", "",
             "## Stages", "",
             "One command per prompt. `manifests/STAGE.json` holds the manifests of its runs.", ""]
-        listed = {}  # prompts: the first stage that has these
+        listed = {}  # prompts: the first stage with these
         for stage in stages:
             mine = [p.id for p in self.prompts[stage.name]]
             folder = self.placeholders.folder(stage.name, any_prompt.id)

@@ -1,11 +1,11 @@
 """Samples of the store of kvbench-py reference: rows that are computed again and compared.
 
-Of each stage, and of each state of lib and scripts that its rows were made with, a few variants of one
-prompt, chosen by a hash: nobody picks them. A variant runs in all of its layers, as budgets may go
-from one to another. All of its tables are compared, times left out: bit by bit, as `check` in the
-tables is a checksum of rows before they were rounded. Where the trace that is made here has other
-bits than the one of the store (torch takes other kernels on another machine) that is said, and means
-over layers and heads must agree within TOLERANCE; so must scores where another machine made them.
+Per stage, and per state of lib and scripts that made its rows, a few variants of one prompt, chosen
+by a hash. A variant runs in all of its layers, since budgets may move between layers. All of its
+tables are compared without times, bit by bit: `check` in the tables is a checksum of the unrounded
+rows. If the trace made here differs in bits from the store's (another machine may use other torch
+kernels), this is reported, and means over layers and heads must agree within TOLERANCE; the same
+holds for scores of another machine.
 """
 
 import math
@@ -17,14 +17,14 @@ from kvbench.reference import store
 from kvbench.reference.steps import read_json, say, write_json
 from kvbench.reference.stored import cpu_model
 
-# Of a mean over layers and heads, where traces differ in last digits of float16: choices among nearly
-# equal tokens fall otherwise, and single heads differ by more.
+# Of a mean over layers and heads, if traces differ in last digits of float16: choices among nearly
+# equal tokens change, and single heads differ by more.
 TOLERANCE = 0.05
-FLOOR = 1e-3  # below it figures are rounding or noise
+FLOOR = 1e-3  # smaller figures are rounding or noise
 
 
 class Differs(Exception):
-    """A sample is not what the store says: one line."""
+    """A sample differs from the store. One line."""
 
 
 def order(*words):
@@ -32,16 +32,16 @@ def order(*words):
 
 
 def floats(table):
-    """Columns whose means are compared within TOLERANCE: measured, not of times."""
+    """Returns the columns whose means are compared within TOLERANCE: measured, without times."""
     return [name for name in table.header
             if name not in (*store.PLACE, *store.TIMES, "source", "seed", "seeds", "check")
-            # Of one answer, right or wrong, a few tokens: no mean over a prompt.
+            # One answer, right or wrong, is no mean over a prompt.
             and not name.startswith(("answer", "wrong", "choice"))
             and any(store.number(row[table.columns[name]]) is not None for row in table.rows)]
 
 
 def same_bits(name, old, new):
-    """Raises Differs unless all rows are equal, times left out."""
+    """Raises Differs unless all rows are equal, without times."""
     columns = [c for c in new.header if c not in store.TIMES]
     absent = [c for c in columns if c not in old.columns]
     if absent:
@@ -91,13 +91,13 @@ class Samples:
         self.path = os.path.join(self.placeholders.work, "samples.json")
 
     def groups(self):
-        """{(stage's name, lib, scripts): [(prompt, record, variants)]} of all records."""
+        """Returns {(stage's name, lib, scripts): [(prompt, record, variants)]} of all records."""
         out = {}
         for stage in self.run.stages.values():
             for prompt in self.run.prompts[stage.name]:
                 record = self.steps.record(stage, prompt)
                 for part in record["parts"] if record else []:
-                    # Of a variant that was made twice the last run has the rows.
+                    # The last run has the rows of a repeated variant.
                     mine = [v for v in part["variants"] if self.latest(record, v) is part
                             and isinstance(record["variants"][v]["points"], list)]
                     if mine or stage.kind == "cluster":
@@ -110,13 +110,13 @@ class Samples:
         return [part for part in record["parts"] if variant in part["variants"]][-1]
 
     def foreign(self, group):
-        """Whether another state of the program made these rows."""
+        """Returns whether another state of the program made these rows."""
         stage, lib, scripts = group
         return (lib, scripts) != (self.steps.lib,
                                   self.steps.scripts_digest(self.run.plan.stages[stage]))
 
     def check(self):
-        """[(group, why, [prompts])] of the groups whose sample differs."""
+        """Returns [(group, why, [prompts])] of the groups whose sample differs."""
         known, stale = read_json(self.path) or {}, []
         for group, members in self.groups().items():
             state = self.state(group, members)
@@ -141,7 +141,7 @@ class Samples:
 
     @staticmethod
     def compare(name, old, new, free):
-        """Whether all bits are equal. free: they need not be. Raises Differs."""
+        """Returns whether all bits are equal. free: they need not be. Raises Differs."""
         try:
             same_bits(name, old, new)
             return True
@@ -152,7 +152,7 @@ class Samples:
         return False
 
     def check_group(self, group, members):
-        """What was compared, in words. Raises Differs."""
+        """Returns a description of the comparison. Raises Differs."""
         stage = self.run.plan.stages[group[0]]
         prompt, record, part, mine = min(members, key=lambda m: order(self.steps.lib, m[0].id))
         chosen = sorted(mine, key=lambda v: order(self.steps.lib, prompt.id, v))[:self.count]
@@ -175,7 +175,7 @@ class Samples:
             if old is None:
                 raise Differs(f"{path}: no such file")
             old = old.only(lambda v, known=variants: v in known)
-            # The model's own arithmetic is that of torch here.
+            # The model's arithmetic depends on the torch here.
             free = not same or name == "scores" and part["cpu"] != cpu_model()
             bits &= self.compare(os.path.basename(path), old, new, free)
         shutil.rmtree(folder, ignore_errors=True)

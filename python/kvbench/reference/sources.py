@@ -1,4 +1,4 @@
-"""The Python files that a step or a report runs: their digests decide whether it still holds."""
+"""Python files that a step or a report runs; their digests decide whether it is still valid."""
 
 import ast
 import glob
@@ -9,14 +9,16 @@ from kvbench.reference import plan as rp
 
 
 def of_reports():
-    """Paths from the root of all files that a report may run, sorted."""
+    """Returns sorted paths from the root of all files that a report may run."""
     return sorted(path for pattern in ("scripts/*.py", "python/kvbench/**/*.py")
                   for path in glob.glob(pattern, root_dir=rp.ROOT, recursive=True)
                   if "/reference" not in path)
 
 
 def named(words):
-    """Files of a command's scripts, and of the program behind `kvbench-py`; paths from the root."""
+    """Returns files of a command's scripts, and of the program behind `kvbench-py`; paths from the
+    root.
+    """
     files = [word for word in words if word.endswith(".py")]
     if "kvbench-py" in words:
         name, _ = find_program(list(words[words.index("kvbench-py") + 1:]))
@@ -25,11 +27,13 @@ def named(words):
 
 
 def imported(script):
-    """Files that a script imports from beside it or from our package, as paths from the root."""
+    """Returns files that a script imports from its folder or from our package, as paths from the
+    root.
+    """
     with open(os.path.join(rp.ROOT, script), encoding="utf-8") as file:
         try:
             tree = ast.parse(file.read())
-        except SyntaxError:  # Running it says so.
+        except SyntaxError:  # running it reports the error
             return []
     names = []
     for node in ast.walk(tree):

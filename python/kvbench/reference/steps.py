@@ -1,7 +1,7 @@
-"""The steps of kvbench-py reference: what lies on disk, commands that can be interrupted.
+"""Steps of kvbench-py reference: their files, and interruptible commands.
 
-A folder of a step or report holds begun.json while it is at work and done.json once it is whole:
-what it depends on (`inputs`), the program, its commands and its seconds. Nothing else is state.
+A folder of a step or report holds begun.json while it runs and done.json once complete:
+dependencies (`inputs`), program, commands and seconds. There is no other state.
 """
 
 import ctypes
@@ -20,12 +20,12 @@ from kvbench.reference import sources, store
 from kvbench.text import parse_json
 
 INTERRUPTED = 130
-LOCK_PATIENCE = 20.0  # s; a killed run's last command needs a moment to end
+LOCK_PATIENCE = 20.0  # s; the last command of a killed run needs time to end
 PR_SET_PDEATHSIG = 1
-# What decides a row besides options: where these are equal in two commits, so are their programs.
+# Equal sources in two commits mean equal programs.
 SOURCES = ("lib", "apps", "CMakeLists.txt", "cmake")
-# What decides which kernels torch takes: with a fixed number of threads a trace has the same bits on
-# most machines. For plans whose [trace] has `threads`.
+# Fixes the kernels of torch: with a fixed number of threads a trace has the same bits on most
+# machines. For plans whose [trace] has `threads`.
 STEADY = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2"}
 
 
@@ -34,7 +34,7 @@ def say(text):
 
 
 def duration(seconds):
-    """As people say it: 40 s, 12 min, 2 h 05 min."""
+    """Formats 40 s, 12 min, 2 h 05 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -42,7 +42,7 @@ def duration(seconds):
 
 
 def read_json(path):
-    """What a file holds; None where it is absent or was cut off."""
+    """Returns the content of a file; None if absent or truncated."""
     try:
         with open(path, encoding="utf-8") as file:
             return parse_json(file.read())
@@ -51,7 +51,7 @@ def read_json(path):
 
 
 def write_text(path, text):
-    """The file appears when it is whole."""
+    """Writes a file atomically."""
     store.write_bytes(path, text.encode())
 
 
@@ -60,19 +60,20 @@ def write_json(path, value):
 
 
 class Failed(rp.PlanError):
-    """A command failed; its exit code goes on."""
+    """A command failed; its exit code is passed on."""
 
 
 class Commands:
-    """Runs commands one at a time. SIGINT and SIGTERM go on to the one that runs; then we end too.
+    """Runs one command at a time. SIGINT and SIGTERM are passed on to it, and then end this
+    process.
 
-    A command ends as well where we are killed, and until it has, nobody else can begin: it holds
-    the lock with us.
+    The command also ends if this process is killed. It shares the lock, so that no other run can
+    begin before.
     """
 
     def __init__(self):
         self.child, self.stopped, self.lock = None, False, None
-        self.environments = {}  # {program: {variable: value}} beside ours
+        self.environments = {}  # {program: {variable: value}} in addition to ours
 
     def catch(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -102,14 +103,14 @@ class Commands:
             raise Failed("interrupted; the same command goes on from here", INTERRUPTED)
 
     def run(self, words, log, typed, output=None, rows=False):
-        """Exit code 0 or, of a command with failed rows, 1. Raises Failed for all else.
+        """Returns exit code 0 or, for a command with failed rows, 1. Raises Failed for others.
 
-        log: a file that gets what the command says; output: one for its stdout alone; rows: like
-        `kvbench replay` the command has failed rows when it exits with 1.
+        log: file for the output; output: file for stdout; rows: exit code 1 means failed rows, as
+        for `kvbench replay`.
         """
         self.check()
         environment = {**os.environ, **self.environments.get(words[0], {})}
-        # Manifests repeat what stands here: nothing of where the source tree lies.
+        # Manifests repeat these words: keep local paths out.
         words = [word.replace(rp.ROOT + os.sep, "") for word in words]
         libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -129,7 +130,7 @@ class Commands:
             finally:
                 if output:
                     stdout.close()
-            if self.stopped:  # The signal came before there was a child to hand it to.
+            if self.stopped:  # the signal came before there was a child
                 self.on_signal(None, None)
             code = self.child.wait()
             self.child = None
@@ -145,7 +146,7 @@ class Commands:
 
 
 class Program:
-    """kvbench: {version, sha256}, and whether a step that another one made still holds."""
+    """kvbench: {version, sha256}, and whether a step of another program is still valid."""
 
     def __init__(self, path):
         found = shutil.which(path)
@@ -161,7 +162,9 @@ class Program:
         self.known = {}
 
     def same(self, other):
-        """Equal bytes, or two clean commits between which no source of the program changed."""
+        """Returns whether bytes are equal, or both are clean commits without changed sources in
+        between.
+        """
         if not isinstance(other, dict):
             return False
         if other.get("sha256") == self.now["sha256"]:
@@ -178,7 +181,7 @@ class Program:
 
 
 class Steps:
-    """Every (prompt, stage) and trace: what each depends on, which are done, how to do one."""
+    """Every (prompt, stage) and trace: dependencies, state and execution."""
 
     def __init__(self, plan, places, program, commands):
         self.plan, self.placeholders = plan, places
@@ -194,7 +197,9 @@ class Steps:
         return self.digests[path]
 
     def trace_inputs(self, prompt):
-        """What a trace depends on. The model is named by its small files and its weights' size."""
+        """Returns a trace's dependencies. The model is identified by its small files and the size
+        of its weights.
+        """
         folder = os.path.join(rp.ROOT, self.plan.model["folder"])
         return {"prompt": prompt.digest, "layers": list(self.placeholders.layers),
                 "run": list(self.plan.trace), **self.threads(),
@@ -211,7 +216,7 @@ class Steps:
         return size if size > 1 << 24 else self.digest(path)
 
     def inputs(self, stage, prompt):
-        """What a step depends on, but for the program."""
+        """Returns a step's dependencies without the program."""
         files = {word: self.digest(os.path.join(rp.ROOT, word)) for word in stage.options
                  if word.endswith(".toml")}
         layers = [n for n in stage.layers if n in self.placeholders.layers]
@@ -224,23 +229,25 @@ class Steps:
                 **self.second_command(stage)}
 
     def second_command(self, stage):
-        """`then` with digests of its scripts and of what these import; the scripts of `judge`."""
+        """Returns `then` with digests of its scripts and their imports, or the scripts of
+        `judge`.
+        """
         found = self.scripts(stage)
         if not stage.then:
             return {"scripts": found} if found else {}
         return {"then": list(stage.then), "drop": list(stage.drop), "scripts": found}
 
     def scripts(self, stage):
-        """{file: digest} of the Python that a step runs."""
+        """Returns {file: digest} of the Python that a step runs."""
         scripts = sources.named(stage.options if stage.kind == "judge" else stage.then)
         found = {}
-        for script in scripts:  # Grows on the way.
+        for script in scripts:  # grows on the way
             found[script] = self.digest(os.path.join(rp.ROOT, script))
             scripts += [other for other in sources.imported(script) if other not in scripts]
         return found
 
     def read_of_reports(self, stage):
-        """Digests of the reports' files that a stage reads; these change while we run."""
+        """Returns digests of the reports' files that a stage reads; they change during a run."""
         files = {match[0]: os.path.join(self.placeholders.report_folder(match[1]), match[2])
                  for word in stage.options for match in rp.TABLE.finditer(word)
                  if match[1] in stage.after}
@@ -251,7 +258,7 @@ class Steps:
         return self.placeholders.folder(stage.name, prompt.id)
 
     def done(self, stage, prompt):
-        """The step's done.json where it still holds; else None."""
+        """Returns the step's done.json if it is still valid, otherwise None."""
         found = read_json(os.path.join(self.folder(stage, prompt), "done.json"))
         if (found and found.get("inputs") == self.inputs(stage, prompt)
                 and self.program.same(found.get("program"))):
@@ -259,7 +266,7 @@ class Steps:
         return None
 
     def holds(self, stage, prompt):
-        """Digest of what a step that is done says, for the reports that read it."""
+        """Returns a digest of a finished step, for reports that read it."""
         return rp.file_digest(os.path.join(self.folder(stage, prompt), "done.json"))
 
     def manifest(self, stage, prompt):
@@ -267,7 +274,7 @@ class Steps:
         return read_json(os.path.join(self.folder(stage, prompt), name)) or {}
 
     def took(self, stage, prompt):
-        """Seconds of the step with as many layers as now; None where it is not done."""
+        """Returns seconds of the step with the current number of layers; None if not done."""
         found = read_json(os.path.join(self.folder(stage, prompt), "done.json"))
         return (found["seconds"] if found and found.get("layers") == len(self.placeholders.layers)
                 else None)
@@ -279,7 +286,7 @@ class Steps:
                     and os.path.isfile(path))
 
     def lacks_model(self):
-        """The first of its files that is not there."""
+        """Returns the model's first missing file."""
         folder = os.path.join(rp.ROOT, self.plan.model["folder"])
         return next((name for name in self.plan.model["files"]
                      if not os.path.isfile(os.path.join(folder, name))), None)
@@ -295,7 +302,7 @@ class Steps:
         self.digests.clear()
 
     def make_trace(self, prompt):
-        """Seconds that it took."""
+        """Returns the seconds it took."""
         path = self.placeholders.trace(prompt.id)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self.drop_trace(prompt)
@@ -307,7 +314,7 @@ class Steps:
         if not os.path.isfile(path):
             raise Failed(f"left no trace: {self.placeholders.typed(words)}", 3)
         write_json(path + ".json", {"inputs": self.trace_inputs(prompt)})
-        # Of its own: times outlive traces.
+        # separate, since times outlive traces
         write_json(path.removesuffix(".h5") + ".done.json",
                    {"layers": len(self.placeholders.layers), "seconds": round(seconds, 2)})
         return seconds
@@ -319,7 +326,7 @@ class Steps:
                 os.remove(path)
 
     def run(self, stage, prompt):
-        """Does one step, or the rest of it. Returns its done.json."""
+        """Runs the rest of one step. Returns its done.json."""
         folder = self.folder(stage, prompt)
         begun, finished = (os.path.join(folder, name) for name in ("begun.json", "done.json"))
         now = {"inputs": self.inputs(stage, prompt), "program": self.program.now}
@@ -330,8 +337,7 @@ class Steps:
         return found
 
     def begin_or_go_on(self, stage, prompt, folder, words, now):
-        """Runs a step in its folder, where begun.json says `now` from where it stopped. Returns
-        its done.json."""
+        """Runs a step in its folder, resuming if begun.json equals `now`. Returns its done.json."""
         begun = os.path.join(folder, "begun.json")
         resumed = stage.kind != "cluster" and read_json(begun) == now
         resumed = resumed and os.path.isfile(os.path.join(folder, rp.ROWS))
@@ -341,7 +347,7 @@ class Steps:
                 return {**now, **self.execute(stage, prompt, folder, [*words, *more]),
                         "seconds": None}
             except Failed as error:
-                # A trace made again may differ in a last digit: then the rows are no beginning.
+                # A regenerated trace may differ in a last digit: the rows cannot be resumed.
                 if error.exit_code != 2:
                     raise
                 say(f"{prompt.id} {stage.name}: begins anew")
@@ -353,7 +359,7 @@ class Steps:
         return {**now, **found, "seconds": round(time.monotonic() - start, 2)}
 
     def execute(self, stage, prompt, folder, words):
-        """The commands of a step in a folder: {command, code, layers}."""
+        """Runs a step's commands in a folder: returns {command, code, layers}."""
         log = os.path.join(folder, "log.txt")
         typed = self.placeholders.typed(words)
         code = self.commands.run(words, log, typed, rows=stage.kind == "judge")
@@ -363,7 +369,7 @@ class Steps:
         expected = {"replay": rp.ROWS + ".json", "cluster": "cluster.json", "judge": rp.ROWS}
         if not os.path.isfile(os.path.join(folder, expected[stage.kind])):
             raise Failed(f"left no {expected[stage.kind]}: {typed}", 3)
-        # Before the step counts as done: a kill in between costs a step, and no file stays behind.
+        # Before the step counts as done, so that no file is left after a kill.
         for name in stage.drop:
             if os.path.exists(os.path.join(folder, name)):
                 os.remove(os.path.join(folder, name))

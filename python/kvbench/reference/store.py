@@ -1,14 +1,13 @@
-"""Files of the store of kvbench-py reference: what a step found, condensed, in DIR/STAGE.
+"""Files of the store of kvbench-py reference: condensed results of a step, in DIR/STAGE.
 
 PROMPT.csv.gz           rows by method, params, budget, layer and head, means over seeds
-PROMPT.TABLE.csv.gz     layers, scores, or another table of the step, the same way
-PROMPT.json             the record: what the step depends on, the variants that are done
+PROMPT.TABLE.csv.gz     layers, scores, or another table of the step, likewise
+PROMPT.json             the record: dependencies of the step, and finished variants
 
-A table is a CSV file with the columns of docs/schema.md, sorted, numbers rounded, and two or three
-columns more: `seeds`, how many rows each is a mean of; `source` of the prompt (rows, scores); and
-`check`, on the first row of each variant and layer: the CRC-32 of all their rows before they were
-rounded, times left out. So a row that is computed again is compared bit by bit. The same rows give
-the same bytes. A file appears when it is whole.
+A table is a CSV file with the columns of docs/schema.md, sorted, with rounded numbers, and further
+columns: `seeds`, number of rows in each mean; `source` of the prompt (rows, scores); and `check`,
+on the first row of each variant and layer: the CRC-32 of all their unrounded rows without times,
+for a comparison bit by bit. The same rows give the same bytes. Files are written atomically.
 """
 
 import csv
@@ -22,9 +21,9 @@ import zlib
 from kvbench.reference import plan as rp
 
 FORMAT = "kvbench-store 1"
-LIMIT = 40_000_000  # bytes of all stores together: they lie in the repository
+LIMIT = 40_000_000  # bytes of all stores together, since they are committed
 LEVEL = 9
-# By these a row is known; the order is that of columns and of sorting.
+# Key of a row; the order is that of columns and of sorting.
 PLACE = ("schema", "trace", "prompt", "model", "dtype", "precision", "protocol", "sink", "recent",
          "scores", "device", "n_tokens", "n_queries", "what", "kept_by", "algorithm", "params",
          "budget_requested", "layer", "kv_head", "q_head", "head", "layers", "step", "k", "delta",
@@ -34,20 +33,20 @@ VARIANT = ("what", "algorithm", "params", "budget_requested", "layer")
 TIMES = ("compress_ms", "attend_us_per_query", "compress_ms_iqr", "attend_us_per_query_iqr",
          "seconds")
 DROPPED = ("run_id", "row_crc")
-# Of rows.csv; a stage's `columns` are added. Other tables keep all.
+# Of rows.csv, with a stage's `columns`. Other tables keep all.
 COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio", "middle_ratio", "rel_error",
            "mass_kept", "compress_ms", "attend_us_per_query")
-# Columns that tables of scores have since rows were committed without them. A row that has nothing in
-# one is the same row with and without it: so older records still equal what is computed again.
+# Columns added to tables of scores after rows were committed. A row with an empty one equals the
+# row without it, so that older records still compare equal.
 LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choice_exact_right", "choice_right")
 DIGITS, FEW_ROWS_DIGITS = 5, 9
 FEW_ROWS = ("layers", "scores")
-TIME_DIGITS = {"attend_us_per_query": 2}  # of a query: noise beyond
+TIME_DIGITS = {"attend_us_per_query": 2}  # of a query; more digits are noise
 USUAL_TIME_DIGITS = 3
 
 
 def table_name(file):
-    """`` for rows.csv, `layers` for rows.layers.csv, `scores` for scores.csv."""
+    """Returns `` for rows.csv, `layers` for rows.layers.csv, `scores` for scores.csv."""
     return file.removesuffix(".csv").removeprefix("rows").removeprefix(".")
 
 
@@ -66,7 +65,7 @@ def sort_key(values):
 
 
 def number(text):
-    """A cell as a float; None where it is no number."""
+    """Returns a cell as a float; None if not a number."""
     try:
         return float(text)
     except ValueError:
@@ -78,8 +77,9 @@ def rounded(value, digits):
 
 
 def mean_cell(cells, digits):
-    """The mean over seeds, as it is stored. Whole numbers stay whole where they can; of text the
-    first; nothing where a seed has nothing."""
+    """Returns the stored mean over seeds. Integers stay integers if possible; of text the first;
+    empty if a seed is empty.
+    """
     if "" in cells:
         return ""
     values = [number(cell) for cell in cells]
@@ -94,8 +94,9 @@ def mean_cell(cells, digits):
 
 
 def mean_diag(cells, digits):
-    """The mean of each number of `key=value;...` over seeds; what is no number is the first's. Of seeds
-    with different keys the first."""
+    """Returns the mean over seeds of each number of `key=value;...`; other values are the first's.
+    Different keys: the first seed's.
+    """
     parts = [[part.partition("=") for part in cell.split(";")] for cell in cells]
     if len({tuple(name for name, _, _ in one) for one in parts}) > 1:
         return cells[0]
@@ -104,12 +105,12 @@ def mean_diag(cells, digits):
 
 
 def status_of(cells):
-    """ok where it is ok with every seed."""
+    """Returns ok if ok with every seed."""
     return next((cell for cell in cells if cell != "ok"), "ok")
 
 
 class Table:
-    """header and rows, lists of text. columns: {name: place}."""
+    """header and rows, lists of text. columns: {name: index}."""
 
     def __init__(self, header, rows):
         self.header, self.rows = list(header), rows
@@ -122,16 +123,16 @@ class Table:
         return self.places(PLACE)
 
     def lacks_later(self, column):
-        """Whether it is one of LATER, and no row has anything in it."""
+        """Returns whether it is one of LATER and empty in all rows."""
         return column in LATER and not any(row[self.columns[column]] for row in self.rows)
 
     def variant(self, row):
-        """(algorithm, params, budget) of a row; "" for what the table has not."""
+        """Returns (algorithm, params, budget) of a row; "" for missing columns."""
         return tuple(row[self.columns[name]] if name in self.columns else ""
                      for name in VARIANT[1:4])
 
     def only(self, keep):
-        """The rows whose variant `keep` takes."""
+        """Returns the rows whose variant `keep` accepts."""
         known = {}
         rows = []
         for row in self.rows:
@@ -150,7 +151,7 @@ class Table:
         self.rows.sort(key=lambda row: sort_key([row[i] for i in at]))
 
     def with_columns(self, header):
-        """The same rows under another header; what they lack is empty."""
+        """Returns the rows under another header; missing cells are empty."""
         at = [self.columns.get(name) for name in header]
         return Table(header, [["" if i is None else row[i] for i in at] for row in self.rows])
 
@@ -165,16 +166,16 @@ def read_plain(path):
 
 
 def table_of(path, rows):
-    """Rows of a file, the header first. Raises PlanError."""
+    """Returns the table of a file's rows, header first. Raises PlanError."""
     if not rows or any(len(row) != len(rows[0]) for row in rows):
         raise rp.PlanError(f"{path}: expected a table, each row with as many cells as the first", 3)
     return Table(rows[0], rows[1:])
 
 
 def condense(table, name, columns=(), source=""):
-    """A step's table as the store has it. name: that of table_name; columns: more of rows.csv."""
+    """Returns a step's table as stored. name: of table_name; columns: further ones of rows.csv."""
     mine = [c for c in PLACE if c in table.columns]
-    # What changes from row to row stands together: half the bytes of a row are its beginning.
+    # Varying columns are adjacent, for compression.
     steady = [c for c in mine if c not in MOVING]
     kept = [c for c in table.header if c not in (*mine, *DROPPED, "seed")
             and (name or c in (*COLUMNS, *columns)) and not table.lacks_later(c)]
@@ -224,7 +225,7 @@ def condense(table, name, columns=(), source=""):
 
 
 def merge(old, new):
-    """Rows of both; of a variant that both have those of `new`."""
+    """Returns rows of both; `new` replaces variants of `old`."""
     header = [*new.header[:-1], *(c for c in old.header if c not in new.columns), "check"]
     again = new.variants()
     rest = old.only(lambda variant: variant not in again)
@@ -244,7 +245,7 @@ def csv_text(table):
 
 
 def write_bytes(path, data):
-    """The file appears when it is whole."""
+    """Writes a file atomically."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = path + ".part"
     with open(part, "wb") as file:
@@ -255,7 +256,7 @@ def write_bytes(path, data):
 
 
 def packed(text):
-    """gzip of a text, without a time or a name: the same text gives the same bytes."""
+    """Returns gzip of a text without time and name: deterministic."""
     out = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=out, mtime=0) as file:
         file.write(text.encode())
@@ -267,7 +268,7 @@ def write(path, table):
 
 
 def read(path):
-    """A table of the store; None where there is none."""
+    """Returns a table of the store, or None."""
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file))
@@ -280,7 +281,7 @@ def read(path):
 
 
 def tables_of(folder, prompt):
-    """Names of the prompt's tables that lie in a stage's folder, rows first."""
+    """Returns names of the prompt's tables in a stage's folder, rows first."""
     out = []
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         if name.startswith(prompt + ".") and name.endswith(".csv.gz"):
@@ -293,7 +294,7 @@ def write_record(path, record):
 
 
 def size(folder):
-    """(bytes, files) of a store."""
+    """Returns (bytes, files) of a store."""
     sizes = [os.path.getsize(os.path.join(at, name)) for at, _, files in os.walk(folder)
              for name in files if name.endswith((".csv.gz", ".json"))]
     return sum(sizes), len(sizes)

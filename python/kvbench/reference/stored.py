@@ -1,8 +1,9 @@
-"""Steps of a plan with a store (kvbench-py reference): done is what the store says, on any machine.
+"""Steps of a plan with a store (kvbench-py reference): the store decides what is done, on any
+machine.
 
-A step is done where its record has the step's key and all variants of the stage. Else what is
-missing runs here, in the work folder, and is merged into the store. The record names, for each run
-that it was merged of, the git tree of lib, the digest of the trace and the machine.
+A step is done if its record has the step's key and all variants of the stage. Otherwise the missing
+variants run in the work folder and are merged into the store. For each merged run the record names
+the git tree of lib, the digest of the trace and the machine.
 """
 
 import datetime
@@ -19,7 +20,7 @@ from kvbench.reference.placeholders import without
 from kvbench.reference.steps import Failed, Steps, read_json, write_json, write_text
 from kvbench.reference.variants import Variants, claims, option_values
 
-LARGE = ("points.csv", "kept.csv")  # of cluster; a stage's `tables` may ask for them
+LARGE = ("points.csv", "kept.csv")  # of cluster; kept only if in a stage's `tables`
 
 
 def cpu_model():
@@ -31,7 +32,7 @@ def cpu_model():
 
 
 def lib_tree(program):
-    """The git tree of lib that a program was built from; its own digest where git cannot say."""
+    """Returns the git tree of lib that a program was built from; its own digest without git."""
     def git(*words):
         try:
             return subprocess.run(["git", *words], cwd=rp.ROOT, capture_output=True, text=True,
@@ -51,7 +52,7 @@ def lib_tree(program):
 
 
 def trace_digest(path):
-    """SHA-256 of a trace's tensors, by name: no attribute enters."""
+    """Returns the SHA-256 of a trace's tensors by name, without attributes."""
     import h5py
 
     from kvbench.trace.digest import sha256_of
@@ -84,7 +85,7 @@ class StoredSteps(Steps):
     # ------------------------------------------------------------------------ what a step depends on
 
     def key(self, stage, prompt):
-        """What all rows of a step share."""
+        """Returns what all rows of a step share."""
         settled = self.variants.settled(stage)
         options = without(stage.options, ("--algorithm", "--budget"))
         return {"format": store.FORMAT, "prompt": prompt.digest, "source": prompt.source,
@@ -96,7 +97,7 @@ class StoredSteps(Steps):
                 "tables": list(stage.tables), **({"keep": list(stage.keep)} if stage.keep else {})}
 
     def model_key(self):
-        """SHA-256 of the model's file where the plan states it, else of its files as they lie here."""
+        """Returns the SHA-256 of the model's file if in the plan, otherwise of its local files."""
         if self.plan.model["sha256"]:
             return {"sha256": self.plan.model["sha256"]}
         path = os.path.join(self.placeholders.work, "model.json")
@@ -110,7 +111,7 @@ class StoredSteps(Steps):
             here = known.get(file, [])
             if here[:2] != [facts.st_size, facts.st_mtime_ns]:
                 here = known[file] = [facts.st_size, facts.st_mtime_ns, rp.file_digest(file)]
-                if os.path.isdir(self.placeholders.work):  # --dry-run makes no folder.
+                if os.path.isdir(self.placeholders.work):  # --dry-run makes no folder
                     write_json(path, known)
             out[name] = here[2]
         return out
@@ -123,13 +124,14 @@ class StoredSteps(Steps):
         return os.path.join(self.store, stage.name, prompt.id + ".json")
 
     def record(self, stage, prompt):
-        """The step's record where it has the step's key; else None."""
+        """Returns the step's record if it has the step's key, otherwise None."""
         found = read_json(self.record_path(stage, prompt))
         return found if found and found.get("key") == self.key(stage, prompt) else None
 
     def missing(self, stage, record):
-        """({variant: whether a set brought it}, budgets) that the record lacks; None where the
-        stage's configuration is not there yet."""
+        """Returns ({variant: whether from a set}, budgets) that the record lacks; None if the
+        stage's configuration does not exist yet.
+        """
         named, budgets = self.variants.named(stage), self.variants.budgets(stage)
         if named is None:
             return None
@@ -175,13 +177,13 @@ class StoredSteps(Steps):
         return self.record(stage, prompt) or {}
 
     def forget(self, stage, prompt):
-        """The step is to be done again."""
+        """Marks the step to be repeated."""
         path = self.record_path(stage, prompt)
         if os.path.exists(path):
             os.remove(path)
 
     def tidy(self):
-        """Removes what a killed run left of files that it was writing."""
+        """Removes temporary files of a killed run."""
         for folder, _, files in os.walk(self.store):
             for name in files:
                 if name.endswith(".part"):
@@ -195,7 +197,7 @@ class StoredSteps(Steps):
         return seconds
 
     def trace_digest(self, prompt):
-        """Of the trace that lies in the work folder."""
+        """Digest of the trace in the work folder."""
         path = self.placeholders.trace(prompt.id) + ".json"
         found = read_json(path)
         if "digest" not in found:
@@ -206,7 +208,7 @@ class StoredSteps(Steps):
     # --------------------------------------------------------------------------------------- steps
 
     def entries(self, stage, prompt, todo, budgets):
-        """{variant: what the record says of it}, by dry runs on the trace."""
+        """Returns {variant: its entry in the record}, by dry runs on the trace."""
         if stage.kind == "judge":
             options = []
         else:
@@ -222,7 +224,7 @@ class StoredSteps(Steps):
         return self.placeholders.values(prompt, folder=self.placeholders.work)
 
     def run(self, stage, prompt):
-        """Runs what the store lacks of a step, and merges it in."""
+        """Runs the missing part of a step, and merges it."""
         record = self.record(stage, prompt)
         if record and not self.has_files(stage, prompt, record):
             record = None
@@ -256,7 +258,7 @@ class StoredSteps(Steps):
         return self.placeholders.stage_words(stage, prompt, folder, variants, budgets)
 
     def condensed(self, stage, prompt, folder):
-        """{table: condensed} of what a step left."""
+        """Returns {table: condensed} of a step's files."""
         if stage.kind == "cluster":
             names = [name for name in sorted(os.listdir(folder))
                      if name.endswith(".csv") and name not in LARGE]
@@ -271,9 +273,9 @@ class StoredSteps(Steps):
             prompt.source) for name in names}
 
     def merge(self, stage, prompt, record, tables, entries, part):
-        """Writes tables, then the record: a kill in between costs the step, no file is half.
+        """Writes tables, then the record, so that a kill in between costs the step only.
 
-        record: what is there already and stays; None: begin anew.
+        record: existing entries to keep; None: start over.
         """
         folder, path = os.path.join(self.store, stage.name), self.record_path(stage, prompt)
         if record is None:
@@ -305,7 +307,7 @@ class StoredSteps(Steps):
     # --------------------------------------------------------------------------------- for reports
 
     def wanted(self, stage, record):
-        """keep(variant) for tables: what the plan names now. A record may hold more."""
+        """Returns keep(variant) for the variants in the plan. A record may hold more."""
         if stage.kind == "cluster":
             return lambda variant: True
         named, budgets = self.variants.named(stage), self.variants.budgets(stage)
@@ -317,9 +319,9 @@ class StoredSteps(Steps):
             not variant[2] or float(variant[2]) in shares)
 
     def view(self, stage_name, prompt_id, name, plain):
-        """view_now, each file once."""
+        """view_now, once per file."""
         stage, prompt = self.plan.stages[stage_name], self.plan.prompts[prompt_id]
-        if self.record(stage, prompt) is None:  # Its page is written before it is run.
+        if self.record(stage, prompt) is None:  # its page is written before it is run
             return os.path.join(self.view_folder(stage, prompt), name)
         key = stage_name, prompt_id, name, plain, self.holds(stage, prompt)
         if key not in self.views:
@@ -330,9 +332,10 @@ class StoredSteps(Steps):
         return os.path.join(self.placeholders.work, "store", stage.name, prompt.id)
 
     def view_now(self, stage, prompt, name, plain):
-        """A file for a report's {STAGE/NAME}: `store` or `store.TABLE` is the store's own file,
-        where the plan names all that it holds; a CSV file's name is a copy without gzip, with those
-        of the other tables beside it, and `` their folder."""
+        """Returns a file for a report's {STAGE/NAME}: `store` or `store.TABLE` is the store's own
+        file if the plan names all of it; a CSV file's name is a copy without gzip, with the
+        other tables beside it, and `` their folder.
+        """
         place = self.view_folder(stage, prompt)
         if name.partition(".")[0] == "store":
             table = name.removeprefix("store").removeprefix(".")
@@ -349,12 +352,12 @@ class StoredSteps(Steps):
 
     @staticmethod
     def plain_name(stage, table):
-        """What the step called a table."""
+        """Returns the step's name of a table."""
         alone = stage.kind == "cluster" or table == "scores"
         return f"{table}.csv" if alone else f"rows.{table}.csv" if table else rp.ROWS
 
     def kept(self, stage, prompt, table):
-        """(a table of the store, what of it the plan names)."""
+        """Returns (a table of the store, its part in the plan)."""
         path = store.path_of(os.path.join(self.store, stage.name), prompt.id, table)
         found = store.read(path)
         if found is None:

@@ -1,8 +1,8 @@
-"""Which variants a stage names: the unit in which the store of kvbench-py reference grows.
+"""Variants of a stage: the unit in which the store of kvbench-py reference grows.
 
 A variant is one word of --algorithm without commas and sets: `snapkv`, `balancekv:T=1,2`,
-`h2o:grid`. Sets (`all`, `@merging`, `snap*`) become the algorithms that the program lists now. What
-rows a variant has, a dry run on the prompt's trace says.
+`h2o:grid`. Sets (`all`, `@merging`, `snap*`) expand to the algorithms that the program lists. A dry
+run on the prompt's trace determines the rows of a variant.
 """
 
 import json
@@ -13,7 +13,7 @@ from kvbench.reference import plan as rp
 
 
 def split_words(words):
-    """Variants and sets of values of --algorithm: `a,b:x=1,2` is `a` and `b:x=1,2`."""
+    """Returns variants and sets in values of --algorithm: `a,b:x=1,2` is `a` and `b:x=1,2`."""
     out = []
     for word in words:
         names, colon, values = word.partition(":")
@@ -28,13 +28,13 @@ def is_set(variant):
 
 
 def option_values(options, name):
-    """Values of an option that may be repeated."""
+    """Returns the values of a repeatable option."""
     out = [word.removeprefix(name + "=") for word in options if word.startswith(name + "=")]
     return out + [options[i + 1] for i, word in enumerate(options[:-1]) if word == name]
 
 
 def matches(declared, params):
-    """Whether a row's params are those of a plan: what the plan left `auto` a trace may have set."""
+    """Returns whether a row's params are those of a plan, where the trace may have set `auto`."""
     if declared == params:
         return True
     mine = [part.partition("=") for part in declared.split(";")]
@@ -44,7 +44,7 @@ def matches(declared, params):
 
 
 def claims(points, variant):
-    """Whether one of [(algorithm, params)] is that of (algorithm, params, budget)."""
+    """Returns whether one of [(algorithm, params)] is that of (algorithm, params, budget)."""
     return any(name == variant[0] and matches(params, variant[1]) for name, params in points)
 
 
@@ -62,7 +62,7 @@ class Variants:
         return done.stdout
 
     def config(self, stage):
-        """{option: value} of the stage's --config; None where it is not there yet."""
+        """Returns {option: value} of the stage's --config; None if it does not exist yet."""
         out = {}
         for word in option_values(stage.options, "--config"):
             for path in self.placeholders.fill(word, self.placeholders.values(), lambda _: [""]):
@@ -76,13 +76,12 @@ class Variants:
         return out
 
     def settled(self, stage):
-        """The configuration without what may grow, for the step's key."""
+        """Returns the configuration without the parts that may grow, for the step's key."""
         found = self.config(stage)
         return found if found is None else {key: value for key, value in found.items()
                                             if key not in ("algorithm", "budget")}
 
     def budgets(self, stage):
-        """Words of --budget."""
         if stage.budgets:
             return list(stage.budgets)
         words = option_values(stage.options, "--budget")
@@ -92,7 +91,9 @@ class Variants:
         return [f"{one:g}" for one in (found if isinstance(found, list) else [found])]
 
     def named(self, stage):
-        """{variant: whether a set brought it} of a stage; None where its configuration is absent."""
+        """Returns {variant: whether from a set} of a stage; None if its configuration does not
+        exist.
+        """
         if stage.kind == "cluster":
             return {}
         words = list(stage.algorithms) or option_values(stage.options, "--algorithm")
@@ -119,7 +120,7 @@ class Variants:
         return self.sets[name]
 
     def settings(self, variant):
-        """Digest of what `NAME:grid` stands for now; "" of other variants."""
+        """Returns a digest of the current settings of `NAME:grid`; "" for other variants."""
         name, _, values = variant.partition(":")
         if values != "grid":
             return ""
@@ -128,8 +129,9 @@ class Variants:
         return rp.digest("\n".join(line for line in self.grids if line.startswith(name + ",")))[:16]
 
     def points(self, variant, budgets, options, trace, of_set):
-        """[[algorithm, params]] of the rows that it has on a trace; a text, why it has none, where
-        a set brought it: sets leave out what the trace or the protocol does not allow."""
+        """Returns [[algorithm, params]] of its rows on a trace, or a text with the reason if a set
+        brought it and it has none: sets skip what the trace or protocol does not allow.
+        """
         words = ["replay", trace, *options, "--algorithm", variant,
                  *(["--budget", ",".join(budgets)] if budgets else []), "--dry-run", "-o",
                  trace + ".rows.csv"]

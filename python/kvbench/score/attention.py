@@ -1,8 +1,8 @@
-"""Attention over compressed caches inside a running model; a part of kvbench-py score.
+"""Attention over compressed caches in a running model, for kvbench-py score.
 
-A layer that the caches hold attends, per KV head, to the exact sinks, the cache's entries with the
-log of their weight as a bias, the exact recent tokens of the prefix, and the new tokens, causally.
-The other layers attend to what the model itself would. Softmax and sums are float32.
+A layer in the caches attends, per KV head, to the exact sinks, the entries with their log weight as
+a bias, the exact recent tokens of the prefix, and the new tokens, causally. Other layers attend as
+the model does. Softmax and sums are float32.
 """
 
 import dataclasses
@@ -15,19 +15,19 @@ from kvbench.dump.capture import Capture
 from kvbench.dump.check import CHECK_LIMIT
 from kvbench.trace.writer import TraceError
 
-CHECK_ROWS = 16  # queries per layer whose exact attention is compared with the model's own
+CHECK_ROWS = 16  # queries per layer compared with the model's attention
 LOGITS = 1 << 25  # logits in memory at a time
 
 
 @dataclasses.dataclass
 class Bucket:
-    """KV heads of one layer whose caches have equal sizes.
+    """KV heads of one layer with caches of equal size.
 
     heads   indices [h] of the layer's KV heads
-    k, v    [h, N + room, d], [h, N + room, dv]: sinks, entries, recent tokens; then the new tokens
+    k, v    [h, N + capacity, d], [h, N + capacity, dv]: sinks, entries, recent tokens; then the new tokens
     size    N
-    bias    [h, 1, N], log of the weights; None where all weights are 1
-    k_den, bias_den   [h, B2, d], [h, 1, B2]: the entries of the denominator, where these are others
+    bias    [h, 1, N], log of the weights; None if all weights are 1
+    k_den, bias_den   [h, B2, d], [h, 1, B2]: separate entries of the denominator
     entries           [begin, end) of the numerator's entries within N
     """
 
@@ -42,9 +42,9 @@ class Bucket:
 
 
 class NewTokens(DynamicLayer):
-    """A layer of the model's cache that holds the tokens after the prefix only, but counts all:
-    over_caches has the prefix elsewhere, and copying it for every cache would take a tenth of the
-    time."""
+    """A layer of the model's cache that holds only the tokens after the prefix, but counts all.
+    over_caches has the prefix: copying it per cache would take a tenth of the time.
+    """
 
     def __init__(self, prefix, is_sliding):
         super().__init__()
@@ -56,17 +56,16 @@ class NewTokens(DynamicLayer):
 
 @functools.lru_cache(maxsize=4)
 def later(rows, device):
-    """bool [rows, rows]: the tokens after each."""
+    """Returns bool [rows, rows]: the later tokens of each."""
     return torch.ones(rows, rows, dtype=torch.bool, device=device).triu(1)
 
 
 def attend(q, k, v, rows, bias=None, k_den=None, bias_den=None, entries=None):
-    """Attention of queries over weighted tokens, float32.
+    """Returns attention [h, group * rows, dv] of queries over weighted tokens, float32.
 
     q      [h, group * rows, d], scaled: `rows` queries of each query head of a group
-    k, v   [h, N, d], [h, N, dv]: the last `rows` of the N tokens are the queries' own, causal
-    bias   [h, 1, n] on the first n tokens; k_den, bias_den, entries: see Bucket
-    out    [h, group * rows, dv]
+    k, v   [h, N, d], [h, N, dv]: the last `rows` of the N tokens are the queries' own, causal bias
+    [h, 1, n] on the first n tokens; k_den, bias_den, entries: see Bucket
     """
     logits = torch.bmm(q, k.transpose(1, 2))
     if bias is not None:
@@ -76,7 +75,7 @@ def attend(q, k, v, rows, bias=None, k_den=None, bias_den=None, entries=None):
     if k_den is None:
         return torch.bmm(logits.softmax(-1), v)
     below = torch.bmm(q, k_den.transpose(1, 2)) + bias_den
-    # One shift for both sums: they are a quotient's.
+    # One shift for numerator and denominator.
     shift = logits.amax(-1, keepdim=True)
     if below.shape[-1]:
         shift = torch.maximum(shift, below.amax(-1, keepdim=True))
@@ -87,25 +86,26 @@ def attend(q, k, v, rows, bias=None, k_den=None, bias_den=None, entries=None):
 
 
 class CompressedAttention(Capture):
-    """The attention function of the running model. `mode` says what it does:
+    """Attention function of the running model. mode:
 
-    plain        the model's own attention
-    exact        the same; of `wanted_layers` it keeps keys and values, and checks that attention
-                 over a cache would be the model's, were the cache exact
-    goes on      the same, after the prompt's end: checks, and keeps nothing
+    plain        the model's attention
+    exact        the same; stores keys and values of `wanted_layers`, and checks that attention over
+    an exact
+                 cache is the model's
+    continued    the same after the prompt's end: checks, stores nothing
     compressed   layers of `caches` attend to these
     """
 
     def __init__(self, args, model, dtype):
         super().__init__(args, model, dtype)
         self.mode, self.wanted_layers = "plain", set()
-        self.caches = []  # of each cache that is decoded: {layer: [Bucket]}; all have equal layers
+        self.caches = []  # per decoded cache: {layer: [Bucket]}; all have the same layers
         self.exact = {}  # layer -> (k [Hkv, n, d], v [Hkv, n, dv])
         self.prefix = 0  # tokens before the first new one
 
     @property
     def replaced(self):
-        """The layers that attend to `caches`."""
+        """Returns the layers that attend to `caches`."""
         return self.caches[0].keys() if self.caches else set()
 
     def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
@@ -118,7 +118,7 @@ class CompressedAttention(Capture):
         if self.mode == "compressed" and layer in self.replaced:
             return self.over_caches(layer, query, key, value, scale), None
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
-        if self.mode in ("exact", "goes on") and layer in self.wanted_layers:
+        if self.mode in ("exact", "continued") and layer in self.wanted_layers:
             reason = self.inexact(module, query, key, mask, options)
             if reason is None and self.mode == "exact":
                 reason = self.deviates(query, key, value, scale, output)
@@ -131,7 +131,7 @@ class CompressedAttention(Capture):
         return output, weights
 
     def deviates(self, query, key, value, scale, output):
-        """A reason if attention as it is computed over caches is not the model's own."""
+        """Returns a reason if attention over an exact cache differs from the model's."""
         rows, heads = min(CHECK_ROWS, query.shape[2]), key.shape[1]
         q = query[0, :, -rows:].float().unflatten(0, (heads, -1)).flatten(1, 2) * scale
         own = output[0, -rows:].float()
@@ -144,10 +144,10 @@ class CompressedAttention(Capture):
         return f"attention that deviates from exact attention by {deviation:.2g}, limit {limit:g}"
 
     def over_caches(self, layer, query, key, value, scale):
-        """[batch, rows, Hq, dv]: attention of the last rows over the caches of a layer.
+        """Returns [batch, rows, Hq, dv]: attention of the last rows over the caches of a layer.
 
         query         [batch, Hq, rows, d]; each of `caches` has its own
-        key, value    of the new tokens, as NewTokens has them
+        key, value    of the new tokens, as in NewTokens
         """
         rows, group = query.shape[2], query.shape[1] // key.shape[1]
         out = torch.empty(len(query), query.shape[1], rows, value.shape[3], device=query.device)
@@ -157,7 +157,9 @@ class CompressedAttention(Capture):
         return out.transpose(1, 2).to(query.dtype).contiguous()
 
     def over_cache(self, buckets, q, key, value, rows, out):
-        """One cache's part of over_caches: q [Hkv, group * rows, d], out [Hkv, group * rows, dv]."""
+        """Computes one cache's part of over_caches: q [Hkv, group * rows, d], out [Hkv, group *
+        rows, dv].
+        """
         for bucket in buckets:
             end = bucket.size + key.shape[1]
             own = slice(end - rows, end)
@@ -172,12 +174,12 @@ class CompressedAttention(Capture):
                     *(None if t is None else t[part]
                       for t in (bucket.bias, bucket.k_den, bucket.bias_den)), bucket.entries)
 
-    def buckets(self, layer, entries, sink, recent, room):
-        """[Bucket] of a layer.
+    def buckets(self, layer, entries, sink, recent, capacity):
+        """Returns [Bucket] of a layer.
 
-        entries       {KV head: CacheEntry}; heads that are not there keep the model's own middle
+        entries       {KV head: CacheEntry}; other heads keep the model's middle
         sink, recent  [0, sink) and [recent, prefix) are the exact tokens
-        room          new tokens at most
+        capacity          maximum number of new tokens
         """
         keys, values = self.exact[layer]
         sizes = {}
@@ -187,10 +189,10 @@ class CompressedAttention(Capture):
                 len(entry.k), None if entry.k_den is None and entry.log_weight_den is None
                 else len(entry.k if entry.k_den is None else entry.k_den))
             sizes.setdefault(size, []).append(head)
-        return [self.bucket(keys, values, heads, entries, size, (sink, recent), room)
+        return [self.bucket(keys, values, heads, entries, size, (sink, recent), capacity)
                 for size, heads in sizes.items()]
 
-    def bucket(self, keys, values, heads, entries, size, exact, room):
+    def bucket(self, keys, values, heads, entries, size, exact, capacity):
         (count, count_den), (sink, recent) = size, exact
         device, end = keys.device, exact[0] + count
         total = end + self.prefix - recent
@@ -201,8 +203,8 @@ class CompressedAttention(Capture):
         def tensor(array):
             return torch.from_numpy(array).to(device)
 
-        k = empty(len(heads), total + room, keys.shape[2])
-        v = empty(len(heads), total + room, values.shape[2])
+        k = empty(len(heads), total + capacity, keys.shape[2])
+        v = empty(len(heads), total + capacity, values.shape[2])
         bias = torch.zeros(len(heads), 1, total, device=device)
         k_den = bias_den = None
         if count_den is not None:

@@ -1,8 +1,8 @@
-"""`kvbench-py score`; its command line is options.py.
+"""Main function of kvbench-py score. The command line is in options.py.
 
-The model reads each prompt up to its last tokens exactly, once. These last tokens are then decoded
-over what each compression method left of the cache: what they cost the model in likelihood, how far
-its predictions move, and whether it still answers the prompt's question. See docs/score.md.
+The model reads each prompt once, except its last tokens. These are decoded over each compressed
+cache, which measures the loss of likelihood, the change of predictions, and whether the model still
+answers the prompt's question. See docs/score.md.
 """
 
 import logging
@@ -30,7 +30,6 @@ from kvbench.trace.writer import TraceError
 
 
 def score_prompt(scorer, prompt, question, missing, table, progress):
-    """All missing groups of one prompt."""
     args, begin = scorer.args, time.monotonic()
     scorer.begin(prompt.ids, set(prompt.layers), question)
     deviation = check_model(args, prompt, scorer.attention.exact)
@@ -42,14 +41,14 @@ def score_prompt(scorer, prompt, question, missing, table, progress):
         table.write(row)
         progress.step(1, f"{progress.done + 1}/{progress.total} rows  {prompt.name} {group}")
     layers = len(scorer.attention.seen)
-    progress.say(f"{prompt.name}: {len(missing)} rows in {time.monotonic() - begin:.0f} s "
+    progress.write(f"{prompt.name}: {len(missing)} rows in {time.monotonic() - begin:.0f} s "
                  f"({read:.0f} s to read the prompt); {len(prompt.layers)} of {layers} layers "
                  f"replaced; keys within {deviation:.1e} of the trace's{said}")
 
 
 def prepare(args):
-    """Registers the attention function with transformers, which is quiet from now on."""
-    args.dtype, args.name = args.compute_dtype, None  # What load_model and model_name look at.
+    """Registers the attention function with transformers, and silences transformers."""
+    args.dtype, args.name = args.compute_dtype, None  # read by load_model and model_name
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
@@ -58,7 +57,9 @@ def prepare(args):
 
 
 def load_tokenizer(args, answers, prompts):
-    """The model's, and the questions of these prompts with their tokens; None where there are none."""
+    """Returns the model's tokenizer, and the questions of these prompts with their tokens; None
+    without any.
+    """
     asked = {name: answers[name] for name in prompts if name in answers}
     if not asked:
         return None, {}
@@ -68,7 +69,7 @@ def load_tokenizer(args, answers, prompts):
 
 
 def versions(args):
-    """What may differ between the runs of a table."""
+    """Returns what may differ between runs of a table."""
     return {"torch": torch.__version__, "transformers": transformers.__version__,
             "device": args.device, "threads": torch.get_num_threads()}
 

@@ -1,10 +1,10 @@
-"""The command line of kvbench-py score."""
+"""Command line of kvbench-py score."""
 
 from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, names, positive
 
 
 def parse_arguments():
-    """Of sys.argv. Imports nothing, so that --help needs no torch."""
+    """Parses sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(prog="kvbench-py score", description="Puts compressed KV caches into the model that "
                     "they were made from, and scores the model.")
     add = parser.add_argument
@@ -17,20 +17,20 @@ def parse_arguments():
         "caches hold]")
     add("--algorithms", type=names, metavar="NAME,...", help="only groups of these algorithms")
     add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id`, `answer` "
-        "and maybe `wrong`, other answers: how likely they are after their prompts, and whether the "
-        "model says the answer")
-    add("--answer-tokens", type=count, default=16, metavar="N", help="what the model says: so many "
-        "tokens at most, 0 for nothing [default: 16]")
+        "and optionally `wrong`, other answers: scores their likelihood after the prompts, and whether "
+        "the model gives the answer")
+    add("--answer-tokens", type=count, default=16, metavar="N", help="maximum length of the model's answer "
+        "in tokens, 0 for none [default: 16]")
     add("--compute-dtype", choices=DTYPES, default="float32",
         help="type in which the model runs [default: float32]")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time")
     add("--batch", type=positive, default=4, metavar="N", help="decode over up to N caches at a time, "
-        "as far as 512 MiB of logits go [default: 4]")
-    add("--self-check", action="store_true", help="per prompt, run a cache that holds all of the "
-        "model's own keys and values, and report how far its logits are from the model's")
+        "within 512 MiB of logits [default: 4]")
+    add("--self-check", action="store_true", help="run a cache with all of the model's keys "
+        "and values per prompt, and report the deviation of its logits")
     old = parser.add_mutually_exclusive_group()
-    old.add_argument("--resume", action="store_true", help="go on with SCORES.csv: rows that are "
-                     "there stay, failed ones are tried again")
+    old.add_argument("--resume", action="store_true", help="keep the rows of SCORES.csv, compute missing "
+                     "and failed ones")
     old.add_argument("--overwrite", action="store_true", help="replace SCORES.csv")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""Which prompts kvbench-py score scores over which caches, and what it refuses; a part of it."""
+"""Selects and checks the prompts of kvbench-py score."""
 
 import os
 
@@ -6,21 +6,22 @@ import numpy as np
 
 from kvbench.dump.capture import note
 from kvbench.dump.rope import rope_types
-from kvbench.trace.heads import file_sha256, open_trace, read_head
+from kvbench.hashing import file_sha256
+from kvbench.trace.heads import open_trace, read_head
 from kvbench.trace.values import read_values
 from kvbench.trace.writer import TraceError
 
-# Largest relative difference between a trace's keys and the model's own that roundings explain:
-# of stored keys, and of a model that was dumped in another type or on another device.
+# Largest relative difference between a trace's keys and the model's due to rounding, another dump
+# type or another device.
 SAME_MODEL = {"float32": 1e-2, "float16": 5e-2, "bfloat16": 1e-1}
 
 
 class Failed(Exception):
-    """A row without figures; `status` says why."""
+    """A row without figures; `status` has the reason."""
 
 
 class Prompt:
-    """One prompt of a trace, and what the caches hold of it."""
+    """One prompt of a trace, and its entries in the caches."""
 
     def __init__(self, trace, name, group, groups):
         self.trace, self.name, self.groups = trace, name, groups
@@ -28,9 +29,9 @@ class Prompt:
             raise TraceError(f"{trace}: prompts/{name}: token_ids: got none, expected the prompt's "
                              "tokens: dump the trace with kvbench-py dump")
         self.ids = read_values(group["token_ids"]).astype(np.int64)
-        # Where any group has an entry, all must.
-        self.places = sorted({place for one in groups for place in one.heads(name)})
-        self.layers = sorted({layer for layer, _ in self.places})
+        # If any group has an entry, all must.
+        self.held = sorted({place for one in groups for place in one.heads(name)})
+        self.layers = sorted({layer for layer, _ in self.held})
         self.heads = {}  # layer -> the model's index of each KV head of the trace
         for layer in self.layers:
             if str(layer) not in group["layers"]:
@@ -41,12 +42,13 @@ class Prompt:
             self.heads[layer] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
 
     def entries(self, group, exact):
-        """{layer: {the model's KV head: CacheEntry}} of a group, and what is degenerate.
+        """Returns {layer: {the model's KV head: CacheEntry}} of a group, and text on degenerate
+        ones.
 
         exact: {layer: (k, v)}, whose widths entries must have
         """
         out, degenerate = {layer: {} for layer in self.layers}, None
-        for layer, head in self.places:
+        for layer, head in self.held:
             where = f"layer {layer}, KV head {head}"
             keys, values = exact[layer]
             if head >= len(self.heads[layer]):
@@ -67,7 +69,7 @@ class Prompt:
 
 
 def read_plan(args, reader):
-    """[Prompt] that the caches hold, in the traces' order."""
+    """Returns [Prompt] held by the caches, in the traces' order."""
     groups = [group for group in reader.groups
               if args.algorithms is None or group.algorithm in args.algorithms]
     absent = sorted(set(args.algorithms or ()) - {group.algorithm for group in groups})
@@ -87,7 +89,7 @@ def read_plan(args, reader):
                 if name not in held or (args.prompts is not None and name not in args.prompts):
                     continue
                 if name in seen:
-                    raise TraceError(f"{path}: prompts/{name}: stands in two traces")
+                    raise TraceError(f"{path}: prompts/{name}: is in two traces")
                 seen.add(name)
                 out.append(Prompt(path, name, group, groups))
     absent = sorted(set(args.prompts or held) - seen)
@@ -104,7 +106,7 @@ def read_plan(args, reader):
 
 
 def check_prompts(args, model, prompts, reader):
-    """Refuses what the model cannot serve, before anything is computed."""
+    """Rejects prompts that the model cannot process."""
     config = model.config.get_text_config()
     ropes = rope_types(config)
     if ropes & {"longrope", "dynamic"}:
@@ -125,7 +127,9 @@ def check_prompts(args, model, prompts, reader):
 
 
 def check_model(args, prompt, exact):
-    """TraceError unless the model's own keys are the trace's; the largest deviation otherwise."""
+    """Returns the largest deviation of the model's keys from the trace's. Raises TraceError if it
+    is too large.
+    """
     worst = 0.0
     for layer in {prompt.layers[0], prompt.layers[-1]}:
         head = read_head(prompt.trace, prompt.name, layer, 0, with_q=False)

@@ -1,5 +1,4 @@
-"""What prompts ask and which answers are right and wrong, of --prompt-records; a part of kvbench-py
-score. Without torch."""
+"""Questions of prompts with right and wrong answers, from --prompt-records. Needs no torch."""
 
 import dataclasses
 
@@ -11,7 +10,7 @@ from kvbench.trace.writer import TraceError
 class Question:
     """answer: the right one; wrong: others, maybe none.
 
-    tokens   of the answer and of each wrong one, as they follow the prompt after one space
+    tokens   of the answer and of each wrong one, after one space
     """
 
     answer: str
@@ -20,7 +19,7 @@ class Question:
 
 
 def read_answers(args):
-    """{prompt: Question} of --prompt-records."""
+    """Returns {prompt: Question} of --prompt-records."""
     out = {}
     for path in args.prompt_records or ():
         for number, record in read_lines(path):
@@ -42,8 +41,9 @@ def question_of(record, where):
 
 
 def with_tokens(answers, tokenizer):
-    """The same with tokens. TraceError where a wrong answer has another number of them than the
-    right one: the sums of their log likelihoods would not be a choice between equals."""
+    """Adds tokens. Raises TraceError if a wrong answer has another number of tokens than the right
+    one, since their log likelihoods would not be comparable.
+    """
     out = {}
     for prompt, question in answers.items():
         tokens = [tuple(tokenizer.encode(" " + text, add_special_tokens=False))

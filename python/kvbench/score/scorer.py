@@ -1,4 +1,4 @@
-"""A model that decodes a prompt's last tokens over compressed caches; a part of kvbench-py score."""
+"""A model that decodes a prompt's last tokens over compressed caches, for kvbench-py score."""
 
 import copy
 import os
@@ -12,12 +12,12 @@ from kvbench.score.attention import NewTokens
 from kvbench.score.prompts import Failed
 from kvbench.trace.writer import TraceError
 
-ROWS = 32  # logits are compared this many rows at a time
-LOGITS_BYTES = 1 << 29  # logits of the caches that are decoded together
+ROWS = 32  # rows of logits compared at a time
+LOGITS_BYTES = 1 << 29  # logits of the caches decoded together
 
 
 def dot(a, b):
-    """[n]: products of rows of [n, m], without an array between."""
+    """Returns [n]: products of rows of [n, m], without a temporary array."""
     return torch.bmm(a[:, None], b[:, :, None])[:, 0, 0]
 
 
@@ -30,7 +30,7 @@ class Scorer:
         self.sink, self.recent = reader.sink, reader.recent
 
     def begin(self, ids, layers, question):
-        """The exact run of a prompt: token ids [n], layers that caches hold, the Question or None."""
+        """Runs a prompt exactly: token ids [n], layers of the caches, the Question or None."""
         attention, n = self.attention, len(ids)
         self.ids = torch.as_tensor(ids, device=self.model.device)[None]
         self.n, self.prefix, self.question = n, n - self.queries, question
@@ -42,7 +42,7 @@ class Scorer:
         attention.mode = "plain"
         for start in range(0, self.prefix, step):
             attention.start = start
-            # The base model: the prefix needs no logits.
+            # The base model, since the prefix needs no logits.
             self.model.base_model(input_ids=self.ids[:, start:min(start + step, self.prefix)],
                                   past_key_values=self.cache, use_cache=True)
         if not attention.seen:
@@ -54,7 +54,7 @@ class Scorer:
                              f"layer, it has {', '.join(map(str, sorted(attention.seen)))}")
         logits, after = self.decode("exact", self.prefix, self.ids[:, self.prefix:])
         self.exact, self.next_ids = logits[0], self.ids[0, self.prefix + 1:]
-        # What each group's logits are compared with: in double, once.
+        # Reference of each group's logits: in double, once.
         lse, chances, own = [], [], []
         for at in range(0, self.queries, ROWS):
             rows = self.exact[at:at + ROWS].double()
@@ -65,13 +65,14 @@ class Scorer:
         self.neg_entropy = torch.cat(own) - self.exact_lse
         self.exact_top = self.exact.argmax(-1)
         self.loss_exact = self.loss(self.exact, self.exact_lse)
-        self.nats_exact, = self.weigh(logits[:, -1], after, "goes on")
-        self.said_exact, = self.say(logits[:, -1], after, "goes on")
+        self.nats_exact, = self.answer_nlls(logits[:, -1], after, "continued")
+        self.said_exact, = self.continuations(logits[:, -1], after, "continued")
 
     def decode(self, mode, start, tokens, cache=None):
-        """Logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the cache with them.
+        """Returns logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the
+        extended cache.
 
-        start: position of the first; cache: None for the prefix's, which stays as it is
+        start: position of the first; cache: None for a copy of the prefix's
         """
         if cache is None:
             cache = copy.copy(self.cache)
@@ -87,20 +88,23 @@ class Scorer:
         return logits, cache
 
     def loss(self, logits, lse):
-        """Mean negative log likelihood of the text's own tokens, in nats; None without any."""
+        """Returns the mean negative log likelihood of the text's own tokens, in nats; None without
+        any.
+        """
         if not len(self.next_ids):
             return None
         rows = torch.arange(len(self.next_ids), device=logits.device)
         return float((lse[:-1] - logits[rows, self.next_ids].double()).mean())
 
-    def weigh(self, logits, cache, mode):
-        """Negative log likelihoods of the right answer and each wrong one after the prompt, in nats:
-        an array for each of logits [batch, vocabulary], None where nothing is asked. `cache` stays
-        as it is."""
+    def answer_nlls(self, logits, cache, mode):
+        """Returns negative log likelihoods of the right answer and each wrong one after the prompt,
+        in nats: an array for each of logits [batch, vocabulary], None without a question. Does
+        not change `cache`.
+        """
         if self.question is None:
             return [None] * len(logits)
         out = []
-        # One after the other: together they would take several copies of a whole cache.
+        # Sequential: together they would copy the cache several times.
         for answer in torch.tensor(self.question.tokens, device=logits.device):
             rows = logits[:, None]
             if len(answer) > 1:
@@ -112,9 +116,10 @@ class Scorer:
             out.append(-rows[:, torch.arange(len(answer)), answer].sum(-1))
         return list(torch.stack(out, 1).cpu().numpy())
 
-    def say(self, logits, cache, mode):
-        """What the model goes on with after the prompt, greedily: texts for logits
-        [batch, vocabulary], None where nothing is asked."""
+    def continuations(self, logits, cache, mode):
+        """Returns the model's greedy continuations: texts for logits [batch, vocabulary], None
+        without a question.
+        """
         if self.question is None or not self.args.answer_tokens:
             return [None] * len(logits)
         said, position = [[] for _ in logits], self.n
@@ -133,14 +138,14 @@ class Scorer:
                     going.discard(i)
             if not going:
                 return texts
-            # Those that have ended run along, for nothing.
+            # Finished ones are decoded too, and ignored.
             logits, cache = self.decode(mode, position, tokens[:, None], cache)
             logits, position = logits[:, -1], position + 1
 
     def batch(self, layers):
-        """How many caches can be decoded together; layers: those that the caches hold."""
+        """Returns how many caches can be decoded together. layers: those of the caches."""
         if self.attention.seen - set(layers):
-            return 1  # The other layers' own cache has one prompt.
+            return 1  # the cache of the other layers has one prompt
         size = self.exact.numel() * self.exact.element_size()
         return max(1, min(self.args.batch, LOGITS_BYTES // size))
 
@@ -149,35 +154,38 @@ class Scorer:
         sink = min(self.sink, self.prefix)
         recent = max(self.n - self.recent, sink)
         longest = len(self.question.tokens[0]) if self.question else 0
-        room = self.queries + max(self.args.answer_tokens, longest)
-        self.attention.caches = [{layer: self.attention.buckets(layer, heads, sink, recent, room)
+        capacity = self.queries + max(self.args.answer_tokens, longest)
+        self.attention.caches = [{layer: self.attention.buckets(layer, heads, sink, recent, capacity)
                                   for layer, heads in entries.items()} for entries in many]
 
-    def over(self, many):
-        """Logits [batch, queries, vocabulary] of the prompt's last tokens over caches, and the cache
-        behind them."""
+    def logits_over(self, many):
+        """Returns logits [batch, queries, vocabulary] of the prompt's last tokens over caches, and
+        the extended cache.
+        """
         self.place(many)
         return self.decode("compressed", self.prefix,
                            self.ids[:, self.prefix:].expand(len(many), -1))
 
     def score(self, many):
-        """[{column: value}, or Failed] of some groups' caches, as place takes them, decoded at once."""
-        logits, after = self.over(many)
+        """Returns [{column: value}, or Failed] of several groups' caches, decoded together."""
+        logits, after = self.logits_over(many)
         out = []
         for one in logits:
             try:
                 out.append(self.figures(one))
             except Failed as failed:
                 out.append(failed)
-        nats = self.weigh(logits[:, -1], after, "compressed")
-        said = self.say(logits[:, -1], after, "compressed")
+        nats = self.answer_nlls(logits[:, -1], after, "compressed")
+        said = self.continuations(logits[:, -1], after, "compressed")
         for at, figures in enumerate(out):
             if self.question is not None and not isinstance(figures, Failed):
                 out[at] = self.answered(figures, nats[at], said[at])
         return out
 
     def answered(self, figures, nats, said):
-        """The figures with those of the question, or Failed: of weigh() and say() for one cache."""
+        """Adds the figures of the question: of answer_nlls() and continuations() for one cache. Returns Failed if
+        not finite.
+        """
         answer = self.question.answer
         if not (np.isfinite(nats).all() and np.isfinite(self.nats_exact).all()):
             return Failed("degenerate: the likelihood of an answer is not finite")
@@ -195,8 +203,8 @@ class Scorer:
         return figures
 
     def rows(self, prompt, groups):
-        """(group, its row) of each group of a prompt's caches, in their order."""
-        waiting = []  # [group, row, entries], the entries None where the row is complete
+        """Yields (group, its row) of each group of a prompt's caches, in order."""
+        waiting = []  # [group, row, entries]; entries None if the row is complete
         size = self.batch(prompt.layers)
         for group in groups:
             row = {"trace": os.path.basename(prompt.trace), "prompt": prompt.name,
@@ -217,7 +225,7 @@ class Scorer:
         yield from self.finish(waiting)
 
     def finish(self, waiting):
-        """The complete rows of rows()."""
+        """Yields the complete rows of rows()."""
         many = [entries for *_, entries in waiting if entries is not None]
         figures = iter(self.score(many) if many else ())
         for group, row, entries in waiting:
@@ -227,7 +235,9 @@ class Scorer:
             yield group, row
 
     def figures(self, logits):
-        """{column: value} of logits [queries, vocabulary]; Failed where they are not finite."""
+        """Returns {column: value} of logits [queries, vocabulary]. Raises Failed if they are not
+        finite.
+        """
         kl, lse = [], []
         for at in range(0, self.queries, ROWS):
             rows = slice(at, at + ROWS)
@@ -238,7 +248,7 @@ class Scorer:
         if not np.isfinite(kl).all():
             raise Failed("degenerate: the model's logits are not finite: sums of weights overflow "
                          "or vanish")
-        # Nothing that is below zero is more than rounding.
+        # Negative values are rounding.
         kl = np.maximum(kl, 0.0)
         loss = self.loss(logits, lse)
         return {"loss": loss, "loss_exact": self.loss_exact,
@@ -247,7 +257,9 @@ class Scorer:
                 "top_agreement": float((logits.argmax(-1) == self.exact_top).double().mean())}
 
     def self_check(self, layers):
-        """Largest difference of logits, relative to their largest, over caches that hold all."""
+        """Returns the largest difference of logits, relative to their largest, over caches that
+        hold everything.
+        """
         sink, recent = min(self.sink, self.prefix), max(self.n - self.recent, self.sink)
         entries = {}
         for layer in layers:
@@ -255,5 +267,5 @@ class Scorer:
                             for t in self.attention.exact[layer])
             entries[layer] = {head: CacheEntry(keys[head], values[head], None, None, None, None, {})
                               for head in range(len(keys))}
-        logits, _ = self.over([entries])
+        logits, _ = self.logits_over([entries])
         return float((logits[0] - self.exact).abs().max() / self.exact.abs().max())

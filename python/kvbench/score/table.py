@@ -1,4 +1,4 @@
-"""The table of kvbench-py score: columns, rows, resuming; without torch."""
+"""Table of kvbench-py score: columns, rows, resuming. Needs no torch."""
 
 import contextlib
 import csv
@@ -9,8 +9,8 @@ import os
 import platform
 import sys
 
+from kvbench.hashing import file_sha256
 from kvbench.text import parse_json
-from kvbench.trace.heads import file_sha256
 from kvbench.trace.writer import TraceError
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers",
@@ -22,7 +22,7 @@ KEY = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
 
 
 def field(value):
-    """A value as it stands in the table: shortest floats, nothing for None."""
+    """Formats a value: shortest floats, empty for None."""
     if value is None:
         return ""
     return repr(float(value)) if isinstance(value, float) else str(value)
@@ -33,34 +33,35 @@ def key_of(trace, prompt, group):
 
 
 def check_output(path, resume, overwrite):
-    """Raises TraceError where a file is there and neither may be, or its folder is not."""
+    """Raises TraceError if the file exists without --resume or --overwrite, or its folder does not
+    exist.
+    """
     if os.path.exists(path) and not (resume or overwrite):
-        raise TraceError(f"{path}: is there already; --resume goes on with it, --overwrite "
-                         "replaces it")
+        raise TraceError(f"{path}: already exists; use --resume or --overwrite")
     folder = os.path.dirname(path)
     if folder and not os.path.isdir(folder):
         raise TraceError(f"{path}: cannot be written: its folder does not exist")
 
 
 class Table:
-    """Appends rows to a file, each whole and flushed. A context manager.
+    """Context manager that appends complete, flushed rows to a file.
 
-    resume     keep the rows that are there, but for failed ones; `done` has their keys
-    overwrite  replace a file that is there; without both, one that is there is refused
-    wanted     of a row's key, whether it may stay
+    resume     keep existing rows except failed ones; `done` has their keys
+    overwrite  replace an existing file; without both it is rejected
+    wanted     whether a row with this key may stay
     """
 
     def __init__(self, path, resume=False, overwrite=False, wanted=lambda key: True):
         self.path, self.done, self.failed, kept = path, set(), 0, []
         check_output(path, resume, overwrite)
         if overwrite and os.path.exists(path) and not self.is_table(path):
-            raise TraceError(f"{path}: is no table of kvbench-py score: it is not replaced")
+            raise TraceError(f"{path}: not a table of kvbench-py score: not replaced")
         if resume and os.path.exists(path):
             kept = [row for row in self.read() if not row["status"].startswith("failed")
                     and wanted(tuple(row[name] for name in KEY))]
             self.done = {tuple(row[name] for name in KEY) for row in kept}
         self.rows = len(kept)
-        # Failed rows and the half row of a run that was killed go; the rest is never at risk.
+        # Drops failed rows and the incomplete row of a killed run.
         part = path + ".part"
         with open(part, "w", encoding="utf-8", newline="") as file:
             out = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -72,7 +73,7 @@ class Table:
 
     @staticmethod
     def is_table(path):
-        """Whether a file is empty, or begins as our tables do, those of other versions too."""
+        """Returns whether a file is empty, or begins as a table of any version."""
         with open(path, encoding="utf-8", errors="replace", newline="") as file:
             header = file.readline().rstrip("\n")
         known = ",".join(COLUMNS)
@@ -81,7 +82,7 @@ class Table:
         return known.startswith(header) or header.startswith(known)
 
     def read(self):
-        """The whole rows of the file."""
+        """Returns the complete rows of the file."""
         with open(self.path, encoding="utf-8", newline="") as file:
             text = file.read()
         rows = list(csv.reader(io.StringIO(text, newline="")))
@@ -97,7 +98,7 @@ class Table:
         return [dict(zip(COLUMNS, row)) for row in rows[1:]]
 
     def write(self, values):
-        """One row, {column: value}; columns that are not there stay empty."""
+        """Writes one row, {column: value}; missing columns are empty."""
         self.rows += 1
         self.failed += values["status"].startswith("failed")
         self.out.writerow([field(values.get(name)) for name in COLUMNS])
@@ -109,18 +110,18 @@ class Table:
     def __exit__(self, *_):
         self.file.close()
         if not self.rows:
-            # A refusal of the first prompt leaves nothing to go on with.
+            # An error at the first prompt leaves nothing to resume.
             for path in (self.path, self.path + ".json"):
                 with contextlib.suppress(OSError):
                     os.remove(path)
 
 
 class Manifest:
-    """SCORES.csv.json: what the rows were made with.
+    """SCORES.csv.json: how the rows were made.
 
-    settings  what all rows of a table must share: --resume with others is refused
+    settings  what all rows of a table must share; --resume with others is rejected
     machine   what may differ between runs
-    earlier   the content that the file had, where the run goes on
+    earlier   previous content of the file, if the run is resumed
     """
 
     def __init__(self, args, settings, machine):
@@ -136,14 +137,14 @@ class Manifest:
                     raise TraceError(f"{self.path}: not a manifest of kvbench-py score") from None
             for name, value in settings.items():
                 if old.get(name) != value:
-                    raise TraceError(f"{args.output}: --resume: {name}: got {value}, the rows that "
-                                     f"are there have {old.get(name)}")
-            # Rows name traces without their folders.
+                    raise TraceError(f"{args.output}: --resume: {name}: got {value}, existing "
+                                     f"rows have {old.get(name)}")
+            # Rows name traces without folders.
             sums = {os.path.basename(path): one for path, one in earlier.items()}
             for path, one in traces.items():
                 if sums.get(os.path.basename(path), one) != one:
                     raise TraceError(f"{args.output}: --resume: {path}: SHA-256: got {one[:12]}..., "
-                                     f"the rows that are there have "
+                                     f"existing rows have "
                                      f"{sums[os.path.basename(path)][:12]}...")
         self.content = {
             "settings": settings, "command": sys.argv, **machine, "host": platform.node(),
@@ -156,7 +157,7 @@ class Manifest:
         return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
     def write(self, **more):
-        """The file, whole; `more`: what is known at the end."""
+        """Writes the whole file. more: results known at the end."""
         if more:
             self.content |= more | {"end": self.now()}
         with open(self.path + ".part", "w", encoding="utf-8") as file:

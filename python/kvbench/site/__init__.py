@@ -1,1 +1,3 @@
-"""The results site: static pages of the committed reference results. Standard library alone."""
+"""Results site: static pages of the committed reference results. Needs the standard library
+only.
+"""

@@ -1,18 +1,18 @@
-"""A method's curve among all others, as SVG."""
+"""SVG of a method's curve among all others."""
 
 import html
 import math
 
 from kvbench.plot.palette import KNOWN, STREAM, first_part
 
-WIDTH, HEIGHT = 480, 320  # for letters that can be read where it fills a telephone
+WIDTH, HEIGHT = 480, 320  # readable on a phone
 LEFT, RIGHT, TOP, BOTTOM = 62, 146, 12, 44
 GREY, MARK, INK = "#c4c4c4", "#555555", "#1a1a1a"
-BASELINES = ("uniform", "snapkv")  # named beside the method
+BASELINES = ("uniform", "snapkv")  # labelled beside the method
 
 
 def ticks(low, high):
-    """Powers of ten and their doubles and fives within [low, high]."""
+    """Returns powers of ten times 1, 2 and 5 within [low, high]."""
     out = []
     for exponent in range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1):
         out += [factor * 10.0**exponent for factor in (1, 2, 5)]
@@ -20,11 +20,11 @@ def ticks(low, high):
 
 
 class Scale:
-    """Logarithmic, with some room at both ends."""
+    """Logarithmic scale with margins."""
 
     def __init__(self, values, begin, end):
         self.low, self.high = min(values) / 1.15, max(values) * 1.15
-        self.begin, self.end = begin, end  # where they are drawn
+        self.begin, self.end = begin, end  # in pixels
 
     def __call__(self, x):
         part = math.log(x / self.low) / math.log(self.high / self.low)
@@ -35,12 +35,14 @@ class Scale:
 
 
 def colour_of(method):
-    """Its colour in all figures; that of A+B and of A@Q is A's."""
+    """Returns its colour in all figures; A+B and A@Q have A's."""
     return KNOWN.get(first_part(method).removesuffix(STREAM), (INK,))[0]
 
 
 def svg(lines, own, budgets):
-    """lines: {name: [(middle_ratio, rel_error)]}, all positive. None where `own` has no point."""
+    """Returns the SVG, or None if `own` has no point. lines: {name: [(middle_ratio, rel_error)]},
+    all positive.
+    """
     if not lines.get(own):
         return None
     points = [point for line in lines.values() for point in line]

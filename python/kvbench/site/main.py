@@ -1,10 +1,10 @@
-"""A static site of the committed reference results.
+"""Makes a static site of the committed reference results.
 
   scripts/site.sh [-o FOLDER] [--results FOLDER] [--kvbench PROGRAM]
 
-FOLDER/index.html has a table of all methods that can be sorted and filtered; each method has a page
-with its source, what departs from it, its curves and its parameters. It opens from the disk, and
-nothing is fetched. Needs Python alone, and the program for what it says of its methods.
+FOLDER/index.html has a table of all methods with sorting and filters; each method has a page with
+its source, departures, curves and parameters. Pages work offline. Needs the standard library, and
+the program for its descriptions of methods.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import shutil
 import sys
 
 from kvbench import ROOT
-from kvbench.own import NotOurs, take_folder
+from kvbench.own import NotOurs, claim_folder
 from kvbench.site import curves
 from kvbench.site.results import SiteError, read_methods, read_results
 from kvbench.text import one_line
@@ -38,7 +38,7 @@ def page(title, body, up=""):
 
 
 def digits(value):
-    """Three significant digits, as table.js shows them; a dash for nothing measured."""
+    """Formats three significant digits, as table.js does; a dash for None."""
     if value is None:
         return "–"
     return f"{value:#.3g}".rstrip(".") if value else "0"
@@ -63,7 +63,7 @@ def index(results, methods):
     usual = 0.125 if 0.125 in budgets else budgets[0]
     heads = "".join(f'<th data-name="{name}" class="{"text" if text else ""}">'
                     f'<button type="button">{label}</button></th>' for name, label, text in COLUMNS)
-    about = "".join(f"<li>{html.escape(name)}: {html.escape(s.model)}; {html.escape(s.says)}. kvbench "
+    about = "".join(f"<li>{html.escape(name)}: {html.escape(s.model)}; {html.escape(s.about)}. kvbench "
                     f"<code>{s.commit[:12]}</code></li>" for name, s in setups.items())
     return page("kvbench: reference results", f"""<h1>kvbench: reference results</h1>
 <p>How far the attention output moves when the KV cache is compressed, by method and budget. A budget is a
@@ -100,7 +100,7 @@ def data(results, methods):
 
 
 def lines_of(results, setup):
-    """{method: points} of one setup; of a method with one setting at each budget."""
+    """Returns {method: points} of one setup; of methods with one setting per budget."""
     out = {}
     for r in results:
         x, y = r.means["middle_ratio"], r.means["rel_error"]
@@ -116,7 +116,7 @@ def method_page(method, results, order):
                              sorted({r.budget for r in results if r.setup == setup and r.budget}))
         if picture:
             figures.append(f"<figure><figcaption>{html.escape(setup_name(setup))}: "
-                           f"{html.escape(setup.model)}; {html.escape(setup.says)}. "
+                           f"{html.escape(setup.model)}; {html.escape(setup.about)}. "
                            f"Grey: all other methods.</figcaption>{picture}</figure>")
     facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>"
                     for name, text in method.fields.items())
@@ -144,7 +144,7 @@ def method_page(method, results, order):
 
 
 def is_site(folder):
-    """Whether an earlier version, which left no mark, made this folder."""
+    """Returns whether an earlier version, without the mark, made this folder."""
     try:
         with open(os.path.join(folder, "index.html"), encoding="utf-8") as file:
             return "<title>kvbench: reference results</title>" in file.read(500)
@@ -153,7 +153,7 @@ def is_site(folder):
 
 
 def write(folder, results, methods):
-    take_folder(folder, is_site)
+    claim_folder(folder, is_site)
     os.makedirs(os.path.join(folder, "methods"), exist_ok=True)
     setups = {setup_name(r.setup): r.setup for r in results}
     files = {"index.html": index(results, methods), "results.js": data(results, methods)}

@@ -1,4 +1,4 @@
-"""What the site shows: the summaries of reference results, and what the program says of methods."""
+"""Data of the site: summaries of reference results, and the program's descriptions of methods."""
 
 import csv
 import dataclasses
@@ -9,12 +9,12 @@ import subprocess
 
 from kvbench.text import one_line, parse_json
 
-STAGES = ("equal_bytes", "stream")  # every method at equal bytes, in either protocol
+STAGES = ("equal_bytes", "stream")  # every method at equal bytes, by protocol
 METRICS = ("rel_error", "mass_kept", "log_z_error", "middle_ratio")
 
 
 class SiteError(Exception):
-    """One line for the user."""
+    """One line."""
 
 
 @dataclasses.dataclass
@@ -24,13 +24,13 @@ class Setup:
     model: str
     folder: str
     protocol: str
-    says: str  # windows, prompts, layers
+    about: str  # windows, prompts, layers
     commit: str
 
 
 @dataclasses.dataclass
 class Result:
-    """One line of a summary. `means`: None where nothing was measured."""
+    """One line of a summary. means: None if not measured."""
 
     setup: Setup
     method: str
@@ -44,7 +44,7 @@ class Result:
 
 @dataclasses.dataclass
 class Method:
-    """What `kvbench list NAME` says."""
+    """Output of `kvbench list NAME`."""
 
     name: str
     does: str
@@ -58,7 +58,7 @@ def number(text):
 
 
 def read_setup(folder, stage):
-    """The Setup of a stage of a folder of reference results; None where it has no such stage."""
+    """Returns the Setup of a stage in a folder of reference results; None without the stage."""
     path = os.path.join(folder, "manifests", stage + ".json")
     if not os.path.exists(path):
         return None
@@ -76,13 +76,13 @@ def read_setup(folder, stage):
         commit = shared["tool"]["git_commit"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SiteError(f"{path}: cannot be read: {error!r}") from None
-    says = (f"{kept}, {options['queries']} queries; {prompts} prompt{'s' if prompts > 1 else ''}, "
+    about = (f"{kept}, {options['queries']} queries; {prompts} prompt{'s' if prompts > 1 else ''}, "
             f"{len(layers)} layers")
-    return Setup(model, os.path.basename(folder), protocol, says, commit)
+    return Setup(model, os.path.basename(folder), protocol, about, commit)
 
 
 def read_results(root):
-    """[Result] of all folders below results/reference, those of the most rows first."""
+    """Returns [Result] of all folders below results/reference, largest first."""
     out = []
     if not os.path.isdir(root):
         raise SiteError(f"{root}: no such folder")
@@ -121,7 +121,7 @@ def one_result(line, setup):
 
 
 def read_methods(kvbench, names):
-    """{name: Method} by the program."""
+    """Returns {name: Method} from the program."""
     out = {}
     for name in names:
         try:

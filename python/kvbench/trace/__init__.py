@@ -1,4 +1,4 @@
-"""Traces (docs/trace_format.md): a writer that takes some rows at a time."""
+"""Traces (docs/trace_format.md): a streaming writer."""
 
 from kvbench.trace.writer import TraceError, TraceWriter, from_bfloat16, to_bfloat16
 

@@ -1,7 +1,7 @@
-"""Extra queries and scores of a layer (docs/trace_format.md): writer.TraceWriter's part for them.
+"""Extra queries and scores of a layer (docs/trace_format.md), for writer.TraceWriter.
 
-A set of extra queries looks back at the prompt: a repetition of it (KVzip), a second question. It
-has segments, each with the queries' own keys. Scores are what another program gave the tokens.
+A set of extra queries follows the prompt: a repetition of it (KVzip), a second question. Its
+segments have their own keys. Scores come from other programs.
 """
 
 import re
@@ -16,20 +16,19 @@ MAX_POSITION = 2**31 - 1
 
 
 class ExtraParts:
-    """Methods of TraceWriter, whose file, open prompt, errors and rounding they use."""
+    """Mixin of TraceWriter."""
 
     def write_extra(self, name, q, k, position, prefix=None, about=None, residual_norm=None,
                     layer=None):
-        """The next segment of the set `name` of a begun layer that has q.
+        """Writes the next segment of the set `name` of an open layer with q.
 
         name           letters, digits, `-`, `_` and `.`
-        q, k           [q_heads, m, d], [kv_heads, m, d], rotated at their own positions: the
-                       element types that write() takes, rounded and refused in the same way
-        position       [m], ascending: where they are rotated
-        prefix         tokens of the prompt that the model had read, 0 to n; None: not known, and
-                       methods refuse the set
-        about          (first, last): the tokens [first, last) that the segment is about; None: none
-        residual_norm  [m], norms of the residual stream of the queries; None: not known
+        q, k           [q_heads, m, d], [kv_heads, m, d], rotated at their own positions; types as
+        in write() position       [m], ascending: positions of the rotation
+        prefix         prompt tokens that the model had read, 0 to n; None: unknown, and methods
+        reject the set about          (first, last): the tokens [first, last) that the segment is
+        about; None: none residual_norm  [m], norms of the residual stream of the queries; None:
+        unknown
         layer          default the one begun last
         """
         layer, where, group = self._begun(layer, f"extra/{name}", "qk")
@@ -76,10 +75,10 @@ class ExtraParts:
         segment.attrs.update(attributes)
 
     def write_scores(self, name, array, prefix=None, layer=None):
-        """Scores of the tokens of a begun layer that has k.
+        """Writes scores of the tokens of an open layer with k.
 
-        array   [kv_heads, n], any floating point, finite; the trace keeps float32
-        prefix  tokens of the prompt that the program had read, as of write_extra
+        array   [kv_heads, n], any finite floating point; stored as float32
+        prefix  prompt tokens that the program had read, as in write_extra
         """
         layer, where, group = self._begun(layer, f"scores/{name}", "k")
         self._check_name(where, name)
@@ -100,7 +99,7 @@ class ExtraParts:
         scores[name].attrs.update(attributes)
 
     def _prefix(self, where, prefix, n):
-        """As attributes; none where it is not known."""
+        """Returns the attributes; empty if unknown."""
         if prefix is None:
             return {}
         if not 0 <= prefix <= n:

@@ -1,10 +1,10 @@
-"""Reading a trace's extra queries and scores (docs/trace_format.md), one KV head at a time.
+"""Reads a trace's extra queries and scores (docs/trace_format.md) by KV head.
 
     for segment in read_extra("t.h5", "p0", 4, 0, "repeat"):
         segment.q, segment.k, segment.about  # float32 [group, m, d], [m, d]; (first, last) or None
     read_scores("t.h5", "p0", 4, 0, "kvzap")  # float32 [n]
 
-Errors are TraceError, one line.
+Raises TraceError.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kvbench.trace.writer import from_bfloat16
 
 @dataclasses.dataclass
 class Segment:
-    """One segment of a set, as one KV head sees it.
+    """One segment of a set, for one KV head.
 
     q, k           float32 [group, m, d], [m, d]: rotated queries and their own keys
-    position       [m]: where they are rotated
-    prefix         tokens of the prompt that the model had read; None: not known
+    position       [m]: positions of the rotation
+    prefix         prompt tokens that the model had read; None: unknown
     about          (first, last): the tokens [first, last) that it is about; None: none
-    residual_norm  float32 [m]; None: not known
+    residual_norm  float32 [m]; None: unknown
     """
 
     q: np.ndarray
@@ -43,7 +43,7 @@ class Segment:
 
 def extra_names(trace: str | os.PathLike[str] | h5py.File, prompt: str,
                 layer: int) -> tuple[list[str], list[str]]:
-    """Names of a layer's sets of extra queries, and of its scores."""
+    """Returns the names of a layer's sets of extra queries, and of its scores."""
     with open_trace(trace) as file:
         group = _layer(file, prompt, layer)
         check_members(group)
@@ -52,7 +52,7 @@ def extra_names(trace: str | os.PathLike[str] | h5py.File, prompt: str,
 
 def read_extra(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int, kv_head: int,
                name: str) -> list[Segment]:
-    """The segments of a set, in order. TraceError where there is none, or it cannot be read."""
+    """Returns the segments of a set, in order. Raises TraceError if absent or unreadable."""
     with open_trace(trace) as file:
         group = _layer(file, prompt, layer)
         heads = _heads(group, kv_head)
@@ -81,7 +81,7 @@ def read_extra(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: in
 
 def read_scores(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int, kv_head: int,
                 name: str) -> np.ndarray:
-    """Scores of one KV head's tokens, float32 [n]."""
+    """Returns scores of one KV head's tokens, float32 [n]."""
     with open_trace(trace) as file:
         group = _layer(file, prompt, layer)
         _heads(group, kv_head)

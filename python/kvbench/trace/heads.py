@@ -1,18 +1,16 @@
-"""Reading traces (docs/trace_format.md) one head at a time, in numpy: what a method that is written
-in Python begins with.
+"""Reads traces (docs/trace_format.md) by KV head.
 
     for prompt, layer, kv_head in trace_heads("t.h5"):
         head = read_head("t.h5", prompt, layer, kv_head)
         head.k, head.v, head.q  # float32 [n, d], [n, dv], [group, nq, d]
 
-Errors are TraceError, one line: file, path inside it, got, expected.
+Raises TraceError: file, path inside it, got, expected.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 from collections.abc import Collection, Iterator
 
@@ -26,11 +24,10 @@ from kvbench.trace.writer import FORMAT, STORED, VERSION, TraceError, from_bfloa
 
 @dataclasses.dataclass
 class Head:
-    """One KV head of one layer of one prompt; float32, exactly what the trace holds.
+    """One KV head of one layer of one prompt; exact float32.
 
-    k, v     [n, d], [n, dv]: keys as the attention multiplies them, and values
-    q        [group, nq, d]: the last nq queries of the query heads that this KV head serves; None
-             where they were not asked for
+    k, v     [n, d], [n, dv]: rotated keys, and values
+    q        [group, nq, d]: the last nq queries of the group's query heads; None if not requested
     scale    s in exp(s <k, q>)
     dtype    the trace's element type: float16, bfloat16 or float32
     """
@@ -42,19 +39,13 @@ class Head:
     dtype: str
 
 
-def file_sha256(path: str | os.PathLike[str]) -> str:
-    """Hexadecimal SHA-256 of a file; an OSError names it."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def text_of(value: object) -> str:
-    """An attribute as str: h5py gives bytes for strings of fixed length."""
+    """Returns an attribute as str; h5py gives bytes for strings of fixed length."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def open_hdf5(path: str | os.PathLike[str]) -> h5py.File:
-    """An h5py.File to read; TraceError where it is none."""
+    """Opens an h5py.File for reading. Raises TraceError."""
     if not os.path.exists(path):
         raise TraceError(f"{path}: no such file")
     try:
@@ -65,7 +56,9 @@ def open_hdf5(path: str | os.PathLike[str]) -> h5py.File:
 
 @contextlib.contextmanager
 def open_trace(trace: str | os.PathLike[str] | h5py.File) -> Iterator[h5py.File]:
-    """The trace as an open h5py.File; `trace`: its path, or such a file, which stays open."""
+    """Yields the trace as an open h5py.File. `trace`: its path, or an open file, which stays
+    open.
+    """
     if isinstance(trace, h5py.File):
         yield trace
         return
@@ -82,7 +75,7 @@ def open_trace(trace: str | os.PathLike[str] | h5py.File) -> Iterator[h5py.File]
 
 
 def trace_dtype(trace: str | os.PathLike[str] | h5py.File) -> str:
-    """The element type of a trace's cache."""
+    """Returns the element type of a trace's cache."""
     with open_trace(trace) as file:
         return text_of(file.attrs["dtype"])
 
@@ -90,7 +83,7 @@ def trace_dtype(trace: str | os.PathLike[str] | h5py.File) -> str:
 def trace_heads(trace: str | os.PathLike[str] | h5py.File,
                 prompts: Collection[str] | None = None,
                 layers: Collection[int] | None = None) -> list[tuple[str, int, int]]:
-    """[(prompt, layer, KV head)] of a trace, in order; `prompts`, `layers`: only these."""
+    """Returns [(prompt, layer, KV head)] of a trace, in order; `prompts`, `layers`: only these."""
     out: list[tuple[str, int, int]] = []
     with open_trace(trace) as file:
         check_members(file["prompts"])
@@ -107,10 +100,10 @@ def trace_heads(trace: str | os.PathLike[str] | h5py.File,
 
 def read_head(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int, kv_head: int,
               with_q: bool = True) -> Head:
-    """The Head of a trace: a path, or an open h5py.File. with_q=False leaves q None.
+    """Returns a Head of a trace: a path, or an open h5py.File. with_q=False leaves q None.
 
-    Raises TraceError where the trace has no such head, where its values cannot be read or are not
-    all in the file, and where they are not those of their attribute `sha256`.
+    Raises TraceError if the trace has no such head, or its values are unreadable, incomplete or do
+    not match their attribute `sha256`.
     """
     with open_trace(trace) as file:
         where = f"prompts/{prompt}/layers/{layer}"

@@ -1,27 +1,30 @@
-"""What a trace may hold beside queries, keys and values (docs/trace_format.md): rotary tables,
-output projections, norms of the residual stream. writer.TraceWriter's part for them."""
+"""Optional parts of a trace (docs/trace_format.md): rotary tables, output projections, norms of the
+residual stream. For writer.TraceWriter.
+"""
 
 import numpy as np
 
 from kvbench.trace.digest import filters
 
 ROPE_LAYOUTS = ("half", "interleaved")
-# Positions that a rotary table has beyond the prompt: methods that expect future queries turn by
-# them (expected-attention: 512).
+# Positions of a rotary table beyond the prompt, for methods that expect future queries
+# (expected-attention: 512).
 FUTURE_POSITIONS = 512
-CHUNK_TOKENS = 1024  # tokens of one head per chunk, as the C++ writer's
+CHUNK_TOKENS = 1024  # tokens per head and chunk, as in the C++ writer
 
 
 class OptionalParts:
-    """Methods of TraceWriter, whose file, open prompt and errors they use."""
+    """Mixin of TraceWriter."""
 
     def write_rope(self, cos, sin, layout, layers=None):
-        """The rotation's tables by position, for all layers or for a list of them.
+        """Writes rotary tables by position, for all layers or for a list of them.
 
-        cos, sin  [n_max, rope_dim / 2], as the model has them, an attention factor included; the
-                  trace keeps float32. n_max must reach FUTURE_POSITIONS beyond the longest prompt
-        layout    which of the first rope_dim channels turn together: "half": i and
-                  i + rope_dim / 2; "interleaved": 2 i and 2 i + 1
+        cos, sin  [n_max, rope_dim / 2], as the model has them, with an attention factor; stored as
+        float32. n_max
+                  must reach FUTURE_POSITIONS beyond the longest prompt
+        layout    pairs of the first rope_dim channels: "half": i and i + rope_dim / 2;
+        "interleaved": 2 i and
+                  2 i + 1
         layers    call again until each layer of the trace has its own; None: one for all
         """
         if layout not in ROPE_LAYOUTS:
@@ -44,14 +47,14 @@ class OptionalParts:
             where = root if layer is None else root.create_group(str(layer))
             for name, table in tables.items():
                 if first is not None:
-                    where[name] = first[name]  # A link: layers of one kind share the numbers.
+                    where[name] = first[name]  # a link, since layers of one kind share a table
                     continue
                 self._add(where, name, table.astype(np.float32))
             where.attrs["layout"] = layout
             first = where
 
     def _check_rope(self):
-        """Tables long enough, no wider than keys, and for every layer where they differ."""
+        """Checks that tables are long enough, no wider than keys, and complete."""
         root = self._file.get("rope")
         if root is None:
             return
@@ -70,10 +73,11 @@ class OptionalParts:
                                                 f"has keys of {d}")
 
     def write_o_proj(self, array, layer=None):
-        """The output projection of a begun layer that has q and v.
+        """Writes the output projection of an open layer with q and v.
 
-        array  [hidden, q_heads * dv], the columns head by head, without a bias: in the element type
-               of the trace (bfloat16 as its bits, uint16), or float32, which is kept as it is
+        array  [hidden, q_heads * dv], columns by head, without a bias: in the element type of the
+        trace (bfloat16 as
+               its bits, uint16), or float32, stored unchanged
         layer  default the one begun last
         """
         layer, where, group = self._begun(layer, "o_proj", "qv")
@@ -93,8 +97,9 @@ class OptionalParts:
         self._add(group, "o_proj", array, dv)
 
     def share_o_proj(self, prompt, layer=None):
-        """The layer has the projection that it has in an earlier prompt: one copy of the numbers.
-        Whether there is one."""
+        """Links the projection of the same layer in an earlier prompt. Returns whether there is
+        one.
+        """
         layer, _, group = self._begun(layer, "o_proj", "qv")
         earlier = self._file.get(f"prompts/{prompt}/layers/{layer}/o_proj")
         if earlier is not None:
@@ -102,10 +107,11 @@ class OptionalParts:
         return earlier is not None
 
     def write_residual_norm(self, start_row, norms, layer=None):
-        """Norms of the residual stream that the layer's attention output is added to.
+        """Writes norms of the residual stream to which the layer's attention output is added.
 
-        start_row  the first stored query that `norms`, [rows], belongs to: finite, >= 0; all rows
-                   of the layer must be written once
+        start_row  the first stored query of `norms`, [rows]: finite, >= 0; all rows of the layer
+        must be
+                   written once
         """
         layer, where, group = self._begun(layer, "residual_norm", "q")
         nq = group["q"].shape[1]
@@ -131,7 +137,9 @@ class OptionalParts:
         missing[:] = False
 
     def _begun(self, layer, name, needed):
-        """Index, place of `name` and group of a begun layer; it must have the datasets `needed`."""
+        """Returns index, path of `name` and group of an open layer, which must have the datasets
+        `needed`.
+        """
         layer = self._layer if layer is None else layer
         if self._prompt is None or str(layer) not in self._prompt["layers"]:
             raise self._error("", f"layer {layer}: `{name}` before the layer was begun")

@@ -1,6 +1,6 @@
-"""Values of an HDF5 file's datasets, checked while they are read: chunks, filters, digests.
+"""Checked reads of HDF5 datasets: chunks, filters, digests.
 
-Errors are TraceError, one line: file, path inside it, got, expected.
+Raises TraceError: file, path inside it, got, expected.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from kvbench.errors import TraceError
 from kvbench.text import one_line
 from kvbench.trace.digest import ATTRIBUTE, DIGEST, sha256_of
 
-FLETCHER_BYTES = 4  # of a chunk's checksum, behind its values
+FLETCHER_BYTES = 4  # a chunk's checksum, after its values
 
 
-def place_of(data: h5py.Dataset) -> str:
-    """File and path inside, as errors begin."""
+def location_of(data: h5py.Dataset) -> str:
+    """Returns file and path inside, for errors."""
     return f"{data.file.filename}: {data.name[1:]}"
 
 
 def read_stored(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
-    """`data[which]`, of the first axis; all of it without `which`.
+    """Returns `data[which]` on the first axis; by default all.
 
-    Raises TraceError where a chunk of the dataset is missing, which would read as zeros, or one of
-    those that are read is empty, and where HDF5 cannot read or decode the values.
+    Raises TraceError if a chunk of the dataset is missing (HDF5 would read zeros), a chunk that is
+    read is empty, or HDF5 cannot decode the values.
     """
     try:
         if data.chunks is not None:
             check_chunks(data, which)
         return np.asarray(data[which] if data.ndim else data[()])
     except (OSError, RuntimeError) as error:
-        raise TraceError(f"{place_of(data)}: cannot be read: {one_line(error)}") from None
+        raise TraceError(f"{location_of(data)}: cannot be read: {one_line(error)}") from None
 
 
 def read_values(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
-    """`read_stored` of a trace's dataset, whose attribute `sha256`, where there is one, must agree.
+    """`read_stored` of a trace's dataset that must match its attribute `sha256`, if any.
 
-    which  heads of q, k or v; of other datasets nothing, since one digest is of all
+    which  heads of q, k or v; for other datasets the default, since one digest covers all
     """
     expected = digests_of(data)
     values = read_stored(data, which)
     if expected is None:
         return values
     if data.ndim != 3:
-        _compare(place_of(data), values, expected[0])
+        _compare(location_of(data), values, expected[0])
         return values
     for head, rows in zip(range(len(data))[which], values):
-        _compare(f"{place_of(data)}: head {head}", rows, expected[head])
+        _compare(f"{location_of(data)}: head {head}", rows, expected[head])
     return values
 
 
@@ -63,13 +63,14 @@ def _compare(where: str, values: np.ndarray, expected: str) -> None:
 
 
 def digests_of(data: h5py.Dataset) -> list[str] | None:
-    """The attribute `sha256`: a digest per head of q, k or v, else one; None where there is none.
+    """Returns the attribute `sha256`: a digest per head of q, k or v, otherwise one; None if
+    absent.
 
-    Raises TraceError for one of another kind, length or form.
+    Raises TraceError for an invalid attribute.
     """
     if ATTRIBUTE not in data.attrs:
         return None
-    where = f"{place_of(data)}: attribute {ATTRIBUTE}"
+    where = f"{location_of(data)}: attribute {ATTRIBUTE}"
     count = len(data) if data.ndim == 3 else 1
     expected = f"{count} strings, one per head" if data.ndim == 3 else "one string"
     try:
@@ -94,22 +95,21 @@ def digests_of(data: h5py.Dataset) -> list[str] | None:
 
 
 def check_chunks(data: h5py.Dataset, which: slice = slice(None)) -> None:
-    """TraceError where the file lacks chunks of a dataset, or one that `which` needs is empty.
+    """Raises TraceError if the file lacks chunks of a dataset, or one that `which` needs is empty.
 
-    All are counted, in one walk through their index. Sizes are told by the bytes of those chunks
-    that are read anyway: for each size that it is asked for, HDF5 walks through the whole index.
-    Without filters all must have one size, and the sum is enough.
+    Counts all chunks in one walk through their index. Checks sizes while reading, since every size
+    query walks the whole index. Without filters all chunks have one size, and the sum suffices.
     """
     grid = [range(0, extent, size) for extent, size in zip(data.shape, data.chunks)]
     total, stored = math.prod(map(len, grid)), data.id.get_num_chunks()
     if stored < total:
-        raise TraceError(f"{place_of(data)}: {_first_missing(data, grid, stored)} "
+        raise TraceError(f"{location_of(data)}: {_first_missing(data, grid, stored)} "
                          f"({total - stored} of {total} are), expected all chunks in the file")
     if not data.id.get_create_plist().get_nfilters():
         got = data.id.get_storage_size()
         expected = total * math.prod(data.chunks) * data.dtype.itemsize
         if got != expected:
-            raise TraceError(f"{place_of(data)}: got {got} bytes in its chunks, expected "
+            raise TraceError(f"{location_of(data)}: got {got} bytes in its chunks, expected "
                              f"{expected}")
         return
     rows, step = range(len(data))[which], grid[0].step
@@ -119,30 +119,29 @@ def check_chunks(data: h5py.Dataset, which: slice = slice(None)) -> None:
             size = len(data.id.read_direct_chunk(place)[1])
         except ValueError:  # "Buf cannot be null"
             size = 0
-        # HDF5 1.10 crashes where a chunk is too short to have its checksum.
+        # HDF5 1.10 crashes if a chunk is too short for its checksum.
         if size <= (FLETCHER_BYTES if data.fletcher32 else 0):
-            raise TraceError(f"{place_of(data)}: chunk at {list(place)} has {size} bytes, expected "
+            raise TraceError(f"{location_of(data)}: chunk at {list(place)} has {size} bytes, expected "
                              "its values")
 
 
 def _first_missing(data: h5py.Dataset, grid: list[range], stored: int) -> str:
-    """Which of a dataset's chunks the file lacks, in words; `stored`: how many it has."""
+    """Describes the first missing chunk. stored: number of stored chunks."""
     def number(place: tuple[int, ...]) -> int:
-        """Of a chunk in the grid."""
         out = 0
         for at, axis in zip(place, grid):
             out = out * len(axis) + at // axis.step
         return out
 
-    # Chunks stand in the index in their order: those before the first that is missing have their
-    # numbers. To ask for each would take minutes where there are many.
+    # Chunks are indexed in order: those before the first missing one have their numbers. Asking for
+    # each takes minutes.
     rest = bisect.bisect(range(stored), False, key=lambda i: number(
         data.id.get_chunk_info(i).chunk_offset) > i)
     place: list[int] = []
     for axis in reversed(grid):
         rest, at = divmod(rest, len(axis))
         place.insert(0, axis[at])
-    # Datasets that can grow may have another order.
+    # Resizable datasets may have another order.
     if data.id.get_chunk_info_by_coord(tuple(place)).byte_offset is not None:
         return "chunks are missing"
     return f"chunk at {place} is missing"

@@ -1,6 +1,6 @@
-"""A streaming writer of kvbench's trace format (docs/trace_format.md).
+"""Streaming writer of kvbench's trace format (docs/trace_format.md).
 
-Raises TraceError for what a user can mend, OSError where the disk or the device refuses.
+Raises TraceError for invalid input, OSError if the disk or device fails.
 """
 
 import contextlib
@@ -26,31 +26,33 @@ MAX_LAYER = 1000000
 
 
 def to_bfloat16(array):
-    """The 16 bits of each float32, uint16, rounded to nearest, ties to even. Finite input only."""
+    """Returns the 16 bits of each float32, uint16, rounded to nearest even. Input must be
+    finite.
+    """
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    # In 64 bits, so that the carry of the largest floats cannot wrap around.
+    # 64 bits, so that the carry of the largest floats does not wrap around.
     return ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def from_bfloat16(bits):
-    """float32 of bfloat16's bits (uint16); exact."""
+    """Returns float32 of bfloat16's bits (uint16); exact."""
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 class TraceWriter(ExtraParts, OptionalParts):
-    """Writes one trace, some rows at a time: PATH.tmp while it grows, PATH once it is whole.
+    """Writes one trace in parts: PATH.tmp, renamed to PATH when complete.
 
-    A context manager: leaving it normally checks that every row of every dataset was written and
-    renames; leaving it by an exception removes PATH.tmp and keeps what PATH held before. A file at
-    PATH that is no trace, or one at PATH.tmp that is not kvbench's, is refused and kept.
+    Context manager. A normal exit checks that every row of every dataset was written, and renames;
+    an exception removes PATH.tmp and keeps the previous PATH. A file at PATH that is not a trace,
+    or a foreign file at PATH.tmp, is rejected and kept.
 
     path     of the trace
-    model    model id and revision; source: data set; created: date (default: today, UTC)
-    dtype    "float16" | "bfloat16" | "float32", the element type of the model's cache
-    rope     "post": q and k as the attention multiplies them, after rotation; "none": no rotation
+    model    model id and revision; source: data set; created: date (default: today, UTC) dtype
+    "float16" | "bfloat16" | "float32", the element type of the model's cache
+    rope     "post": q and k after rotation; "none": no rotation
     scale    s in exp(s <k, q>) for all layers; None: 1 / sqrt(d)
     gzip     level 1..9 (after shuffle); 0: none
-    All datasets have fletcher32 and the attribute `sha256` of their values (digest.py).
+    All datasets have fletcher32 and the attribute `sha256` (digest.py).
     """
 
     def __init__(self, path, model, source, created=None, dtype="float16", rope="post",
@@ -68,7 +70,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         self._gzip = gzip
         self._prompt = None  # the open prompt's group
         self._layer = None  # index of the layer begun last
-        self._missing = {}  # (layer, name) of the open prompt -> bool [heads, rows] not yet written
+        self._missing = {}  # (layer, name) of the open prompt -> bool [heads, rows] of missing rows
         self._root = {"format": FORMAT, "version": VERSION, "dtype": dtype, "rope": rope,
                       "model": storable(model), "source": storable(source),
                       "created": storable(created)}
@@ -114,9 +116,9 @@ class TraceWriter(ExtraParts, OptionalParts):
                 os.remove(self._tmp)
 
     def begin_prompt(self, id, n_tokens, token_ids=None, text_id=None):
-        """Opens the prompt `id` of n_tokens >= 1 tokens; the one before must be whole.
+        """Opens the prompt `id` of n_tokens >= 1 tokens; the previous one must be complete.
 
-        token_ids: int [n_tokens]. text_id: what the text is called where it comes from.
+        token_ids: int [n_tokens]. text_id: the text's name in its source.
         """
         self.end_prompt()
         id = str(id)
@@ -126,7 +128,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         if storable(id) != id:
             raise self._error("", f"prompt id: got `{id}`, expected UTF-8")
         if id in self._file["prompts"]:
-            raise self._error(where, "stands twice")
+            raise self._error(where, "duplicate prompt")
         if n_tokens < 1:
             raise self._error(where, f"n_tokens: got {n_tokens}, expected at least 1")
         group = self._file["prompts"].create_group(id)
@@ -148,14 +150,13 @@ class TraceWriter(ExtraParts, OptionalParts):
                     window=None):
         """Creates a layer's datasets: q [q_heads, nq, d], k [kv_heads, n, d], v [kv_heads, n, dv].
 
-        layer            index in the model; layers may come in any order and be filled in turns
-        nq               the last nq queries of the prompt are stored, 1 <= nq <= n
+        layer            index in the model; layers may come in any order and be interleaved nq
+        the last nq queries of the prompt are stored, 1 <= nq <= n
         scale            overrides the root's; fisher: the layer's weight, >= 0
         retrieval_heads  [kv_heads], non-zero = retrieval head
-        with_q, ...      False leaves the dataset out; keys alone serve `kvbench cluster`, a replay
-                         needs all three
-        sink_logit       [q_heads], a logit without key and value in each head's denominator
-        window           tokens that a query sees, its own among them; None: all before it
+        with_q, ...      False omits the dataset; `kvbench cluster` needs keys only, a replay all
+        three sink_logit       [q_heads], a logit without key and value in each head's denominator
+        window           tokens that a query sees, itself included; None: all before it
         """
         if self._prompt is None:
             raise self._error("", "a layer before its prompt")
@@ -173,7 +174,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         if nq > n:
             raise self._error(where, f"nq: got {nq}, expected at most n_tokens = {n}")
         if str(layer) in self._prompt["layers"]:
-            raise self._error(where, "stands twice")
+            raise self._error(where, "duplicate layer")
         group = self._prompt["layers"].create_group(str(layer))
         if scale is not None:
             group.attrs["scale"] = self._positive(f"{where}: scale", scale)
@@ -208,13 +209,15 @@ class TraceWriter(ExtraParts, OptionalParts):
         self._sizes[self._prompt.name.rpartition("/")[2], layer] = n, d
 
     def write(self, name, head, start_row, array, layer=None):
-        """Writes rows of one head or of several neighbouring ones.
+        """Writes rows of one head or of several adjacent ones.
 
         name       "q", "k" or "v"; layer: default the one begun last
         head       the first head; start_row: the first row of the dataset
         array      [rows, width] for one head, [heads, rows, width] for more: float16, float32 or
-                   float64, or with dtype bfloat16 its bits as uint16. Values are rounded to
-                   nearest; NaN, infinity and what dtype cannot hold is refused.
+        float64, or with
+                   dtype bfloat16 its bits as uint16. Values are rounded to nearest; NaN, infinity
+                   and overflow are rejected
+        Every row must be written once.
         """
         layer = self._layer if layer is None else layer
         if self._prompt is None or (layer, name) not in self._missing:
@@ -244,17 +247,19 @@ class TraceWriter(ExtraParts, OptionalParts):
         missing[:] = False
 
     def set_attribute(self, layer, name, value):
-        """A further attribute of a begun layer of the open prompt; kvbench ignores it."""
+        """Sets a further attribute of an open layer, which kvbench ignores."""
         self._prompt["layers"][str(layer)].attrs[name] = value
 
     def drop_layer(self, layer):
-        """Takes a begun layer of the open prompt out again."""
+        """Removes an open layer of the open prompt."""
         del self._prompt["layers"][str(layer)]
         self._missing = {key: rows for key, rows in self._missing.items() if key[0] != layer}
         del self._sizes[self._prompt.name.rpartition("/")[2], layer]
 
     def end_prompt(self):
-        """Closes the open prompt, if any; TraceError when it has no layer or rows are missing."""
+        """Closes the open prompt, if any. Raises TraceError if it has no layer or rows are
+        missing.
+        """
         if self._prompt is None:
             return
         where = self._prompt.name[1:]
@@ -278,14 +283,16 @@ class TraceWriter(ExtraParts, OptionalParts):
         return self.path + ".tmp"
 
     def _add(self, group, name, array, width=None):
-        """A dataset of a whole array. width: of the chunks of a matrix; None: its own."""
+        """Writes a whole array. width: of a matrix's chunks; None: its own."""
         rows, *rest = array.shape
         data = group.create_dataset(name, data=array, **digest.filters(self._gzip),
                                     chunks=(min(rows, CHUNK_TOKENS), *([width] if width else rest)))
         digest.seal(data, array)
 
     def _stored(self, array, where, head, start_row):
-        """`array` in the file's element type; TraceError for what it cannot hold."""
+        """Returns `array` in the file's element type. Raises TraceError for unrepresentable
+        values.
+        """
         bits = self.dtype == "bfloat16" and array.dtype == np.uint16
         if not bits and array.dtype.kind != "f":
             raise self._error(where, f"got elements of type {array.dtype}, expected floating point")

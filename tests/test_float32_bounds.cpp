@@ -82,7 +82,7 @@ double slow_cosine(const Matrix& m, Index from, Index to) {
   return square > 0.0 ? product * (1.0 / std::sqrt(square)) : 0.0;
 }
 
-TEST(Screen, NearestKeysAreThoseOfFloat64) {
+TEST(Float32Bounds, NearestKeysAreThoseOfFloat64) {
   for (const Kind kind : kKinds) {
     for (const Index d : {1, 5, 64, 130}) {
       KvHead head;
@@ -103,7 +103,7 @@ TEST(Screen, NearestKeysAreThoseOfFloat64) {
   }
 }
 
-TEST(Screen, CentersAreThoseOfFloat64) {
+TEST(Float32Bounds, CentersAreThoseOfFloat64) {
   for (const Kind kind : kKinds) {
     for (const Index d : {1, 5, 64, 1030}) {
       const Index n = 300;
@@ -133,7 +133,7 @@ TEST(Screen, CentersAreThoseOfFloat64) {
   }
 }
 
-TEST(Screen, ClustersAreThoseOfFloat64) {
+TEST(Float32Bounds, ClustersAreThoseOfFloat64) {
   for (const Kind kind : kKinds) {
     for (const Index d : {1, 5, 64, 130}) {
       const Index n = 200;
@@ -167,7 +167,7 @@ TEST(Screen, ClustersAreThoseOfFloat64) {
   }
 }
 
-TEST(Screen, VisitsWhatIsNotBelowAndNan) {
+TEST(Float32Bounds, VisitsAtLeastTheBoundAndNan) {
   for (const std::size_t n : {0U, 1U, 31U, 32U, 33U, 100U}) {
     std::vector<float> x(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -178,7 +178,7 @@ TEST(Screen, VisitsWhatIsNotBelowAndNan) {
     }
     for (const float bound : {0.0F, 20.0F, 63.0F, 64.0F, kNan}) {
       std::vector<std::size_t> visited;
-      visit_not_below(x, bound, [&](std::size_t i) { visited.push_back(i); });
+      visit_at_least(x, bound, [&](std::size_t i) { visited.push_back(i); });
       std::vector<std::size_t> expected;
       for (std::size_t i = 0; i < n; ++i) {
         if (std::isnan(x[i]) || std::isnan(bound) || x[i] >= bound) {
@@ -190,7 +190,7 @@ TEST(Screen, VisitsWhatIsNotBelowAndNan) {
   }
 }
 
-TEST(Screen, BoundsAreOnTheSafeSide) {
+TEST(Float32Bounds, BoundsAreOnTheSafeSide) {
   EXPECT_TRUE(std::isnan(ruled_out_below(1.0F, 0.0, 1e39)));  // a sum may have overflowed
   EXPECT_TRUE(std::isnan(ruled_out_below(std::numeric_limits<float>::infinity(), 0.0, 1.0)));
   EXPECT_TRUE(std::isnan(ruled_out_below(kNan, 0.0, 1.0)));
