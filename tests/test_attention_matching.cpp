@@ -402,8 +402,9 @@ TEST(MatchingSpecs, NamedMethodsBringTheirParameters) {
   };
   refused("attention-matching:keys=nothing", "parameter keys: got 'nothing'");
   refused("attention-matching:keys=adakv", "heads=adakv");
-  refused("attention-matching:keys=kmeans", "does not select tokens");
-  refused("attention-matching:keys=attention-matching", "does not select tokens");
+  refused("attention-matching:keys=kmeans", "cannot select a requested number of tokens");
+  refused("attention-matching:keys=attention-matching",
+          "cannot select a requested number of tokens");
   refused("attention-matching:heads=h2o", "shares no budget");
   refused("attention-matching:h2o.heavy_ratio=0.5", "no parameter 'h2o.heavy_ratio'");
   refused("attention-matching:keys=h2o;h2o.tokens=5", "no parameter 'h2o.tokens'");

@@ -108,7 +108,7 @@ TEST(ClusterBackend, ThreadsAndScratchFitTheDevice) {
     fitted(sets + task - 1);
     ADD_FAILURE() << "a thread did not fit";
   } catch (const IoError& e) {
-    EXPECT_NE(std::string(e.what()).find("899 of its 900 tokens fit"), std::string::npos)
+    EXPECT_NE(std::string(e.what()).find("enough for 899 of its 900 tokens"), std::string::npos)
         << e.what();
   }
   EXPECT_THROW(fitted(0), IoError);

@@ -214,7 +214,7 @@ TEST(ClusterRun, BadOptions) {
   bad("--layers", [](auto& o) { o.layers = {9}; });
   bad("--prompts", [](auto& o) { o.prompts = {"p9"}; });
   bad("--threads", [](auto& o) { o.threads = -1; });
-  bad("two traces", [](auto& o) { o.traces.push_back(o.traces[0]); });
+  bad("duplicate trace name", [](auto& o) { o.traces.push_back(o.traces[0]); });
   bad("--kept-by", [](auto& o) {
     o.kept_by = {"x.csv"};
     o.points = PointsFormat::none;

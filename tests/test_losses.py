@@ -225,7 +225,7 @@ class LossesTest(CommandCase):
             done = subprocess.run([script, empty], capture_output=True, text=True, check=False,
                                   env={**os.environ, "PYTHON": sys.executable})
         self.assertEqual(done.returncode, 2)
-        self.assertIn("got no store of a model", done.stderr)
+        self.assertIn("found no scores of a model", done.stderr)
 
     def test_refusals(self):
         good = self.table("s.csv", self.many(9))

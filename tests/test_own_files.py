@@ -110,7 +110,7 @@ class FilesTest(FolderCase):
         from kvbench.score.table import COLUMNS, Table
         from kvbench.trace.writer import TraceError
         path = write_text(self.path("scores.csv"), "precious\n")
-        with self.assertRaisesRegex(TraceError, "scores.csv: is no table of kvbench-py score"):
+        with self.assertRaisesRegex(TraceError, "scores.csv: not a table of kvbench-py score"):
             Table(path, overwrite=True)
         self.assertEqual(read_text(path), "precious\n")
         for text in ("", ",".join(COLUMNS[:-1]) + "\n", ",".join(COLUMNS) + "\n"):

@@ -105,7 +105,7 @@ class Archives(FolderCase):
                 ("none.txt: not in the package", good, "none.txt"),
                 ("not in the package", good, "usr"),  # a folder is no file
                 ("is no utf-8", good, "usr/share/doc/a/latin.txt"),
-                ("is no .deb", self.archive("b.deb", b"text"), "a"),
+                ("not a .deb", self.archive("b.deb", b"text"), "a"),
                 ("holds no data.tar", self.archive("c.deb", b"!<arch>\n"), "a"),
                 ("cannot be read", self.archive("d.deb", broken), "a"),
                 ("cannot be read", self.archive("a.whl", b"text"), "a"),

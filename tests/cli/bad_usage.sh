@@ -26,7 +26,7 @@ bad nosuch --algorithm exact --algorithm nosuch
 bad "'X'" --algorithm uniform:X=1
 bad "'63'" --algorithm uniform:T=63
 bad "'T'" --algorithm uniform:T
-bad twice --algorithm 'uniform:T=1;T=2'
+bad "duplicate parameter T" --algorithm 'uniform:T=1;T=2'
 bad '4:1' --algorithm uniform:T=4:1
 bad 'more than one size' --algorithm 'uniform:T=1;tokens=2'
 bad combinations --algorithm 'uniform:tokens=1:100000;T=1:60'
@@ -94,7 +94,7 @@ bad "''" --algorithm exact,,uniform --budget 0.5
 refused 2 --recent -- replay t.h5 -o out.csv --algorithm exact --recent 8 --queries 9
 refused 2 --queries -- replay t.h5 -o out.csv --algorithm exact --queries 0
 refused 2 -o -- replay t.h5 --algorithm exact
-refused 2 'two traces' -- replay t.h5 t.h5 -o out.csv --algorithm exact
+refused 2 'duplicate trace name' -- replay t.h5 t.h5 -o out.csv --algorithm exact
 
 # Commas before the first colon separate algorithms.
 good replay "${windows[@]}" -o list.csv --budget 0.5 --algorithm exact,local,uniform:T=1,2 t.h5

@@ -89,7 +89,7 @@ refused 2 --memory-limit -- cluster t.h5 -o no --memory-limit 1K
 refused 2 --layers -- cluster t.h5 -o no --layers 2
 refused 2 --kv-heads -- cluster t.h5 -o no --kv-heads 1
 refused 2 nosuch.csv -- cluster t.h5 -o no --kept-by nosuch.csv
-refused 2 'expected `kv_head`' -- cluster t.h5 -o no --kept-by out.csv
+refused 2 'expected the column `kv_head`' -- cluster t.h5 -o no --kept-by out.csv
 refused 2 'no kept set' -- cluster one.h5 -o no --kept-by out.kept.csv
 
 # An interrupted run keeps finished heads, whole.

@@ -34,9 +34,9 @@ good "${plan[@]}" --algorithm uniform:T=1,2
 good "${plan[@]}" --algorithm uniform:tokens=1:31
 [[ ${out%%$'\n'*} == 'ranges: tokens=1:31 is 1, 2, 3, ..., 30' ]] || fail "a long range: $out"
 
-refused 2 'half-open' -- "${plan[@]}" --algorithm uniform:T=2:2
-refused 2 'half-open' -- "${plan[@]}" --algorithm exact --seeds 2:2
-refused 2 'half-open' -- "${plan[@]}" --algorithm exact --layers 2:2
+refused 2 'ranges exclude their end' -- "${plan[@]}" --algorithm uniform:T=2:2
+refused 2 'ranges exclude their end' -- "${plan[@]}" --algorithm exact --seeds 2:2
+refused 2 'ranges exclude their end' -- "${plan[@]}" --algorithm exact --layers 2:2
 
 # A table goes on however its values are written.
 cp out.csv before.csv
