@@ -159,6 +159,17 @@ class LossesTest(CommandCase):
             file.write("t.h5,p0,h2o,x=3,0.25,0,30,1,1,ok\n")
         self.refused("h2o: got 2 settings", "--scores", "m", tables[0], "--tuned", "m", both)
 
+    def test_tuned_methods_without_defaults_are_skipped(self):
+        rows = self.many(9, 0.5)
+        tuned = self.table("t.csv", [row for row in rows if row[1] == "h2o"] +
+                           [(row[0], "other", *row[2:]) for row in rows if row[1] == "h2o"], "x=2")
+        plain = self.table("a.csv", self.many(9))
+        out, said = self.run_script("--scores", "m", plain, "--tuned", "m", tuned, "--to", "snapkv", "--csv",
+                                    self.path("o.csv"), "--markdown", "-")
+        self.assertIn("m: other: skipped", said)
+        self.assertEqual({row["method"] for row in self.read("o.csv")}, {"h2o", "snapkv"})
+        self.assertNotIn("other", out)
+
     def test_how_alike_two_models_order_methods(self):
         """Means 1 to 6 in one model; the other swaps the first two: 1 - 6 * 2 / (6 * 35)."""
         def rows(order, sources):

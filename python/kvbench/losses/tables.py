@@ -92,13 +92,13 @@ def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=()):
     """Returns the Losses of tables [(model, [file])]; records: files that name sources. tuned: tables
     whose methods replace those of `scores`.
     """
-    frames, settings = [], {}
+    frames, settings, skipped = [], {}, []
     better = dict(tuned)
     for model, paths in scores:
         frame = read(paths, metric).assign(model=model, usual=False)
         if model in better:
             frame = take_tuned(frame, read(better[model], metric).assign(model=model, usual=False),
-                               better[model][0], settings)
+                               better[model][0], settings, skipped)
         refuse_other_layers(frame, paths[0])
         frames.append(frame)
     frame = pd.concat(frames, ignore_index=True)
@@ -114,11 +114,17 @@ def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=()):
         raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
     usual, _ = averaged(frame[frame["usual"]], metric)
     methods = list(dict.fromkeys(label for table in values.values() for label in table.columns))
-    return Losses(values, methods, notes, usual, settings)
+    return Losses(values, methods, skipped + notes, usual, settings)
 
 
-def take_tuned(frame, tuned, path, settings):
-    """Returns rows of both; `frame`'s rows of tuned methods are marked `usual`."""
+def take_tuned(frame, tuned, path, settings, skipped):
+    """Returns rows of both; `frame`'s rows of tuned methods are marked `usual`. Tuned methods without
+    rows in `frame` are skipped, with a note.
+    """
+    known = tuned["algorithm"].isin(frame["algorithm"].unique())
+    for model, name in tuned.loc[~known, ["model", "algorithm"]].drop_duplicates().itertuples(index=False):
+        skipped.append(f"{model}: {name}: skipped, the tables of --scores have no row of it")
+    tuned = tuned[known]
     for (model, name), part in tuned.groupby(["model", "algorithm"], sort=False):
         before = frame.loc[frame["algorithm"] == name, "params"].unique()
         after = part["params"].unique()
