@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Writes the tables over all models from their stores: loss, loss of tuned methods, agreement between
-# models on the order of methods. Stages with fewer than four sources are skipped.
+# models on the order of methods. Models with fewer than four works in stage `judged` are skipped, and
+# stages `others` and `tuned` with fewer works than that.
 #   scripts/models_tables.sh [RESULTS]      (default: results/reference/models)
 # PYTHON: interpreter (default: python3).
 set -euo pipefail
@@ -13,31 +14,32 @@ shopt -s nullglob
 models=(SmolLM2-135M:smollm2-135m Qwen2.5-Coder-0.5B:qwen2.5-coder-0.5b Qwen2.5-Coder-1.5B:qwen2.5-coder-1.5b)
 least=4
 usual=()
-tuned=()
+tuned=()  # with the rows of the defaults
 for model in "${models[@]}"; do
   store=$out/${model#*:}/store
-  files=()
-  for stage in judged others; do
-    part=("$store/$stage"/*.scores.csv.gz)
-    ((${#part[@]} < least)) || files+=("${part[@]}")
-  done
-  ((${#files[@]})) || continue
+  files=("$store"/judged/*.scores.csv.gz)
+  works=${#files[@]}
+  ((works >= least)) || continue
+  others=("$store"/others/*.scores.csv.gz)
+  ((${#others[@]} < works)) || files+=("${others[@]}")
   usual+=(--scores "${model%%:*}" "${files[@]}")
-  files=("$store"/tuned/*.scores.csv.gz)
-  ((${#files[@]} < least)) || tuned+=(--tuned "${model%%:*}" "${files[@]}")
+  better=("$store"/tuned/*.scores.csv.gz)
+  if ((${#better[@]} >= works)); then
+    tuned+=(--scores "${model%%:*}" "${files[@]}" --tuned "${model%%:*}" "${better[@]}")
+  fi
 done
 if ((${#usual[@]} == 0)); then
   echo "models_tables.sh: $out: found no scores of a model, expected */store/judged" >&2
   exit 2
 fi
 losses() {
-  "$python" scripts/kvbench-py losses "${usual[@]}" "$@"
+  "$python" scripts/kvbench-py losses "$@"
 }
-losses --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md" --orders "$out/losses.orders.csv" \
+losses "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md" --orders "$out/losses.orders.csv" \
   --figure "$out/losses"
 # Against the 16-bit method with the smallest mean loss, without oracles.
-losses --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
+losses "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
   --markdown "$out/losses.to_h2o.md"
 if ((${#tuned[@]})); then
-  losses "${tuned[@]}" --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md" --figure "$out/tuned"
+  losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md" --figure "$out/tuned"
 fi

@@ -209,15 +209,16 @@ def tested(rows, table, to):
 
 
 def changed_by_tuning(found, model, budget, method):
-    """Returns {setting, default, change...} of a tuned method: its changes, the default's mean, and
-    tuned minus default over shared sources.
+    """Returns {setting, default, change...} of a tuned method: its changes, and over the sources
+    that tuned and default share, the default's mean and tuned minus default.
     """
     before = found.usual.get((model, budget), {}).get(method)
     if before is None:
         return {}
-    pair = (found.values[model, budget][method] - before).dropna().to_numpy()
+    pairs = (found.values[model, budget][method] - before).dropna()
+    pair = pairs.to_numpy()
     low, high = extent(pair)
-    return {"setting": found.settings[model, method], "default": float(before.mean()),
+    return {"setting": found.settings[model, method], "default": float(before[pairs.index].mean()),
             "change": float(pair.mean()) if len(pair) else math.nan, "change_low": low, "change_high": high}
 
 
