@@ -66,7 +66,9 @@ struct Encoder {
       if constexpr (Number<typename T::value_type>) {
         raw(x.data(), x.size() * sizeof(typename T::value_type));
       } else {
-        std::ranges::for_each(x, [this](const auto& element) { one(element); });
+        for (const auto& element : x) {
+          one(element);
+        }
       }
     } else {
       members(*this, x);
