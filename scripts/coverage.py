@@ -89,7 +89,13 @@ def main(arguments=None):
         print(f"coverage.py: {counts}: no such folder, expected a build of the target `counted`",
               file=sys.stderr)
         return 2
-    for old in counts.rglob("*.gcda"):
+    # Of sources that were renamed or removed: gcovr would stop at their old lines.
+    if shutil.which("ninja") and os.path.exists(os.path.join(options.build, "build.ninja")):
+        subprocess.run(["ninja", "-C", options.build, "-t", "cleandead"], check=True, stdout=subprocess.DEVNULL)
+    for notes in counts.rglob("*.gcno"):
+        if not notes.with_suffix(".o").exists():
+            notes.unlink()
+    for old in [*counts.rglob("*.gcda"), *counts.rglob("*.gcov")]:
         old.unlink()
     if not run_all(options.build, options.jobs):
         return 1
