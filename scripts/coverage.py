@@ -95,7 +95,7 @@ def main(arguments=None):
     for notes in counts.rglob("*.gcno"):
         if not notes.with_suffix(".o").exists():
             notes.unlink()
-    for old in [*counts.rglob("*.gcda"), *counts.rglob("*.gcov")]:
+    for old in counts.rglob("*.gcda"):
         old.unlink()
     if not run_all(options.build, options.jobs):
         return 1
