@@ -30,7 +30,7 @@ bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference reference-models cuda \
-	bench format format-check knots lint ruff types tidy install static package wheel clean help bootstrap
+	bench format format-check cycles lint ruff types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. An existing folder keeps its KVBENCH_TESTS.
 all: ## build the program: build/kvbench
@@ -209,8 +209,8 @@ types: ## run mypy on the Python interface
 	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches -p kvbench.press \
 		-m kvbench.programs -m kvbench.plot.guest
 
-knots: ## fail on include cycles in lib/
-	@$(call find_python,); "$$python" scripts/find_knots.py
+cycles: ## fail on include cycles in lib/
+	@$(call find_python,); "$$python" scripts/find_include_cycles.py
 
 # scripts/bootstrap.sh installs ruff there; otherwise the one on the PATH is used.
 ruff: ## run ruff on the Python code
@@ -218,9 +218,9 @@ ruff: ## run ruff on the Python code
 	@ruff=build/lint-venv/bin/ruff; [[ -x $$ruff ]] || ruff=ruff; \
 		"$$ruff" check --cache-dir build/ruff
 
-lint: format-check ## run format-check, include rule, knots, ruff, types and tidy
+lint: format-check ## run format-check, include rule, cycles, ruff, types and tidy
 	@scripts/check_includes.sh
-	@$(MAKE) knots
+	@$(MAKE) cycles
 	@$(MAKE) ruff
 	@$(MAKE) types
 	@$(MAKE) tidy

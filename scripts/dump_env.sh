@@ -88,13 +88,13 @@ fi
 # ------------------------------------------------------------------------------------ one of ours
 mapfile -t all < <(printf '%s\n' "${needed[@]}" "${also[@]}" | awk '!seen[$0]++')
 if [[ -f $venv/$mark && -x $python && -z $(lacking "${all[@]}") ]] &&
-  [[ ! -e $venv/unfinished ]]; then
+  [[ ! -e $venv/incomplete ]]; then
   exit 0
 fi
 [[ ${BOOTSTRAP:-yes} == no ]] || "$here/bootstrap.sh" dump
 mkdir -p -- "$venv"
 echo 'Made by kvbench, which installs packages here.' > "$venv/$mark"
-touch -- "$venv/unfinished"  # Until pip is done: it may be interrupted.
+touch -- "$venv/incomplete"  # Until pip is done: it may be interrupted.
 # venv also completes an interrupted environment.
 "$("$here/find_python.sh" venv ensurepip)" -m venv "$venv"
 
@@ -116,4 +116,4 @@ if [[ $torch == torch && -n $(lacking torch) && $(uname -sm) == 'Linux x86_64' ]
     "CUDA: PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu'"
 fi
 "$python" -m pip install --quiet "${pip_args[@]}" "${all[@]}"
-rm -f -- "$venv/unfinished"
+rm -f -- "$venv/incomplete"

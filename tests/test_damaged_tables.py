@@ -46,7 +46,7 @@ LEFT_OUT = {
     "kvbench-py convert": "reads other people's dumps: test_convert_traces.py",
     "coverage.py": "reads the compiler's counts",
     "draw_modules.py": "reads sources",
-    "find_knots.py": "reads sources",
+    "find_include_cycles.py": "reads sources",
     "kvbench-py dump": "reads prompts and needs torch: test_dump_traces.py",
     "kvbench-py judge": "needs torch: test_judge_runs.py",
     "kvbench-py model": "reads a package: test_make_model.py",

@@ -59,8 +59,8 @@ class PlanTest(unittest.TestCase):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 with (mock.patch.object(reference_steps, "LOCK_PATIENCE", 0.2),
                       self.assertRaisesRegex(rp.PlanError, "another run")):
-                    reference_steps.Commands().take_lock(folder)
-            reference_steps.Commands().take_lock(folder)
+                    reference_steps.Commands().lock(folder)
+            reference_steps.Commands().lock(folder)
 
     def test_manifests_are_split(self):
         one = {"a": 1, "b": {"c": 2, "d": 3}, "e": {"f": 4}, "g": 5}

@@ -257,8 +257,8 @@ def set_figures(line, measure, point, ends):
 def method_rows(scopes, key, rows, x, y):
     """Returns ranks among these methods: only prompts are resampled."""
     out = []
-    for method, (budgets, places) in scopes.places(x, y).items():
-        point, _, drawn, _ = rows.split(places)
+    for method, (budgets, offsets) in scopes.rank_offsets(x, y).items():
+        point, _, drawn, _ = rows.split(offsets)
         low, high = kr.interval(point, drawn, rows.n)
         # A lower rank by the metric than by the score is better.
         verdict = "flattered" if high < 0 else "slandered" if low > 0 else ""

@@ -44,12 +44,12 @@ class Rows:
 
 @dataclass
 class Side:
-    """A metric or a score. data [cells]; ranked {scope: Ranked} with copies of methods; places
-    {budget: [r, members]}, ranks without copies.
+    """A metric or a score. data [cells]; ranked {scope: Ranked} with copies of methods; ranks
+    {budget: [r, members]} without copies.
     """
     data: np.ndarray
     ranked: dict
-    places: dict
+    ranks: dict
 
 
 class Scopes:
@@ -80,19 +80,19 @@ class Scopes:
                      self.groups.items()},
                     {name: kr.Ranked(signs, self.groups[name]).ranks for name in self.budgets})
 
-    def telling(self, y):
+    def informative(self, y):
         """Returns budgets at which a score differs between cells, for the mean over budgets."""
         return [budget for budget in self.budgets if y.ranked[budget].signs[0].any()]
 
     def correlations(self, x, y, measure):
         """Returns {scope: [r]}, including the mean over budgets (WITHIN)."""
         out = {name: measure(x.ranked[name], y.ranked[name]) for name in self.members}
-        if self.telling(y):
-            out[WITHIN] = np.mean([out[b] for b in self.telling(y)], axis=0)
+        if self.informative(y):
+            out[WITHIN] = np.mean([out[b] for b in self.informative(y)], axis=0)
         return out
 
     def cells(self, scope, y):
-        names = self.telling(y) if scope == WITHIN else [scope]
+        names = self.informative(y) if scope == WITHIN else [scope]
         return [i for name in names for i in self.members[name]]
 
     def methods_of(self, scope, y):
@@ -108,11 +108,11 @@ class Scopes:
                  for method in self.methods_of(scope, y)}
         return max(means, key=means.get)
 
-    def places(self, x, y):
+    def rank_offsets(self, x, y):
         """Returns {method: (its budgets, [r]: rank of x minus rank of y, mean over these)}."""
         found = {}
-        for budget in self.telling(y):
-            apart = x.places[budget] - y.places[budget]
+        for budget in self.informative(y):
+            apart = x.ranks[budget] - y.ranks[budget]
             for at, i in enumerate(self.members[budget]):
                 found.setdefault(self.methods[self.owners[i]], []).append(apart[:, at])
         return {method: (len(parts), np.mean(parts, axis=0)) for method, parts in found.items()}

@@ -187,7 +187,7 @@ def markdown(found, options):
               + "; ".join(f"{name}: {text}" for name, text in REDUCTIONS.items()) + "):", "",
               *best_lines(found, options), ""]
     if found.pick(scope=WITHIN):
-        lines += ["Methods that a metric misjudges (places by the metric minus places by the score "
+        lines += ["Methods that a metric misjudges (rank by the metric minus rank by the score "
                   f"among the methods of a budget, mean over budgets; interval over {table.by}s without "
                   "0). Flattered: the metric ranks them better than the score does.", "",
                   *misjudged_table(found, options), ""]

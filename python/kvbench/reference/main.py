@@ -196,7 +196,7 @@ class Run:
                                        what.name if kind == "stage" else "report " + what.name)
                    for kind, _, what, _ in steps)
 
-    def take_folders(self):
+    def claim_folders(self):
         """Claims --work and --output. Raises PlanError if they hold foreign files."""
         try:
             if self.args.work:
@@ -220,9 +220,9 @@ class Run:
         if self.args.dry_run:
             return self.dry_run(self.left())
         self.check_tools(self.left())
-        self.take_folders()
+        self.claim_folders()
         self.commands.catch()
-        self.commands.take_lock(self.placeholders.work)
+        self.commands.lock(self.placeholders.work)
         if self.plan.store:
             self.steps.tidy()
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):

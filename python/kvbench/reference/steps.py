@@ -72,7 +72,7 @@ class Commands:
     """
 
     def __init__(self):
-        self.child, self.stopped, self.lock = None, False, None
+        self.child, self.stopped, self.lock_file = None, False, None
         self.environments = {}  # {program: {variable: value}} in addition to ours
 
     def catch(self):
@@ -84,13 +84,13 @@ class Commands:
         if self.child is not None and self.child.poll() is None:
             os.killpg(self.child.pid, signal.SIGKILL if again else signal.SIGINT)
 
-    def take_lock(self, folder):
+    def lock(self, folder):
         os.makedirs(folder, exist_ok=True)
-        self.lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        self.lock_file = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o666)
         end = time.monotonic() + LOCK_PATIENCE
         while True:
             try:
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
                 if time.monotonic() > end:
@@ -124,7 +124,7 @@ class Commands:
             try:
                 self.child = subprocess.Popen(
                     words, cwd=rp.ROOT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=said,
-                    env=environment, start_new_session=True, pass_fds=[self.lock], preexec_fn=begin)
+                    env=environment, start_new_session=True, pass_fds=[self.lock_file], preexec_fn=begin)
             except OSError as error:
                 raise Failed(f"{typed}: cannot be started: {error.strerror}", 3) from None
             finally:
@@ -183,12 +183,12 @@ class Program:
 class Steps:
     """Every (prompt, stage) and trace: dependencies, state and execution."""
 
-    def __init__(self, plan, places, program, commands):
-        self.plan, self.placeholders = plan, places
+    def __init__(self, plan, placeholders, program, commands):
+        self.plan, self.placeholders = plan, placeholders
         self.program, self.commands = program, commands
         self.digests = {}
         if plan.threads:
-            commands.environments[places.programs[2]] = {**STEADY,
+            commands.environments[placeholders.programs[2]] = {**STEADY,
                                                          "OMP_NUM_THREADS": str(plan.threads)}
 
     def digest(self, path):

@@ -116,11 +116,11 @@ class Table:
         self.header, self.rows = list(header), rows
         self.columns = {name: at for at, name in enumerate(self.header)}
 
-    def places(self, names):
+    def indices(self, names):
         return [self.columns[name] for name in names if name in self.columns]
 
-    def key_places(self):
-        return self.places(PLACE)
+    def key_indices(self):
+        return self.indices(PLACE)
 
     def lacks_later(self, column):
         """Returns whether it is one of LATER and empty in all rows."""
@@ -147,7 +147,7 @@ class Table:
         return {self.variant(row) for row in self.rows}
 
     def sort(self):
-        at = self.key_places()
+        at = self.key_indices()
         self.rows.sort(key=lambda row: sort_key([row[i] for i in at]))
 
     def with_columns(self, header):
@@ -188,7 +188,7 @@ def condense(table, name, columns=(), source=""):
                  "check"], [])
     digits = FEW_ROWS_DIGITS if name in FEW_ROWS else DIGITS
     groups, sums = {}, {}
-    at, variant = table.places(mine), table.places(VARIANT)
+    at, variant = table.indices(mine), table.indices(VARIANT)
     for row in table.rows:
         groups.setdefault(tuple(row[i] for i in at), []).append(row)
     checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES, *LATER)]

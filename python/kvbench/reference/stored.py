@@ -74,13 +74,13 @@ def trace_digest(path):
 class StoredSteps(Steps):
     """folder: of the store."""
 
-    def __init__(self, plan, places, program, commands, folder):
-        super().__init__(plan, places, program, commands)
+    def __init__(self, plan, placeholders, program, commands, folder):
+        super().__init__(plan, placeholders, program, commands)
         self.store = folder
-        self.variants = Variants(program.path, places)
+        self.variants = Variants(program.path, placeholders)
         self.lib = lib_tree(program.now)
         self.views = {}
-        places.view = self.view
+        placeholders.view = self.view
 
     # ------------------------------------------------------------------------ what a step depends on
 

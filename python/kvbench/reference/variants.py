@@ -49,10 +49,10 @@ def claims(points, variant):
 
 
 class Variants:
-    """program: path of kvbench; places: fills in placeholders of a stage's options."""
+    """program: path of kvbench; placeholders: fills in placeholders of a stage's options."""
 
-    def __init__(self, program, places):
-        self.program, self.placeholders = program, places
+    def __init__(self, program, placeholders):
+        self.program, self.placeholders = program, placeholders
         self.sets, self.grids = {}, None
 
     def ask(self, *words):

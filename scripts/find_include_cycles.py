@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Lists include cycles (knots) of lib/.
+"""Lists include cycles of lib/.
 
-    scripts/find_knots.py [--allow STEM,STEM,...]...
+    scripts/find_include_cycles.py [--allow STEM,STEM,...]...
 
 A stem is foo.hpp with foo.cpp, foo.cu, ..., named by its path below lib/. It includes the stems in the
-#include "module/foo.hpp" lines of its files. A knot is a strongly connected group of at least two stems.
+#include "module/foo.hpp" lines of its files. A cycle is a set of at least two stems that
+include one another, directly or through others.
 
-Prints a line per knot, and the includes of knots that are not allowed. Exit code: 0; 1, some knot is not
-allowed; 2, bad usage.
+Prints a line per cycle, and the includes of cycles that are not allowed. Exit code: 0; 1, some cycle is
+not allowed; 2, bad usage.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def reachable(graph, start):
     return seen
 
 
-def knots(graph):
+def cycles(graph):
     """Sorted tuples of stems that reach each other."""
     reach = {stem: reachable(graph, stem) for stem in graph}
     return sorted({tuple(sorted(other for other in reach[stem] if stem in reach[other]))
@@ -53,7 +54,7 @@ def knots(graph):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--allow", action="append", default=[], metavar="STEM,...",
-                        help="allow a knot of these stems or a subset")
+                        help="allow a cycle of these stems or a subset")
     parser.add_argument("--root", default=ROOT, metavar="DIR", help="source tree")
     options = parser.parse_args()
     lib = os.path.join(options.root, "lib")
@@ -62,13 +63,13 @@ def main():
     graph = graph_of(lib)
     allowed = [set(names.split(",")) for names in options.allow]
     bad = 0
-    for knot in knots(graph):
-        accepted = any(set(knot) <= names for names in allowed)
+    for cycle in cycles(graph):
+        accepted = any(set(cycle) <= names for names in allowed)
         bad += not accepted
-        print(f"knot of {len(knot)}{' (allowed)' if accepted else ''}: {','.join(knot)}")
-        for stem in knot if not accepted else ():
-            print(f"  {stem} includes {', '.join(sorted(graph[stem] & set(knot)))}")
-    print(f"find_knots: {len(graph)} stems, {bad} knots that are not allowed")
+        print(f"cycle of {len(cycle)}{' (allowed)' if accepted else ''}: {','.join(cycle)}")
+        for stem in cycle if not accepted else ():
+            print(f"  {stem} includes {', '.join(sorted(graph[stem] & set(cycle)))}")
+    print(f"find_include_cycles: {len(graph)} stems, {bad} cycles that are not allowed")
     return 1 if bad else 0
 
 
