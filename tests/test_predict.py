@@ -163,6 +163,45 @@ class PredictTest(CommandCase):
         self.assertIn("exact at 0.25: skipped, its KL divergence is 0", said)
         self.assertIn("tova at 0.25: skipped, 3 of 4 sources lack it", said)
 
+    def alone(self, points, factor=lambda method, layer: 1.0, drop=()):
+        """A table of layers compressed alone."""
+        rows = [["t.h5", prompt, algorithm, "", budget, seed, 1, TRUE[layer] * error**2 * factor(algorithm, layer),
+                 "ok", layer] for (prompt, algorithm, budget, seed), errors in points.items()
+                for layer, error in enumerate(errors) if (prompt, algorithm, layer) not in drop]
+        return self.write("alone.csv", (*SCORE_COLUMNS, "layer"), rows)
+
+    def test_measured_sensitivities(self):
+        points = self.points()
+        scores, layers = self.tables(points)
+        made = ("--model", "M", "--scores", scores, "--layers", layers, "-o", self.path("m.json"))
+        out, _ = self.run_script("measure", "--alone", self.alone(points), *made)
+        with open(self.path("m.json"), encoding="utf-8") as file:
+            content = json.load(file)
+        for one, other in zip(content["sensitivity"], TRUE):
+            self.assertLess(abs(one / other - 1), 1e-5)  # six digits
+        self.assertIn("| `0` | 4 [4, 4] | 4 to 4 |", out)
+        self.assertIn("1.00 [1.00, 1.00]", out)
+        # One method's loss in layer 1 is 16 times as large: its geometric mean over five methods.
+        out, _ = self.run_script("measure", *made, "--alone", self.alone(
+            points, lambda method, layer: 16.0 if (method, layer) == ("h2o", 1) else 1.0))
+        self.assertIn(f"| `1` | {0.5 * 16 ** 0.2:.3g} [", out)
+        self.assertIn("| 0.5 to 8 |", out)
+        # Those of other caches.
+        other = self.tables(self.points(8, ("tova", "rkv", "lagkv")))
+        out, _ = self.run_script("check", self.path("m.json"), "--scores", other[0], "--layers", other[1], "--csv",
+                                 self.path("c.csv"))
+        self.assertIn("made from 4 sources, 4 of them among these", out)
+        self.assertEqual({row["method"] for row in self.read("c.csv")}, {"tova", "rkv", "lagkv"})
+
+    def test_refusals_of_measure(self):
+        points = self.points()
+        scores, layers = self.tables(points)
+        for make in (lambda: self.alone(points, drop={("p1", "h2o", 2)}),
+                     lambda: self.alone(points, lambda method, layer: 0.0)):
+            table = make()
+            self.refused("got no KL above", "measure", "--model", "M", "--scores", scores, "--layers", layers, "--alone", table,
+                         "-o", self.path("m.json"))
+
     def test_refusals(self):
         def refuse(what, files, *more):
             self.refused(what, "fit", "--model", "M", "--scores", files[0], "--layers", files[1], "-o",

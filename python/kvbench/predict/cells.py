@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from kvbench import tables as kt
 from kvbench import units
@@ -70,6 +71,32 @@ def load(options):
     prompt = both.groupby([*keys, "trace", "prompt"], sort=False)[["kl", *squares.columns]].mean()
     source = prompt.groupby(keys, sort=False).mean()
     return whole(source, layers, notes, options.scores[0])
+
+
+def load_alone(options, found):
+    """Returns (KL [sources, cells, layers] where one layer is compressed, of the Cells' sources and cells,
+    notes). Raises CsvError if one is missing or 0.
+    """
+    frame = kt.read_table(options.alone, [*KEY, "layer", "kl", "status"], losses.TEXT, others=["source"])
+    kt.reject_duplicates(frame, [*KEY, "layer"], options.alone[0])
+    frame = frame[~frame["algorithm"].isin(options.exclude)].copy()
+    frame["source"] = units.sources_of(frame, options.records, options.alone[0], own_source=True)
+    kt.add_labels(frame)
+    keys = ["budget_requested", "label", "layer", "source"]
+    frame, gone = losses.without_spoiled(frame, keys)
+    notes = [f"{label} at {budget:g}, layer {layer:g}: {count} sources with rows that are not ok"
+             for (budget, label, layer), count in gone]
+    prompt = frame.groupby([*keys, "trace", "prompt"], sort=False)["kl"].mean()
+    kl = prompt.groupby(keys, sort=False).mean()
+    wanted = pd.MultiIndex.from_tuples([(*cell, layer, source) for source in found.sources for cell in found.cells
+                                        for layer in found.layers], names=keys)
+    kl = kl.reindex(wanted)
+    bad = ~(kl >= LEAST)
+    if bad.any():
+        budget, label, layer, source = kl.index[bad][0]
+        raise kt.CsvError(f"{options.alone[0]}: {source}, {label} at {budget:g}, layer {layer}: got no KL above "
+                          f"{LEAST:g}, expected one for every layer of the cells of --scores")
+    return kl.to_numpy().reshape(found.squares.shape), notes
 
 
 def whole(table, layers, notes, path):

@@ -36,6 +36,14 @@ def fit(squares, kl, ridge=RIDGE):
     return np.exp(found.x)
 
 
+def measure(squares, alone):
+    """Returns log s [units, layers]: mean over cells of the log of KL over the squared error.
+
+    squares, alone [units, cells, layers]: the errors, and the KL where that layer alone is compressed
+    """
+    return np.log(alone / squares).mean(axis=1)
+
+
 def parts_of(method):
     """Returns the names in a method's label: {h2o, quant-kivi} of `h2o@quant-kivi k_bits=4`."""
     return set(method.split()[0].replace("@", "+").split("+"))

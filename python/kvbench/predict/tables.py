@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import numpy as np
 from scipy import stats
@@ -54,7 +55,7 @@ def write_sensitivities(path, found, weights, predicted, options):
                "layers": found.layers, "sensitivity": [float(f"{one:.6g}") for one in weights],
                "ratio": ranges(found, predicted),
                "fitted": {"sources": found.sources, "methods": sorted(set(found.methods())),
-                          "budgets": sorted({budget for budget, _ in found.cells}), "ridge": options.ridge}}
+                          "budgets": sorted({budget for budget, _ in found.cells}), **({"ridge": options.ridge} if "ridge" in options else {})}}
     with ct.opened(path) as file:
         json.dump(content, file, indent=1)
         file.write("\n")
@@ -84,15 +85,64 @@ def read_sensitivities(path):
 
 def markdown(found, weights, predicted, options):
     """Returns the report of a fit: how far predictions are off, and the layers' sensitivities."""
+    out = [*title(found, options.model),
+           "Every prediction below is from other sources and from methods that share no name with its own.", "",
+           *off_by(found, predicted)]
+    share = found.squares * weights
+    share = (share / share.sum(axis=2, keepdims=True)).mean(axis=(0, 1))
+    out += ["", "Sensitivity in nats, and the layer's share of the predicted KL (mean over cells):", ""]
+    out += ct.markdown_table(["layer", "sensitivity", "share"], [
+        [str(layer), f"{weight:.3g}", f"{part:.1%}"] for layer, weight, part in zip(found.layers, weights, share)])
+    return "\n".join(out) + "\n"
+
+
+def checked(found, predicted, content, options):
+    """Returns the report of check."""
+    fitted = content.get("fitted", {})
+    common = sorted(set(fitted.get("sources", ())) & set(found.sources))
+    return "\n".join([
+        *title(found, content["model"]),
+        f"Predicted by {os.path.basename(options.sensitivities)}, which was made from "
+        f"{ks.counted(len(fitted.get('sources', ())), 'source')}"
+        + (f", {len(common)} of them among these." if common else ", none of them among these."), "",
+        *off_by(found, predicted)]) + "\n"
+
+
+def measured(found, alone, by_source, options):
+    """Returns the report of measure: whether one sensitivity fits a layer, and whether layers add up."""
+    each = np.exp(np.log(alone / found.squares).mean(axis=0))  # [cells, layers]
+    rows = []
+    for at, layer in enumerate(found.layers):
+        low, high = (math.exp(end) for end in extent(by_source[:, at]))
+        rows.append([str(layer), f"{math.exp(by_source[:, at].mean()):.3g} [{low:.3g}, {high:.3g}]",
+                     f"{each[:, at].min():.3g} to {each[:, at].max():.3g}"])
+    sums = np.log(alone.sum(axis=2) / found.kl)
+    out = [*title(found, options.model),
+           "Sensitivity in nats of layers that are compressed alone: geometric mean of KL over squared error over "
+           "sources and cells, its 95 % interval over sources, and the least and largest mean of a cell:", "",
+           *ct.markdown_table(["layer", "sensitivity", "cells"], rows), "",
+           "Sum over layers of the KL of each alone, over the KL of all together; geometric mean over sources and "
+           "its 95 % interval:", "",
+           *ct.markdown_table(["budget", "method", "sum over all"], [
+               [f"{budget:g}", method, ratio_text(dict(zip(("ratio", "ratio_low", "ratio_high"), (
+                   math.exp(end) for end in (sums[:, at].mean(), *extent(sums[:, at]))))))]
+               for at, (budget, method) in enumerate(found.cells)])]
+    return "\n".join(out) + "\n"
+
+
+def title(found, name):
+    return [f"KL divergence of {name} from the squared `{METRIC}` of {len(found.layers)} layers: "
+            f"{ks.counted(len(found.sources), 'source')}, {len(set(found.methods()))} methods, "
+            f"{len(found.cells)} cells (method and budget).", ""]
+
+
+def off_by(found, predicted):
+    """Returns lines that compare predictions with the KL, over all cells and by method."""
     everywhere, within = rank_correlations(found, predicted)
     usual, usual_within = rank_correlations(found, np.sqrt(found.squares).mean(axis=2))
     off = np.abs(np.log(predicted / found.kl))
     low, high = ranges(found, predicted)["prompt"]
-    out = [f"KL divergence of {options.model} from the squared `{METRIC}` of {len(found.layers)} layers: "
-           f"{ks.counted(len(found.sources), 'source')}, {len(set(found.methods()))} methods, "
-           f"{len(found.cells)} cells (method and budget).", "",
-           "Every prediction below is from other sources and from methods that share no name with its own.", "",
-           f"- Spearman's correlation with the KL of means over sources: {everywhere:.3f} over all cells, "
+    out = [f"- Spearman's correlation with the KL of means over sources: {everywhere:.3f} over all cells, "
            f"{within:.3f} within budgets; of the mean `{METRIC}`: {usual:.3f} and {usual_within:.3f}.",
            f"- A prediction for one source is off by a factor of {math.exp(np.median(off)):.2f} in the median; "
            f"95 % of the measured values are {low:.2f} to {high:.2f} times the prediction.", "",
@@ -104,12 +154,7 @@ def markdown(found, weights, predicted, options):
     out += ct.markdown_table(["method", *(f"{budget:g}" for budget in budgets)], [
         [method, *("-" if (b, method) not in rows else ratio_text(rows[b, method]) for b in budgets)]
         for method in order])
-    share = found.squares * weights
-    share = (share / share.sum(axis=2, keepdims=True)).mean(axis=(0, 1))
-    out += ["", "Sensitivity in nats, and the layer's share of the predicted KL (mean over cells):", ""]
-    out += ct.markdown_table(["layer", "sensitivity", "share"], [
-        [str(layer), f"{weight:.3g}", f"{part:.1%}"] for layer, weight, part in zip(found.layers, weights, share)])
-    return "\n".join(out) + "\n"
+    return out
 
 
 def ratio_text(row):
