@@ -39,9 +39,11 @@ class Tables(FigureTest):
         return self.write(rows, name, columns=[*ROW_COLUMNS, *cc.HEAD_METRICS])
 
     def write_layers(self, figures, name="layers.csv", drop=(), residual=None):
+        """residual: of every row, or a function of (its key, its layer)."""
         rows = [{"trace": f"{prompt}.h5", "prompt": prompt, "algorithm": method, "layer": layer,
                  "budget_requested": budget, "out_rel_error": value,
-                 "residual_rel_error": value / 2 if residual is None else residual}
+                 "residual_rel_error": value / 2 if residual is None else
+                 residual((prompt, method, budget), layer) if callable(residual) else residual}
                 for (prompt, method, budget), value in figures.items()
                 for layer in sorted({layer for layer, _ in HEADS}) if (prompt, layer) not in drop]
         return self.write(rows, name, columns=LAYER_COLUMNS)

@@ -311,6 +311,18 @@ class LeftOutTest(Tables):
         text, _ = self.correlate(self.path("rows.csv"), "--scores", scores)
         self.assertIn("other top token, over all cells: no correlation", text)
 
+    def test_a_predicted_loss(self):
+        """Only the second layer counts, and the first layer's errors go the other way."""
+        loss = grid(SEVEN, MANY)
+        layers = self.write_layers(loss, residual=lambda key, layer:
+                                   np.sqrt(loss[key]) if layer else 0.6 - np.sqrt(loss[key]))
+        found, _ = self.lines(self.write_rows(loss), "--layers", layers, "--scores", self.write_scores(loss),
+                              "--predict", metric="kl_predicted")
+        self.near([found["kl", scope]["spearman"] for scope in ("0.5", "0.25")], [1, 1])
+        # Equal losses at two budgets have nearly equal predictions.
+        self.assertGreater(float(found["kl", "all"]["spearman"]), 0.99)
+        self.assertEqual(found["kl", "all"]["level"], "model")
+
     def test_few_cells_of_a_budget(self):
         figures = {**grid(UP, budgets=(0.5,)), **grid({"a": 1, "b": 2}, budgets=(0.1,))}
         got, said = self.lines(self.write_rows(figures), "--scores", self.write_scores(figures))
@@ -357,6 +369,10 @@ class LeftOutTest(Tables):
             ("no row of prompt p1, layer 3, a, which the main table has",
              lambda: [rows, "--scores", scores, "--layers",
                       self.write_layers(figures, "o.csv", drop={("p1", 3)})]),
+            ("--predict: expected --layers", lambda: [rows, "--scores", scores, "--predict"]),
+            ("--predict: the KL divergence of a cell is 0",
+             lambda: [rows, "--scores", self.write_scores({key: 0 for key in figures}, "zero.csv"), "--layers",
+                      layers, "--predict"]),
             ("layers.csv: duplicate row: prompt p0, layer 0, a",
              lambda: [rows, "--scores", scores, "--layers", layers, layers]),
             ("column `out_rel_error` is missing", lambda: [rows, "--scores", scores, "--layers",

@@ -147,6 +147,48 @@ class JudgeRunsTest(ScoreCase):
         self.assertEqual(os.listdir(work), [])
         self.check(self.replay(algorithm="snapkv,h2o,uniform"))
 
+    @property
+    def of_layers(self):
+        return self.scores.removesuffix(".csv") + ".layers.csv"
+
+    def by_layer(self):
+        return {(*self.place(row), row["layer"]): row for row in read_rows(self.of_layers)}
+
+    def test_each_layer_alone(self):
+        """The same as caches of that layer alone, which the program writes and kvbench-py score reads."""
+        algorithm = "exact,snapkv,kmeans,quant-kivi,uniform"
+        self.judge("--each-layer", algorithm=algorithm)
+        self.check(self.replay(algorithm=algorithm))
+        found = self.by_layer()
+        for layer in ("0", "1", "2"):
+            _, _, scores = self.replay("--layers", layer, algorithm=algorithm)
+            self.assertEqual({key[:-1] for key in found if key[-1] == layer}, set(map(self.place, scores)))
+            for row in scores:
+                got = found[(*self.place(row), layer)]
+                self.assertEqual((got["layers"], got["status"]), ("1", row["status"]))
+                for name in ("kl", "loss"):
+                    if row[name]:
+                        self.assertTrue(abs(float(row[name]) - float(got[name])) <= CLOSE, (name, row, got))
+        self.assertEqual({key[-1] for key in found}, {"0", "1", "2"})
+
+    def test_each_layer_goes_on(self):
+        options = ("--each-layer", "--batch", "1")
+        self.judge(*options, algorithm="snapkv,h2o")
+        whole, scores = self.by_layer(), sorted(read_text(self.scores).splitlines())
+        layers = read_text(self.of_layers).splitlines(keepends=True)
+        # Rows of layers without their group's row, a group's row without its layers, half a row, no file.
+        for kept in (layers, layers[:3], layers[:4] + [layers[4][:20]], []):
+            write_text(self.of_layers, "".join(kept))
+            if not kept:
+                os.remove(self.of_layers)
+            lines = read_text(self.scores).splitlines(keepends=True)
+            write_text(self.scores, "".join(lines[:-1] if kept == layers else lines))
+            self.judge("--resume", *options, algorithm="snapkv,h2o")
+            self.assertEqual(self.by_layer(), whole)
+            self.assertEqual(len(read_rows(self.of_layers)), len(whole))
+            self.assertEqual(sorted(read_text(self.scores).splitlines()), scores)
+        self.assertIn("0 groups to run", self.judge("--resume", *options, algorithm="snapkv,h2o"))
+
     def test_refusals(self):
         for text, options in (
                 ("--ids: no prompt nope in the traces, they have p0, p1", ("--ids", "nope")),

@@ -62,6 +62,7 @@ PROGRAMS = {
     "answers": Program("answers.main", "test whether a model still answers its tasks, with controls",
                        (*FIGURES, "scipy")),
     "correlate": Program("correlate.main", "correlate replay metrics with the model's loss", (*FIGURES, "scipy")),
+    "predict": Program("predict.main", "predict the model's loss from errors of layers", (*TABLES, "scipy")),
     "tune": Program("tune", "choose parameters on development prompts, evaluate them on others",
                     (*TABLES, "scipy")),
     "qfilters": Program("qfilters", "fit Q-Filters, and add their scores to a trace", TRACES),

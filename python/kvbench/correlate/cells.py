@@ -9,6 +9,7 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import analysis as compare
+from kvbench.predict import model as predict
 
 HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
                 "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",
@@ -41,13 +42,14 @@ class Table:
     """Both sides. cells: (budget, method) by budget; units: prompts, or sources by `by`.
 
     scores: {name: [prompts, cells]}, NaN if missing. Scores and figures are oriented so that higher
-    is worse (`1-NAME`).
+    is worse (`1-NAME`). squares [prompts, cells, layers]: residual_rel_error squared, if read.
     """
     cells: list
     units: list
     levels: list
     scores: dict
     by: str = "prompt"
+    squares: np.ndarray | None = None
 
     def budgets(self):
         return list(dict.fromkeys(budget for budget, _ in self.cells))
@@ -217,9 +219,11 @@ def load(options):
                           f"prompt on both sides, expected at least {FEWEST_CELLS}")
     rows = numbered(points, cells, units)
     levels = [level_of("head", rows, metrics, cells)]
+    squares = None
     if options.layers_tables:
-        layers = read_layers(options.layers_tables, rows, labels, options)
-        levels.append(level_of("layer", numbered(layers, cells, units), kt.LAYER_METRICS, cells))
+        layers = numbered(read_layers(options.layers_tables, rows, labels, options), cells, units)
+        levels.append(level_of("layer", layers, kt.LAYER_METRICS, cells))
+        squares = squares_of(layers) if options.predict else None
     for at, name in enumerate(("budget", "label", "unit")):
         scores[name] = [labels[key][at] for key in keys_of(scores)]
     scores = numbered(scores, cells, units)
@@ -230,8 +234,34 @@ def load(options):
         if np.isnan(table).all():
             continue
         found[turned_name(score)] = 1 - table if score in TURNED else table
-    table = Table(cells, units, levels, found)
-    return table if sources is None else by_source(table, sources)
+    table = Table(cells, units, levels, found, squares=squares)
+    table = table if sources is None else by_source(table, sources)
+    if options.predict:
+        table.levels.append(predicted_level(table, options))
+    return table
+
+
+def squares_of(layers):
+    """Returns Table.squares of rows with unit and cell indices: means over seeds."""
+    squares = layers["residual_rel_error"] ** 2
+    table = squares.groupby([layers["unit_number"], layers["cell"], layers["layer"]]).mean()
+    shape = [table.index.get_level_values(at).nunique() for at in range(3)]
+    if not np.isfinite(table).all() or len(table) != np.prod(shape):
+        raise kt.CsvError("--predict: residual_rel_error is missing for some layers, expected it for all")
+    return table.to_numpy().reshape(shape)
+
+
+def predicted_level(table, options):
+    """Returns the Level of `kl_predicted`: every cell's KL predicted from other units and methods."""
+    kl = table.scores["kl"]
+    if not (kl > 0).all():
+        raise kt.CsvError("--predict: the KL divergence of a cell is 0, expected --exclude exact")
+    if len(table.units) < 2 or len({method for _, method in table.cells}) < 3:
+        raise kt.CsvError(f"--predict: {ks.counted(len(table.units), table.by)} and "
+                          f"{len({method for _, method in table.cells})} methods, expected at least 2 and 3")
+    values = predict.cross_fit(table.squares, kl, [label for _, label in table.cells])
+    units, cells = np.indices(values.shape)
+    return Level("model", ["kl_predicted"], values.reshape(-1, 1), units.ravel(), cells.ravel())
 
 
 def head_metrics(paths):
@@ -258,4 +288,7 @@ def by_source(table, sources):
             mine = mine[~np.isnan(mine).all(axis=1)]
             if len(mine):
                 scores[name][i] = mine.mean(axis=0)
-    return Table(table.cells, units, levels, scores, "source")
+    squares = table.squares
+    if squares is not None:
+        squares = np.stack([squares[place == i].mean(axis=0) for i in range(len(units))])
+    return Table(table.cells, units, levels, scores, "source", squares)

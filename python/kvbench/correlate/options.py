@@ -33,6 +33,8 @@ def parse_arguments(arguments=None):
                         help="files of kvbench-py score")
     parser.add_argument("--layers", nargs="+", default=[], metavar="OUT.layers.csv",
                         dest="layers_tables", help="files of kvbench replay, of traces with o_proj")
+    parser.add_argument("--predict", action="store_true", help="adds the metric kl_predicted: the KL divergence "
+                        "predicted from --layers, each cell's from other prompts (sources) and methods")
     parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...",
                         help="only these; default: all")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
@@ -58,6 +60,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--records", **units.RECORDS)
     parser.set_defaults(layers=[], set=None)  # read by compare's analysis.read
     options = parser.parse_args(arguments)
+    if options.predict and not options.layers_tables:
+        parser.error("--predict: expected --layers")
     if not (options.csv or options.cells or options.methods or options.markdown or options.figures):
         options.markdown = "-"
     return options

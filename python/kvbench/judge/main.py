@@ -5,6 +5,8 @@ decodes over the previous ones, which are then deleted. See docs/score.md.
 """
 
 import argparse
+import collections
+import contextlib
 import os
 import signal
 import sys
@@ -52,8 +54,9 @@ def find_prompts(args):
 class Judge:
     """The loaded model and the tables."""
 
-    def __init__(self, args, tables, table, manifest, answers):
+    def __init__(self, args, tables, table, by_layer, manifest, answers):
         self.args, self.tables, self.table, self.answers = args, tables, table, answers
+        self.by_layer = by_layer  # the table of --each-layer, or None
         self.manifest = manifest
         self.scorer = self.at = None
         self.waited = self.scored = 0.0  # seconds
@@ -93,6 +96,9 @@ class Judge:
             groups = [group for group in reader.groups
                       if key_of(base, name, group) not in self.table.done]
             for group, row in self.scorer.rows(prompt, groups):
+                if self.by_layer is not None:
+                    for of_layer in self.scorer.rows_of_layers(prompt, group):
+                        self.by_layer.write(of_layer)
                 self.tables.write(key_of(base, name, group))
                 self.table.write(row)
                 progress.step(1, f"{progress.done + 1}/{progress.total} groups  {name} {group}")
@@ -152,6 +158,19 @@ def row_key(trace, prompt, resolved, key):
     return key_of(trace, prompt, argparse.Namespace(key=(algorithm, params, *rest)))
 
 
+def layers_path(scores):
+    return scores.removesuffix(".csv") + ".layers.csv"
+
+
+def count_layers(args):
+    """Returns {key of a group: its rows in an existing table of --each-layer}."""
+    path = layers_path(args.scores)
+    if not (args.each_layer and args.resume and os.path.exists(path)):
+        return {}
+    with Table(path, resume=True, by_layer=True) as table:
+        return collections.Counter(key[:-1] for key in table.done)
+
+
 def settings_of(args, name):
     """Returns the settings that all rows of the tables must share."""
     return {"model": name, "compute_dtype": args.compute_dtype, "answer_tokens": args.answer_tokens,
@@ -174,15 +193,24 @@ def main():
     manifest = Manifest(argparse.Namespace(output=args.scores, trace=args.trace, caches=(),
                                            resume=args.resume), settings_of(args, name), versions(args))
     begin = time.monotonic()
-    with Table(args.scores, args.resume, args.overwrite, lambda key: key in tables.held) as table, \
+    # A group's row is written after those of its layers, and is kept only with them.
+    layers = count_layers(args)
+
+    def whole(key, row):
+        return key in tables.held and (not args.each_layer or layers.get(key, 0) == int(row["layers"]))
+
+    with Table(args.scores, args.resume, args.overwrite, whole) as table, contextlib.ExitStack() as stack, \
             tables, torch.inference_mode():
+        by_layer = stack.enter_context(Table(
+            layers_path(args.scores), args.resume, args.overwrite, lambda key, _: key[:-1] in table.done,
+            by_layer=True)) if args.each_layer else None
         tables.begin(table.done)
         resolved = manifest.content["resolved"] = dict(manifest.earlier.get("resolved", {}))
         plan, there = make_plan(args, table, prompts, resolved)
         manifest.write()
         progress = Progress(sum(len(part.keys) for *_, part in plan))
         note(f"{progress.total} groups to run in {len(plan)} parts, {there} done")
-        judge = Judge(args, tables, table, manifest, answers)
+        judge = Judge(args, tables, table, by_layer, manifest, answers)
         try:
             if plan:
                 judge.run(plan, progress)

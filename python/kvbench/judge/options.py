@@ -22,6 +22,8 @@ def parse_arguments(arguments=None):
         "ROWS.layers.csv beside it, where the traces hold output projections")
     add("--scores", required=True, metavar="SCORES.csv", help="a row per prompt, method, budget and "
         "seed, as in kvbench-py score")
+    add("--each-layer", action="store_true", help="also compress one layer at a time: SCORES.layers.csv, a "
+        "row per layer")
     replay = parser.add_argument_group("options of kvbench replay")
     add = replay.add_argument
     add("--algorithm", action="append", metavar="NAME,...[:KEY=VALUES...]", help="may be repeated")

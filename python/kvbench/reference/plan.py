@@ -19,7 +19,8 @@ from kvbench.hashing import sha256 as digest
 from kvbench.text import parse_json
 
 ROWS = "rows.csv"
-SIDE_TABLES = ("rows.layers.csv", "scores.csv")  # of replay and judge, where written
+# Of replay and judge, where written.
+SIDE_TABLES = ("rows.layers.csv", "scores.csv", "scores.layers.csv")
 KINDS = ("replay", "cluster", "judge")
 USUAL = "configs/reference/smollm2-135m.toml"
 # {STAGE/FILE} stands for that file of every prompt, one word each.

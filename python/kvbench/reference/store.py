@@ -40,7 +40,7 @@ COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio",
 # row without it, so that older records still compare equal.
 LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choice_exact_right", "choice_right")
 DIGITS, FEW_ROWS_DIGITS = 5, 9
-FEW_ROWS = ("layers", "scores")
+FEW_ROWS = ("layers", "scores", "scores.layers")
 TIME_DIGITS = {"attend_us_per_query": 2}  # of a query; more digits are noise
 USUAL_TIME_DIGITS = 3
 
@@ -183,7 +183,7 @@ def condense(table, name, columns=(), source=""):
         kept.sort(key=[*COLUMNS, *columns].index)
     kept.sort(key=lambda c: c in TIMES)
     seeds = [c for c in ("seed",) if c in table.columns]
-    extra = ["source"] if name in ("", "scores") else []
+    extra = ["source"] if name in ("", "scores", "scores.layers") else []
     out = Table([*extra, *steady, *seeds, *(["seeds"] if seeds else []), *mine[len(steady):], *kept,
                  "check"], [])
     digits = FEW_ROWS_DIGITS if name in FEW_ROWS else DIGITS

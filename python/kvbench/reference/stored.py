@@ -353,7 +353,7 @@ class StoredSteps(Steps):
     @staticmethod
     def plain_name(stage, table):
         """Returns the step's name of a table."""
-        alone = stage.kind == "cluster" or table == "scores"
+        alone = stage.kind == "cluster" or table.partition(".")[0] == "scores"
         return f"{table}.csv" if alone else f"rows.{table}.csv" if table else rp.ROWS
 
     def kept(self, stage, prompt, table):

@@ -41,14 +41,16 @@ class Prompt:
             own = np.arange(part["k"].shape[0])
             self.heads[layer] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
 
-    def entries(self, group, exact):
+    def entries(self, group, exact, layers=None):
         """Returns {layer: {the model's KV head: CacheEntry}} of a group, and text on degenerate
         ones.
 
-        exact: {layer: (k, v)}, whose widths entries must have
+        exact: {layer: (k, v)}, whose widths entries must have; layers: default all
         """
-        out, degenerate = {layer: {} for layer in self.layers}, None
+        out, degenerate = {layer: {} for layer in layers or self.layers}, None
         for layer, head in self.held:
+            if layer not in out:
+                continue
             where = f"layer {layer}, KV head {head}"
             keys, values = exact[layer]
             if head >= len(self.heads[layer]):

@@ -207,11 +207,7 @@ class Scorer:
         waiting = []  # [group, row, entries]; entries None if the row is complete
         size = self.batch(prompt.layers)
         for group in groups:
-            row = {"trace": os.path.basename(prompt.trace), "prompt": prompt.name,
-                   "algorithm": group.algorithm, "params": group.params,
-                   "budget_requested": group.budget, "seed": group.seed,
-                   "layers": len(prompt.layers), "n_tokens": len(prompt.ids),
-                   "n_queries": self.queries}
+            row = self.row_of(prompt, group, len(prompt.layers))
             entries = None
             try:
                 entries, degenerate = prompt.entries(group, self.attention.exact)
@@ -223,6 +219,27 @@ class Scorer:
                 yield from self.finish(waiting)
                 waiting = []
         yield from self.finish(waiting)
+
+    def rows_of_layers(self, prompt, group):
+        """Yields a row for each layer of a group: that layer's caches, all other layers exact."""
+        for layer in prompt.layers:
+            row = self.row_of(prompt, group, 1) | {"layer": layer}
+            try:
+                entries, degenerate = prompt.entries(group, self.attention.exact, [layer])
+                found, = self.score([entries])
+                if isinstance(found, Failed):
+                    raise found
+                row |= {"status": degenerate or "ok"} | found
+            except Failed as failed:
+                row["status"] = str(failed)
+            yield row
+
+    def row_of(self, prompt, group, layers):
+        """Returns the columns that identify a row."""
+        return {"trace": os.path.basename(prompt.trace), "prompt": prompt.name,
+                "algorithm": group.algorithm, "params": group.params,
+                "budget_requested": group.budget, "seed": group.seed, "layers": layers,
+                "n_tokens": len(prompt.ids), "n_queries": self.queries}
 
     def finish(self, waiting):
         """Yields the complete rows of rows()."""

@@ -19,6 +19,7 @@ COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed",
            "answer_right", "status", "answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact",
            "choice_exact_right", "choice_right")
 KEY = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
+LAYER = "layer"  # last column of the key in tables of single layers
 
 
 def field(value):
@@ -48,23 +49,25 @@ class Table:
 
     resume     keep existing rows except failed ones; `done` has their keys
     overwrite  replace an existing file; without both it is rejected
-    wanted     whether a row with this key may stay
+    wanted     whether a row may stay, by its key and {column: text}
+    by_layer   the key and the columns end with LAYER
     """
 
-    def __init__(self, path, resume=False, overwrite=False, wanted=lambda key: True):
+    def __init__(self, path, resume=False, overwrite=False, wanted=lambda key, row: True, by_layer=False):
         self.path, self.done, self.failed, kept = path, set(), 0, []
+        self.key, self.columns = KEY + (LAYER,) * by_layer, COLUMNS + (LAYER,) * by_layer
         check_output(path, resume, overwrite)
         if overwrite and os.path.exists(path) and not self.is_table(path):
             raise TraceError(f"{path}: not a table of kvbench-py score: not replaced")
         if resume and os.path.exists(path):
             kept = [row for row in self.read() if not row["status"].startswith("failed")
-                    and wanted(tuple(row[name] for name in KEY))]
-            self.done = {tuple(row[name] for name in KEY) for row in kept}
+                    and wanted(self.key_of(row), row)]
+            self.done = {self.key_of(row) for row in kept}
         self.rows = len(kept)
         # Drops failed rows and the incomplete row of a killed run.
         part = path + ".part"
         with open(part, "w", encoding="utf-8", newline="") as file:
-            out = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            out = csv.DictWriter(file, self.columns, lineterminator="\n")
             out.writeheader()
             out.writerows(kept)
         os.replace(part, path)
@@ -81,27 +84,30 @@ class Table:
             return not os.path.getsize(path)
         return known.startswith(header) or header.startswith(known)
 
+    def key_of(self, row):
+        return tuple(row[name] for name in self.key)
+
     def read(self):
         """Returns the complete rows of the file."""
         with open(self.path, encoding="utf-8", newline="") as file:
             text = file.read()
         rows = list(csv.reader(io.StringIO(text, newline="")))
-        if not rows or tuple(rows[0]) != COLUMNS:
-            lacks = [name for name in COLUMNS if rows and name not in rows[0]]
-            older = rows and tuple(rows[0]) == COLUMNS[:len(rows[0])] and {*KEY} <= {*rows[0]}
+        if not rows or tuple(rows[0]) != self.columns:
+            lacks = [name for name in self.columns if rows and name not in rows[0]]
+            older = rows and tuple(rows[0]) == self.columns[:len(rows[0])] and {*self.key} <= {*rows[0]}
             raise TraceError(f"{self.path}: --resume: " + (
                 f"column {lacks[0]}: got none, expected it: an older version made the table, and "
                 "--overwrite makes it again" if older else
                 "its columns are not those of a table of kvbench-py score"))
-        if not text.endswith("\n") or len(rows[-1]) != len(COLUMNS):
+        if not text.endswith("\n") or len(rows[-1]) != len(self.columns):
             rows.pop()
-        return [dict(zip(COLUMNS, row)) for row in rows[1:]]
+        return [dict(zip(self.columns, row)) for row in rows[1:]]
 
     def write(self, values):
         """Writes one row, {column: value}; missing columns are empty."""
         self.rows += 1
         self.failed += values["status"].startswith("failed")
-        self.out.writerow([field(values.get(name)) for name in COLUMNS])
+        self.out.writerow([field(values.get(name)) for name in self.columns])
         self.file.flush()
 
     def __enter__(self):

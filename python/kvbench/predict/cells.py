@@ -1,0 +1,121 @@
+"""Inputs of kvbench-py predict: errors of layers, and the model's scores, by source and cell."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from kvbench import tables as kt
+from kvbench import units
+from kvbench.losses import tables as losses
+
+METRIC = "residual_rel_error"
+KEY = losses.KEY
+LEAST = 1e-9  # nats; smaller divergences are rounding, such as those of `exact`
+
+
+@dataclass
+class Cells:
+    """Both sides of every cell (budget, method), by source.
+
+    squares [sources, cells, layers]: METRIC squared, mean over seeds and prompts; kl [sources,
+    cells]; layers: their numbers.
+    """
+
+    cells: list
+    sources: list
+    layers: list
+    squares: np.ndarray
+    kl: np.ndarray
+    notes: list
+
+    def methods(self):
+        return [method for _, method in self.cells]
+
+
+def read_layers(paths):
+    """Returns (rows of METRIC's squares [key, layers], their layers): every layer of each key."""
+    frame = losses.read(paths, METRIC)
+    frame["trace"] = frame["trace"].map(os.path.basename)
+    table = (frame.assign(square=frame[METRIC] ** 2)
+             .pivot_table(index=KEY, columns="layer", values="square", dropna=False))
+    table = table.dropna(how="all")
+    if table.isna().any(axis=None):
+        key = table.index[table.isna().any(axis=1)][0]
+        raise kt.CsvError(f"{paths[0]}: prompt {key[1]}, {key[2]}: layers are missing, expected those of the "
+                          "other rows")
+    return table, [int(layer) for layer in table.columns]
+
+
+def load(options):
+    """Returns the Cells of --scores and --layers. Raises CsvError without two sources and three methods."""
+    scores = losses.read(options.scores, "kl")
+    losses.refuse_other_layers(scores, options.scores[0])
+    scores = scores[~scores["algorithm"].isin(options.exclude)]
+    scores = kt.pick_numbers(scores, "budget_requested", options.budgets, options.scores[0])
+    scores["trace"] = scores["trace"].map(os.path.basename)
+    scores["source"] = units.sources_of(scores, options.records, options.scores[0], own_source=True)
+    kt.add_labels(scores)
+    squares, layers = read_layers(options.layers)
+    keys = ["label", "budget_requested", "source"]
+    scores, gone = losses.without_spoiled(scores, keys)
+    notes = [f"{label} at {budget:g}: {count} sources with rows that are not ok" for (label, budget), count in gone]
+    absent = ~scores.set_index(KEY).index.isin(squares.index)
+    if absent.any():
+        row = scores[absent].iloc[0]
+        raise kt.CsvError(f"{options.layers[0]}: no rows of prompt {row['prompt']}, {row['algorithm']} at "
+                          f"{row['budget_requested']:g}, which --scores have")
+    both = scores.join(squares, on=KEY)
+    # Seeds of a prompt first, then the prompts of a source.
+    prompt = both.groupby([*keys, "trace", "prompt"], sort=False)[["kl", *squares.columns]].mean()
+    source = prompt.groupby(keys, sort=False).mean()
+    return whole(source, layers, notes, options.scores[0])
+
+
+def load_alone(options, found):
+    """Returns (KL [sources, cells, layers] where one layer is compressed, of the Cells' sources and cells,
+    notes). Raises CsvError if one is missing or 0.
+    """
+    frame = kt.read_table(options.alone, [*KEY, "layer", "kl", "status"], losses.TEXT, others=["source"])
+    kt.reject_duplicates(frame, [*KEY, "layer"], options.alone[0])
+    frame = frame[~frame["algorithm"].isin(options.exclude)].copy()
+    frame["source"] = units.sources_of(frame, options.records, options.alone[0], own_source=True)
+    kt.add_labels(frame)
+    keys = ["budget_requested", "label", "layer", "source"]
+    frame, gone = losses.without_spoiled(frame, keys)
+    notes = [f"{label} at {budget:g}, layer {layer:g}: {count} sources with rows that are not ok"
+             for (budget, label, layer), count in gone]
+    prompt = frame.groupby([*keys, "trace", "prompt"], sort=False)["kl"].mean()
+    kl = prompt.groupby(keys, sort=False).mean()
+    wanted = pd.MultiIndex.from_tuples([(*cell, layer, source) for source in found.sources for cell in found.cells
+                                        for layer in found.layers], names=keys)
+    kl = kl.reindex(wanted)
+    bad = ~(kl >= LEAST)
+    if bad.any():
+        budget, label, layer, source = kl.index[bad][0]
+        raise kt.CsvError(f"{options.alone[0]}: {source}, {label} at {budget:g}, layer {layer}: got no KL above "
+                          f"{LEAST:g}, expected one for every layer of the cells of --scores")
+    return kl.to_numpy().reshape(found.squares.shape), notes
+
+
+def whole(table, layers, notes, path):
+    """Returns the Cells that every source has, with KL above LEAST; notes the others."""
+    sources = sorted(table.index.unique("source"))
+    cells, parts = [], []
+    order = table.groupby(level=["budget_requested", "label"], sort=False)
+    for (budget, label), part in sorted(order, key=lambda one: (-one[0][0], one[0][1])):
+        part = part.droplevel(["label", "budget_requested"]).reindex(sources)
+        if part.isna().any(axis=None):
+            notes.append(f"{label} at {budget:g}: skipped, {int(part['kl'].isna().sum())} of {len(sources)} "
+                         "sources lack it")
+        elif part["kl"].min() < LEAST:
+            notes.append(f"{label} at {budget:g}: skipped, its KL divergence is 0")
+        else:
+            cells.append((budget, label))
+            parts.append(part.to_numpy())
+    if len(sources) < 2 or len({method for _, method in cells}) < 3:
+        raise kt.CsvError(f"{path}: {len(sources)} sources and {len({m for _, m in cells})} methods that all "
+                          "sources have, expected at least 2 and 3")
+    values = np.stack(parts, axis=1)
+    return Cells(cells, sources, layers, values[:, :, 1:], values[:, :, 0], notes)
