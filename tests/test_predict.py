@@ -199,8 +199,8 @@ class PredictTest(CommandCase):
         for make in (lambda: self.alone(points, drop={("p1", "h2o", 2)}),
                      lambda: self.alone(points, lambda method, layer: 0.0)):
             table = make()
-            self.refused("got no KL above", "measure", "--model", "M", "--scores", scores, "--layers", layers, "--alone", table,
-                         "-o", self.path("m.json"))
+            self.refused("got no KL above", "measure", "--model", "M", "--scores", scores, "--layers", layers,
+                         "--alone", table, "-o", self.path("m.json"))
 
     def test_refusals(self):
         def refuse(what, files, *more):

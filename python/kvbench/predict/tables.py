@@ -11,7 +11,6 @@ from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import tables as ct
 from kvbench.losses.tables import extent
-from kvbench.predict import model
 from kvbench.predict.cells import METRIC
 
 FORMAT = "kvbench-sensitivities"
@@ -51,11 +50,13 @@ def rank_correlations(found, values):
 
 
 def write_sensitivities(path, found, weights, predicted, options):
+    fitted = {"sources": found.sources, "methods": sorted(set(found.methods())),
+              "budgets": sorted({budget for budget, _ in found.cells})}
+    if "ridge" in options:
+        fitted["ridge"] = options.ridge
     content = {"format": FORMAT, "version": VERSION, "model": options.model, "metric": METRIC,
                "layers": found.layers, "sensitivity": [float(f"{one:.6g}") for one in weights],
-               "ratio": ranges(found, predicted),
-               "fitted": {"sources": found.sources, "methods": sorted(set(found.methods())),
-                          "budgets": sorted({budget for budget, _ in found.cells}), **({"ridge": options.ridge} if "ridge" in options else {})}}
+               "ratio": ranges(found, predicted), "fitted": fitted}
     with ct.opened(path) as file:
         json.dump(content, file, indent=1)
         file.write("\n")
