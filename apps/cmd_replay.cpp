@@ -38,6 +38,11 @@ void add_replay(CLI::App& app) {
       ->allow_extra_args(false)  // the next word may be a trace
       ->type_name("NAME,...[:KEY=VALUES[;KEY=VALUES]...]")
       ->group(what);
+  list_option(*sub, "--policy", r.policies,
+              "Policy files: an algorithm and a budget for each layer, run like one algorithm "
+              "(docs/policies.md)",
+              "P.json,...")
+      ->group(what);
   list_option(*sub, "--budget", r.budgets,
               "Byte budgets as fractions of the uncompressed middle (stream: of the whole stream), "
               "overhead included. Not used where a parameter sets the size",

@@ -123,11 +123,11 @@ void print_algorithms(const Plan& plan, const std::vector<UnitNeed>& needs) {
                                u * per_unit + static_cast<Index>(s.end())});
       }
     }
-    const std::string name = plan.variants[v].name();
+    const std::string name = plan.variants[v].label();
     fmt::print("{:<19} {:>7} {:>9} {:>9} {:>8.1f} {}  {}\n", name, entries, entries * units,
                entries * heads, mib(largest[name]),
                plan.shard_costs ? fmt::format("{:>9.1f}", time) : "",
-               plan.variants[v].params.canonical());
+               plan.variants[v].label_params());
   }
 }
 

@@ -14,8 +14,8 @@ Row blank_row(const PlanSpec& plan, const Unit& unit, const Entry& entry, Index 
   row.layer = layer.layer;
   row.q_head = q_head;
   row.kv_head = unit.kv_head;
-  row.algorithm = variant.name();
-  row.params = variant.params.canonical();
+  row.algorithm = variant.label();
+  row.params = variant.label_params();
   row.protocol = name(o.protocol);
   row.sink = o.sink;
   row.recent = o.recent;

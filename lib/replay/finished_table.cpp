@@ -126,8 +126,8 @@ void FinishedTable::list_slots() {
     for (std::size_t s = 0; s < settings.size(); ++s) {
       if (settings[s].first.variant == variant) {
         std::string key;
-        append_to_key(key, v.name());
-        append_to_key(key, v.params.canonical());
+        append_to_key(key, v.label());
+        append_to_key(key, v.label_params());
         append_to_key(key, field_text(settings[s].first.budget));
         std::vector<std::size_t>& at = settings_at_[key];
         if (at.empty() || at.back() != s) {  // several layers may resolve it alike

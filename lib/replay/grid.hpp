@@ -3,15 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "algorithms/contract.hpp"
 #include "replay/options.hpp"
 
 namespace kvbench {
+
+struct Policy;
+
+/// Column `algorithm` of a policy's rows.
+inline constexpr std::string_view kPolicyName = "policy";
 
 /// A method, a composition A+B, or A@Q (what A holds, quantized by Q), with one set of parameters.
 /// Parts: these methods, and the methods that their parameters name.
@@ -23,8 +30,13 @@ struct Variant {
   /// Set that selected the variant ("all", "@eviction", "snap*"); empty: named by the user.
   /// Variants of a set are skipped if a layer lacks what they need.
   std::string by_set = {};
-  /// evaluate: column `scores` of the rows; otherwise empty.
+  /// evaluate and policies: column `scores` of the rows; otherwise empty.
   std::string declared_scores = {};
+  /// Chooses the variants of the layers (replay/policy.hpp); then `method` and `params` are those
+  /// of the policy's first layer. Null in the variants of layers.
+  std::shared_ptr<const Policy> policy = nullptr;
+  std::string policy_params = {};             ///< of a policy and its layers: column `params`
+  std::optional<double> layer_budget = {};    ///< of a policy's layer: its budget
 
   /// Scoring queries that a variant asks for and gets. Counts are maxima over the parts.
   struct Queries {
@@ -36,9 +48,14 @@ struct Variant {
 
   /// "A", "A+B" or "A@Q".
   std::string name() const;
+  /// Columns `algorithm` and `params` of the rows.
+  std::string label() const { return policy_params.empty() ? name() : std::string(kPolicyName); }
+  std::string label_params() const {
+    return policy_params.empty() ? params.canonical() : policy_params;
+  }
   /// Parameters that fix the size; one of them suffices.
   const std::vector<std::string>& sizes() const;
-  bool random() const;
+  bool random() const;  ///< of a policy: whether any layer's is
   bool sees_evaluated() const { return any_part(&MethodInfo::sees_evaluated); }
   /// Whether some part uses queries. If not, `scores` is `none`.
   bool sees_queries() const;
@@ -49,7 +66,7 @@ struct Variant {
   std::vector<std::string> named_scores() const { return names_read(&MethodInfo::named_scores); }
   /// Column `scores` of the rows under `--scores scores`.
   std::string scores_text(Scores scores) const;
-  /// Heads that share one budget. A+B and A@Q: that of A.
+  /// Heads that share one budget. A+B and A@Q: that of A. A policy: the widest of its layers.
   Scope scope() const;
   /// Scoring queries of the parts. A part that reads extra queries scores with those of the layer's
   /// sets `extra`. nullopt if no part scores with queries.

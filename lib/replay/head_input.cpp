@@ -60,10 +60,10 @@ Task HeadInput::task(const Entry& entry) const {
             .budget_bytes = {},
             .scoring = windows_.scoring,
             .true_mass = {},
-            .rng = Rng(entry.seed, id_, plan_.variants[entry.variant].name()),
+            .rng = Rng(entry.seed, id_, plan_.variant_of(unit_, entry).name()),
             .backend = backend()};
-  if (entry.budget) {
-    task.budget_bytes = budget_bytes(*entry.budget, task.count() * head_.pair_bytes());
+  if (const auto budget = plan_.budget_of(unit_, entry)) {
+    task.budget_bytes = budget_bytes(*budget, task.count() * head_.pair_bytes());
   }
   task.scores = &book_;
   task.retrieval_heads = plan_.layer_meta(unit_).retrieval_heads;

@@ -65,6 +65,8 @@ void check_options(const ReplayOptions& o) {
       !stream || o.per_query == PerQuery::none,
       "--per-query: got --protocol stream, expected prefill (OUT.steps.csv has the errors of "
       "a stream)");
+  check_input(!stream || o.policies.empty(),
+              "--policy: got --protocol stream, expected --protocol prefill");
   check_input(!(o.resume && o.overwrite), fmt::format("--{} and --overwrite exclude each other",
                                                       o.extend ? "extend" : "resume"));
   check_input(!o.extend || (o.shard_count == 1 && o.export_caches.empty() && o.caches.empty()),

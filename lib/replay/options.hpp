@@ -57,6 +57,7 @@ struct ReplayOptions : ResourceOptions {
   std::string config;  ///< configuration file; never overwritten
   std::string out;
   std::vector<std::string> algorithms;
+  std::vector<std::string> policies;  ///< policy files (replay/policy.hpp)
   std::vector<double> budgets;  ///< [0, 1], fractions of the full bytes: prefill of the middle,
                                 ///< stream of all tokens
   std::string seeds = "1";

@@ -96,7 +96,7 @@ std::string PlanSpec::hash() const {
   for (const Entries::Setting& s : entries.settings()) {
     const Variant& v = variants[s.first.variant];
     const std::string setting =
-        fmt::format("{} {} {}", v.name(), v.params.canonical(),
+        fmt::format("{} {} {}", v.label(), v.label_params(),
                     s.first.budget ? fmt::format("{}", *s.first.budget) : "");
     for (const std::uint64_t seed : *s.seeds) {
       add("{} {}\n", setting, seed);

@@ -68,6 +68,11 @@ struct PlanSpec {
   const Variant& variant_of(const Unit& unit, const Entry& entry) const {
     return variant_of(unit, entry.variant);
   }
+  /// The entry's budget; of a policy, that of the unit's layer.
+  std::optional<double> budget_of(const Unit& unit, const Entry& entry) const {
+    const std::optional<double>& of_layer = variant_of(unit, entry).layer_budget;
+    return of_layer ? of_layer : entry.budget;
+  }
   /// Whether OUT.layers.csv has lines for the unit's layer.
   bool makes_layer_error(const Unit& unit) const { return error_layers.contains(unit.layer_key()); }
   /// Units of the layer that `unit` belongs to. They are contiguous.

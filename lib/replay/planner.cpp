@@ -11,6 +11,7 @@
 #include "gpu/device.hpp"
 #include "replay/cache_export.hpp"
 #include "replay/loaded_caches.hpp"
+#include "replay/policy.hpp"
 #include "replay/resources.hpp"
 #include "replay/selection.hpp"
 #include "replay/shard_calibration.hpp"
@@ -27,7 +28,9 @@ Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variant
     const std::string name = variants[v].name();
     const std::vector<std::string>& size_names = variants[v].sizes();
     std::vector<std::optional<double>> sizes(budgets.begin(), budgets.end());
-    if (variants[v].sized()) {
+    if (variants[v].policy != nullptr) {
+      sizes = {variants[v].policy->budget};
+    } else if (variants[v].sized()) {
       sizes = {std::nullopt};
     }
     const auto fixed_sizes =
@@ -97,7 +100,7 @@ void resolve_variants(PlanSpec& plan) {
       const Variant& variant = plan.variants[v];
       Variant now;
       try {
-        now = variant.resolved(facts);
+        now = (variant.policy == nullptr ? variant : policy_layer(variant, l.layer)).resolved(facts);
       } catch (const InputError& e) {
         const std::string where =
             fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],
@@ -109,10 +112,10 @@ void resolve_variants(PlanSpec& plan) {
         continue;
       }
       check_input(
-          here.emplace(now.name(), now.params.canonical()).second,
+          here.emplace(now.label(), now.label_params()).second,
           fmt::format("--algorithm {}: duplicate {} after `auto` is resolved (prompt {} layer {})",
-                      now.name(), now.params.canonical(), plan.prompt_meta(unit).id, l.layer));
-      if (now.params.canonical() != variant.params.canonical()) {
+                      now.label(), now.label_params(), plan.prompt_meta(unit).id, l.layer));
+      if (variant.policy != nullptr || now.params.canonical() != variant.params.canonical()) {
         plan.resolved.emplace(std::pair{unit.layer_key(), v}, std::move(now));
       }
     }
@@ -197,7 +200,10 @@ Plan make_plan(const ReplayOptions& options) {
   check_options(plan.options);
   const DeviceChoice device = choose_device(options.device);
   if (!plan.caches) {
-    plan.variants = expand_algorithms(options.algorithms, options.protocol, &plan.ranges);
+    if (!options.algorithms.empty() || options.policies.empty()) {
+      plan.variants = expand_algorithms(options.algorithms, options.protocol, &plan.ranges);
+    }
+    add_policies(options.policies, options.scores, plan.variants);
     plan.entries = list_entries(options, plan.variants);
   }
   open_traces(options.traces, Require::all, plan.readers, plan.trace_names);
@@ -222,10 +228,14 @@ Plan make_plan(const ReplayOptions& options) {
   if (!plan.caches) {
     resolve_variants(plan);
   }
-  plan.reads_rope = std::any_of(plan.variants.begin(), plan.variants.end(),
-                                [](const Variant& v) { return v.reads_rope(); });
-  plan.reads_o_proj = std::any_of(plan.variants.begin(), plan.variants.end(),
-                                  [](const Variant& v) { return v.reads_o_proj(); });
+  const auto note_inputs = [&plan](const Variant& v) {
+    plan.reads_rope |= v.reads_rope();
+    plan.reads_o_proj |= v.reads_o_proj();
+  };
+  std::ranges::for_each(plan.variants, note_inputs);
+  for (const auto& [where, variant] : plan.resolved) {
+    note_inputs(variant);
+  }
   plan_layer_errors(plan);
   if (!options.shard_costs.empty()) {
     plan.shard_costs =

@@ -144,7 +144,7 @@ void check_layers_alone(const PlanSpec& plan, const Manifest& then, const Manife
     return;
   }
   for (const Variant& v : plan.variants) {
-    const json one{{"name", v.name()}, {"params", v.params.canonical()}};
+    const json one{{"name", v.label()}, {"params", v.label_params()}};
     if (v.scope() == Scope::layers &&
         std::ranges::find(had.at("algorithms"), one) != had.at("algorithms").end()) {
       throw InputError(fmt::format(

@@ -22,12 +22,13 @@ nlohmann::json configuration(const PlanSpec& plan) {
   const ReplayOptions& o = plan.options;
   nlohmann::json algorithms = nlohmann::json::array();
   for (const Variant& v : plan.variants) {
-    algorithms.push_back({{"name", v.name()}, {"params", v.params.canonical()}});
+    algorithms.push_back({{"name", v.label()}, {"params", v.label_params()}});
   }
   const nlohmann::json per_query =
       o.per_query == PerQuery::none ? nlohmann::json(false) : nlohmann::json(name(o.per_query));
   return {{"traces", o.traces},
           {"algorithms", algorithms},
+          {"policies", o.policies},
           {"budgets", o.budgets},
           {"seeds", seeds_text(parse_seeds(o.seeds))},
           {"layers", o.layers},

@@ -38,8 +38,7 @@ std::string_view device_kind(std::string_view device) {
 
 std::string setting_text(const PlanSpec& plan, const Setting& setting) {
   const Variant& v = plan.variants[setting.first];
-  return fmt::format("{}{}{}{}", v.name(), v.params.canonical().empty() ? "" : ":",
-                     v.params.canonical(),
+  return fmt::format("{}{}{}{}", v.label(), v.label_params().empty() ? "" : ":", v.label_params(),
                      setting.second ? fmt::format(" at budget {}", *setting.second) : "");
 }
 
@@ -52,7 +51,7 @@ std::map<Setting, TimesByTokens> times_of(const PlanSpec& plan, const Table& tab
   }
   const auto add = [&](std::size_t number, const Variant& v) {
     for (const std::optional<double>& budget : budgets[number]) {
-      known.emplace(std::tuple{v.name(), v.params.canonical(), budget ? number_text(*budget) : ""},
+      known.emplace(std::tuple{v.label(), v.label_params(), budget ? number_text(*budget) : ""},
                     Setting{number, budget});
     }
   };
@@ -128,10 +127,10 @@ class Model {
           logs.emplace_back(std::log(static_cast<double>(n)), std::log(median));
         }
       }
-      sums[plan.variants[setting.first].name()].add(logs);
+      sums[plan.variants[setting.first].label()].add(logs);
     }
     for (const auto& [setting, medians] : medians_) {
-      exponents_[setting] = sums[plan.variants[setting.first].name()].slope();
+      exponents_[setting] = sums[plan.variants[setting.first].label()].slope();
     }
   }
 

@@ -33,8 +33,8 @@ std::vector<Unit> sharing_units(const Plan& plan, const Unit& unit, bool all_lay
   return out;
 }
 
-Scope scope_of(const Plan& plan, const Entry& entry) {
-  return plan.variants[entry.variant].scope();
+Scope scope_of(const Plan& plan, const Unit& unit, const Entry& entry) {
+  return plan.variant_of(unit, entry).scope();
 }
 
 // Throws std::logic_error unless there is one share per survey, each within [0, the head's tokens],
@@ -73,8 +73,8 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
   }
   for (const Index job : jobs) {
     const std::size_t entry = plan.entry_number(job);
-    const Scope scope = scope_of(plan, plan.entries[entry]);
     const Unit& unit = plan.unit_of(job);
+    const Scope scope = scope_of(plan, unit, plan.entries[entry]);
     if (scope != Scope::head && wanted.insert({group_of(unit, scope), entry}).second) {
       for (const Unit& u : sharing_units(plan, unit, scope == Scope::layers)) {
         to_read.insert({u.trace, u.prompt, u.layer, u.kv_head});
@@ -91,7 +91,7 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
     const Unit unit{trace, prompt, layer, kv_head, {}};
     const HeadInput input(plan, unit);
     for (std::size_t e = 0; e < plan.entries.size(); ++e) {
-      const Scope scope = scope_of(plan, plan.entries[e]);
+      const Scope scope = scope_of(plan, unit, plan.entries[e]);
       if (scope == Scope::head || wanted.count({group_of(unit, scope), e}) == 0) {
         continue;
       }
@@ -135,7 +135,11 @@ void SharedBudgets::share_out(const Plan& plan, std::size_t entry, const Surveye
   std::vector<Share> shares(group.units.size());
   try {
     if (!error) {
-      shares = plan.variants[plan.entries[entry].variant].share(group.surveys);
+      const Variant& variant = plan.variants[plan.entries[entry].variant];
+      shares = (variant.policy == nullptr
+                    ? variant
+                    : plan.variant_of(group.units.front(), plan.entries[entry]))
+                   .share(group.surveys);
       check_shares(group.surveys, shares);
     }
   } catch (...) {

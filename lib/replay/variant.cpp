@@ -8,6 +8,7 @@
 #include "algorithms/stored.hpp"
 #include "core/error.hpp"
 #include "replay/grid.hpp"
+#include "replay/policy.hpp"
 
 namespace kvbench {
 
@@ -63,11 +64,22 @@ bool Variant::sees_queries() const {
 }
 
 bool Variant::random() const {
+  if (policy != nullptr) {
+    return std::ranges::any_of(policy->layers,
+                               [](const auto& layer) { return layer.second.variant.random(); });
+  }
   return std::ranges::any_of(parts(),
                              [](const Part& p) { return p.method->info.random(p.params); });
 }
 
 Scope Variant::scope() const {
+  if (policy != nullptr) {
+    Scope widest = Scope::head;
+    for (const auto& [number, layer] : policy->layers) {
+      widest = std::max(widest, layer.variant.scope());
+    }
+    return widest;
+  }
   const Part first = parts().front();
   const MethodInfo& info = first.method->info;
   return info.scope_of != nullptr ? info.scope_of(first.params) : info.scope;

@@ -89,9 +89,13 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
     if (o.caches.empty()) {  // otherwise the caches determine the algorithms
       for (const nlohmann::json& a : c.at("algorithms")) {
         const std::string params = a.at("params");
+        if (a.at("name") == kPolicyName) {
+          continue;  // read from its file
+        }
         o.algorithms.push_back(a.at("name").get<std::string>() + (params.empty() ? "" : ":") +
                                params);
       }
+      o.policies = c.value("policies", std::vector<std::string>());
       c.at("budgets").get_to(o.budgets);
     }
     const nlohmann::json& seeds = c.at("seeds");  // earlier versions wrote numbers

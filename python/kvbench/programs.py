@@ -63,6 +63,7 @@ PROGRAMS = {
                        (*FIGURES, "scipy")),
     "correlate": Program("correlate.main", "correlate replay metrics with the model's loss", (*FIGURES, "scipy")),
     "predict": Program("predict.main", "predict the model's loss from errors of layers", (*TABLES, "scipy")),
+    "policy": Program("policy.main", "choose an algorithm and a budget for each layer", (*TABLES, "scipy")),
     "tune": Program("tune", "choose parameters on development prompts, evaluate them on others",
                     (*TABLES, "scipy")),
     "qfilters": Program("qfilters", "fit Q-Filters, and add their scores to a trace", TRACES),

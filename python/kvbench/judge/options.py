@@ -27,6 +27,7 @@ def parse_arguments(arguments=None):
     replay = parser.add_argument_group("options of kvbench replay")
     add = replay.add_argument
     add("--algorithm", action="append", metavar="NAME,...[:KEY=VALUES...]", help="may be repeated")
+    add("--policy", type=names, default=[], metavar="P.json,...", help="policies (docs/policies.md)")
     add("--config", metavar="FILE.toml", help="options of kvbench replay, overridden by those here")
     add("--budget", metavar="RHO,...", help="fractions of the middle's full bytes")
     add("--seeds", metavar="N|A:B[:STEP],...", help="[default: 1]")
@@ -61,8 +62,8 @@ def parse_arguments(arguments=None):
                      "ones (also of new methods, budgets, seeds or prompts) and failed ones")
     old.add_argument("--overwrite", action="store_true", help="replace both tables")
     args = parser.parse_args(arguments)
-    if not args.algorithm and not args.config:
-        parser.error("expected --algorithm, or --config with one")
+    if not (args.algorithm or args.policy or args.config):
+        parser.error("expected --algorithm, --policy, or --config with one")
     if os.path.abspath(args.output) == os.path.abspath(args.scores):
         parser.error("-o and --scores: got one file, expected two")
     cores = os.cpu_count() or 1

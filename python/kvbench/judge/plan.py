@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import subprocess
 import tomllib
 from typing import Any
 
 from kvbench.trace.writer import TraceError
 
+POLICY = "policy"  # column `algorithm` of a policy's rows
 HEADER = ["algorithm", "entries", "jobs", "rows", "job", "MiB", "parameters"]
 OPTIONS = ("sink", "recent", "queries", "precision", "memory_limit")  # passed to the program
 
@@ -23,17 +26,21 @@ class Variant:
 
     budgets   fractions; (None,) if its parameters fix its size
     seeds     (0,) if it is deterministic
+    policy    its file, if it is a policy
     """
 
     algorithm: str
     params: str
     budgets: tuple[float | None, ...]
     seeds: tuple[int, ...]
+    policy: str = ""
 
     @property
-    def spec(self) -> str:
-        """Returns the value for `--algorithm`."""
-        return f"{self.algorithm}:{self.params}" if self.params else self.algorithm
+    def options(self) -> list[str]:
+        """Returns the options of the program that select it."""
+        if self.policy:
+            return ["--policy", self.policy]
+        return ["--algorithm", f"{self.algorithm}:{self.params}" if self.params else self.algorithm]
 
     def keys(self) -> list[tuple[str, str, float | None, int]]:
         return [(self.algorithm, self.params, budget, seed)
@@ -140,6 +147,8 @@ def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
               f"--output={args.output}.plan"]
     for algorithm in args.algorithm or ():
         common += ["--algorithm", algorithm]
+    for path in args.policy:
+        common += ["--policy", path]
     budget = args.budget if args.budget is not None else config.get("budget")
     seeds = args.seeds if args.seeds is not None else config.get("seeds")
     budgets = () if budget is None else read_budgets(text_of(budget))
@@ -156,9 +165,27 @@ def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
         if entries not in (1, 2, 3, 6):
             raise ReplayError(f"{algorithm}: got {entries} entries of two budgets and three seeds, "
                               "expected 1, 2, 3 or 6")
-        out.append(Variant(algorithm, params, budgets if entries % 2 == 0 else (None,),
-                           numbers if entries % 3 == 0 else (0,)))
+        draws = numbers if entries % 3 == 0 else (0,)
+        if algorithm == POLICY:
+            path = policy_of(params, args.policy)
+            out.append(Variant(algorithm, params, (policy_budget(path),), draws, path))
+        else:
+            out.append(Variant(algorithm, params, budgets if entries % 2 == 0 else (None,), draws))
     return out
+
+
+def policy_of(params: str, paths: list[str]) -> str:
+    """Returns the file of a policy's rows, which have `name=NAME;sha256=...`."""
+    name = params.removeprefix("name=").partition(";")[0]
+    for path in paths:
+        if os.path.splitext(os.path.basename(path))[0] == name:
+            return path
+    raise ReplayError(f"--policy: got no file of {name}, which the program runs: name it here, not in --config")
+
+
+def policy_budget(path: str) -> float:
+    with open(path, encoding="utf-8") as file:
+        return float(json.load(file)["budget"])
 
 
 @dataclasses.dataclass
@@ -179,7 +206,7 @@ class Part:
     def options(self) -> list[str]:
         out = []
         for one in self.variants:
-            out += ["--algorithm", one.spec]
+            out += one.options
         if self.budgets != (None,):
             out.append("--budget=" + ",".join(map(repr, self.budgets)))
         out.append("--seeds=" + ",".join(f"{seed}:{seed + 1}" for seed in self.seeds))

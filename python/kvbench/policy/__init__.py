@@ -1,0 +1,1 @@
+"""kvbench-py policy: an algorithm and a budget for each layer."""

@@ -1,0 +1,120 @@
+"""Chooses an algorithm and a budget for each layer.
+
+    kvbench replay dev.h5 --algorithm h2o@quant-kivi,snapkv --budget 0.5,0.25,0.125,0.0625,0.03125 -o dev.csv
+    kvbench-py policy smollm2.json dev.layers.csv --budget 0.125 -o policy.json
+    kvbench replay test.h5 --policy policy.json -o test.csv
+
+Reads the layers' sensitivities (kvbench-py predict) and OUT.layers.csv of runs over development prompts,
+all layers, at several budgets. Minimises the predicted KL divergence, the sum over layers of sensitivity
+times squared `residual_rel_error`, at a mean budget over layers of at most --budget. The minimum is exact
+(scipy's milp).
+
+--vary methods: every layer has the budget, and its own algorithm. --vary budgets: one algorithm, the best,
+with budgets of each layer. The policy is for the same model; docs/policies.md.
+"""
+
+import json
+
+import numpy as np
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.compare.tables import markdown_table, opened, write_text
+from kvbench.policy import choose
+from kvbench.predict import cells
+from kvbench.predict.tables import read_sensitivities
+
+FORMAT, VERSION = "kvbench-policy", 1
+
+
+def parse_arguments(arguments=None):
+    parser = command.plain_parser(__doc__)
+    parser.add_argument("sensitivities", metavar="SENSITIVITIES.json", help="of kvbench-py predict")
+    parser.add_argument("layers", nargs="+", metavar="OUT.layers.csv")
+    parser.add_argument("--budget", type=share, required=True, metavar="RHO",
+                        help="mean over layers of the fraction of the middle's full bytes")
+    parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...",
+                        help="only these; default: all of the tables")
+    parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
+                        help="exclude these algorithms")
+    parser.add_argument("--vary", choices=choose.VARY, default=choose.BOTH,
+                        help="what may differ between layers [both]")
+    parser.add_argument("-o", "--output", required=True, metavar="POLICY.json")
+    parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
+    return parser.parse_args(arguments)
+
+
+def share(text):
+    value = float(text)
+    if not 0 < value <= 1:
+        raise ValueError
+    return value
+
+
+def curves(options, content):
+    """Returns (squared errors [layers, choices], algorithms, params, budgets): means over prompts of the
+    variants that every prompt has.
+    """
+    table, layers = cells.read_layers(options.layers)
+    if layers != content["layers"]:
+        raise kt.CsvError(f"{options.layers[0]}: got {len(layers)} layers, expected the "
+                          f"{len(content['layers'])} of {options.sensitivities}")
+    keys = table.index.to_frame(index=False)
+    names = keys["algorithm"]
+    kept = (keys["budget_requested"].notna() & ~names.isin(options.exclude)
+            & (names.isin(options.algorithms) if options.algorithms else True))
+    absent = [name for name in options.algorithms if name not in set(names)]
+    if absent:
+        raise kt.CsvError(f"{options.layers[0]}: no rows of {absent[0]}, expected some of "
+                          f"{', '.join(dict.fromkeys(names))}")
+    table = table[kept.to_numpy()]
+    prompt = table.groupby(level=["trace", "prompt", "algorithm", "params", "budget_requested"], sort=False).mean()
+    choice = prompt.groupby(level=["algorithm", "params", "budget_requested"], sort=False)
+    whole = choice.size()
+    prompts = len(prompt.index.droplevel([2, 3, 4]).unique())
+    means = choice.mean()[whole == prompts]
+    for name, _, budget in whole.index[whole != prompts]:
+        kt.note(f"{name} at {budget:g}: skipped, some of {prompts} prompts lack it")
+    if means.empty:
+        raise kt.CsvError(f"{options.layers[0]}: no algorithm with a budget that every prompt has")
+    algorithms, params, budgets = (means.index.get_level_values(at).to_numpy() for at in range(3))
+    return means.to_numpy().T, list(algorithms), list(params), budgets.astype(float), prompts
+
+
+def main(arguments=None):
+    options = parse_arguments(arguments)
+    content = read_sensitivities(options.sensitivities)
+    squares, algorithms, params, budgets, prompts = curves(options, content)
+    cost = squares * np.array(content["sensitivity"])[:, None]
+    specs = [f"{name}:{text}" if text else name for name, text in zip(algorithms, params)]
+    try:
+        found = choose.choose(cost, specs, budgets, options.budget, options.vary)
+    except choose.Infeasible as error:
+        raise kt.CsvError(f"--budget: {error}") from None
+    with opened(options.output) as file:
+        json.dump({"format": FORMAT, "version": VERSION, "model": content["model"], "budget": options.budget,
+                   "layers": [{"layer": layer, "algorithm": specs[at], "budget": float(budgets[at])}
+                              for layer, at in zip(content["layers"], found)]}, file, indent=1)
+        file.write("\n")
+    write_text(options.markdown or "-", report(options, content, cost, algorithms, specs, budgets, found, prompts))
+
+
+def report(options, content, cost, algorithms, specs, budgets, found, prompts):
+    """Returns the policy as a table, beside the best single choice."""
+    mine = cost[np.arange(len(cost)), found]
+    plain = choose.uniform(cost, budgets, options.budget)
+    short = len(set(specs)) == len(set(algorithms))
+    names = algorithms if short else specs
+    out = [f"Policy for {content['model']} from {prompts} prompt{'' if prompts == 1 else 's'}: predicted KL "
+           f"{mine.sum():.4g} nats at a mean budget of {budgets[found].mean():.4g}."]
+    if plain is not None:
+        out.append(f"The best single algorithm at {options.budget:g} everywhere, `{names[plain]}`: "
+                   f"{cost[:, plain].sum():.4g}.")
+    out += ["", *markdown_table(["layer", "algorithm", "budget", "predicted KL"], [
+        [str(layer), names[at], f"{budgets[at]:g}", f"{value:.2g}"]
+        for layer, at, value in zip(content["layers"], found, mine)])]
+    return "\n".join(out) + "\n"
+
+
+if __name__ == "__main__":
+    command.run_main(main)

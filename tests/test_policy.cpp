@@ -1,0 +1,238 @@
+// Policies: each layer's rows are those of a plain run of its algorithm and budget.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache_runs.hpp"
+#include "replay/planner.hpp"
+#include "replay/policy.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_replay::expect_refusal;
+using testing_replay::make_trace;
+using testing_replay::TraceShape;
+
+struct LayerChoice {
+  Index layer = 0;
+  std::string algorithm;
+  double budget = 0.0;
+};
+
+class PolicyTest : public testing_caches::CachesTest {
+ protected:
+  void SetUp() override {
+    CachesTest::SetUp();
+    TraceShape shape;
+    shape.tokens = {60, 37};
+    shape.layers = {0, 2};
+    shape.hidden = 5;
+    shape.residual_norm = true;
+    trace_ = make_trace(folder_ / "projected.h5", shape);
+  }
+
+  std::string write_text(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+
+  std::string write(const std::string& name, double budget,
+                    const std::vector<LayerChoice>& layers) const {
+    nlohmann::json out{{"format", "kvbench-policy"}, {"version", 1}, {"budget", budget}};
+    for (const LayerChoice& one : layers) {
+      out["layers"].push_back(
+          {{"layer", one.layer}, {"algorithm", one.algorithm}, {"budget", one.budget}});
+    }
+    return write_text(name, out.dump());
+  }
+
+  ReplayOptions options(const std::string& out, const std::string& algorithm) const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    if (!algorithm.empty()) {
+      o.algorithms = {algorithm};
+    }
+    o.seeds = "2";
+    o.sink = 4;
+    o.recent = 12;
+    o.queries = 8;
+    o.threads = 1;
+    o.per_query = PerQuery::all;
+    o.kept = true;
+    return o;
+  }
+
+  ReplayOptions of_policies(const std::string& out, const std::vector<std::string>& files) const {
+    ReplayOptions o = options(out, "");
+    o.policies = files;
+    return o;
+  }
+
+  // Rows of a layer by what distinguishes them within it, without the columns that name the run.
+  static std::map<std::string, Fields> rows_of(const std::string& path, Index layer) {
+    std::map<std::string, Fields> out;
+    for (Fields row : testing_replay::untimed(path)) {
+      if (row[column_index("layer")] != std::to_string(layer)) {
+        continue;
+      }
+      const std::string key = row[column_index("prompt")] + " " + row[column_index("q_head")] +
+                              " " + row[column_index("seed")];
+      for (const char* name : {"algorithm", "params", "budget_requested", "scores"}) {
+        row[column_index(name)].clear();
+      }
+      EXPECT_TRUE(out.emplace(key, row).second) << key;
+    }
+    return out;
+  }
+};
+
+TEST_F(PolicyTest, AUniformPolicyIsThePlainRun) {
+  for (const std::string algorithm :
+       {"snapkv", "adakv", "balancekv", "h2o@quant-kivi", "snapkv+uniform", "kmeans"}) {
+    SCOPED_TRACE(algorithm);
+    ReplayOptions plain = options("plain.csv", algorithm);
+    plain.budgets = {0.5};
+    plain.overwrite = true;
+    run(plain);
+    ReplayOptions mine = of_policies(
+        "policy.csv", {write("same.json", 0.5, {{0, algorithm, 0.5}, {2, algorithm, 0.5}})});
+    mine.overwrite = true;
+    run(mine);
+    for (const Index layer : {0, 2}) {
+      const auto expected = rows_of(plain.out, layer);
+      ASSERT_FALSE(expected.empty());
+      EXPECT_EQ(rows_of(mine.out, layer), expected);
+    }
+    const auto tables = {".layers.csv", ".queries.csv", ".kept.csv"};
+    for (const std::string end : tables) {
+      const Table got = read_table(folder_ / ("policy" + end));
+      const Table expected = read_table(folder_ / ("plain" + end));
+      ASSERT_EQ(got.rows.size(), expected.rows.size()) << end;
+      for (std::size_t c = 0; c < got.header.size(); ++c) {
+        const std::string& name = got.header[c];
+        if (name == "algorithm" || name == "params" || name == "scores" || name == "run_id" ||
+            name == "row_crc") {
+          continue;
+        }
+        for (std::size_t i = 0; i < got.rows.size(); ++i) {
+          ASSERT_EQ(got.rows[i][c], expected.rows[i][c]) << end << " row " << i << " " << name;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(PolicyTest, EachLayerHasItsAlgorithmAndBudget) {
+  const std::vector<LayerChoice> layers = {{0, "snapkv@quant-kivi", 0.75}, {2, "balancekv", 0.25}};
+  const std::string file = write("mixed.json", 0.5, layers);
+  ReplayOptions mine = of_policies("policy.csv", {file});
+  run(mine);
+  for (const LayerChoice& one : layers) {
+    ReplayOptions plain = options("plain.csv", one.algorithm);
+    plain.budgets = {one.budget};
+    plain.layers = {one.layer};
+    plain.overwrite = true;
+    run(plain);
+    const auto expected = rows_of(plain.out, one.layer);
+    const auto got = rows_of(mine.out, one.layer);
+    ASSERT_FALSE(expected.empty());
+    for (const auto& [key, row] : expected) {  // a method without draws has the first seed alone
+      ASSERT_TRUE(got.contains(key)) << key;
+      EXPECT_EQ(got.at(key), row) << key;
+    }
+  }
+  const Policy policy = read_policy(file);
+  for (const Fields& row : read_table(mine.out).rows) {
+    EXPECT_EQ(row[column_index("algorithm")], "policy");
+    EXPECT_EQ(row[column_index("params")],
+              "name=mixed;sha256=" + policy.sha256.substr(0, 8));
+    EXPECT_EQ(row[column_index("budget_requested")], "0.5");
+    EXPECT_EQ(row[column_index("scores")], "past");
+  }
+}
+
+TEST_F(PolicyTest, PoliciesStandBesideAlgorithmsAndEachOther) {
+  ReplayOptions o = of_policies("both.csv", {write("a.json", 0.5, {{0, "local", 0.5}, {2, "h2o", 0.5}}),
+                                             write("b.json", 0.4, {{0, "h2o", 0.3}, {2, "h2o", 0.5}})});
+  o.algorithms = {"h2o"};
+  o.budgets = {0.5};
+  const RunResult done = run(o);
+  EXPECT_EQ(done.failed, 0);
+  std::map<std::string, Index> counts;
+  for (const Fields& row : read_table(o.out).rows) {
+    ++counts[row[column_index("algorithm")] + " " + row[column_index("params")].substr(0, 6)];
+  }
+  ASSERT_EQ(counts.size(), 3U);
+  EXPECT_EQ(counts.at("policy name=a"), counts.at("policy name=b"));
+  EXPECT_EQ(counts.at("policy name=a"), Index{2 * 2 * 4});  // prompts, layers, query heads
+}
+
+TEST_F(PolicyTest, CachesOfAPolicyAreOneGroup) {
+  ReplayOptions o =
+      of_policies("out.csv", {write("p.json", 0.5, {{0, "snapkv", 0.75}, {2, "h2o", 0.25}})});
+  o.per_query = PerQuery::none;
+  o.kept = false;
+  o.export_caches = at("c.h5");
+  run(o);
+  run(evaluation("again.csv", {"c.h5"}));
+  testing_caches::expect_same_tables(folder_ / "again.csv", o.out);
+}
+
+TEST_F(PolicyTest, AChangedFileIsAnotherRun) {
+  ReplayOptions o =
+      of_policies("out.csv", {write("p.json", 0.5, {{0, "snapkv", 0.5}, {2, "h2o", 0.5}})});
+  run(o);
+  o.resume = true;
+  EXPECT_EQ(run(o).resumed, static_cast<Index>(read_table(o.out).rows.size()));
+  write("p.json", 0.5, {{0, "snapkv", 0.5}, {2, "local", 0.5}});
+  expect_refusal([&] { run(o); }, "--algorithm: missing policy:name=p;sha256=");
+}
+
+TEST_F(PolicyTest, Refusals) {
+  const auto plan = [&](const std::string& file) { make_plan(of_policies("o.csv", {file})); };
+  const LayerChoice good{0, "snapkv", 0.5};
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {write("l.json", 0.5, {good}), "policy l: no layer 2, which the plan replays"},
+      {write("m.json", 0.5, {good, {2, "h2o", 0.6}}), "got a mean budget of 0.55, expected at most"},
+      {write("t.json", 0.5, {good, {0, "h2o", 0.5}}), "layer 0: duplicate layer"},
+      {write("n.json", 0.5, {good, {2, "snapkvv", 0.5}}), "layer 2: "},
+      {write("s.json", 0.5, {good, {2, "snapkv,h2o", 0.5}}), "got 2 algorithms, expected one"},
+      {write("g.json", 0.5, {good, {2, "uniform:T=1", 0.5}}), "has a size of its own"},
+      {write("p.json", 0.5, {good, {2, "pyramidkv", 0.5}}), "shares its budget over layers"},
+      {write("b.json", 0.5, {good, {2, "h2o", 1.5}}), "layer 2: budget: got 1.5"},
+      {write("c.json", -1.0, {good}), "budget: got -1.0"},
+      {write("a b.json", 0.5, {good}), "expected a file name of letters"},
+      {write_text("x.json", "{"), "expected a JSON object with \"format\""},
+      {write_text("y.json", "[]"), "expected a JSON object with \"format\""},
+      {write_text("z.json", R"({"format":"kvbench-policy","version":2})"), "\"version\": 1"},
+      {write_text("w.json", R"({"format":"kvbench-policy","version":1,"budget":0.5})"),
+       "layers: expected a list"},
+      {write_text("v.json",
+                  R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[{"layer":-1}]})"),
+       "an integer of at least 0"},
+      {write_text("u.json",
+                  R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[{"layer":0}]})"),
+       "layer 0: algorithm: expected text"},
+      {write_text("q.json", R"({"format":"kvbench-policy","version":1,"budget":"x","layers":[1]})"),
+       "budget: got \"x\""},
+  };
+  for (const auto& [file, message] : cases) {
+    expect_refusal([&, &path = file] { plan(path); }, message);
+  }
+  const std::string file = write("p.json", 0.5, {good, {2, "h2o", 0.5}});
+  expect_refusal([&] { make_plan(of_policies("o.csv", {file, file})); }, "duplicate name p");
+  ReplayOptions stream = of_policies("o.csv", {file});
+  stream.protocol = Protocol::stream;
+  stream.per_query = PerQuery::none;
+  expect_refusal([&] { make_plan(stream); }, "--policy: got --protocol stream");
+  EXPECT_THROW(plan((folder_ / "none.json").string()), Error);
+}
+
+}  // namespace
+}  // namespace kvbench

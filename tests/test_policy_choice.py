@@ -1,0 +1,172 @@
+"""kvbench-py policy: the knapsack against trying every choice, what may vary, and its files in the program."""
+
+import csv
+import itertools
+import json
+import math
+import os
+import random
+import unittest
+
+from script_case import KVBENCH, ROOT, CommandCase, missing, read_rows, untimed
+
+MISSING = missing("numpy", "pandas", "scipy")
+if not MISSING:
+    import numpy as np
+
+    from kvbench.policy import choose
+    from kvbench.policy import main as policy
+
+LAYER_COLUMNS = ("schema", "trace", "prompt", "protocol", "sink", "recent", "scores", "device", "n_queries",
+                 "algorithm", "params", "budget_requested", "seed", "layer", "out_rel_error",
+                 "residual_rel_error")
+
+
+def brute(cost, budgets, total):
+    """The least sum of costs over every choice within the mean budget, or None."""
+    best = None
+    for found in itertools.product(range(len(budgets)), repeat=len(cost)):
+        if sum(budgets[at] for at in found) <= len(cost) * total + 1e-9:
+            value = sum(row[at] for row, at in zip(cost, found))
+            best = value if best is None or value < best else best
+    return best
+
+
+@unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
+class PolicyTest(CommandCase):
+    def module(self):
+        return policy
+
+    def test_the_knapsack_equals_trying_every_choice(self):
+        dice = random.Random(4)
+        infeasible = 0
+        for _ in range(1000):
+            layers, choices = dice.randint(1, 4), dice.randint(1, 5)
+            budgets = [dice.choice((0.03125, 0.0625, 0.125, 0.2, 0.25, 0.5)) for _ in range(choices)]
+            scale = 10 ** dice.uniform(-6, 2)
+            cost = [[scale * dice.choice((0.0, dice.random(), dice.random() ** 4)) for _ in range(choices)]
+                    for _ in range(layers)]
+            total = dice.choice((0.05, 0.125, 0.2, 0.3))
+            expected = brute(cost, budgets, total)
+            if expected is None:
+                infeasible += 1
+                with self.assertRaises(choose.Infeasible):
+                    choose.allocate(np.array(cost), np.array(budgets), total)
+                continue
+            found = choose.allocate(np.array(cost), np.array(budgets), total)
+            self.assertLessEqual(sum(budgets[at] for at in found), layers * total + 1e-8)
+            value = sum(row[at] for row, at in zip(cost, found))
+            # Sums of at most four numbers in another order; the solver's tolerance is 1e-6 of the largest.
+            self.assertLessEqual(abs(value - expected), 2e-6 * max(map(max, cost)))
+        self.assertGreater(infeasible, 20)
+        self.assertLess(infeasible, 500)
+
+    def test_what_may_vary(self):
+        """Algorithm a is best in layer 0, b in layer 1, where bytes count more."""
+        variants = ["a", "a", "a", "b", "b", "b"]
+        budgets = np.array([0.5, 0.25, 0.125] * 2)
+        cost = np.array([[1.0, 2.0, 3.0, 2.0, 3.0, 4.0], [20.0, 30.0, 90.0, 10.0, 40.0, 80.0]])
+
+        def chosen(vary, total=0.25):
+            return [(variants[at], budgets[at]) for at in choose.choose(cost, variants, budgets, total, vary)]
+
+        self.assertEqual(chosen("methods"), [("a", 0.25), ("a", 0.25)])
+        self.assertEqual(chosen("methods", 0.125), [("a", 0.125), ("b", 0.125)])
+        self.assertEqual(chosen("budgets", 0.3125), [("b", 0.125), ("b", 0.5)])
+        self.assertEqual(chosen("both", 0.3125), [("a", 0.125), ("b", 0.5)])
+        self.assertEqual(choose.uniform(cost, budgets, 0.25), 1)
+        self.assertIsNone(choose.uniform(cost, budgets, 0.3))
+        for vary, total in (("methods", 0.3), ("budgets", 0.1), ("both", 0.1)):
+            with self.assertRaises(choose.Infeasible):
+                chosen(vary, total)
+
+    def sensitivities(self, layers, values):
+        with open(self.path("s.json"), "w", encoding="utf-8") as file:
+            json.dump({"format": "kvbench-sensitivities", "version": 1, "model": "M", "layers": layers,
+                       "sensitivity": values, "ratio": {"prompt": [0.5, 2], "mean": [0.8, 1.2]}}, file)
+        return self.path("s.json")
+
+    def layers_table(self, errors, drop=()):
+        """errors: {(prompt, algorithm, budget): [of layers]}."""
+        with open(self.path("l.csv"), "w", encoding="utf-8", newline="") as file:
+            out = csv.writer(file, lineterminator="\n")
+            out.writerow(LAYER_COLUMNS)
+            for (prompt, algorithm, budget), mine in errors.items():
+                for layer, error in enumerate(mine):
+                    if (prompt, algorithm, budget) not in drop:
+                        out.writerow(["1.4", "t.h5", prompt, "prefill", 16, 512, "past", "cpu", 256, algorithm, "k=1",
+                                      budget, 0, layer, 0.5, error])
+        return self.path("l.csv")
+
+    def test_a_policy_from_tables(self):
+        errors = {}
+        for prompt, factor in (("p", 1.0), ("q", 3.0)):
+            for budget, size in ((0.5, 0.1), (0.25, 0.2), (0.125, 0.3)):
+                errors[prompt, "h2o", budget] = [factor * size, factor * size]
+                errors[prompt, "local", budget] = [factor * size * 1.5, factor * size * 0.9]
+        errors["p", "once", 0.125] = [0.001, 0.001]  # the other prompt lacks it
+        out, said = self.run_script(self.sensitivities([0, 1], [0.01, 1.0]), self.layers_table(errors), "--budget",
+                                    "0.3125", "-o", self.path("p.json"))
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            content = json.load(file)
+        self.assertEqual(content["layers"], [{"layer": 0, "algorithm": "h2o:k=1", "budget": 0.125},
+                                             {"layer": 1, "algorithm": "local:k=1", "budget": 0.5}])
+        self.assertEqual((content["format"], content["budget"], content["model"]), ("kvbench-policy", 0.3125, "M"))
+        square = (1 + 9) / 2  # of the factor, mean over prompts
+        expected = square * (0.01 * 0.3**2 + 0.09**2)
+        self.assertIn(f"predicted KL {expected:.4g} nats at a mean budget of 0.3125", out)
+        self.assertIn("once at 0.125: skipped, some of 2 prompts lack it", said)
+
+    def test_refusals(self):
+        errors = {("p", "h2o", 0.5): [0.1, 0.1], ("p", "h2o", 0.25): [0.2, 0.2]}
+        table = self.layers_table(errors)
+        good = self.sensitivities([0, 1], [1, 1])
+        for what, sensitivities, more in (
+                ("--budget: got no choice of at most 0.1, the smallest budget is 0.25", good, ("--budget", "0.1")),
+                ("argument --budget", good, ("--budget", "0")), ("argument --budget", good, ("--budget", "1.5")),
+                ("no rows of snapkv", good, ("--budget", "0.5", "--algorithms", "snapkv")),
+                ("no algorithm with a budget", good, ("--budget", "0.5", "--exclude", "h2o")),
+                ("which --vary methods needs", good, ("--budget", "0.3", "--vary", "methods"))):
+            self.refused(what, sensitivities, table, *more, "-o", self.path("p.json"))
+        self.refused("expected the 3 of", self.sensitivities([0, 1, 2], [1, 1, 1]), table, "--budget", "0.5", "-o",
+                     self.path("p.json"))
+        self.assertFalse(os.path.exists(self.path("p.json")))
+
+    @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+    def test_the_program_runs_it(self):
+        sample = os.path.join(ROOT, "data", "sample.h5")
+        options = (sample, "--threads", "1", "--overwrite")
+        curves, out = self.path("dev.csv"), self.path("out.csv")
+        done = self.program("replay", *options, "--algorithm", "snapkv,local,snapkv@quant-kivi", "--budget",
+                            "0.5,0.25,0.125", "-o", curves)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # The sample has no output projections: the first head's error stands for the layer's.
+        rows = [row for row in read_rows(curves) if row["q_head"] == "0"]
+        layers = sorted({int(row["layer"]) for row in rows})
+        with open(self.path("l.csv"), "w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, LAYER_COLUMNS, lineterminator="\n")
+            table.writeheader()
+            for row in rows:
+                table.writerow({name: row.get(name, row["rel_error"]) for name in LAYER_COLUMNS})
+        self.run_script(self.sensitivities(layers, [1.0, 5.0, 0.1, 20.0][:len(layers)]), self.path("l.csv"),
+                        "--budget", "0.25", "-o", self.path("p.json"))
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            chosen = {str(one["layer"]): one for one in json.load(file)["layers"]}
+        self.assertGreater(len({one["budget"] for one in chosen.values()}), 1)
+        done = self.program("replay", *options, "--policy", self.path("p.json"), "-o", out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = ("algorithm", "params", "budget_requested", "scores", "run_id")
+        plain = {(row["layer"], row["q_head"], f"{row['algorithm']}:{row['params']}",
+                  float(row["budget_requested"])): row for row in untimed(curves)}
+        mine = untimed(out)
+        self.assertEqual({row["algorithm"] for row in mine}, {"policy"})
+        for row in mine:
+            one = chosen[row["layer"]]
+            expected = plain[row["layer"], row["q_head"], one["algorithm"], one["budget"]]
+            self.assertEqual({k: v for k, v in row.items() if k not in names},
+                             {k: v for k, v in expected.items() if k not in names})
+            self.assertFalse(math.isnan(float(row["rel_error"])))
+
+
+if __name__ == "__main__":
+    unittest.main()
