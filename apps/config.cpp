@@ -6,15 +6,17 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
+#include "core/files.hpp"
 #include "former_names.hpp"
 #include "option_names.hpp"
 
@@ -51,16 +53,13 @@ class ConfigFile {
     fail(node.source(), what);
   }
 
-  // The path may be a pipe or an endless device.
   std::string read() const {
     constexpr std::size_t kMost = std::size_t{1} << 20;
-    std::ifstream file(path_, std::ios::binary);
-    std::string text(kMost + 1, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
+    std::optional<std::string> found = read_at_most(path_, kMost);
+    if (!found) {
       throw InputError(fmt::format("--config {}: cannot be read", path_));
     }
-    text.resize(static_cast<std::size_t>(file.gcount()));
+    std::string text = std::move(*found);
     if (text.size() > kMost) {
       throw InputError(fmt::format(
           "--config {}: got more than {} bytes, expected a TOML file of options", path_, kMost));

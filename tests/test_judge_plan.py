@@ -41,7 +41,7 @@ class JudgePlanTest(FolderCase):
         return err.getvalue()
 
     def test_arguments(self):
-        self.assertIn("expected --algorithm, or --config", self.refused())
+        self.assertIn("expected --algorithm, --policy, or --config", self.refused())
         self.assertIn("got one file, expected two", self.refused("--algorithm", "a", "-o", "./s.csv"))
         self.assertIn("got `-1`, expected a whole number", self.refused("--algorithm", "a", "--sink=-1"))
         self.assertIn("not allowed with", self.refused("--algorithm", "a", "--resume", "--overwrite"))

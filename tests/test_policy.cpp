@@ -231,7 +231,8 @@ TEST_F(PolicyTest, Refusals) {
   stream.protocol = Protocol::stream;
   stream.per_query = PerQuery::none;
   expect_refusal([&] { make_plan(stream); }, "--policy: got --protocol stream");
-  EXPECT_THROW(plan((folder_ / "none.json").string()), Error);
+  expect_refusal([&] { plan((folder_ / "none.json").string()); }, "none.json: cannot be read");
+  expect_refusal([&] { plan("/dev/zero"); }, "/dev/zero: got more than");
 }
 
 }  // namespace

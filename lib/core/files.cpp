@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -75,6 +76,17 @@ void throw_io(std::string_view action, const fs::path& path, int error) {
 
 void hold_writes() {
   write_gate().lock();
+}
+
+std::optional<std::string> read_at_most(const fs::path& path, std::size_t most) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(most + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
+    return std::nullopt;
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
 }
 
 bool write_all(int fd, std::string_view bytes) {

@@ -2,7 +2,9 @@
 // power cut, sees the old file or the whole new one.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +30,10 @@ void write_if_read(int fd, std::string_view text);
 /// Waits for running write_all calls and blocks new ones, for a process that ends while other
 /// threads work.
 void hold_writes();
+
+/// Returns a file's bytes, at most `most` and one more: then the file is larger. Nothing if it
+/// cannot be read. The path may be a pipe or an endless device.
+std::optional<std::string> read_at_most(const std::filesystem::path& path, std::size_t most);
 
 /// Throws IoError "PATH: cannot ACTION: TEXT OF errno".
 [[noreturn]] void throw_io(std::string_view action, const std::filesystem::path& path, int error);

@@ -6,12 +6,13 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/files.hpp"
 #include "core/sha256.hpp"
-#include "report/table_reader.hpp"
 
 namespace kvbench {
 namespace {
@@ -28,7 +29,15 @@ class PolicyFile {
   explicit PolicyFile(const std::string& path) : path_(path) {}
 
   Policy read() const {
-    const std::string text = read_text_file(path_);
+    constexpr std::size_t kMost = std::size_t{1} << 24;
+    const std::optional<std::string> found = read_at_most(path_, kMost);
+    if (!found) {
+      fail("cannot be read");
+    }
+    const std::string& text = *found;
+    if (text.size() > kMost) {
+      fail(fmt::format("got more than {} bytes, expected a policy", kMost));
+    }
     const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!file.is_object() || file.value("format", json()) != kFormat ||
         file.value("version", json()) != kVersion) {

@@ -27,7 +27,7 @@ def parse_arguments(arguments=None):
     replay = parser.add_argument_group("options of kvbench replay")
     add = replay.add_argument
     add("--algorithm", action="append", metavar="NAME,...[:KEY=VALUES...]", help="may be repeated")
-    add("--policy", type=names, default=[], metavar="P.json,...", help="policies (docs/policies.md)")
+    add("--policy", type=names, action="extend", default=[], metavar="P.json,...", help="policies (docs/policies.md)")
     add("--config", metavar="FILE.toml", help="options of kvbench replay, overridden by those here")
     add("--budget", metavar="RHO,...", help="fractions of the middle's full bytes")
     add("--seeds", metavar="N|A:B[:STEP],...", help="[default: 1]")

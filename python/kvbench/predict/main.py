@@ -21,7 +21,7 @@ check: compares the predictions of a file of fit or measure with the scores of o
 apply: predicts the KL divergence of each method, budget, seed and prompt of OUT.layers.csv, with the
 range of 95 % of the held-out ratios. The rows must have the layers of the fit.
 
-docs/predict.md explains the model and its limits.
+docs/policies.md explains the model and its limits.
 """
 
 import numpy as np

@@ -10,7 +10,7 @@ weighted sum of squares, and the KL divergence is quadratic in the error of the 
 import numpy as np
 from scipy import optimize
 
-RIDGE = 0.03  # held-out errors hardly differ between .001 and .1 (docs/predict.md)
+RIDGE = 0.03  # held-out errors hardly differ between .001 and .1 (docs/policies.md)
 FOLDS = 5
 
 

@@ -92,7 +92,9 @@ class Placeholders:
             options = without(options, ("--algorithm", "--budget"))
         words = self.expand(options, self.values(prompt, folder=folder), lambda _: [prompt.id])
         for one in stage.algorithms if algorithms is None else algorithms:
-            words += ["--algorithm", one]
+            name, _, path = one.partition(":")
+            words += (["--policy", *self.fill(path, self.values(), lambda _: [""])] if name == "policy"
+                      else ["--algorithm", one])
         budgets = stage.budgets if budgets is None else budgets
         if budgets:
             words += ["--budget", ",".join(budgets)]

@@ -218,7 +218,8 @@ def read_stage(table, where, prompts, stages, reports):
     everything = {p.id for p in prompts.values() if p.set == "test" and p.task in tasks}
     if wanted != "dev" and everything - set(picked) and not fewer:
         raise PlanError(f"{where}: not all test prompts: `fewer` must say why")
-    used = tuple(dict.fromkeys(match[1] for word in options for match in TABLE.finditer(word)))
+    read = (*options, *at.table.get("algorithms", ()))
+    used = tuple(dict.fromkeys(match[1] for word in read for match in TABLE.finditer(str(word))))
     after = tuple(one for one in used if one in reports and one not in stages)
     for report in after:
         later = [one for one in reports[report] if one not in stages or stages[one].after]

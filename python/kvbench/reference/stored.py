@@ -316,7 +316,7 @@ class StoredSteps(Steps):
                   for point in entry["points"]]
         shares = {float(one) for one in budgets}
         return lambda variant: claims(points, variant) and (
-            not variant[2] or float(variant[2]) in shares)
+            not shares or not variant[2] or float(variant[2]) in shares)
 
     def view(self, stage_name, prompt_id, name, plain):
         """view_now, once per file."""

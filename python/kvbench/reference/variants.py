@@ -1,15 +1,18 @@
 """Variants of a stage: the unit in which the store of kvbench-py reference grows.
 
 A variant is one word of --algorithm without commas and sets: `snapkv`, `balancekv:T=1,2`,
-`h2o:grid`. Sets (`all`, `@merging`, `snap*`) expand to the algorithms that the program lists. A dry
+`h2o:grid`. `policy:FILE.json` is a word of --policy. Sets (`all`, `@merging`, `snap*`) expand to the algorithms that the program lists. A dry
 run on the prompt's trace determines the rows of a variant.
 """
 
 import json
+import os
 import subprocess
 import tomllib
 
 from kvbench.reference import plan as rp
+
+POLICY = "policy:"
 
 
 def split_words(words):
@@ -20,6 +23,11 @@ def split_words(words):
         parts = [name for name in names.split(",") if name]
         out += [*parts[:-1], *(name + colon + values for name in parts[-1:])]
     return out
+
+
+def policy_file(variant):
+    """Returns the file of `policy:FILE`, or ""."""
+    return variant.removeprefix(POLICY) if variant.startswith(POLICY) else ""
 
 
 def is_set(variant):
@@ -105,6 +113,8 @@ class Variants:
             words = words if isinstance(words, list) else [words]
         out = {}
         for variant in split_words(words):
+            if policy_file(variant) and not os.path.isfile(self.policy_path(variant)):
+                return None
             if is_set(variant):
                 name, colon, values = variant.partition(":")
                 for one in self.members(name):
@@ -113,6 +123,10 @@ class Variants:
                 out[variant] = False
         return out
 
+    def policy_path(self, variant):
+        path, = self.placeholders.fill(policy_file(variant), self.placeholders.values(), lambda _: [""])
+        return os.path.join(rp.ROOT, path)
+
     def members(self, name):
         if name not in self.sets:
             words = ["list", "--json"] if name == "all" else ["list", name, "--json"]
@@ -120,7 +134,11 @@ class Variants:
         return self.sets[name]
 
     def settings(self, variant):
-        """Returns a digest of the current settings of `NAME:grid`; "" for other variants."""
+        """Returns a digest of the current settings of `NAME:grid`, or of a policy; "" for other
+        variants.
+        """
+        if policy_file(variant):
+            return rp.file_digest(self.policy_path(variant))[:16]
         name, _, values = variant.partition(":")
         if values != "grid":
             return ""
@@ -132,7 +150,8 @@ class Variants:
         """Returns [[algorithm, params]] of its rows on a trace, or a text with the reason if a set
         brought it and it has none: sets skip what the trace or protocol does not allow.
         """
-        words = ["replay", trace, *options, "--algorithm", variant,
+        named = ["--policy", self.policy_path(variant)] if policy_file(variant) else ["--algorithm", variant]
+        words = ["replay", trace, *options, *named,
                  *(["--budget", ",".join(budgets)] if budgets else []), "--dry-run", "-o",
                  trace + ".rows.csv"]
         try:
