@@ -41,5 +41,5 @@ losses "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markd
 losses "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
   --markdown "$out/losses.to_h2o.md"
 if ((${#tuned[@]})); then
-  losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md" --figure "$out/tuned"
+  losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"
 fi
