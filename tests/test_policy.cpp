@@ -150,16 +150,16 @@ TEST_F(PolicyTest, EachLayerHasItsAlgorithmAndBudget) {
   const Policy policy = read_policy(file);
   for (const Fields& row : read_table(mine.out).rows) {
     EXPECT_EQ(row[column_index("algorithm")], "policy");
-    EXPECT_EQ(row[column_index("params")],
-              "name=mixed;sha256=" + policy.sha256.substr(0, 8));
+    EXPECT_EQ(row[column_index("params")], "name=mixed;sha256=" + policy.sha256.substr(0, 8));
     EXPECT_EQ(row[column_index("budget_requested")], "0.5");
     EXPECT_EQ(row[column_index("scores")], "past");
   }
 }
 
 TEST_F(PolicyTest, PoliciesStandBesideAlgorithmsAndEachOther) {
-  ReplayOptions o = of_policies("both.csv", {write("a.json", 0.5, {{0, "local", 0.5}, {2, "h2o", 0.5}}),
-                                             write("b.json", 0.4, {{0, "h2o", 0.3}, {2, "h2o", 0.5}})});
+  ReplayOptions o =
+      of_policies("both.csv", {write("a.json", 0.5, {{0, "local", 0.5}, {2, "h2o", 0.5}}),
+                               write("b.json", 0.4, {{0, "h2o", 0.3}, {2, "h2o", 0.5}})});
   o.algorithms = {"h2o"};
   o.budgets = {0.5};
   const RunResult done = run(o);
@@ -199,7 +199,8 @@ TEST_F(PolicyTest, Refusals) {
   const LayerChoice good{0, "snapkv", 0.5};
   const std::vector<std::pair<std::string, std::string>> cases = {
       {write("l.json", 0.5, {good}), "policy l: no layer 2, which the plan replays"},
-      {write("m.json", 0.5, {good, {2, "h2o", 0.6}}), "got a mean budget of 0.55, expected at most"},
+      {write("m.json", 0.5, {good, {2, "h2o", 0.6}}),
+       "got a mean budget of 0.55, expected at most"},
       {write("t.json", 0.5, {good, {0, "h2o", 0.5}}), "layer 0: duplicate layer"},
       {write("n.json", 0.5, {good, {2, "snapkvv", 0.5}}), "layer 2: "},
       {write("s.json", 0.5, {good, {2, "snapkv,h2o", 0.5}}), "got 2 algorithms, expected one"},
@@ -213,8 +214,9 @@ TEST_F(PolicyTest, Refusals) {
       {write_text("z.json", R"({"format":"kvbench-policy","version":2})"), "\"version\": 1"},
       {write_text("w.json", R"({"format":"kvbench-policy","version":1,"budget":0.5})"),
        "layers: expected a list"},
-      {write_text("v.json",
-                  R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[{"layer":-1}]})"),
+      {write_text(
+           "v.json",
+           R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[{"layer":-1}]})"),
        "an integer of at least 0"},
       {write_text("u.json",
                   R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[{"layer":0}]})"),

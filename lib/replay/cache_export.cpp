@@ -52,13 +52,13 @@ CacheExport::CacheExport(const PlanSpec& plan)
       const Variant& variant = plan.variant_of(plan.unit_of(job), entry);
       const std::string name = variant.label();
       const std::string params = variant.label_params();
-      const auto [at, fresh] = known.emplace(
-          std::tuple{name, params, entry.budget, entry.seed}, groups_.size());
+      const auto [at, fresh] =
+          known.emplace(std::tuple{name, params, entry.budget, entry.seed}, groups_.size());
       if (fresh) {
         const Scope scope =
             variant.policy_params.empty() ? variant.scope() : Scope::layers;  // of a policy
-        groups_.push_back({fmt::format("{:03}_{}", groups_.size(), name), name, params, entry.budget, entry.seed,
-                           variant.scores_text(plan.options.scores),
+        groups_.push_back({fmt::format("{:03}_{}", groups_.size(), name), name, params,
+                           entry.budget, entry.seed, variant.scores_text(plan.options.scores),
                            scope == Scope::head    ? "head"
                            : scope == Scope::layer ? "layer"
                                                    : "layers"});

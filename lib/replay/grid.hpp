@@ -35,8 +35,8 @@ struct Variant {
   /// Chooses the variants of the layers (replay/policy.hpp); then `method` and `params` are those
   /// of the policy's first layer. Null in the variants of layers.
   std::shared_ptr<const Policy> policy = nullptr;
-  std::string policy_params = {};             ///< of a policy and its layers: column `params`
-  std::optional<double> layer_budget = {};    ///< of a policy's layer: its budget
+  std::string policy_params = {};           ///< of a policy and its layers: column `params`
+  std::optional<double> layer_budget = {};  ///< of a policy's layer: its budget
 
   /// Scoring queries that a variant asks for and gets. Counts are maxima over the parts.
   struct Queries {

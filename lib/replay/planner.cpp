@@ -100,7 +100,8 @@ void resolve_variants(PlanSpec& plan) {
       const Variant& variant = plan.variants[v];
       Variant now;
       try {
-        now = (variant.policy == nullptr ? variant : policy_layer(variant, l.layer)).resolved(facts);
+        now =
+            (variant.policy == nullptr ? variant : policy_layer(variant, l.layer)).resolved(facts);
       } catch (const InputError& e) {
         const std::string where =
             fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],

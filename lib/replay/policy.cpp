@@ -169,8 +169,8 @@ void add_policies(const std::vector<std::string>& paths, Scores scores,
 Variant policy_layer(const Variant& policy, Index layer) {
   const auto at = policy.policy->layers.find(layer);
   if (at == policy.policy->layers.end()) {
-    throw InputError(fmt::format("policy {}: no layer {}, which the plan replays",
-                                 policy.policy->name, layer));
+    throw InputError(
+        fmt::format("policy {}: no layer {}, which the plan replays", policy.policy->name, layer));
   }
   Variant out = at->second.variant;
   out.policy_params = policy.policy_params;

@@ -15,9 +15,9 @@ struct Policy {
     double budget = 0.0;  ///< fraction of the middle's full bytes
   };
 
-  std::string name;    ///< of the file, without .json
-  std::string sha256;  ///< of the file
-  double budget = 0.0;  ///< fraction of the middle's full bytes over all layers
+  std::string name;               ///< of the file, without .json
+  std::string sha256;             ///< of the file
+  double budget = 0.0;            ///< fraction of the middle's full bytes over all layers
   std::map<Index, Layer> layers;  ///< by the layer's index in the model; not empty
 
   /// Column `params` of the rows: name=NAME;sha256=FIRST8.
@@ -29,7 +29,8 @@ struct Policy {
 /// over layers, or the mean of the layers' budgets exceeds the policy's.
 Policy read_policy(const std::string& path);
 
-/// Appends a variant per file. Its `scores` text is the widest of the layers'. Throws InputError as read_policy(), and for two files of one name.
+/// Appends a variant per file. Its `scores` text is the widest of the layers'. Throws InputError as
+/// read_policy(), and for two files of one name.
 void add_policies(const std::vector<std::string>& paths, Scores scores,
                   std::vector<Variant>& variants);
 

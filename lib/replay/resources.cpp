@@ -170,8 +170,8 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const Index middle = windows_of(plan.options, layer).middle.size();
   for (const Entries::Setting& setting : plan.entries.settings()) {
     const Variant& variant = plan.variant_of(unit, setting.first);
-    const auto bytes = every + static_cast<std::uint64_t>(
-                                   variant.scratch_bytes(facts, middle, plan.budget_of(unit, setting.first)));
+    const auto bytes = every + static_cast<std::uint64_t>(variant.scratch_bytes(
+                                   facts, middle, plan.budget_of(unit, setting.first)));
     std::uint64_t& job = need.jobs[variant.label()];
     job = std::max(job, bytes);
     need.per_thread = std::max(need.per_thread, bytes);
