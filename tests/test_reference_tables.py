@@ -266,7 +266,7 @@ class PlanTest(unittest.TestCase):
                     self.assertGreaterEqual(len(stage.prompts), 4)
                     self.assertEqual(stage.name.startswith("tasks"), {*stage.prompts}.isdisjoint(texts))
                     self.assertEqual({plan.prompts[one].set for one in stage.prompts},
-                                     {"dev" if stage.name == "grids" else "test"})
+                                     {"dev" if stage.name in ("grids", "alone", "curves") else "test"})
 
     def test_records_in_commands_of_reports(self):
         """{records} is every file of prompts, as in commands of stages."""
