@@ -75,6 +75,12 @@ COMMANDS = [
     ("kvbench-py answers", "--scores m scores.csv --records tasks.jsonl --csv out/x.csv", "scores.csv", "s.kept.csv"),
     ("kvbench-py losses", "--scores m scores.csv --csv out/x.csv --figure out/x", "scores.csv", "s.kept.csv"),
     ("page_tables.py", "page.md", "page.csv", "c/coverage.csv"),
+    ("kvbench-py predict", "fit --model m --scores scores.csv --layers layers.csv -o out/x.json", "scores.csv",
+     "s.kept.csv"),
+    ("kvbench-py predict", "fit --model m --scores scores.csv --layers layers.csv -o out/x.json", "layers.csv",
+     "s.kept.csv"),
+    ("kvbench-py predict", "apply s.json layers.csv --csv out/x.csv", "layers.csv", "s.kept.csv"),
+    ("kvbench-py policy", "s.json layers.csv --budget 0.5 -o out/x.json", "layers.csv", "s.kept.csv"),
     ("kvbench-py claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
     ("kvbench-py claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
     *(("kvbench-py claims", "--cluster c --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
@@ -306,6 +312,9 @@ class DamagedTablesTest(FolderCase):
         prompts = {row["prompt"] for row in read_rows(self.path("scores.csv"))}
         self.write_file("tasks.jsonl", "".join(json.dumps(
             {"id": prompt, "task": "one-key", "wrong": ["2"], "text": "x"}) + "\n" for prompt in prompts))
+        self.write_file("s.json", json.dumps(
+            {"format": "kvbench-sensitivities", "version": 1, "model": "m", "layers": [0, 1], "sensitivity": [1, 2],
+             "ratio": {"prompt": [0.5, 2], "mean": [0.8, 1.2]}}))
         self.write_file("page.csv", "method,mean\nh2o,0.5\nknorm,0.25\n")
         self.write_file("page.md", f"<!-- table: {self.path('page.csv')} | name method | show mean -->"
                         "\n<!-- end -->\n")

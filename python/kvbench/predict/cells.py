@@ -111,6 +111,8 @@ def whole(table, layers, notes, path):
                          "sources lack it")
         elif part["kl"].min() < LEAST:
             notes.append(f"{label} at {budget:g}: skipped, its KL divergence is 0")
+        elif not (part.drop(columns="kl").sum(axis=1) > 0).all():
+            notes.append(f"{label} at {budget:g}: skipped, the errors of its layers are 0")
         else:
             cells.append((budget, label))
             parts.append(part.to_numpy())
