@@ -147,6 +147,19 @@ class JudgeRunsTest(ScoreCase):
         self.assertEqual(os.listdir(work), [])
         self.check(self.replay(algorithm="snapkv,h2o,uniform"))
 
+    def test_a_policy(self):
+        """As the program runs it, beside an algorithm; a second run finds nothing to do."""
+        policy = self.path(".json")
+        write_text(policy, json.dumps({"format": "kvbench-policy", "version": 1, "budget": 0.5, "layers": [
+            {"layer": 0, "algorithm": "snapkv", "budget": 0.5}, {"layer": 1, "algorithm": "uniform", "budget": 0.25},
+            {"layer": 2, "algorithm": "h2o", "budget": 0.75}]}))
+        options = ("--policy", policy, "--seeds", "2")
+        self.judge(*options, algorithm="snapkv")
+        self.check(self.replay(*options, algorithm="snapkv"))
+        seeds = [row["seed"] for row in read_rows(self.scores) if row["algorithm"] == "policy"]
+        self.assertEqual(sorted(seeds), ["0", "0", "1", "1"])  # of two prompts
+        self.assertIn("0 groups to run", self.judge(*options, "--resume", algorithm="snapkv"))
+
     @property
     def of_layers(self):
         return self.scores.removesuffix(".csv") + ".layers.csv"
