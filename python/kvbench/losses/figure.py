@@ -32,6 +32,8 @@ def draw(found, methods, metric):
     figure, grid = kf.panels(1, len(models), width=kf.PAGE_WIDTH,
                              height=3.2)
     looks = kst.styles(methods)
+    for axes in grid[0][1:]:
+        axes.sharey(grid[0][0])
     for axes, model in zip(grid[0], models):
         axes.set_yscale("log")
         budgets = [b for b in found.budgets() if (model, b) in found.values and not math.isnan(b)]
@@ -56,6 +58,8 @@ def draw(found, methods, metric):
         kl.plain_log(axes.yaxis)
         if axes is grid[0][0]:
             axes.set_ylabel(METRICS[metric])
+        else:
+            axes.tick_params(labelleft=False)
     kf.legend_above(figure, [kf.line_handle(looks[m], m) for m in methods])
     return figure
 
