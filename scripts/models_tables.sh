@@ -32,13 +32,17 @@ if ((${#usual[@]} == 0)); then
   echo "models_tables.sh: $out: found no scores of a model, expected */store/judged" >&2
   exit 2
 fi
-# Of the figure: the smallest losses, two methods of reference and what selection could gain at most.
-shown=oracle,h2o@quant-kivi,attention-matching@quant-kivi,quant-kivi,h2o,attention-matching,expected-attention,bumblebee,snapkv,local
 losses() {
   "$python" scripts/kvbench-py losses "$@"
 }
-losses "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md" --orders "$out/losses.orders.csv" \
-  --show "$shown" --figure "$out/losses"
+losses "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md" --orders "$out/losses.orders.csv"
+# The smallest losses, two methods of reference, and what selection could gain at most.
+shown=()
+for method in oracle h2o@quant-kivi attention-matching@quant-kivi quant-kivi h2o attention-matching expected-attention bumblebee \
+  snapkv local; do
+  if grep -q ",$method," "$out/losses.csv"; then shown+=("$method"); fi
+done
+losses "${usual[@]}" --exclude exact --show "$(IFS=,; echo "${shown[*]}")" --figure "$out/losses"
 # Against the 16-bit method with the smallest mean loss, without oracles.
 losses "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
   --markdown "$out/losses.to_h2o.md"
