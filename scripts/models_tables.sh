@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes the tables over all models from their stores: loss, loss of tuned methods, agreement between
-# models on the order of methods. Models with fewer than four works in stage `judged` are skipped, and
-# stages `others` and `tuned` with fewer works than that.
+# Writes the tables over all models from their stores: loss, loss of tuned methods, loss of policies,
+# agreement between models on the order of methods. Models with fewer than four works in stage `judged`
+# are skipped, and stages `others` and `tuned` with fewer works than that.
 #   scripts/models_tables.sh [RESULTS]      (default: results/reference/models)
 # PYTHON: interpreter (default: python3).
 set -euo pipefail
@@ -46,6 +46,19 @@ losses "${usual[@]}" --exclude exact --show "$(IFS=,; echo "${shown[*]}")" --fig
 # Against the 16-bit method with the smallest mean loss, without oracles.
 losses "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
   --markdown "$out/losses.to_h2o.md"
+# Policies beside the single methods, over the works that both have.
+policies=()
+for model in "${models[@]}"; do
+  for scores in "$out/${model#*:}"-policies/store/judged/*.scores.csv.gz; do
+    [[ -e $out/${model#*:}/store/judged/${scores##*/} ]] || continue
+    ((${#policies[@]})) || policies=(--scores "${model%%:*}")
+    [[ ${policies[*]} == *"--scores ${model%%:*}"* ]] || policies+=(--scores "${model%%:*}")
+    policies+=("$scores" "$out/${model#*:}/store/judged/${scores##*/}")
+  done
+done
+if ((${#policies[@]})); then
+  losses "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
+fi
 if ((${#tuned[@]})); then
   losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"
 fi

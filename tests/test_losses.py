@@ -71,6 +71,14 @@ class LossesTest(CommandCase):
         self.assertEqual({r["source"]: float(r["value"]) for r in self.read("s.out")},
                          {"a": 4.0, "b": 10.0})
 
+    def test_policies_have_their_names(self):
+        for params, label in ((("name=a;sha256=1", "name=b;sha256=2"), ["policy:a", "policy:b"]),
+                              (("name=a;sha256=1", "name=a;sha256=2"), ["policy sha256=1", "policy sha256=2"])):
+            tables = [self.table(f"{i}.csv", [("p", "policy", 0.5, 0, 1.0 + i)], one)
+                      for i, one in enumerate(params)]
+            self.run_script("--scores", "m", *tables, "--csv", self.path("o.csv"))
+            self.assertEqual([row["method"] for row in self.read("o.csv")], label)
+
     def test_the_column_source(self):
         """That of the reference's store; it needs no records."""
         with open(self.path("s.csv"), "w", encoding="utf-8", newline="") as file:

@@ -331,6 +331,9 @@ def add_labels(frame, ignore=(), short=False):
     texts = {}
     for algorithm, group in frame.groupby("algorithm", sort=False):
         variants = {text: parse_params(text) for text in group["params"].unique()}
+        if algorithm == "policy" and len({v.get("name") for v in variants.values()}) == len(variants):
+            texts.update({(algorithm, text): f"policy:{v.get('name')}" for text, v in variants.items()})
+            continue
         keys = list(dict.fromkeys(k for v in variants.values() for k in v if k not in ignore))
         # A parameter that only some variants have differs too, unless another's value implies it
         # (attention-matching's keys=h2o implies h2o.heavy_ratio).
