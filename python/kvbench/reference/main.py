@@ -210,10 +210,10 @@ class Run:
             raise rp.PlanError(str(error)) from None
 
     def ours(self, folder):
-        """Returns whether a results folder is empty, or made by a run."""
+        """Returns whether a results folder is empty, has a store, or was made by a run."""
         found = os.listdir(folder)
         return (not found or self.reports.made(folder)
-                or self.plan.store and found == ["store"])
+                or self.plan.store and "store" in found)
 
     def work(self):
         begin = time.monotonic()
