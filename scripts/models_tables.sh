@@ -49,12 +49,12 @@ losses "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out
 # Policies beside the single methods, over the works that both have.
 policies=()
 for model in "${models[@]}"; do
+  files=()
   for scores in "$out/${model#*:}"-policies/store/judged/*.scores.csv.gz; do
-    [[ -e $out/${model#*:}/store/judged/${scores##*/} ]] || continue
-    ((${#policies[@]})) || policies=(--scores "${model%%:*}")
-    [[ ${policies[*]} == *"--scores ${model%%:*}"* ]] || policies+=(--scores "${model%%:*}")
-    policies+=("$scores" "$out/${model#*:}/store/judged/${scores##*/}")
+    single=$out/${model#*:}/store/judged/${scores##*/}
+    [[ ! -e $single ]] || files+=("$scores" "$single")
   done
+  ((${#files[@]} == 0)) || policies+=(--scores "${model%%:*}" "${files[@]}")
 done
 if ((${#policies[@]})); then
   losses "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"

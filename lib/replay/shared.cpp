@@ -135,11 +135,7 @@ void SharedBudgets::share_out(const Plan& plan, std::size_t entry, const Surveye
   std::vector<Share> shares(group.units.size());
   try {
     if (!error) {
-      const Variant& variant = plan.variants[plan.entries[entry].variant];
-      shares =
-          (variant.policy == nullptr ? variant
-                                     : plan.variant_of(group.units.front(), plan.entries[entry]))
-              .share(group.surveys);
+      shares = plan.variant_of(group.units.front(), plan.entries[entry]).share(group.surveys);
       check_shares(group.surveys, shares);
     }
   } catch (...) {

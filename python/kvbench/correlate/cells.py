@@ -237,7 +237,7 @@ def load(options):
     table = Table(cells, units, levels, found, squares=squares)
     table = table if sources is None else by_source(table, sources)
     if options.predict:
-        table.levels.append(predicted_level(table, options))
+        table.levels.append(predicted_level(table))
     return table
 
 
@@ -251,15 +251,16 @@ def squares_of(layers):
     return table.to_numpy().reshape(shape)
 
 
-def predicted_level(table, options):
+def predicted_level(table):
     """Returns the Level of `kl_predicted`: every cell's KL predicted from other units and methods."""
     kl = table.scores["kl"]
     if not (kl > 0).all():
         raise kt.CsvError("--predict: the KL divergence of a cell is 0, expected --exclude exact")
-    if len(table.units) < 2 or len({method for _, method in table.cells}) < 3:
-        raise kt.CsvError(f"--predict: {ks.counted(len(table.units), table.by)} and "
-                          f"{len({method for _, method in table.cells})} methods, expected at least 2 and 3")
-    values = predict.cross_fit(table.squares, kl, [label for _, label in table.cells])
+    methods = [method for _, method in table.cells]
+    if len(table.units) < 2 or len({*methods}) < 3:
+        raise kt.CsvError(f"--predict: {ks.counted(len(table.units), table.by)} and {len({*methods})} methods, "
+                          "expected at least 2 and 3")
+    values = predict.cross_fit(table.squares, kl, methods)
     units, cells = np.indices(values.shape)
     return Level("model", ["kl_predicted"], values.reshape(-1, 1), units.ravel(), cells.ravel())
 

@@ -30,10 +30,8 @@ def draw(found, methods, metric):
     if absent:
         raise kt.CsvError(f"--show: got `{absent[0]}`, expected some of {', '.join(found.methods)}")
     figure, grid = kf.panels(1, len(models), width=kf.PAGE_WIDTH,
-                             height=3.2)
+                             height=3.2, sharey=True)
     looks = kst.styles(methods)
-    for axes in grid[0][1:]:
-        axes.sharey(grid[0][0])
     for axes, model in zip(grid[0], models):
         axes.set_yscale("log")
         budgets = [b for b in found.budgets() if (model, b) in found.values and not math.isnan(b)]
@@ -58,8 +56,6 @@ def draw(found, methods, metric):
         kl.plain_log(axes.yaxis)
         if axes is grid[0][0]:
             axes.set_ylabel(METRICS[metric])
-        else:
-            axes.tick_params(labelleft=False)
     kf.legend_above(figure, [kf.line_handle(looks[m], m) for m in methods])
     return figure
 

@@ -22,7 +22,7 @@ from kvbench import tables as kt
 from kvbench.compare.tables import markdown_table, opened, write_text
 from kvbench.policy import choose
 from kvbench.predict import cells
-from kvbench.predict.tables import read_sensitivities
+from kvbench.predict.tables import check_layers, read_sensitivities
 
 FORMAT, VERSION = "kvbench-policy", 1
 
@@ -52,13 +52,11 @@ def share(text):
 
 
 def curves(options, content):
-    """Returns (squared errors [layers, choices], algorithms, params, budgets): means over prompts of the
-    variants that every prompt has.
+    """Returns (squared errors [layers, choices], algorithms, params, budgets, number of prompts): means over
+    prompts of the variants that every prompt has.
     """
     table, layers = cells.read_layers(options.layers)
-    if layers != content["layers"]:
-        raise kt.CsvError(f"{options.layers[0]}: got {len(layers)} layers, expected the "
-                          f"{len(content['layers'])} of {options.sensitivities}")
+    check_layers(layers, content, options)
     keys = table.index.to_frame(index=False)
     names = keys["algorithm"]
     kept = (keys["budget_requested"].notna() & ~names.isin(options.exclude)

@@ -106,24 +106,17 @@ def check(options):
     found = cells.load(options)
     for text in found.notes:
         kt.note(text)
-    check_layers(found.layers, content, options)
+    tables.check_layers(found.layers, content, options)
     predicted = found.squares @ np.array(content["sensitivity"])
     if options.csv:
         write_table(options.csv, tables.COLUMNS, tables.held_out(found, predicted))
     write_text(options.markdown or "-", tables.checked(found, predicted, content, options))
 
 
-def check_layers(layers, content, options):
-    if layers != content["layers"]:
-        raise kt.CsvError(f"{options.layers[0]}: got {len(layers)} layers, {layers[0]} to {layers[-1]}, expected "
-                          f"the {len(content['layers'])} of {options.sensitivities}, {content['layers'][0]} to "
-                          f"{content['layers'][-1]}")
-
-
 def apply(options):
     content = tables.read_sensitivities(options.sensitivities)
     table, layers = cells.read_layers(options.layers)
-    check_layers(layers, content, options)
+    tables.check_layers(layers, content, options)
     rows = tables.apply(table, content)
     if options.csv:
         write_table(options.csv, tables.PREDICTED, rows)

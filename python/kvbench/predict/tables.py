@@ -84,6 +84,14 @@ def read_sensitivities(path):
     return content
 
 
+def check_layers(layers, content, options):
+    """Raises CsvError if the tables --layers of `options` have other layers than its --sensitivities."""
+    if layers != content["layers"]:
+        raise kt.CsvError(f"{options.layers[0]}: got {len(layers)} layers, {layers[0]} to {layers[-1]}, expected "
+                          f"the {len(content['layers'])} of {options.sensitivities}, {content['layers'][0]} to "
+                          f"{content['layers'][-1]}")
+
+
 def markdown(found, weights, predicted, options):
     """Returns the report of a fit: how far predictions are off, and the layers' sensitivities."""
     out = [*title(found, options.model),

@@ -8,6 +8,8 @@ import shlex
 
 from kvbench.reference import plan as rp
 
+POLICY = "policy:"  # begins a variant that is a file of --policy
+
 
 class Placeholders:
     """Fills in placeholders. work and out: folders; layers: of the traces.
@@ -92,9 +94,7 @@ class Placeholders:
             options = without(options, ("--algorithm", "--budget"))
         words = self.expand(options, self.values(prompt, folder=folder), lambda _: [prompt.id])
         for one in stage.algorithms if algorithms is None else algorithms:
-            name, _, path = one.partition(":")
-            words += (["--policy", *self.fill(path, self.values(), lambda _: [""])] if name == "policy"
-                      else ["--algorithm", one])
+            words += self.variant_words(one)
         budgets = stage.budgets if budgets is None else budgets
         if budgets:
             words += ["--budget", ",".join(budgets)]
@@ -106,6 +106,16 @@ class Placeholders:
             words += ["--layers", ",".join(map(str, layers))]
         target = os.path.join(folder, rp.ROWS) if stage.kind == "replay" else folder
         return [*words, "-o", target]
+
+    def policy(self, variant):
+        """Returns the file of `policy:FILE`, or ""."""
+        word = variant.removeprefix(POLICY)
+        return "" if word == variant else os.path.join(rp.ROOT, *self.fill(word, self.values(), lambda _: [""]))
+
+    def variant_words(self, variant):
+        """Returns the options of kvbench that select a variant."""
+        policy = self.policy(variant)
+        return ["--policy", policy] if policy else ["--algorithm", variant]
 
     def report_words(self, line, prompts, folder):
         """Returns (words, file for stdout or None) of a report's command, from `> FILE` at its

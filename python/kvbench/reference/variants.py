@@ -12,8 +12,6 @@ import tomllib
 
 from kvbench.reference import plan as rp
 
-POLICY = "policy:"
-
 
 def split_words(words):
     """Returns variants and sets in values of --algorithm: `a,b:x=1,2` is `a` and `b:x=1,2`."""
@@ -23,11 +21,6 @@ def split_words(words):
         parts = [name for name in names.split(",") if name]
         out += [*parts[:-1], *(name + colon + values for name in parts[-1:])]
     return out
-
-
-def policy_file(variant):
-    """Returns the file of `policy:FILE`, or ""."""
-    return variant.removeprefix(POLICY) if variant.startswith(POLICY) else ""
 
 
 def is_set(variant):
@@ -113,7 +106,8 @@ class Variants:
             words = words if isinstance(words, list) else [words]
         out = {}
         for variant in split_words(words):
-            if policy_file(variant) and not os.path.isfile(self.policy_path(variant)):
+            policy = self.placeholders.policy(variant)
+            if policy and not os.path.isfile(policy):
                 return None
             if is_set(variant):
                 name, colon, values = variant.partition(":")
@@ -122,10 +116,6 @@ class Variants:
             else:
                 out[variant] = False
         return out
-
-    def policy_path(self, variant):
-        path, = self.placeholders.fill(policy_file(variant), self.placeholders.values(), lambda _: [""])
-        return os.path.join(rp.ROOT, path)
 
     def members(self, name):
         if name not in self.sets:
@@ -137,8 +127,9 @@ class Variants:
         """Returns a digest of the current settings of `NAME:grid`, or of a policy; "" for other
         variants.
         """
-        if policy_file(variant):
-            return rp.file_digest(self.policy_path(variant))[:16]
+        policy = self.placeholders.policy(variant)
+        if policy:
+            return rp.file_digest(policy)[:16]
         name, _, values = variant.partition(":")
         if values != "grid":
             return ""
@@ -150,8 +141,7 @@ class Variants:
         """Returns [[algorithm, params]] of its rows on a trace, or a text with the reason if a set
         brought it and it has none: sets skip what the trace or protocol does not allow.
         """
-        named = ["--policy", self.policy_path(variant)] if policy_file(variant) else ["--algorithm", variant]
-        words = ["replay", trace, *options, *named,
+        words = ["replay", trace, *options, *self.placeholders.variant_words(variant),
                  *(["--budget", ",".join(budgets)] if budgets else []), "--dry-run", "-o",
                  trace + ".rows.csv"]
         try:
