@@ -14,7 +14,7 @@ import tempfile
 import unittest
 import zlib
 
-from script_case import KVBENCH, SCRIPTS, FolderCase, call, missing, read_rows
+from script_case import KVBENCH, ROOT, SCRIPTS, FolderCase, call, missing, read_rows
 
 from kvbench import __main__ as entry
 from kvbench.programs import PROGRAMS
@@ -80,6 +80,9 @@ COMMANDS = [
     ("kvbench-py predict", "fit --model m --scores scores.csv --layers layers.csv -o out/x.json", "layers.csv",
      "s.kept.csv"),
     ("kvbench-py predict", "apply s.json layers.csv --csv out/x.csv", "layers.csv", "s.kept.csv"),
+    ("kvbench-py ablate", "ab.layers.csv --csv out/x.csv --figure out/x", "ab.layers.csv", "s.kept.csv"),
+    *(("kvbench-py atlas", "--cluster m c --rows m a.csv --budget 0.6 --methods h2o,knorm --csv out/x.csv", name,
+       "s.kept.csv") for name in ("a.csv", "c/attention.csv", "c/keys.csv", "c/spectrum.csv")),
     ("kvbench-py policy", "s.json layers.csv --budget 0.5 -o out/x.json", "layers.csv", "s.kept.csv"),
     ("kvbench-py claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
     ("kvbench-py claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
@@ -270,7 +273,9 @@ class DamagedTablesTest(FolderCase):
         rows = read_rows(os.path.join(cls.good, "a.csv"))
         cls.write_scores("scores.csv", rows)
         cls.write_scores("rs.csv", sum((read_rows(os.path.join(cls.good, f"{name}.csv")) for name in "ame"), []))
-        cls.write_layers(rows)
+        cls.write_layers("layers.csv", rows)
+        kvbench("replay", "t.h5", *WINDOWS, "--config", os.path.join(ROOT, "configs", "ablation.toml"), "-o", "ab.csv")
+        cls.write_layers("ab.layers.csv", read_rows(os.path.join(cls.good, "ab.csv")))
         write_bytes(os.path.join(cls.good, "r.jsonl"), "".join(json.dumps(
             {"id": name, "kind": "x", "text": ""}) + "\n" for name in {row["prompt"] for row in rows}).encode())
 
@@ -294,14 +299,14 @@ class DamagedTablesTest(FolderCase):
             for i, point in enumerate(points)])
 
     @classmethod
-    def write_layers(cls, rows):
+    def write_layers(cls, table, rows):
         """OUT.layers.csv, without the output projections that real ones take."""
         keys = ("schema", "trace", "prompt", "layer", "algorithm", "params", "protocol", "sink",
                 "recent", "scores", "device", "seed", "n_queries", "budget_requested")
         points = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
-        cls.write_table("layers.csv", [
+        cls.write_table(table, [
             {**dict(zip(keys, point)), "out_rel_error": (i * 7 % 31) / 31,
-             "residual_rel_error": (i * 5 % 29) / 29} for i, point in enumerate(points)])
+             "residual_rel_error": (1 + i * 5 % 29) / 30} for i, point in enumerate(points)])
 
     def setUp(self):
         super().setUp()

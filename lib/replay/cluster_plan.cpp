@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cluster/attention_facts.hpp"
 #include "core/error.hpp"
 #include "gpu/device.hpp"
 #include "replay/selection.hpp"
@@ -158,10 +159,11 @@ int usable_threads(const ClusterPlan& plan) {
   }
   for (const ClusterHead& h : plan.heads) {
     const LayerMeta& l = plan.layer(h);
-    // Keys and values in float32, decoding of one head, norms twice.
+    // Keys, values and queries in float32, decoding of one head, norms twice.
     MemoryNeed head{4 * static_cast<std::uint64_t>(l.n * (l.d + l.dv)) +
-                        8 * static_cast<std::uint64_t>(l.n * std::max(l.d, l.dv) + 2 * l.n),
-                    1, 0};
+                        8 * static_cast<std::uint64_t>(l.n * std::max(l.d, l.dv) + 2 * l.n) +
+                        4 * static_cast<std::uint64_t>(l.group() * l.nq * l.d),
+                    l.q_heads > 0 ? static_cast<std::uint64_t>(attention_facts_bytes(l.n)) : 1, 0};
     for (const Rows what : plan.sets(h)) {
       const StudyMemory need = study_memory(o.study, l.n, plan.width(h, what));
       head.unit += need.result;

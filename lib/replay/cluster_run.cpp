@@ -40,20 +40,8 @@ void check_output(const ClusterOptions& o) {
   }
 }
 
-// Calls on_rows(Rows, head number, Matrix) for each stored dataset of the head.
-template <class OnRows>
-void for_each_dataset(const ClusterPlan& plan, const ClusterHead& h, const OnRows& on_rows) {
-  const TraceReader& reader = plan.readers[h.trace];
-  const LayerMeta& l = plan.layer(h);
-  for (Index g = 0; g < l.group(); ++g) {
-    const Index q_head = h.kv_head * l.group() + g;
-    on_rows(Rows::queries, q_head, reader.read_rows(h.prompt, h.layer, Rows::queries, q_head));
-  }
-  for (const Rows what : {Rows::keys, Rows::values}) {
-    if (l.has(what)) {
-      on_rows(what, h.kv_head, reader.read_rows(h.prompt, h.layer, what, h.kv_head));
-    }
-  }
+KvHead read(const ClusterPlan& plan, const ClusterHead& h) {
+  return plan.readers[h.trace].read_head(h.prompt, h.layer, h.kv_head);
 }
 
 // Reads all heads: the reader rejects bad values.
@@ -63,7 +51,7 @@ void check_values(const ClusterPlan& plan, const std::atomic<bool>& stop) {
     if (stop) {
       return;
     }
-    for_each_dataset(plan, h, [](Rows, Index, const Matrix&) {});
+    read(plan, h);
     progress.tick();
   }
 }
@@ -106,6 +94,29 @@ void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
   write_json(folder / kClusterManifest, json);
 }
 
+// Stages what is known of a head without its clusters.
+void add_facts(const ClusterPlan& plan, const ClusterHead& h, const KvHead& head, int threads,
+               ClusterTables& tables) {
+  double largest_query = 0.0;
+  for (Index g = 0; g < head.group(); ++g) {
+    const Index q_head = h.kv_head * head.group() + g;
+    const std::vector<double> norms = cpu_rows(head.q[g])->norms();
+    largest_query = std::max(largest_query, std::ranges::max(norms));
+    tables.add_norms(h, Rows::queries, q_head, norms);
+    tables.add_attention(h, q_head, attention_facts(head, g, threads));
+  }
+  const auto rope = plan.readers[h.trace].read_rope(h.prompt, h.layer);
+  tables.add_keys(h, key_facts(head.k, rope.get(), largest_query, head.scale));
+  for (const Rows what : {Rows::keys, Rows::values}) {
+    const Matrix& rows = what == Rows::keys ? head.k : head.v;
+    if (plan.layer(h).has(what)) {
+      const auto set = cpu_rows(rows);
+      tables.add_norms(h, what, h.kv_head, set->norms());
+      tables.add_spectrum(h, what, spectrum(*set, rows.cols()));
+    }
+  }
+}
+
 // Studies the heads until `stop`, and returns the number of rows by table. Sets result.heads, and
 // manifest.sha256 if all heads are finished.
 std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets& kept, int threads,
@@ -115,28 +126,15 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
   ClusterTables tables(plan, manifest.run_id);
   Progress progress(static_cast<Index>(plan.heads.size()), "cluster", "KV heads");
   for (const ClusterHead& h : plan.heads) {
+    const KvHead head = read(plan, h);
+    add_facts(plan, h, head, threads, tables);
     const std::vector<Rows> sets = plan.sets(h);
-    std::vector<Matrix> rows;
     std::vector<std::unique_ptr<RowSet>> row_sets;
-    double largest_query = 0.0;
-    for_each_dataset(plan, h, [&](Rows what, Index number, Matrix read) {
-      if (what == Rows::queries) {
-        largest_query = std::max(largest_query, std::ranges::max(cpu_rows(read)->norms()));
-      } else if (what == Rows::keys) {
-        const auto rope = plan.readers[h.trace].read_rope(h.prompt, h.layer);
-        tables.add_keys(h, key_facts(read, rope.get(), largest_query, plan.layer(h).scale));
-      }
-      if (std::count(sets.begin(), sets.end(), what) == 0) {
-        tables.add_norms(h, what, number, *cpu_rows(read));
-        return;
-      }
-      row_sets.push_back(plan.open_rows(read, plan.scratch_bytes));
-      tables.add_norms(h, what, number, *row_sets.back());
-      rows.push_back(std::move(read));  // row_sets points into the heap block, which stays
-    });
     std::vector<StudySet> studied;
-    for (std::size_t s = 0; s < rows.size(); ++s) {
-      studied.push_back({rows[s], row_sets[s].get()});
+    for (const Rows what : sets) {
+      const Matrix& rows = what == Rows::keys ? head.k : head.v;
+      row_sets.push_back(plan.open_rows(rows, plan.scratch_bytes));
+      studied.push_back({rows, row_sets.back().get()});
     }
     auto studies = study(studied, o.study, threads, stop);
     if (!studies) {

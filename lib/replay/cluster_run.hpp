@@ -12,7 +12,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR of all tables. Appending a column raises MINOR.
-inline constexpr std::string_view cluster_schema_version = "1.3";
+inline constexpr std::string_view cluster_schema_version = "1.4";
 
 struct ClusterResult {
   Index heads = 0;  ///< KV heads written
@@ -22,12 +22,13 @@ struct ClusterResult {
   std::vector<std::string> changed_traces;  ///< traces modified during the run, as in the manifest
 };
 
-/// Studies every selected KV head and writes OUT/{coverage,delta,growth,keys,norms}.csv, the
-/// points, and the manifest OUT/cluster.json. Checks every value of the selected heads before it
-/// creates a file. If `stop` becomes true, drops the unfinished head and keeps the finished ones. A
-/// killed run leaves whole rows, except a table's last line. points.h5 appears at the end, also of
-/// an interrupted run. Throws InputError (trace values, a kept-set file of other traces, output
-/// exists, memory limit too small) or IoError.
+/// Studies every selected KV head and writes
+/// OUT/{attention,coverage,delta,growth,keys,norms,spectrum}.csv, the points, and the manifest
+/// OUT/cluster.json. Checks every value of the selected heads before it creates a file. If `stop`
+/// becomes true, drops the unfinished head and keeps the finished ones. A killed run leaves whole
+/// rows, except a table's last line. points.h5 appears at the end, also of an interrupted run.
+/// Throws InputError (trace values, a kept-set file of other traces, output exists, memory limit
+/// too small) or IoError.
 ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
                           const std::atomic<bool>& stop);
 

@@ -25,7 +25,7 @@ Fields header(const std::string& table, Index point_width) {
   for (const ColumnDoc& column : cluster_place_columns()) {
     out.emplace_back(column.name);
   }
-  if (table == "norms.csv") {
+  if (table == "norms.csv" || table == "attention.csv") {
     out[3] = "head";
   }
   for (const ColumnDoc& column : cluster_columns().at(table)) {
@@ -57,10 +57,11 @@ const std::vector<ColumnDoc>& cluster_place_columns() {
       {"prompt", "", "prompt id inside the trace"},
       {"layer", "", "layer's index in the model"},
       {"kv_head", "",
-       "KV head, 0-based; in `norms.csv` the column is `head`: a query head for queries, otherwise "
-       "a "
-       "KV head"},
-      {"what", "", "`keys` or `values`; in `norms.csv` also `queries`"}};
+       "KV head, 0-based; in `norms.csv` and `attention.csv` the column is `head`: a query head "
+       "for "
+       "queries, otherwise a KV head"},
+      {"what", "",
+       "`keys` or `values`; in `norms.csv` also `queries`, in `attention.csv` only these"}};
   return columns;
 }
 
@@ -73,6 +74,12 @@ const std::vector<ColumnDoc>& cluster_origin_columns() {
 
 const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns() {
   static const std::map<std::string, std::vector<ColumnDoc>> columns{
+      {"attention.csv",
+       {{"entropy", "nats", "-sum p log p over the tokens seen"},
+        {"heavy_tokens", "tokens", "fewest tokens that have 90 % of the attention on tokens"},
+        {"first_mass", "fraction", "attention on the first 16 tokens"},
+        {"near_mass", "fraction",
+         "attention on the query's own token and the 255 before it, without the first 16"}}},
       {"coverage.csv",
        {{"k", "centres", "number of centres"},
         {"radius", "distance",
@@ -120,7 +127,13 @@ const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns() {
         {"x0", "distance",
          "first coordinate, float32; `x1`, `x2`, ... follow: the first `--pca` principal "
          "components, or the row itself with `--pca 0`; empty where the head's rows are narrower "
-         "than the widest of the table"}}}};
+         "than the widest of the table"}}},
+      {"spectrum.csv",
+       {{"participation", "dimensions",
+         "(sum v)^2 / sum v^2 over the variances v along principal components; 0 of equal rows"},
+        {"largest_share", "fraction", "the largest v over their sum; 0 of equal rows"},
+        {"dims_90", "dimensions",
+         "fewest components that have 90 % of the variance; 0 of equal rows"}}}};
   return columns;
 }
 
@@ -173,19 +186,33 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, const std::string& run) : 
 }
 
 void ClusterTables::add_norms(const ClusterHead& head, Rows what, Index number,
-                              const RowSet& rows) {
+                              const std::vector<double>& norms) {
   Fields fields = line(plan_.place(head), std::string(name(what)));
   fields[3] = field_text(number);
-  const std::vector<double> norms = rows.norms();
   for (const double p : {0.0, 0.25, 0.5, 0.75, 0.95, 1.0}) {
     fields.push_back(field_text(percentile(norms, p)));
   }
-  norms_.push_back(std::move(fields));
+  staged_["norms.csv"].push_back(std::move(fields));
 }
 
 void ClusterTables::add_keys(const ClusterHead& head, const KeyFacts& facts) {
-  keys_.push_back(line(plan_.place(head), std::string(name(Rows::keys)), facts.rho,
-                       facts.mean_share, facts.mean_share_pre, facts.outlier_channels));
+  staged_["keys.csv"].push_back(line(plan_.place(head), std::string(name(Rows::keys)), facts.rho,
+                                     facts.mean_share, facts.mean_share_pre,
+                                     facts.outlier_channels));
+}
+
+void ClusterTables::add_attention(const ClusterHead& head, Index q_head,
+                                  const AttentionFacts& facts) {
+  Fields fields = line(plan_.place(head), std::string(name(Rows::queries)), facts.entropy,
+                       facts.heavy_tokens, facts.first_mass, facts.near_mass);
+  fields[3] = field_text(q_head);
+  staged_["attention.csv"].push_back(std::move(fields));
+}
+
+void ClusterTables::add_spectrum(const ClusterHead& head, Rows what, const Spectrum& spectrum) {
+  staged_["spectrum.csv"].push_back(line(plan_.place(head), std::string(name(what)),
+                                         spectrum.participation, spectrum.largest_share,
+                                         spectrum.dims_90));
 }
 
 void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
@@ -212,8 +239,9 @@ void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
   append("coverage.csv", head, std::move(coverage));
   append("delta.csv", head, std::move(delta));
   append("growth.csv", head, std::move(growth));
-  append("keys.csv", head, std::exchange(keys_, {}));
-  append("norms.csv", head, std::exchange(norms_, {}));
+  for (auto& [table, lines] : std::exchange(staged_, {})) {
+    append(table, head, std::move(lines));
+  }
 }
 
 void ClusterTables::append(const std::string& table, const ClusterHead& head,

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "cluster/attention_facts.hpp"
 #include "cluster/key_facts.hpp"
+#include "cluster/spectrum.hpp"
 #include "cluster/study.hpp"
 #include "core/output_guard.hpp"
 #include "replay/cluster_kept.hpp"
@@ -47,12 +49,19 @@ class ClusterTables {
   /// the manifest. Throws InputError or IoError.
   ClusterTables(const ClusterPlan& plan, const std::string& run);
 
-  /// Stages a line of norms.csv, quantiles of the norms of `rows`, for the next add(). `number`: of
-  /// the query head or KV head.
-  void add_norms(const ClusterHead& head, Rows what, Index number, const RowSet& rows);
+  /// Stages a line of norms.csv, quantiles of the rows' norms, for the next add(). `number`: of the
+  /// query head or KV head.
+  void add_norms(const ClusterHead& head, Rows what, Index number,
+                 const std::vector<double>& norms);
 
   /// Stages a line of keys.csv for the next add().
   void add_keys(const ClusterHead& head, const KeyFacts& facts);
+
+  /// Stages a line of attention.csv for the next add().
+  void add_attention(const ClusterHead& head, Index q_head, const AttentionFacts& facts);
+
+  /// Stages a line of spectrum.csv for the next add().
+  void add_spectrum(const ClusterHead& head, Rows what, const Spectrum& spectrum);
 
   /// Writes the staged lines and the studies of `sets`. Fills the points' kept_by.
   void add(const ClusterHead& head, const std::vector<Rows>& sets, std::vector<Study>& studies,
@@ -73,8 +82,7 @@ class ClusterTables {
   std::map<std::string, CsvWriter> writers_;
   std::optional<PointsFile> points_file_;
   std::map<std::string, Index> rows_;
-  std::vector<Fields> norms_;
-  std::vector<Fields> keys_;
+  std::map<std::string, std::vector<Fields>> staged_;  // by table
 };
 
 }  // namespace kvbench

@@ -15,11 +15,13 @@ from kvbench import tables as kt
 HEAD = ["trace", "prompt", "layer", "kv_head"]
 # Unique key columns of each table.
 KEYS = {
+    "attention.csv": ["trace", "prompt", "layer", "head", "what"],
     "coverage.csv": [*HEAD, "what", "k"],
     "delta.csv": [*HEAD, "what", "delta", "n_prefix"],
     "growth.csv": [*HEAD, "what", "delta"],
     "keys.csv": [*HEAD, "what"],
     "norms.csv": ["trace", "prompt", "layer", "head", "what"],
+    "spectrum.csv": [*HEAD, "what"],
     "points.csv": [*HEAD, "what", "token"],
     "kept.csv": [*HEAD, "algorithm", "params", "protocol", "sink", "recent", "scores", "device",
                  "seed", "budget_requested", "step"],

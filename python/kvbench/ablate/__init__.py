@@ -1,0 +1,1 @@
+"""kvbench-py ablate: the error of caches, ingredient by ingredient."""
