@@ -107,7 +107,8 @@ def report(models, options):
     counts = ", ".join(f"{one.model} ({len(one.errors)} KV heads, {ks.counted(one.sources, 'source')})"
                        for one in models)
     out = [f"KV heads of {counts}: `rel_error` at {share(options.budget)} of the bytes, "
-           f"{len(models[0].errors.columns)} methods.", "", "Heads that a method serves best:", "", *wins_table(models), "",
+           f"{len(models[0].errors.columns)} methods.", "", "Heads that a method serves best:", "",
+           *wins_table(models), "",
            "Median of a feature over heads (10 % to 90 %), and Spearman's correlation with the head's smallest error:",
            "", *feature_table(models)]
     if len(models) > 1:
