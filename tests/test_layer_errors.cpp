@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,16 @@ Wide wide(const Matrix& m) {
   Wide out(static_cast<std::size_t>(m.rows()));
   for (Index r = 0; r < m.rows(); ++r) {
     out[r].assign(m.row(r), m.row(r) + m.cols());
+  }
+  return out;
+}
+
+// Numbers separated by `;`.
+std::vector<double> parse_numbers(const std::string& text) {
+  std::vector<double> out;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ';');) {
+    out.push_back(std::stod(part));
   }
   return out;
 }
@@ -239,7 +250,7 @@ void check_every_method(const Plan& plan, const std::map<std::string, Fields>& l
       }
       ASSERT_NE(line, lines.end()) << what;
       const double error = through_projection(moved, w);
-      const std::size_t first = line->second.size() - 2;
+      const std::size_t first = line->second.size() - 3;
       EXPECT_TRUE(near(std::stod(line->second[first]), error / whole, kRounded)) << what;
       EXPECT_TRUE(near(std::stod(line->second[first + 1]), error / residual(l.n), kRounded))
           << what;
@@ -300,6 +311,19 @@ TEST_F(LayerErrorsTest, KeptTokensGiveTheSameNumbers) {
           });
       const Wide w = wide(made_projection(kHidden, 6 * 6, layer == 0 ? 0 : 2));
       const double error = through_projection(difference(z, a), w);
+      const std::string& heads = line[lines.column("residual_rel_error_heads")];
+      const std::vector<double> of_heads = parse_numbers(heads);
+      ASSERT_EQ(of_heads.size(), 2U) << heads;
+      for (std::size_t g = 0; g < 2; ++g) {  // as if the other KV head were exact
+        std::vector<Wide> part = difference(z, a);
+        for (std::size_t h = 0; h < part.size(); ++h) {
+          if (h / 3 != g) {
+            std::ranges::fill(part[h], std::vector<double>(part[h].front().size(), 0.0));
+          }
+        }
+        EXPECT_TRUE(near(of_heads[g], through_projection(part, w) / residual(n), kRounded))
+            << heads;
+      }
       EXPECT_TRUE(near(std::stod(line[lines.column("out_rel_error")]),
                        error / through_projection(a, w), kRounded));
       EXPECT_TRUE(
@@ -318,6 +342,7 @@ TEST_F(LayerErrorsTest, WithoutNormsThereIsNoErrorOfTheStream) {
   for (const Fields& line : table.rows) {
     EXPECT_GT(std::stod(line[table.column("out_rel_error")]), 0.0);
     EXPECT_EQ(line[table.column("residual_rel_error")], "");
+    EXPECT_EQ(line[table.column("residual_rel_error_heads")], "");
   }
 }
 

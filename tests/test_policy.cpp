@@ -25,6 +25,11 @@ struct LayerChoice {
   double budget = 0.0;
 };
 
+struct HeadChoice {
+  std::string algorithm;
+  double budget = 0.0;
+};
+
 class PolicyTest : public testing_caches::CachesTest {
  protected:
   void SetUp() override {
@@ -48,6 +53,22 @@ class PolicyTest : public testing_caches::CachesTest {
     for (const LayerChoice& one : layers) {
       out["layers"].push_back(
           {{"layer", one.layer}, {"algorithm", one.algorithm}, {"budget", one.budget}});
+    }
+    return write_text(name, out.dump());
+  }
+
+  // A policy that chooses by KV head: `layers` [layer, heads].
+  std::string write_heads(
+      const std::string& name, double budget,
+      const std::vector<std::pair<Index, std::vector<HeadChoice>>>& layers) const {
+    nlohmann::json out{{"format", "kvbench-policy"}, {"version", 1}, {"budget", budget}};
+    for (const auto& [layer, choices] : layers) {
+      nlohmann::json heads;
+      for (const HeadChoice& one : choices) {
+        heads.push_back(
+            {{"kv_head", heads.size()}, {"algorithm", one.algorithm}, {"budget", one.budget}});
+      }
+      out["layers"].push_back({{"layer", layer}, {"heads", heads}});
     }
     return write_text(name, out.dump());
   }
@@ -157,6 +178,49 @@ TEST_F(PolicyTest, EachLayerHasItsAlgorithmAndBudget) {
   }
 }
 
+TEST_F(PolicyTest, EachHeadHasItsAlgorithmAndBudget) {
+  const std::vector<HeadChoice> heads = {{"snapkv@quant-kivi", 0.75}, {"balancekv", 0.25}};
+  const std::string file = write_heads("heads.json", 0.5, {{0, heads}, {2, {heads[1], heads[0]}}});
+  for (const int threads : {1, 3}) {
+    ReplayOptions mine = of_policies("policy.csv", {file});
+    mine.overwrite = true;
+    mine.threads = threads;
+    run(mine);
+    std::size_t compared = 0;
+    for (const Index layer : {0, 2}) {
+      const auto got = rows_of(mine.out, layer);
+      for (const Index head : {0, 1}) {
+        const HeadChoice& one = heads[layer == 0 ? head : 1 - head];
+        ReplayOptions plain = options("plain.csv", one.algorithm);
+        plain.budgets = {one.budget};
+        plain.layers = {layer};
+        plain.heads = {2 * head, 2 * head + 1};
+        plain.overwrite = true;
+        run(plain);
+        for (const auto& [key, row] : rows_of(plain.out, layer)) {
+          ASSERT_TRUE(got.contains(key)) << key;
+          EXPECT_EQ(got.at(key), row) << key;
+          ++compared;
+        }
+      }
+    }
+    // Prompts, layers, query heads; balancekv's two have two seeds.
+    EXPECT_EQ(compared, 2U * 2U * (2U + 2U * 2U));
+  }
+}
+
+TEST_F(PolicyTest, HeadsOfOnePartAreTheLayer) {
+  const std::string file = write_heads(
+      "a.json", 0.5, {{0, {{"snapkv", 0.5}, {"snapkv", 0.5}}}, {2, {{"h2o", 0.5}, {"h2o", 0.5}}}});
+  run(of_policies("heads.csv", {file}));
+  run(of_policies("layers.csv", {write("b.json", 0.5, {{0, "snapkv", 0.5}, {2, "h2o", 0.5}})}));
+  for (const Index layer : {0, 2}) {
+    const auto expected = rows_of((folder_ / "layers.csv").string(), layer);
+    ASSERT_FALSE(expected.empty());
+    EXPECT_EQ(rows_of((folder_ / "heads.csv").string(), layer), expected);
+  }
+}
+
 TEST_F(PolicyTest, PoliciesStandBesideAlgorithmsAndEachOther) {
   ReplayOptions o =
       of_policies("both.csv", {write("a.json", 0.5, {{0, "local", 0.5}, {2, "h2o", 0.5}}),
@@ -210,6 +274,17 @@ TEST_F(PolicyTest, Refusals) {
       {write("b.json", 0.5, {good, {2, "h2o", 1.5}}), "layer 2: budget: got 1.5"},
       {write("c.json", -1.0, {good}), "budget: got -1.0"},
       {write("a b.json", 0.5, {good}), "expected a file name of letters"},
+      {write_heads("ha.json", 0.5, {{0, {{"h2o", 0.5}, {"adakv", 0.5}}}}),
+       "layer 0: KV head 1: adakv: shares its budget over heads"},
+      {write_heads("hb.json", 0.5, {{0, {{"h2o", 0.5}, {"h2o", 0.6}}}}),
+       "got a mean budget of 0.55, expected at most"},
+      {write_heads("hc.json", 0.5, {{0, {{"h2o", 0.5}}}, {2, {{"h2o", 0.5}}}}),
+       "policy hc: layer 0: got 1 heads, expected the trace's 2"},
+      {write_heads("hd.json", 0.5, {{0, {}}}), "layer 0: heads: expected a list"},
+      {write_text("he.json",
+                  R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[{"layer":0,)"
+                  R"("heads":[{"kv_head":1,"algorithm":"h2o","budget":0.5}]}]})"),
+       "layer 0: heads: got kv_head 1, expected 0"},
       {write_text("x.json", "{"), "expected a JSON object with \"format\""},
       {write_text("y.json", "[]"), "expected a JSON object with \"format\""},
       {write_text("z.json", R"({"format":"kvbench-policy","version":2})"), "\"version\": 1"},

@@ -112,10 +112,53 @@ class PolicyTest(CommandCase):
         self.assertEqual(content["layers"], [{"layer": 0, "algorithm": "h2o:k=1", "budget": 0.125},
                                              {"layer": 1, "algorithm": "local:k=1", "budget": 0.5}])
         self.assertEqual((content["format"], content["budget"], content["model"]), ("kvbench-policy", 0.3125, "M"))
+        self.assertIn("from 2 prompts", out)
+        one, said_of_one = self.run_script(self.path("s.json"), self.path("l.csv"), "--budget", "0.3125", "--prompts",
+                                           "q", "-o", self.path("q.json"))
+        self.assertIn(f"from 1 prompt: predicted KL {9 * (0.01 * 0.3**2 + 0.09**2):.4g} nats", one)
+        self.assertEqual(said_of_one, "")
         square = (1 + 9) / 2  # of the factor, mean over prompts
         expected = square * (0.01 * 0.3**2 + 0.09**2)
         self.assertIn(f"predicted KL {expected:.4g} nats at a mean budget of 0.3125", out)
         self.assertIn("once at 0.125: skipped, some of 2 prompts lack it", said)
+
+    def heads_table(self, errors):
+        """errors: {(algorithm, budget): [[of KV heads] of layers]}; a layer's square is 1.5 times the sum."""
+        with open(self.path("h.csv"), "w", encoding="utf-8", newline="") as file:
+            out = csv.writer(file, lineterminator="\n")
+            out.writerow((*LAYER_COLUMNS, "residual_rel_error_heads"))
+            for prompt in ("p", "q"):
+                for (algorithm, budget), mine in errors.items():
+                    for layer, heads in enumerate(mine):
+                        whole = (1.5 * sum(one**2 for one in heads)) ** 0.5
+                        out.writerow(["1.5", "t.h5", prompt, "prefill", 16, 512, "past", "cpu", 256, algorithm, "",
+                                      budget, 0, layer, 0.5, whole, ";".join(map(repr, heads))])
+        return self.path("h.csv")
+
+    def test_heads_have_their_own_choices(self):
+        dice = random.Random(9)
+        errors = {(name, budget): [[dice.uniform(0.5, 1.5) * 0.1 / budget for _ in range(2)] for _ in range(2)]
+                  for name in ("h2o", "local") for budget in (0.5, 0.25, 0.125)}
+        weights = (0.2, 3.0)
+        out, _ = self.run_script(self.sensitivities([0, 1], weights), self.heads_table(errors), "--budget", "0.25",
+                                 "--by", "head", "-o", self.path("p.json"))
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            layers = json.load(file)["layers"]
+        self.assertEqual([[one["kv_head"] for one in layer["heads"]] for layer in layers], [[0, 1], [0, 1]])
+        parts = [(layer, head) for layer in range(2) for head in range(2)]
+        best = min((sum(1.5 * weights[layer] * errors[key][layer][head]**2 for (layer, head), key in zip(parts, keys)),
+                    keys) for keys in itertools.product(errors, repeat=4) if sum(b for _, b in keys) <= 4 * 0.25)
+        self.assertEqual([(one["algorithm"], one["budget"]) for layer in layers for one in layer["heads"]],
+                         list(best[1]))
+        self.assertIn(f"predicted KL {best[0]:.4g} nats", out)
+        table = self.heads_table(errors)
+        with open(table, encoding="utf-8") as file:
+            text = file.read()
+        for old, new, what in ((";", "", "expected 2 numbers"), ("residual_rel_error_heads", "x", "is missing")):
+            with open(table, "w", encoding="utf-8") as file:
+                file.write(new.join(text.rsplit(old, 1)))
+            self.refused(what, self.path("s.json"), table, "--budget", "0.25", "--by", "head", "-o",
+                         self.path("p.json"))
 
     def test_refusals(self):
         errors = {("p", "h2o", 0.5): [0.1, 0.1], ("p", "h2o", 0.25): [0.2, 0.2]}

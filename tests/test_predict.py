@@ -193,6 +193,21 @@ class PredictTest(CommandCase):
         self.assertIn("made from 4 sources, 4 of them among these", out)
         self.assertEqual({row["method"] for row in self.read("c.csv")}, {"tova", "rkv", "lagkv"})
 
+    def test_measured_on_some_prompts(self):
+        points = self.points()
+        scores, layers = self.tables(points)
+        loud = {key: tuple(9 * one for one in errors) if key[0] in ("p0", "p3") else errors
+                for key, errors in points.items()}
+        made = ("measure", "--model", "M", "--scores", scores, "--layers", layers, "-o", self.path("m.json"))
+        out, _ = self.run_script(*made, "--alone", self.alone(loud), "--prompts", "p1,p2")
+        with open(self.path("m.json"), encoding="utf-8") as file:
+            content = json.load(file)
+        self.assertEqual(content["fitted"]["sources"], ["p1", "p2"])
+        for one, other in zip(content["sensitivity"], TRUE):  # the other prompts would make them 9 times as large
+            self.assertLess(abs(one / other - 1), 1e-5)
+        self.refused("no rows of prompt p9, expected some of p0, p1", *made, "--alone", self.alone(points),
+                     "--prompts", "p1,p9")
+
     def test_refusals_of_measure(self):
         points = self.points()
         scores, layers = self.tables(points)

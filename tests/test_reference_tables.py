@@ -124,6 +124,22 @@ class CondenseTest(unittest.TestCase):
         self.assertEqual(samples.floats(new), ["kl"])
 
     @unittest.skipIf(missing("h5py"), "lacks h5py")
+    def test_lists_are_kept_where_a_plan_names_them(self):
+        header = ["schema", "algorithm", "layer", "seed", "residual_rel_error", "residual_rel_error_heads"]
+        rows = [["1.5", "a", "0", "0", "0.3", "0.1;0.25"], ["1.5", "a", "0", "1", "0.3", "0.2;0.5"]]
+        old = store.condense(store.Table(header[:-1], [["1.4", *one[1:-1]] for one in rows]), "layers")
+        plain = store.condense(store.Table(header, rows), "layers")
+        self.assertEqual((plain.header, plain.rows), (old.header, old.rows))  # the check too
+        kept = store.condense(store.Table(header, rows), "layers", ("residual_rel_error_heads",))
+        self.assertEqual(dicts(kept)[0]["residual_rel_error_heads"], "0.15;0.375")
+        self.assertEqual(dicts(kept)[0]["schema"], "1.4")
+        self.assertNotEqual(dicts(kept)[0]["check"], dicts(old)[0]["check"])
+        rows[1][-1] = "0.2;0.50000001"
+        again = store.condense(store.Table(header, rows), "layers", ("residual_rel_error_heads",))
+        self.assertNotEqual(dicts(again)[0]["check"], dicts(kept)[0]["check"])
+        for schema in ("1.3", "1.4", "2.0", "x"):
+            self.assertEqual(store.stored_schema(schema), schema)
+
     def test_later_columns_are_the_last_of_the_scores(self):
         from kvbench.score.table import COLUMNS
 

@@ -140,7 +140,7 @@ void FinishedTable::list_slots() {
     add(v, plan_.variants[v]);
   }
   for (const auto& [where, variant] : plan_.resolved) {
-    add(where.second, variant);
+    add(std::get<std::size_t>(where), variant);
   }
 }
 

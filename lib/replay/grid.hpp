@@ -32,11 +32,11 @@ struct Variant {
   std::string by_set = {};
   /// evaluate and policies: column `scores` of the rows; otherwise empty.
   std::string declared_scores = {};
-  /// Chooses the variants of the layers (replay/policy.hpp); then `method` and `params` are those
-  /// of the policy's first layer. Null in the variants of layers.
+  /// Chooses the variants of layers and heads (replay/policy.hpp); then `method` and `params` are
+  /// those of the policy's first part. Null in the variants of parts.
   std::shared_ptr<const Policy> policy = nullptr;
-  std::string policy_params = {};           ///< of a policy and its layers: column `params`
-  std::optional<double> layer_budget = {};  ///< of a policy's layer: its budget
+  std::string policy_params = {};            ///< of a policy and its parts: column `params`
+  std::optional<double> policy_budget = {};  ///< of a policy's part: its budget
 
   /// Scoring queries that a variant asks for and gets. Counts are maxima over the parts.
   struct Queries {
@@ -55,7 +55,7 @@ struct Variant {
   }
   /// Parameters that fix the size; one of them suffices.
   const std::vector<std::string>& sizes() const;
-  bool random() const;  ///< of a policy: whether any layer's is
+  bool random() const;  ///< of a policy: whether any part's is
   bool sees_evaluated() const { return any_part(&MethodInfo::sees_evaluated); }
   /// Whether some part uses queries. If not, `scores` is `none`.
   bool sees_queries() const;
@@ -66,7 +66,7 @@ struct Variant {
   std::vector<std::string> named_scores() const { return names_read(&MethodInfo::named_scores); }
   /// Column `scores` of the rows under `--scores scores`.
   std::string scores_text(Scores scores) const;
-  /// Heads that share one budget. A+B and A@Q: that of A. A policy: the widest of its layers.
+  /// Heads that share one budget. A+B and A@Q: that of A. A policy: the widest of its parts.
   Scope scope() const;
   /// Scoring queries of the parts. A part that reads extra queries scores with those of the layer's
   /// sets `extra`. nullopt if no part scores with queries.

@@ -33,8 +33,26 @@ LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit) {
 }
 
 const Variant& PlanSpec::variant_of(const Unit& unit, std::size_t variant) const {
-  const auto it = resolved.find({unit.layer_key(), variant});
-  return it == resolved.end() ? variants[variant] : it->second;
+  for (const Index head : {unit.kv_head, kAllHeads}) {
+    const auto it = resolved.find({unit.layer_key(), head, variant});
+    if (it != resolved.end()) {
+      return it->second;
+    }
+  }
+  return variants[variant];
+}
+
+std::vector<Unit> PlanSpec::distinct_units(const Unit& unit, std::size_t variant) const {
+  std::vector<Unit> out{unit};
+  if (!resolved.contains({unit.layer_key(), unit.kv_head, variant})) {
+    return out;
+  }
+  out.clear();
+  for (Index head = 0; head < layer_meta(unit).kv_heads; ++head) {
+    out.push_back(unit);
+    out.back().kv_head = head;
+  }
+  return out;
 }
 
 Range PlanSpec::layer_units(Index unit) const {
@@ -135,15 +153,17 @@ ExtraNames extra_names(const PlanSpec& plan, const Unit& unit) {
   const LayerMeta& l = plan.layer_meta(unit);
   for (std::size_t v = 0; v < plan.variants.size() && (!l.extra.empty() || !l.scores.empty());
        ++v) {
-    const Variant& variant = plan.variant_of(unit, v);
-    for (const std::string& name : variant.extra_sets()) {
-      if (find_named(l.extra, name) != nullptr) {
-        out.sets.insert(name);
+    for (const Unit& one : plan.distinct_units(unit, v)) {
+      const Variant& variant = plan.variant_of(one, v);
+      for (const std::string& name : variant.extra_sets()) {
+        if (find_named(l.extra, name) != nullptr) {
+          out.sets.insert(name);
+        }
       }
-    }
-    for (const std::string& name : variant.named_scores()) {
-      if (find_named(l.scores, name) != nullptr) {
-        out.scores.insert(name);
+      for (const std::string& name : variant.named_scores()) {
+        if (find_named(l.scores, name) != nullptr) {
+          out.scores.insert(name);
+        }
       }
     }
   }
@@ -160,13 +180,19 @@ std::vector<std::string> scoring_notes(const PlanSpec& plan) {
   for (const Range units : plan.layers()) {
     const Unit& unit = plan.units[units.begin];
     for (std::size_t v = 0; v < plan.variants.size(); ++v) {
-      const Variant& variant = plan.variant_of(unit, v);
-      const auto queries = scoring_queries(plan, unit, variant);
-      if (queries && queries->fewer) {
+      const std::vector<Unit> distinct = plan.distinct_units(unit, v);
+      for (const Unit& head : distinct) {
+        const Variant& variant = plan.variant_of(head, v);
+        const auto queries = scoring_queries(plan, head, variant);
+        if (!queries || !queries->fewer) {
+          continue;
+        }
         Lacking& one = by_queries[{queries->had, queries->asked}];
         one.algorithms.insert(variant.name());
         for (Index u = units.begin; u < units.end; ++u) {
-          one.units.insert(u);
+          if (distinct.size() == 1 || plan.units[u].kv_head == head.kv_head) {
+            one.units.insert(u);
+          }
         }
       }
     }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -52,9 +53,9 @@ struct PlanSpec {
 
   std::vector<std::string> notes;  ///< lines for the terminal: skipped methods and layers
 
-  /// Variants whose parameters depend on the layer, by layer_key and index of the variant. Read
-  /// them by variant_of().
-  std::map<std::pair<std::array<std::size_t, 3>, std::size_t>, Variant> resolved;
+  /// Variants whose parameters depend on the layer, or of a policy on the KV head: by layer_key, KV
+  /// head (kAllHeads: the layer's) and index of the variant. Read them by variant_of().
+  std::map<std::tuple<std::array<std::size_t, 3>, Index, std::size_t>, Variant> resolved;
 
   /// Number of jobs. Job j runs entry j % entries.size() on unit j / entries.size().
   Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }
@@ -63,16 +64,20 @@ struct PlanSpec {
   std::size_t entry_number(Index job) const {
     return static_cast<std::size_t>(job) % entries.size();
   }
-  /// Variant number `variant` with all parameters resolved for the unit's layer.
+  static constexpr Index kAllHeads = -1;
+  /// Variant number `variant` with all parameters resolved for the unit.
   const Variant& variant_of(const Unit& unit, std::size_t variant) const;
   const Variant& variant_of(const Unit& unit, const Entry& entry) const {
     return variant_of(unit, entry.variant);
   }
-  /// The entry's budget; of a policy, that of the unit's layer.
+  /// The entry's budget; of a policy, that of the unit.
   std::optional<double> budget_of(const Unit& unit, const Entry& entry) const {
-    const std::optional<double>& of_layer = variant_of(unit, entry).layer_budget;
-    return of_layer ? of_layer : entry.budget;
+    const std::optional<double>& of_part = variant_of(unit, entry).policy_budget;
+    return of_part ? of_part : entry.budget;
   }
+  /// Units that stand for the unit's layer: each KV head if a policy chooses by head, otherwise the
+  /// unit alone.
+  std::vector<Unit> distinct_units(const Unit& unit, std::size_t variant) const;
   /// Whether OUT.layers.csv has lines for the unit's layer.
   bool makes_layer_error(const Unit& unit) const { return error_layers.contains(unit.layer_key()); }
   /// Units of the layer that `unit` belongs to. They are contiguous.

@@ -98,10 +98,13 @@ void resolve_variants(PlanSpec& plan) {
     std::set<std::pair<std::string, std::string>> here;
     for (std::size_t v = 0; v < plan.variants.size(); ++v) {
       const Variant& variant = plan.variants[v];
-      Variant now;
+      std::vector<Variant> now;
       try {
-        now =
-            (variant.policy == nullptr ? variant : policy_layer(variant, l.layer)).resolved(facts);
+        now = variant.policy == nullptr ? std::vector{variant}
+                                        : policy_layer(variant, l.layer, l.kv_heads);
+        for (Variant& part : now) {
+          part = part.resolved(facts);
+        }
       } catch (const InputError& e) {
         const std::string where =
             fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],
@@ -112,12 +115,17 @@ void resolve_variants(PlanSpec& plan) {
         lacking.emplace(v, variant.name() + ": " + where);
         continue;
       }
+      const Variant& first = now.front();
       check_input(
-          here.emplace(now.label(), now.label_params()).second,
+          here.emplace(first.label(), first.label_params()).second,
           fmt::format("--algorithm {}: duplicate {} after `auto` is resolved (prompt {} layer {})",
-                      now.label(), now.label_params(), plan.prompt_meta(unit).id, l.layer));
-      if (variant.policy != nullptr || now.params.canonical() != variant.params.canonical()) {
-        plan.resolved.emplace(std::pair{unit.layer_key(), v}, std::move(now));
+                      first.label(), first.label_params(), plan.prompt_meta(unit).id, l.layer));
+      if (variant.policy == nullptr && first.params.canonical() == variant.params.canonical()) {
+        continue;
+      }
+      for (std::size_t part = 0; part < now.size(); ++part) {
+        const Index head = now.size() == 1 ? PlanSpec::kAllHeads : static_cast<Index>(part);
+        plan.resolved.emplace(std::tuple{unit.layer_key(), head, v}, std::move(now[part]));
       }
     }
   }

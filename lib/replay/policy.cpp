@@ -59,14 +59,19 @@ class PolicyFile {
     out.budget = fraction(file, "budget", "");
     const json layers = file.value("layers", json());
     if (!layers.is_array() || layers.empty()) {
-      fail("layers: expected a list of objects with `layer`, `algorithm` and `budget`");
+      fail(
+          "layers: expected a list of objects with `layer`, `algorithm` and `budget`, or `layer` "
+          "and "
+          "`heads`");
     }
     for (const json& one : layers) {
       add_layer(one, out);
     }
     double sum = 0.0;
     for (const auto& [number, layer] : out.layers) {
-      sum += layer.budget;
+      for (const Policy::Part& part : layer.parts) {
+        sum += part.budget / static_cast<double>(layer.parts.size());
+      }
     }
     const double mean = sum / static_cast<double>(out.layers.size());
     if (mean > out.budget + kRounding) {
@@ -91,15 +96,44 @@ class PolicyFile {
     return out;
   }
 
-  void add_layer(const json& object, Policy& out) const {
+  // The integer `key` of an object in the list `list`.
+  Index number(const json& object, const char* key, const std::string& list) const {
     constexpr Index kMost = Index{1} << 20;
-    const json number = object.is_object() ? object.value("layer", json()) : json();
-    if (!number.is_number_unsigned() || number.get<std::uint64_t>() > kMost) {
-      fail(fmt::format("layers: got {}, expected an object with `layer`, an integer of at least 0",
-                       object.dump()));
+    const json out = object.is_object() ? object.value(key, json()) : json();
+    if (!out.is_number_unsigned() || out.get<std::uint64_t>() > kMost) {
+      fail(fmt::format("{}: got {}, expected an object with `{}`, an integer of at least 0", list,
+                       object.dump(), key));
     }
-    const auto layer = number.get<Index>();
+    return out.get<Index>();
+  }
+
+  void add_layer(const json& object, Policy& out) const {
+    const Index layer = number(object, "layer", "layers");
     const std::string where = fmt::format("layer {}: ", layer);
+    std::vector<Policy::Part> parts;
+    const bool by_head = object.contains("heads");
+    if (!by_head) {
+      parts.push_back(part(object, where, Scope::layer));
+    } else {
+      const json& heads = object["heads"];
+      if (!heads.is_array() || heads.empty()) {
+        fail(where + "heads: expected a list of objects with `kv_head`, `algorithm` and `budget`");
+      }
+      for (const json& one : heads) {
+        const Index head = number(one, "kv_head", where + "heads");
+        if (head != std::ssize(parts)) {
+          fail(fmt::format("{}heads: got kv_head {}, expected {}", where, head, parts.size()));
+        }
+        parts.push_back(part(one, fmt::format("{}KV head {}: ", where, head), Scope::head));
+      }
+    }
+    if (!out.layers.emplace(layer, Policy::Layer{std::move(parts), by_head}).second) {
+      fail(where + "duplicate layer");
+    }
+  }
+
+  // The algorithm and budget of an object. `widest`: heads that may share the budget.
+  Policy::Part part(const json& object, const std::string& where, Scope widest) const {
     const json spec = object.value("algorithm", json());
     if (!spec.is_string()) {
       fail(where + "algorithm: expected text as of --algorithm");
@@ -119,15 +153,13 @@ class PolicyFile {
       fail(fmt::format("{}{}: has a size of its own, expected an algorithm with a budget", where,
                        variant.name()));
     }
-    if (variant.scope() == Scope::layers) {
-      fail(fmt::format("{}{}: shares its budget over layers, expected one that does not", where,
-                       variant.name()));
+    if (variant.scope() > widest) {
+      fail(fmt::format("{}{}: shares its budget over {}, expected one that does not", where,
+                       variant.name(), variant.scope() == Scope::layers ? "layers" : "heads"));
     }
     variant.by_set.clear();
     const double budget = fraction(object, "budget", where);
-    if (!out.layers.emplace(layer, Policy::Layer{std::move(variant), budget}).second) {
-      fail(where + "duplicate layer");
-    }
+    return {std::move(variant), budget};
   }
 
   const std::string& path_;
@@ -152,30 +184,38 @@ void add_policies(const std::vector<std::string>& paths, Scores scores,
     if (!names.insert(policy->name).second) {
       throw InputError(fmt::format("--policy {}: duplicate name {}", path, policy->name));
     }
-    Variant out = policy->layers.begin()->second.variant;
+    Variant out = policy->layers.begin()->second.parts.front().variant;
     out.policy = policy;
     out.policy_params = policy->params();
     out.declared_scores = "none";
-    for (const auto& [number, layer] : policy->layers) {
-      const std::string text = layer.variant.scores_text(scores);
+    for_each_part(*policy, [&](const Policy::Part& part) {
+      const std::string text = part.variant.scores_text(scores);
       if (text != "none" && out.declared_scores != name(Scores::all)) {
         out.declared_scores = text;
       }
-    }
+    });
     variants.push_back(std::move(out));
   }
 }
 
-Variant policy_layer(const Variant& policy, Index layer) {
+std::vector<Variant> policy_layer(const Variant& policy, Index layer, Index kv_heads) {
   const auto at = policy.policy->layers.find(layer);
   if (at == policy.policy->layers.end()) {
     throw InputError(
         fmt::format("policy {}: no layer {}, which the plan replays", policy.policy->name, layer));
   }
-  Variant out = at->second.variant;
-  out.policy_params = policy.policy_params;
-  out.declared_scores = policy.declared_scores;
-  out.layer_budget = at->second.budget;
+  const auto& [parts, by_head] = at->second;
+  if (by_head && std::ssize(parts) != kv_heads) {
+    throw InputError(fmt::format("policy {}: layer {}: got {} heads, expected the trace's {}",
+                                 policy.policy->name, layer, parts.size(), kv_heads));
+  }
+  std::vector<Variant> out;
+  for (const Policy::Part& part : parts) {
+    Variant& one = out.emplace_back(part.variant);
+    one.policy_params = policy.policy_params;
+    one.declared_scores = policy.declared_scores;
+    one.policy_budget = part.budget;
+  }
   return out;
 }
 

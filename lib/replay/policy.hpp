@@ -1,4 +1,5 @@
-// Policies: an algorithm and a budget for each layer, run like one algorithm (docs/policies.md).
+// Policies: an algorithm and a budget for each layer or KV head, run like one algorithm
+// (docs/policies.md).
 #pragma once
 
 #include <map>
@@ -10,9 +11,13 @@
 namespace kvbench {
 
 struct Policy {
-  struct Layer {
+  struct Part {
     Variant variant;
     double budget = 0.0;  ///< fraction of the middle's full bytes
+  };
+  struct Layer {
+    std::vector<Part> parts;  ///< one for all KV heads, or one per KV head
+    bool by_head = false;
   };
 
   std::string name;               ///< of the file, without .json
@@ -25,16 +30,28 @@ struct Policy {
 };
 
 /// Reads a policy. Throws InputError (file, layer, got, expected) if the file is no policy, a layer
-/// is listed twice, an algorithm is not exactly one, has a size of its own or shares its budget
-/// over layers, or the mean of the layers' budgets exceeds the policy's.
+/// or KV head is listed twice, KV heads are not 0, 1, ..., an algorithm is not exactly one, has a
+/// size of its own or shares its budget more widely than its part, or the mean of the layers'
+/// budgets (means over heads) exceeds the policy's.
 Policy read_policy(const std::string& path);
 
-/// Appends a variant per file. Its `scores` text is the widest of the layers'. Throws InputError as
+/// Appends a variant per file. Its `scores` text is the widest of the parts'. Throws InputError as
 /// read_policy(), and for two files of one name.
 void add_policies(const std::vector<std::string>& paths, Scores scores,
                   std::vector<Variant>& variants);
 
-/// Returns a layer's variant of a policy's variant. Throws InputError if the policy lacks it.
-Variant policy_layer(const Variant& policy, Index layer);
+/// Returns the variants of a layer of `kv_heads` KV heads: one for all, or one per head. Throws
+/// InputError if the policy lacks the layer, or lists another number of heads.
+std::vector<Variant> policy_layer(const Variant& policy, Index layer, Index kv_heads);
+
+/// Calls f(part) for each part of a policy.
+template <class F>
+void for_each_part(const Policy& policy, const F& f) {
+  for (const auto& [number, layer] : policy.layers) {
+    for (const Policy::Part& part : layer.parts) {
+      f(part);
+    }
+  }
+}
 
 }  // namespace kvbench

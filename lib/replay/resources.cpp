@@ -79,10 +79,12 @@ Index score_sets(const Plan& plan, const Unit& unit) {
     return 0;
   }
   for (std::size_t v = 0; v < plan.variants.size(); ++v) {
-    const Variant& variant = plan.variant_of(unit, v);
-    if (const auto queries = scoring_queries(plan, unit, variant)) {
-      const std::vector<std::string> extra = variant.extra_sets();
-      out.emplace(extra.empty() ? "" : variant.name() + extra.front(), queries->had);
+    for (const Unit& one : plan.distinct_units(unit, v)) {
+      const Variant& variant = plan.variant_of(one, v);
+      if (const auto queries = scoring_queries(plan, one, variant)) {
+        const std::vector<std::string> extra = variant.extra_sets();
+        out.emplace(extra.empty() ? "" : variant.name() + extra.front(), queries->had);
+      }
     }
   }
   return static_cast<Index>(out.size());
@@ -169,12 +171,14 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const LayerFacts facts = layer_facts(plan, unit);
   const Index middle = windows_of(plan.options, layer).middle.size();
   for (const Entries::Setting& setting : plan.entries.settings()) {
-    const Variant& variant = plan.variant_of(unit, setting.first);
-    const auto bytes = every + static_cast<std::uint64_t>(variant.scratch_bytes(
-                                   facts, middle, plan.budget_of(unit, setting.first)));
-    std::uint64_t& job = need.jobs[variant.label()];
-    job = std::max(job, bytes);
-    need.per_thread = std::max(need.per_thread, bytes);
+    for (const Unit& one : plan.distinct_units(unit, setting.first.variant)) {
+      const Variant& variant = plan.variant_of(one, setting.first);
+      const auto bytes = every + static_cast<std::uint64_t>(variant.scratch_bytes(
+                                     facts, middle, plan.budget_of(one, setting.first)));
+      std::uint64_t& job = need.jobs[variant.label()];
+      job = std::max(job, bytes);
+      need.per_thread = std::max(need.per_thread, bytes);
+    }
   }
   need.add_margin();
   return need;

@@ -59,7 +59,7 @@ std::map<Setting, TimesByTokens> times_of(const PlanSpec& plan, const Table& tab
     add(v, plan.variants[v]);
   }
   for (const auto& [where, variant] : plan.resolved) {
-    add(where.second, variant);
+    add(std::get<std::size_t>(where), variant);
   }
   const std::size_t schema = table.column("schema");
   const std::size_t algorithm = table.column("algorithm");

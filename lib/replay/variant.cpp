@@ -65,8 +65,9 @@ bool Variant::sees_queries() const {
 
 bool Variant::random() const {
   if (policy != nullptr) {
-    return std::ranges::any_of(policy->layers,
-                               [](const auto& layer) { return layer.second.variant.random(); });
+    bool any = false;
+    for_each_part(*policy, [&](const Policy::Part& part) { any |= part.variant.random(); });
+    return any;
   }
   return std::ranges::any_of(parts(),
                              [](const Part& p) { return p.method->info.random(p.params); });
@@ -75,9 +76,9 @@ bool Variant::random() const {
 Scope Variant::scope() const {
   if (policy != nullptr) {
     Scope widest = Scope::head;
-    for (const auto& [number, layer] : policy->layers) {
-      widest = std::max(widest, layer.variant.scope());
-    }
+    for_each_part(*policy, [&](const Policy::Part& part) {
+      widest = std::max(widest, part.variant.scope());
+    });
     return widest;
   }
   const Part first = parts().front();

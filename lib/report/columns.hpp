@@ -9,7 +9,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR. Appending a column raises MINOR; any other change raises MAJOR.
-inline constexpr std::string_view schema_version = "1.4";
+inline constexpr std::string_view schema_version = "1.5";
 
 }  // namespace kvbench
 

@@ -169,7 +169,9 @@ const TableSpec& layers_table() {
                      {{"out_rel_error", "fraction",
                        "|D|_F / |sum_h W_h a_h|_F; 0 for 0/0, else `inf` where the divisor is 0"},
                       {"residual_rel_error", "fraction",
-                       "sqrt(sum_j |D_j|^2 / sum_j r_j^2); empty where the trace has no norms"}});
+                       "sqrt(sum_j |D_j|^2 / sum_j r_j^2); empty where the trace has no norms"},
+                      {"residual_rel_error_heads", "fractions",
+                       "the same of each KV head's own part of D, separated by `;`"}});
   }();
   return table;
 }

@@ -98,13 +98,14 @@ def errors(paths, budget, methods, records):
 
 
 def budgets(path):
-    """Returns {layer: budget} of a policy file."""
+    """Returns {layer: budget, mean over its heads} of a policy file."""
     try:
         with open(path, encoding="utf-8") as file:
-            return {int(one["layer"]): float(one["budget"]) for one in json.load(file)["layers"]}
+            return {int(one["layer"]): float(np.mean([part["budget"] for part in one.get("heads", [one])]))
+                    for one in json.load(file)["layers"]}
     except OSError as error:
         raise kt.CsvError(f"{path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise kt.CsvError(f"{path}: expected a policy file (docs/policies.md)") from None
 
 

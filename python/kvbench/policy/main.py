@@ -10,10 +10,13 @@ times squared `residual_rel_error`, at a mean budget over layers of at most --bu
 (scipy's milp).
 
 --vary methods: every layer has the budget, and its own algorithm. --vary budgets: one algorithm, the best,
-with budgets of each layer. The policy is for the same model; docs/policies.md.
+with budgets of each layer. --by head chooses for each KV head: the squared error of a layer is taken as
+the sum over its heads of `residual_rel_error_heads`, times a factor of the layer. The policy is for the
+same model; docs/policies.md.
 """
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +28,7 @@ from kvbench.predict import cells
 from kvbench.predict.tables import check_layers, read_sensitivities
 
 FORMAT, VERSION = "kvbench-policy", 1
+LAYER, HEAD = "layer", "head"
 
 
 def parse_arguments(arguments=None):
@@ -39,6 +43,8 @@ def parse_arguments(arguments=None):
                         help="exclude these algorithms")
     parser.add_argument("--vary", choices=choose.VARY, default=choose.BOTH,
                         help="what may differ between layers [both]")
+    parser.add_argument("--prompts", **cells.PROMPTS)
+    parser.add_argument("--by", choices=(LAYER, HEAD), default=LAYER, help="what has its own choice [layer]")
     parser.add_argument("-o", "--output", required=True, metavar="POLICY.json")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
     return parser.parse_args(arguments)
@@ -51,15 +57,45 @@ def share(text):
     return value
 
 
+@dataclass
+class Curves:
+    """Means over prompts of the variants that every prompt has.
+
+    squares [parts, choices]: squared errors; parts: (layer, KV head), or (layer, None).
+    """
+
+    parts: list
+    squares: np.ndarray
+    algorithms: list
+    params: list
+    budgets: np.ndarray
+    prompts: int
+
+
 def curves(options, content):
-    """Returns (squared errors [layers, choices], algorithms, params, budgets, number of prompts): means over
-    prompts of the variants that every prompt has.
+    """Returns the Curves of the layers, or with --by head of the KV heads, scaled so that those of a layer
+    sum to its own squares, in the geometric mean over choices.
     """
     table, layers = cells.read_layers(options.layers)
     check_layers(layers, content, options)
+    if options.by == LAYER:
+        return means(options, table, [(layer, None) for layer in layers])
+    of_layers = means(options, table, layers)
+    found = means(options, *cells.read_heads(options.layers, table), note=lambda text: None)
+    heads = len(found.parts) // len(layers)
+    sums = found.squares.reshape(len(layers), heads, -1).sum(axis=1)
+    if not ((sums > 0) & (of_layers.squares > 0)).all():
+        raise kt.CsvError(f"{options.layers[0]}: a layer's errors are 0, expected some of every layer at every budget")
+    scale = np.exp(np.log(of_layers.squares / sums).mean(axis=1))
+    found.squares = found.squares * np.repeat(scale, heads)[:, None]
+    return found
+
+
+def means(options, table, parts, note=kt.note):
     keys = table.index.to_frame(index=False)
     names = keys["algorithm"]
-    kept = (keys["budget_requested"].notna() & ~names.isin(options.exclude)
+    kept = (keys["budget_requested"].notna() & cells.of_prompts(keys["prompt"], options, options.layers[0])
+            & ~names.isin(options.exclude)
             & (names.isin(options.algorithms) if options.algorithms else True))
     absent = [name for name in options.algorithms if name not in set(names)]
     if absent:
@@ -70,47 +106,62 @@ def curves(options, content):
     choice = prompt.groupby(level=["algorithm", "params", "budget_requested"], sort=False)
     whole = choice.size()
     prompts = len(prompt.index.droplevel([2, 3, 4]).unique())
-    means = choice.mean()[whole == prompts]
+    mean = choice.mean()[whole == prompts]
     for name, _, budget in whole.index[whole != prompts]:
-        kt.note(f"{name} at {budget:g}: skipped, some of {prompts} prompts lack it")
-    if means.empty:
+        note(f"{name} at {budget:g}: skipped, some of {prompts} prompts lack it")
+    if mean.empty:
         raise kt.CsvError(f"{options.layers[0]}: no algorithm with a budget that every prompt has")
-    algorithms, params, budgets = (means.index.get_level_values(at).to_numpy() for at in range(3))
-    return means.to_numpy().T, list(algorithms), list(params), budgets.astype(float), prompts
+    algorithms, params, budgets = (mean.index.get_level_values(at).to_numpy() for at in range(3))
+    return Curves(parts, mean.to_numpy().T, list(algorithms), list(params), budgets.astype(float), prompts)
 
 
 def main(arguments=None):
     options = parse_arguments(arguments)
     content = read_sensitivities(options.sensitivities)
-    squares, algorithms, params, budgets, prompts = curves(options, content)
-    cost = squares * np.array(content["sensitivity"])[:, None]
-    specs = [f"{name}:{text}" if text else name for name, text in zip(algorithms, params)]
+    mine = curves(options, content)
+    sensitivity = dict(zip(content["layers"], content["sensitivity"]))
+    cost = mine.squares * np.array([sensitivity[layer] for layer, _ in mine.parts])[:, None]
+    specs = [f"{name}:{text}" if text else name for name, text in zip(mine.algorithms, mine.params)]
     try:
-        found = choose.choose(cost, specs, budgets, options.budget, options.vary)
+        found = choose.choose(cost, specs, mine.budgets, options.budget, options.vary)
     except choose.Infeasible as error:
         raise kt.CsvError(f"--budget: {error}") from None
     with opened(options.output) as file:
         json.dump({"format": FORMAT, "version": VERSION, "model": content["model"], "budget": options.budget,
-                   "layers": [{"layer": layer, "algorithm": specs[at], "budget": float(budgets[at])}
-                              for layer, at in zip(content["layers"], found)]}, file, indent=1)
+                   "layers": chosen(mine, specs, found)}, file, indent=1)
         file.write("\n")
-    write_text(options.markdown or "-", report(options, content, cost, algorithms, specs, budgets, found, prompts))
+    write_text(options.markdown or "-", report(options, content, cost, mine, specs, found))
 
 
-def report(options, content, cost, algorithms, specs, budgets, found, prompts):
+def chosen(mine, specs, found):
+    """Returns `layers` of the policy file."""
+    out = []
+    for (layer, head), at in zip(mine.parts, found):
+        choice = {"algorithm": specs[at], "budget": float(mine.budgets[at])}
+        if head is None:
+            out.append({"layer": layer, **choice})
+            continue
+        if head == 0:
+            out.append({"layer": layer, "heads": []})
+        out[-1]["heads"].append({"kv_head": head, **choice})
+    return out
+
+
+def report(options, content, cost, mine, specs, found):
     """Returns the policy as a table, beside the best single choice."""
-    mine = cost[np.arange(len(cost)), found]
-    plain = choose.uniform(cost, budgets, options.budget)
-    short = len(set(specs)) == len(set(algorithms))
-    names = algorithms if short else specs
-    out = [f"Policy for {content['model']} from {prompts} prompt{'' if prompts == 1 else 's'}: predicted KL "
-           f"{mine.sum():.4g} nats at a mean budget of {budgets[found].mean():.4g}."]
+    least = cost[np.arange(len(cost)), found]
+    plain = choose.uniform(cost, mine.budgets, options.budget)
+    short = len(set(specs)) == len(set(mine.algorithms))
+    names = mine.algorithms if short else specs
+    out = [f"Policy for {content['model']} from {mine.prompts} prompt{'' if mine.prompts == 1 else 's'}: predicted KL "
+           f"{least.sum():.4g} nats at a mean budget of {mine.budgets[found].mean():.4g}."]
     if plain is not None:
         out.append(f"The best single algorithm at {options.budget:g} everywhere, `{names[plain]}`: "
                    f"{cost[:, plain].sum():.4g}.")
-    out += ["", *markdown_table(["layer", "algorithm", "budget", "predicted KL"], [
-        [str(layer), names[at], f"{budgets[at]:g}", f"{value:.2g}"]
-        for layer, at, value in zip(content["layers"], found, mine)])]
+    out += ["", *markdown_table(["layer" if options.by == LAYER else "layer, KV head", "algorithm", "budget",
+                                 "predicted KL"], [
+        [str(layer) if head is None else f"{layer}, {head}", names[at], f"{mine.budgets[at]:g}", f"{value:.2g}"]
+        for (layer, head), at, value in zip(mine.parts, found, least)])]
     return "\n".join(out) + "\n"
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from kvbench import command, units
 from kvbench import tables as kt
-from kvbench import units
 from kvbench.losses import tables as losses
 
 METRIC = "residual_rel_error"
+HEADS = "residual_rel_error_heads"
 KEY = losses.KEY
+PROMPTS = {"type": command.name_list, "default": [], "metavar": "ID,...", "help": "only these prompts"}
 LEAST = 1e-9  # nats; smaller divergences are rounding, such as those of `exact`
 
 
@@ -48,12 +50,37 @@ def read_layers(paths):
     return table, [int(layer) for layer in table.columns]
 
 
+def read_heads(paths, table):
+    """Returns (squares of HEADS [key, part], parts): of every KV head, for rows of read_layers with a budget.
+
+    parts: (layer, KV head), layer by layer. Raises CsvError if layers differ in their number of heads.
+    """
+    frame = kt.read_table(paths, [*KEY, "layer", HEADS], (*losses.TEXT, HEADS))
+    frame["trace"] = frame["trace"].map(os.path.basename)
+    frame = frame[frame["budget_requested"].notna()]
+    table = table[table.index.get_level_values("budget_requested").notna()]
+    of_heads = frame[HEADS].str.split(";", expand=True)
+    values = of_heads.apply(pd.to_numeric, errors="coerce")
+    bad = ~np.isfinite(values.to_numpy(dtype=float)).all(axis=1)
+    if bad.any():
+        row = frame[bad].iloc[0]
+        raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, layer {row['layer']:g}: {HEADS}: got `{row[HEADS]}`, "
+                          f"expected {values.shape[1]} numbers")
+    squares = frame[[*KEY, "layer"]].join(values**2)
+    means = squares.groupby([*KEY, "layer"], dropna=False, sort=False).mean().unstack("layer")
+    means = means.swaplevel(axis=1).sort_index(axis=1).reindex(table.index)
+    if means.isna().any(axis=None):
+        raise kt.CsvError(f"{paths[0]}: {HEADS}: some layers lack it, expected it for all")
+    return means, [(int(layer), int(head)) for layer, head in means.columns]
+
+
 def load(options):
     """Returns the Cells of --scores and --layers. Raises CsvError without two sources and three methods."""
     scores = losses.read(options.scores, "kl")
     losses.refuse_other_layers(scores, options.scores[0])
     scores = scores[~scores["algorithm"].isin(options.exclude)]
     scores = kt.pick_numbers(scores, "budget_requested", options.budgets, options.scores[0])
+    scores = scores[of_prompts(scores["prompt"], options, options.scores[0])].copy()
     scores["trace"] = scores["trace"].map(os.path.basename)
     scores["source"] = units.sources_of(scores, options.records, options.scores[0], own_source=True)
     kt.add_labels(scores)
@@ -71,6 +98,15 @@ def load(options):
     prompt = both.groupby([*keys, "trace", "prompt"], sort=False)[["kl", *squares.columns]].mean()
     source = prompt.groupby(keys, sort=False).mean()
     return whole(source, layers, notes, options.scores[0])
+
+
+def of_prompts(names, options, path):
+    """Returns a mask of the rows of --prompts, if that option has any. Raises CsvError for an absent one."""
+    wanted = options.prompts if "prompts" in options else []
+    absent = [name for name in wanted if name not in set(names)]
+    if absent:
+        raise kt.CsvError(f"{path}: no rows of prompt {absent[0]}, expected some of {', '.join(dict.fromkeys(names))}")
+    return names.isin(wanted) if wanted else names.notna()
 
 
 def load_alone(options, found):

@@ -46,6 +46,7 @@ def parse_arguments(arguments=None):
     measure = sub.add_parser("measure", help="measure the sensitivities, one layer at a time")
     measure.add_argument("--model", required=True, metavar="NAME", help="of the model, for the report")
     measure.add_argument("--alone", nargs="+", required=True, metavar="SCORES.layers.csv")
+    measure.add_argument("--prompts", **cells.PROMPTS)
     measure.add_argument("-o", "--output", required=True, metavar="SENSITIVITIES.json")
     check = sub.add_parser("check", help="compare predictions with scores")
     check.add_argument("sensitivities", metavar="SENSITIVITIES.json")

@@ -33,12 +33,16 @@ VARIANT = ("what", "algorithm", "params", "budget_requested", "layer")
 TIMES = ("compress_ms", "attend_us_per_query", "compress_ms_iqr", "attend_us_per_query_iqr",
          "seconds")
 DROPPED = ("run_id", "row_crc")
-# Of rows.csv, with a stage's `columns`. Other tables keep all.
+# Of rows.csv, with a stage's `columns`. Other tables keep all but ON_DEMAND, and these as well if named there.
 COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio", "middle_ratio", "rel_error",
            "mass_kept", "compress_ms", "attend_us_per_query")
 # Columns added to tables of scores after rows were committed. A row with an empty one equals the
 # row without it, so that older records still compare equal.
 LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choice_exact_right", "choice_right")
+ON_DEMAND = ("residual_rel_error_heads",)  # lists
+# Rows of later minor versions of schema 1 differ by appended columns only: they are stored as this one, and
+# compare equal to rows that were committed before.
+SCHEMA = "1.4"
 DIGITS, FEW_ROWS_DIGITS = 5, 9
 FEW_ROWS = ("layers", "scores", "scores.layers")
 TIME_DIGITS = {"attend_us_per_query": 2}  # of a query; more digits are noise
@@ -102,6 +106,20 @@ def mean_diag(cells, digits):
         return cells[0]
     return ";".join(name + equals + mean_cell([one[at][2] for one in parts], digits)
                     for at, (name, equals, _) in enumerate(parts[0]))
+
+
+def mean_list(cells, digits):
+    """Returns the mean over seeds of each number of `a;b;...`."""
+    parts = [cell.split(";") for cell in cells]
+    if len({len(one) for one in parts}) > 1:
+        return cells[0]
+    return ";".join(mean_cell(list(some), digits) for some in zip(*parts))
+
+
+def stored_schema(text):
+    major, _, minor = text.partition(".")
+    usual, _, least = SCHEMA.partition(".")
+    return SCHEMA if major == usual and minor.isdecimal() and int(minor) > int(least) else text
 
 
 def status_of(cells):
@@ -174,11 +192,14 @@ def table_of(path, rows):
 
 def condense(table, name, columns=(), source=""):
     """Returns a step's table as stored. name: of table_name; columns: further ones of rows.csv."""
+    if "schema" in table.columns:
+        at = table.columns["schema"]
+        table = Table(table.header, [[*row[:at], stored_schema(row[at]), *row[at + 1:]] for row in table.rows])
     mine = [c for c in PLACE if c in table.columns]
     # Varying columns are adjacent, for compression.
     steady = [c for c in mine if c not in MOVING]
     kept = [c for c in table.header if c not in (*mine, *DROPPED, "seed")
-            and (name or c in (*COLUMNS, *columns)) and not table.lacks_later(c)]
+            and (c in columns or (c not in ON_DEMAND if name else c in COLUMNS)) and not table.lacks_later(c)]
     if not name:
         kept.sort(key=[*COLUMNS, *columns].index)
     kept.sort(key=lambda c: c in TIMES)
@@ -191,8 +212,8 @@ def condense(table, name, columns=(), source=""):
     at, variant = table.indices(mine), table.indices(VARIANT)
     for row in table.rows:
         groups.setdefault(tuple(row[i] for i in at), []).append(row)
-    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES, *LATER)]
-    later = [i for i, c in enumerate(table.header) if c in LATER]
+    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES, *LATER, *ON_DEMAND)]
+    later = [i for i, c in enumerate(table.header) if c in LATER or c in ON_DEMAND and c in columns]
     seed = table.columns.get("seed")
     for key in sorted(groups, key=sort_key):
         rows = groups[key]
@@ -210,6 +231,8 @@ def condense(table, name, columns=(), source=""):
                 cells.append(status_of(values))
             elif column == "diag":
                 cells.append(mean_diag(values, digits))
+            elif column in ON_DEMAND:
+                cells.append(mean_list(values, digits))
             else:
                 cells.append(mean_cell(values, TIME_DIGITS.get(column, USUAL_TIME_DIGITS)
                                        if column in TIMES else digits))
