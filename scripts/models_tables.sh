@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Writes the tables over all models from their stores: loss, loss of tuned methods, loss of policies,
-# agreement between models on the order of methods. Models with fewer than four works in stage `judged`
-# are skipped, and stages `others` and `tuned` with fewer works than that.
+# agreement between models on the order of methods, heads and the methods that serve them. Models with
+# fewer than four works in stage `judged` are skipped, and stages `others` and `tuned` with fewer works
+# than that.
 #   scripts/models_tables.sh [RESULTS]      (default: results/reference/models)
 # PYTHON: interpreter (default: python3).
 set -euo pipefail
@@ -13,6 +14,9 @@ shopt -s nullglob
 # NAME:FOLDER of each model, by size.
 models=(SmolLM2-135M:smollm2-135m Qwen2.5-Coder-0.5B:qwen2.5-coder-0.5b Qwen2.5-Coder-1.5B:qwen2.5-coder-1.5b)
 least=4
+# Methods of the smallest stage `judged` that fit 1/8 of the bytes, without oracles.
+served=(snapkv h2o expected-attention tova bumblebee local attention-matching kmeans
+  attention-matching@quant-kivi h2o@quant-kivi)
 usual=()
 tuned=()  # with the rows of the defaults
 for model in "${models[@]}"; do
@@ -58,6 +62,23 @@ for model in "${models[@]}"; do
 done
 if ((${#policies[@]})); then
   losses "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
+fi
+# Heads of the models and the methods that serve them, over the methods that all models have.
+heads=()
+for model in "${models[@]}"; do
+  prompts=("$out/${model#*:}"-heads/store/heads/*.json)
+  rows=()
+  for table in "$out/${model#*:}"/store/judged/*.csv.gz; do
+    [[ ${table##*/} == *.*.csv.gz ]] || rows+=("$table")
+  done
+  ((${#prompts[@]} && ${#rows[@]})) || continue
+  heads+=(--cluster "${model%%:*}" "${prompts[@]%.json}" --rows "${model%%:*}" "${rows[@]}")
+  policy=$out/${model#*:}-policies/budgets-8.json
+  [[ ! -e $policy ]] || heads+=(--policy "${model%%:*}" "$policy")
+done
+if ((${#heads[@]})); then
+  "$python" scripts/kvbench-py atlas "${heads[@]}" --budget 0.125 --methods "$(IFS=,; echo "${served[*]}")" \
+    --csv "$out/heads.csv" --markdown "$out/heads.md" --figure "$out/heads"
 fi
 if ((${#tuned[@]})); then
   losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"

@@ -1,6 +1,7 @@
 """kvbench-py atlas: features and best methods against plain averages, the tree on planted data, refusals."""
 
 import csv
+import gzip
 import itertools
 import math
 import os
@@ -98,6 +99,15 @@ class AtlasTest(CommandCase):
             self.assertLess(abs(math.log(best / math.sqrt(1 / 3))), 0.05)
         self.assertIn("| `entropy` | 1.00 | 1.00 | 1.00 |", out)
         self.assertNotIn("left out", self.run_script(*self.model("d", 7))[0])
+
+    def test_tables_of_a_store(self):
+        words = self.model("a", 1)
+        plain = self.run_script(*words)[0]
+        for name in ("attention", "keys", "spectrum"):
+            with open(self.path(f"a/{name}.csv"), "rb") as file, gzip.open(self.path(f"p0.{name}.csv.gz"), "wb") as out:
+                out.write(file.read())
+        words[2] = self.path("p0")
+        self.assertEqual(self.run_script(*words)[0], plain)
 
     def test_pictures(self):
         self.write_policy()

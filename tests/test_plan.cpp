@@ -376,7 +376,7 @@ TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {
   EXPECT_NE(line_of(bare, "external-scores").find("the layer has no scores"), std::string::npos);
   // What is resolved belongs to the variant that is left in its place.
   for (const auto& [where, variant] : bare.resolved) {
-    EXPECT_EQ(variant.method, bare.variants[where.second].method);
+    EXPECT_EQ(variant.method, bare.variants[std::get<std::size_t>(where)].method);
   }
   // The jobs are those of a plan that names what is left.
   std::vector<std::string> rest(names.begin(), names.end());

@@ -44,6 +44,10 @@ KvHead read(const ClusterPlan& plan, const ClusterHead& h) {
   return plan.readers[h.trace].read_head(h.prompt, h.layer, h.kv_head);
 }
 
+const Matrix& rows_of(const KvHead& head, Rows what) {
+  return what == Rows::keys ? head.k : head.v;
+}
+
 // Reads all heads: the reader rejects bad values.
 void check_values(const ClusterPlan& plan, const std::atomic<bool>& stop) {
   Progress progress(static_cast<Index>(plan.heads.size()), "checking", "KV heads");
@@ -94,9 +98,10 @@ void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
   write_json(folder / kClusterManifest, json);
 }
 
-// Stages what is known of a head without its clusters.
-void add_facts(const ClusterPlan& plan, const ClusterHead& h, const KvHead& head, int threads,
-               ClusterTables& tables) {
+// Stages what is known of a head without its clusters. Returns the rows to study, on their backend.
+std::vector<std::unique_ptr<RowSet>> open_head(const ClusterPlan& plan, const ClusterHead& h,
+                                               const KvHead& head, int threads,
+                                               ClusterTables& tables) {
   double largest_query = 0.0;
   for (Index g = 0; g < head.group(); ++g) {
     const Index q_head = h.kv_head * head.group() + g;
@@ -107,14 +112,23 @@ void add_facts(const ClusterPlan& plan, const ClusterHead& h, const KvHead& head
   }
   const auto rope = plan.readers[h.trace].read_rope(h.prompt, h.layer);
   tables.add_keys(h, key_facts(head.k, rope.get(), largest_query, head.scale));
+  const std::vector<Rows> sets = plan.sets(h);
+  std::vector<std::unique_ptr<RowSet>> out;
   for (const Rows what : {Rows::keys, Rows::values}) {
-    const Matrix& rows = what == Rows::keys ? head.k : head.v;
-    if (plan.layer(h).has(what)) {
-      const auto set = cpu_rows(rows);
-      tables.add_norms(h, what, h.kv_head, set->norms());
-      tables.add_spectrum(h, what, spectrum(*set, rows.cols()));
+    if (!plan.layer(h).has(what)) {
+      continue;
     }
+    const Matrix& rows = rows_of(head, what);
+    const auto here = cpu_rows(rows);
+    tables.add_spectrum(h, what, spectrum(*here, rows.cols()));
+    if (std::ranges::find(sets, what) == sets.end()) {
+      tables.add_norms(h, what, h.kv_head, here->norms());
+      continue;
+    }
+    out.push_back(plan.open_rows(rows, plan.scratch_bytes));
+    tables.add_norms(h, what, h.kv_head, out.back()->norms());
   }
+  return out;
 }
 
 // Studies the heads until `stop`, and returns the number of rows by table. Sets result.heads, and
@@ -127,14 +141,11 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
   Progress progress(static_cast<Index>(plan.heads.size()), "cluster", "KV heads");
   for (const ClusterHead& h : plan.heads) {
     const KvHead head = read(plan, h);
-    add_facts(plan, h, head, threads, tables);
     const std::vector<Rows> sets = plan.sets(h);
-    std::vector<std::unique_ptr<RowSet>> row_sets;
+    const auto row_sets = open_head(plan, h, head, threads, tables);
     std::vector<StudySet> studied;
-    for (const Rows what : sets) {
-      const Matrix& rows = what == Rows::keys ? head.k : head.v;
-      row_sets.push_back(plan.open_rows(rows, plan.scratch_bytes));
-      studied.push_back({rows, row_sets.back().get()});
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      studied.push_back({rows_of(head, sets[s]), row_sets[s].get()});
     }
     auto studies = study(studied, o.study, threads, stop);
     if (!studies) {

@@ -5,7 +5,7 @@ import re
 import numpy as np
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from kvbench.plot import figures as kf
 from kvbench.plot import layers as kl
@@ -64,6 +64,8 @@ def draw(heads, looks):
             bar.ax.yaxis.set_major_locator(MaxNLocator(2))
         else:
             kl.plain_log(bar.ax.yaxis)
+            bar.ax.yaxis.set_major_locator(LogLocator(numticks=4))
+            bar.ax.yaxis.set_minor_locator(NullLocator())
     for axes in grid[:maps]:
         axes.set_yticks(range(len(numbers)), [f"{n:g}" for n in numbers])
         axes.set_ylabel("KV head")

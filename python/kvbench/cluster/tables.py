@@ -46,8 +46,13 @@ def _reading(path):
 
 
 def table_path(path, name):
-    """Returns `path`, or its file `name` if it is a folder of kvbench cluster."""
-    return os.path.join(path, name) if os.path.isdir(path) else path
+    """Returns `path`, or the table `name` of a folder of kvbench cluster, or of a prompt in a store of
+    kvbench-py reference (STORE/STAGE/PROMPT).
+    """
+    if os.path.isdir(path):
+        return os.path.join(path, name)
+    stored = f"{path}.{name}.gz"
+    return stored if os.path.isfile(stored) else path
 
 
 def read_table(paths, name, needed, pool=None):
