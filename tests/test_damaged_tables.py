@@ -83,6 +83,8 @@ COMMANDS = [
     ("kvbench-py ablate", "ab.layers.csv --csv out/x.csv --figure out/x", "ab.layers.csv", "s.kept.csv"),
     *(("kvbench-py atlas", "--cluster m c --rows m a.csv --budget 0.6 --methods h2o,knorm --csv out/x.csv", name,
        "s.kept.csv") for name in ("a.csv", "c/attention.csv", "c/keys.csv", "c/spectrum.csv")),
+    *(("kvbench-py scaling", "--rows 64 a.csv --cluster 64 c --algorithms h2o,knorm --csv out/x.csv", name,
+       "s.kept.csv") for name in ("a.csv", "c/attention.csv")),
     ("kvbench-py policy", "s.json layers.csv --budget 0.5 -o out/x.json", "layers.csv", "s.kept.csv"),
     ("kvbench-py claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
     ("kvbench-py claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),

@@ -68,6 +68,7 @@ PROGRAMS = {
                       (*FIGURES, "scipy")),
     "atlas": Program("atlas.main", "describe KV heads, and which method serves each best",
                      (*FIGURES, "scipy", "sklearn")),
+    "scaling": Program("scaling.main", "fit a law of errors: bytes, tokens, entropy", (*TABLES, "scipy")),
     "tune": Program("tune", "choose parameters on development prompts, evaluate them on others",
                     (*TABLES, "scipy")),
     "qfilters": Program("qfilters", "fit Q-Filters, and add their scores to a trace", TRACES),
