@@ -85,7 +85,8 @@ class ScalingTest(CommandCase):
 
         weights = np.linalg.solve(x.T @ x, x.T @ y)
         for name, value in (("budget", weights[1]), ("entropy", weights[2]),
-                            ("off_layers", off([one[2] for one in rows])), ("off_sources", off([int(one[1][1:]) % 5 for one in rows])),
+                            ("off_layers", off([one[2] for one in rows])),
+                            ("off_sources", off([int(one[1][1:]) % 5 for one in rows])),
                             ("r2", 1 - np.var(y - x @ weights) / np.var(y))):
             self.assertAlmostEqual(float(row[name]), value, places=9, msg=name)
         self.assertLess(float(row["budget_low"]), float(row["budget"]))
