@@ -18,6 +18,17 @@ set_tests_properties(files.remove PROPERTIES FIXTURES_CLEANUP files)
 set(_test_environment ENVIRONMENT "TEST_TMPDIR=${_files}")
 set(_src "${CMAKE_CURRENT_SOURCE_DIR}")
 
+# Adds a gtest program's tests as NAME.0, NAME.1, ...: processes that run a part of them each.
+function(kvbench_add_shards name program parts filter label)
+  math(EXPR last "${parts} - 1")
+  foreach(part RANGE ${last})
+    add_test(NAME ${name}.${part} COMMAND ${program} --gtest_brief=1 --gtest_filter=${filter})
+    set_tests_properties(${name}.${part} PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS ${label}
+      FIXTURES_REQUIRED files ENVIRONMENT
+      "TEST_TMPDIR=${_files};GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${part}")
+  endforeach()
+endfunction()
+
 # ------------------------------------------------------------------------------------------ gtest
 file(GLOB _test_sources ${_glob} tests/test_*.cpp tests/reference/*.cpp)
 if(KVBENCH_HAVE_CUDA)
@@ -76,17 +87,21 @@ if(_test_units)
   # Many random inputs; other tests run the same code on fewer.
   string(CONCAT _slow "OptionFuzz.EveryParameterIsRefusedOrRuns:TableDamage.*"
     ":TraceMutations.*:CachesMutations.*:TraceHostile.WhatHdf5DoesNotSurvive")
-  foreach(_label unit slow)
-    set(_filter "-${_slow}:${_skipped}")
-    if(_label STREQUAL slow)
-      set(_filter "${_slow}-${_skipped}")
-    endif()
-    gtest_discover_tests(kvbench_tests
-      TEST_LIST kvbench_${_label}_tests TEST_FILTER "${_filter}"
-      DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 600
-      PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS ${_label} FIXTURES_REQUIRED files
-        ${_test_environment})
-  endforeach()
+  if(KVBENCH_SANITIZE)  # a process per test would take as long as the tests
+    kvbench_add_shards(unit kvbench_tests 24 "-${_skipped}" unit)
+  else()
+    foreach(_label unit slow)
+      set(_filter "-${_slow}")
+      if(_label STREQUAL slow)
+        set(_filter "${_slow}")
+      endif()
+      gtest_discover_tests(kvbench_tests
+        TEST_LIST kvbench_${_label}_tests TEST_FILTER "${_filter}"
+        DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 600
+        PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS ${_label} FIXTURES_REQUIRED files
+          ${_test_environment})
+    endforeach()
+  endif()
 endif()
 
 # --------------------------------------------------------------------------------- emulated device
@@ -117,15 +132,8 @@ if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$
   if(KVBENCH_SANITIZE)
     set(_filter "-GpuReplay.EveryMethod:GpuReplay.ShapesAndTypes:GpuStreams.*")
   endif()
-  # In shards, since test names are unknown before the program is built.
-  set(_parts 12)
-  math(EXPR _last "${_parts} - 1")
-  foreach(_part RANGE ${_last})
-    add_test(NAME emulated.${_part} COMMAND kvbench_emulated_tests --gtest_filter=${_filter})
-    set_tests_properties(emulated.${_part} PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS slow
-      FIXTURES_REQUIRED files ENVIRONMENT
-      "TEST_TMPDIR=${_files};GTEST_TOTAL_SHARDS=${_parts};GTEST_SHARD_INDEX=${_part}")
-  endforeach()
+  # Test names are unknown before the program is built.
+  kvbench_add_shards(emulated kvbench_emulated_tests 12 "${_filter}" slow)
   if(NOT KVBENCH_SLOW_TESTS)
     set_target_properties(kvbench_emulated_tests PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
