@@ -239,14 +239,23 @@ TEST_F(PolicyTest, PoliciesStandBesideAlgorithmsAndEachOther) {
 }
 
 TEST_F(PolicyTest, CachesOfAPolicyAreOneGroup) {
-  ReplayOptions o =
-      of_policies("out.csv", {write("p.json", 0.5, {{0, "snapkv", 0.75}, {2, "h2o", 0.25}})});
-  o.per_query = PerQuery::none;
-  o.kept = false;
-  o.export_caches = at("c.h5");
-  run(o);
-  run(evaluation("again.csv", {"c.h5"}));
-  testing_caches::expect_same_tables(folder_ / "again.csv", o.out);
+  for (const std::string& file :
+       {write("p.json", 0.5, {{0, "snapkv", 0.75}, {2, "h2o", 0.25}}),
+        write_heads("q.json", 0.5,
+                    {{0, {{"snapkv", 0.75}, {"kmeans", 0.25}}},
+                     {2, {{"h2o@quant-kivi", 0.25}, {"h2o", 0.75}}}})}) {
+    SCOPED_TRACE(file);
+    ReplayOptions o = of_policies("out.csv", {file});
+    o.per_query = PerQuery::none;
+    o.kept = false;
+    o.overwrite = true;
+    o.export_caches = at("c.h5");
+    run(o);
+    ReplayOptions again = evaluation("again.csv", {"c.h5"});
+    again.overwrite = true;
+    run(again);
+    testing_caches::expect_same_tables(folder_ / "again.csv", o.out);
+  }
 }
 
 TEST_F(PolicyTest, AChangedFileIsAnotherRun) {
