@@ -160,6 +160,26 @@ class PolicyTest(CommandCase):
             self.refused(what, self.path("s.json"), table, "--budget", "0.25", "--by", "head", "-o",
                          self.path("p.json"))
 
+    def test_the_policy_of_another_model(self):
+        with open(self.path("o.json"), "w", encoding="utf-8") as file:
+            json.dump({"layers": [{"layer": at, "algorithm": f"h2o:k={at}", "budget": budget}
+                                  for at, budget in enumerate((0.5, 0.1, 0.1))]}, file)
+        self.run_script(self.sensitivities([0, 2, 4, 6, 8], [1] * 5), "--budget", "0.25", "--like", self.path("o.json"),
+                        "-o", self.path("p.json"))
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            layers = json.load(file)["layers"]
+        # Layers 0 to 4 of 5 lie at depths 0, .6, 1.2, 1.8, 2.4 of 3; the mean budget .26 is scaled to .25.
+        self.assertEqual([(one["layer"], one["algorithm"]) for one in layers],
+                         [(0, "h2o:k=0"), (2, "h2o:k=0"), (4, "h2o:k=1"), (6, "h2o:k=1"), (8, "h2o:k=2")])
+        for one, budget in zip(layers, (0.5, 0.5, 0.1, 0.1, 0.1)):
+            self.assertAlmostEqual(one["budget"], budget * 0.25 / 0.26, places=12)
+        with open(self.path("o.json"), "w", encoding="utf-8") as file:
+            json.dump({"layers": [{"layer": 0, "heads": []}]}, file)
+        self.refused("expected a policy with an algorithm", self.path("s.json"), "--budget", "0.25", "--like",
+                     self.path("o.json"), "-o", self.path("p.json"))
+        self.refused("expected either OUT.layers.csv or --like", self.path("s.json"), "--budget", "0.25", "-o",
+                     self.path("p.json"))
+
     def test_refusals(self):
         errors = {("p", "h2o", 0.5): [0.1, 0.1], ("p", "h2o", 0.25): [0.2, 0.2]}
         table = self.layers_table(errors)

@@ -13,6 +13,9 @@ times squared `residual_rel_error`, at a mean budget over layers of at most --bu
 with budgets of each layer. --by head chooses for each KV head: the squared error of a layer is taken as
 the sum over its heads of `residual_rel_error_heads`, times a factor of the layer. The policy is for the
 same model; docs/policies.md.
+
+--like POLICY.json chooses nothing: each layer takes the algorithm and budget of the layer of that policy, of
+another model, at the same relative depth; budgets are scaled down where their mean exceeds --budget.
 """
 
 import json
@@ -34,7 +37,7 @@ LAYER, HEAD = "layer", "head"
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     parser.add_argument("sensitivities", metavar="SENSITIVITIES.json", help="of kvbench-py predict")
-    parser.add_argument("layers", nargs="+", metavar="OUT.layers.csv")
+    parser.add_argument("layers", nargs="*", metavar="OUT.layers.csv")
     parser.add_argument("--budget", type=share, required=True, metavar="RHO",
                         help="mean over layers of the fraction of the middle's full bytes")
     parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...",
@@ -43,11 +46,15 @@ def parse_arguments(arguments=None):
                         help="exclude these algorithms")
     parser.add_argument("--vary", choices=choose.VARY, default=choose.BOTH,
                         help="what may differ between layers [both]")
+    parser.add_argument("--like", metavar="POLICY.json", help="take the policy of another model, by relative depth")
     parser.add_argument("--prompts", **cells.PROMPTS)
     parser.add_argument("--by", choices=(LAYER, HEAD), default=LAYER, help="what has its own choice [layer]")
     parser.add_argument("-o", "--output", required=True, metavar="POLICY.json")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if bool(options.layers) == bool(options.like):
+        parser.error("expected either OUT.layers.csv or --like POLICY.json")
+    return options
 
 
 def share(text):
@@ -118,6 +125,9 @@ def means(options, table, parts, note=kt.note):
 def main(arguments=None):
     options = parse_arguments(arguments)
     content = read_sensitivities(options.sensitivities)
+    if options.like:
+        like(options, content)
+        return
     mine = curves(options, content)
     sensitivity = dict(zip(content["layers"], content["sensitivity"]))
     cost = mine.squares * np.array([sensitivity[layer] for layer, _ in mine.parts])[:, None]
@@ -126,11 +136,36 @@ def main(arguments=None):
         found = choose.choose(cost, specs, mine.budgets, options.budget, options.vary)
     except choose.Infeasible as error:
         raise kt.CsvError(f"--budget: {error}") from None
+    write_policy(options, content, chosen(mine, specs, found))
+    write_text(options.markdown or "-", report(options, content, cost, mine, specs, found))
+
+
+def write_policy(options, content, layers):
     with opened(options.output) as file:
         json.dump({"format": FORMAT, "version": VERSION, "model": content["model"], "budget": options.budget,
-                   "layers": chosen(mine, specs, found)}, file, indent=1)
+                   "layers": layers}, file, indent=1)
         file.write("\n")
-    write_text(options.markdown or "-", report(options, content, cost, mine, specs, found))
+
+
+def like(options, content):
+    """Writes the policy --like for the layers of `content`. Raises CsvError for one by KV head."""
+    try:
+        with open(options.like, encoding="utf-8") as file:
+            theirs = json.load(file)["layers"]
+        choices = [(one["algorithm"], float(one["budget"])) for one in theirs]
+    except OSError as error:
+        raise kt.CsvError(f"{options.like}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise kt.CsvError(f"{options.like}: expected a policy with an algorithm and a budget for each layer "
+                          "(docs/policies.md)") from None
+    layers = content["layers"]
+    found = [choices[at * len(choices) // len(layers)] for at in range(len(layers))]
+    mean = float(np.mean([budget for _, budget in found]))
+    scale = min(1.0, options.budget / mean) if mean > 0 else 1.0
+    write_policy(options, content, [{"layer": layer, "algorithm": algorithm, "budget": budget * scale}
+                                    for layer, (algorithm, budget) in zip(layers, found)])
+    write_text(options.markdown or "-", f"Policy for {content['model']} by relative depth from {options.like}: mean "
+                                        f"budget {mean * scale:.4g}.\n")
 
 
 def chosen(mine, specs, found):
