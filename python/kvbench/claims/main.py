@@ -9,15 +9,15 @@ cells, each with its interval over units (--by: prompts or sources).
 
     holds here           the share's interval lies above 1/2, and the mean's interval on the claim's
                          side
-    does not hold here   the share's interval lies below 1/2, and the mean's on the other side not
-    decided          otherwise; `decide` lists what is open
-    estimate             the claim is a bound with free constants, which no table can contradict -
-    fewer than 8 units: no verdict
+    does not hold here   the share's interval lies below 1/2, and the mean's on the other side
+    not decided          otherwise; `decide` lists what is open
+    estimate             the claim is a bound with free constants, which no table can contradict
+    -                    fewer than 8 units: no verdict
 
 `Here` is this model with these texts and settings. `label` says what was tested:
 
-    setting replicated   the authors' configuration, protocol and figure, on another model adapted
-    another protocol, configuration or figure
+    setting replicated   the authors' configuration, protocol and figure, on another model
+    adapted              another protocol, configuration or figure
     assumption checked   an assumption of the paper
 
 `differs` lists departures from the authors' setup. A cell's figure of a unit is a mean over heads
