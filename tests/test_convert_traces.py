@@ -2,6 +2,8 @@
 values, files that are not what they say. Partial traces, rotary tables, .pt: test_convert_parts.py.
 """
 
+import os
+import subprocess
 import unittest
 import zipfile
 
@@ -11,7 +13,7 @@ except ImportError:
     safetensors = None
 
 from convert_case import DV, HKV, HQ, NQ, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np, write_safetensors
-from script_case import run_program
+from script_case import KVBENCH, run_program, write_text
 
 
 class ConvertTracesTest(ConvertCase):
@@ -40,6 +42,44 @@ class ConvertTracesTest(ConvertCase):
         np.save(paths[0], tensors["q"].astype(">f4"))
         self.convert(*paths, *PLAIN)
         self.expect({2: tensors}, dtype="float32")
+
+    def test_hdf5(self):
+        layers = {0: layer(5), 3: layer(6, np.float32).copy()}
+        layers[3] = {name: a.astype(np.float16) for name, a in layers[3].items()}
+        for path, options in ((self.path("in.h5"), {}), (self.path("in.hdf5"), {"compression": "gzip"})):
+            with h5py.File(path, "w") as file:
+                for i, tensors in layers.items():
+                    for role, a in tensors.items():
+                        file.create_dataset(f"some/layer_{i}.{role}", data=a.astype(">f2"), **options)
+                file["names"] = ["a text"]
+                file["link"] = h5py.ExternalLink("/etc/passwd", "/x")
+            self.convert(path, "--q", "some/layer_{layer}.q", "--k", "some/layer_{layer}.k", "--v",
+                         "some/layer_{layer}.v", "--axes", "head token dim")
+            self.expect(layers)
+        with h5py.File(self.path("out.bin.h5"), "w") as file:
+            file.create_dataset("layer_0.k", (2, 3, 4), "f4", external=[(self.path("foreign"), 0, 96)])
+        os.rename(self.path("out.bin.h5"), self.path("e.h5"))
+        self.refuse("its values are in other files", self.path("e.h5"), "--k", "layer_{layer}.k", "--axes",
+                    "head token dim")
+        write_text(self.path("t.h5"), "no HDF5")
+        self.refuse("cannot be read as .h5", self.path("t.h5"), *PLAIN)
+
+    def test_a_vector_search_set(self):
+        """Keys and queries without heads and layers: `train`, `test` and `neighbors`."""
+        tensors = {name: a[:1] for name, a in layer(8, np.float32).items() if name != "v"}
+        path = self.path("llama-128-ip.hdf5")
+        with h5py.File(path, "w") as file:
+            file["train"], file["test"] = tensors["k"][0], tensors["q"][0]
+            file["neighbors"] = np.zeros((NQ, 3), np.int32)
+        words = [path, "--k", "train", "--q", "test", "--axes", "token dim"]
+        self.convert(*words, "--layer", "5", "--rope", "none")
+        self.expect({5: tensors}, dtype="float32")
+        if KVBENCH:
+            subprocess.run([KVBENCH, "cluster", self.out, "-o", self.path("clusters")], check=True, capture_output=True)
+            with open(self.path("clusters/attention.csv"), encoding="utf-8") as file:
+                self.assertEqual(len(file.readlines()), 2)
+        self.refuse("expected {layer} in it, a layer axis or --layer", *words)
+        self.refuse("--layer: got -1", *words, "--layer", "-1")
 
     def test_safetensors(self):
         layers = {0: layer(5), 1: layer(6)}
@@ -136,7 +176,7 @@ class ConvertTracesTest(ConvertCase):
         self.refuse(f"k has {N} heads, {HKV} tokens, dim {D}, v has {HKV} heads, {N} tokens", path,
                     *PLAIN, "--k-axes", "token head dim")
         self.refuse("q has 5 heads, 4 tokens", path, *PLAIN, "--q-axes", "token head dim")
-        self.refuse("expected {layer} in it or a layer axis", path, "--k", "layer_0.k", "--axes",
+        self.refuse("expected {layer} in it, a layer axis or --layer", path, "--k", "layer_0.k", "--axes",
                     "head token dim")
 
     # ---------------------------------------------------------------------------------- naming

@@ -1,7 +1,7 @@
-"""Named arrays of .npy, .npz, .safetensors and .pt files; shapes are known before values are read.
+"""Named arrays of .npy, .npz, .hdf5, .safetensors and .pt files; shapes are known before values are read.
 
 `open_arrays(path)` lists a file's arrays. `Array.load()` maps the file where possible (.npy,
-.safetensors, .pt) and reads whole members of .npz. bfloat16 arrays are their 16 bits in uint16.
+.safetensors, .pt) and reads whole members of .npz and .hdf5. bfloat16 arrays are their 16 bits in uint16.
 
 No code from a file is run: object arrays are rejected, and .pt is read with torch's `weights_only`.
 Raises TraceError.
@@ -113,6 +113,29 @@ def _open_npz(path):
     return arrays
 
 
+def _open_hdf5(path):
+    """Datasets by their path, without links to other files."""
+    import h5py
+
+    def reader(name):
+        def read():
+            with h5py.File(path) as file:
+                return _native(file[name][...])
+        return read
+
+    arrays = []
+
+    def collect(name, item):
+        if isinstance(item, h5py.Dataset):
+            if item.external:
+                raise TraceError(f"{path}: {name}: its values are in other files, expected them in this one")
+            arrays.append(Array(path, name, item.shape or (), _numpy_dtype_name(item.dtype), reader(name)))
+
+    with h5py.File(path) as file:
+        file.visititems(collect)  # follows no soft or external links
+    return arrays
+
+
 def _open_safetensors(path):
     """Parses the header itself, since the numpy front end lacks bfloat16.
 
@@ -198,5 +221,5 @@ def _tensor_values(torch, tensor):
     return tensor.numpy()
 
 
-READERS = {".npz": _open_npz, ".npy": _open_npy, ".safetensors": _open_safetensors,
-           ".pt": _open_torch, ".pth": _open_torch}
+READERS = {".npz": _open_npz, ".npy": _open_npy, ".hdf5": _open_hdf5, ".h5": _open_hdf5,
+           ".safetensors": _open_safetensors, ".pt": _open_torch, ".pth": _open_torch}

@@ -1,14 +1,15 @@
 """Converts foreign dumps of queries, keys and values to a kvbench trace (docs/trace_format.md).
 
-Reads .npz, .npy, .safetensors and .pt files; bfloat16 is bit-exact. Patterns over names select
+Reads .npz, .npy, .hdf5, .safetensors and .pt files; bfloat16 is bit-exact. Patterns over names select
 arrays, and --axes names their axes:
 
   kvbench-py convert dump.npz -o out.h5 --axes 'batch head token dim' \\
       --q 'layer_{layer}.q' --k 'layer_{layer}.k' --v 'layer_{layer}.v'
 
-  one array with all layers and prompts   --k keys --axes 'layer prompt token head dim' a file per
-  prompt                       --k '{prompt}.safetensors::layers.{layer}.k' a past_key_values saved
-  by torch.save   no patterns: recognised (a tuple of (k, v) per layer, or
+  one array with all layers and prompts   --k keys --axes 'layer prompt token head dim'
+  a file per prompt                       --k '{prompt}.safetensors::layers.{layer}.k'
+  a vector-search set (train, test)       --k train --q test --axes 'token dim' --layer 0
+  a past_key_values saved by torch.save   no patterns: recognised (a tuple of (k, v) per layer, or
                                           a cache's key_cache and value_cache)
 
 --rope-theta and --rope-layout add rotary tables, which some methods need to rotate keys and queries
@@ -23,7 +24,7 @@ Without --q or --v the trace is partial: `kvbench info` and `kvbench cluster` ac
 replay` needs all three. Queries are the last ones of the prompt. Padding, and keys from before the
 rotary embedding, cannot be detected: remove padding, and do not convert such keys.
 
-Memory: one array of a .npz at a time; one head of other files.
+Memory: one array of a .npz or .hdf5 at a time; one head of other files.
 """
 
 import argparse
@@ -177,7 +178,7 @@ def parse_arguments(arguments=None):
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                     allow_abbrev=False)
     parser.add_argument("inputs", nargs="+", metavar="IN",
-                        help=".npz, .npy, .safetensors, .pt or .pth")
+                        help=".npz, .npy, .hdf5, .h5, .safetensors, .pt or .pth")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="trace to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.h5")
     names = parser.add_argument_group("which arrays")
@@ -191,6 +192,7 @@ def parse_arguments(arguments=None):
     for role in "qkv":
         names.add_argument(f"--{role}-axes", metavar="NAMES", help=f"those of {role}, where they "
                                                                     "differ from --axes")
+    names.add_argument("--layer", type=int, metavar="N", help="layer of arrays whose name and axes give none")
     names.add_argument("--prompt-id", metavar="ID", default="p0",
                        help="prompt name if no pattern gives one; those along an axis are "
                             "p0, p1, ... [default: p0]")
@@ -217,6 +219,8 @@ def parse_arguments(arguments=None):
         raise TraceError("--rope: got pre, expected post or none: inner products of keys from "
                          "before the rotation are not the model's logits; dump them after it")
     convert_rope.check_options(options)
+    if options.layer is not None and options.layer < 0:
+        raise TraceError(f"--layer: got {options.layer}, expected at least 0")
     if options.key_only and (options.q or options.v):
         raise TraceError("--key-only: got --q or --v as well, expected neither")
     if os.path.exists(options.output) and not options.overwrite:

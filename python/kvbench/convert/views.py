@@ -80,8 +80,10 @@ def names_of(arrays):
     return ", ".join(names[:8]) + (f", ... ({len(names)} in all)" if len(names) > 8 else "")
 
 
-def find_views(arrays, pattern, axes, option, default_prompt):
-    """Returns {(prompt id, layer): View} of the arrays whose names match."""
+def find_views(arrays, pattern, axes, option, default_prompt, default_layer=None):
+    """Returns {(prompt id, layer): View} of the arrays whose names match. default_layer: of arrays whose
+    name and axes give none.
+    """
     regex = pattern_regex(pattern, option)
     views = {}
     for array in arrays:
@@ -100,7 +102,9 @@ def find_views(arrays, pattern, axes, option, default_prompt):
             raise TraceError(f"{array.where()}: got {sizes['layer']} layers along an axis, "
                              "expected 1 where the name says {layer}")
         if "layer" not in found and "layer" not in sizes:
-            raise TraceError(f"{option}: got `{pattern}`, expected {{layer}} in it or a layer axis")
+            if default_layer is None:
+                raise TraceError(f"{option}: got `{pattern}`, expected {{layer}} in it, a layer axis or --layer")
+            found["layer"] = default_layer
         for prompt in range(sizes.get("prompt", 1)):
             prompt_id = found.get("prompt", default_prompt if sizes.get("prompt", 1) == 1 else "p")
             if sizes.get("prompt", 1) > 1:
@@ -150,7 +154,7 @@ def gather(options):
             raise TraceError(f"--axes is missing, expected the axes of --{role}, e.g. "
                              f"'{CACHE_AXES}'")
         views = find_views(arrays, pattern, parse_axes(own or axes_text, option), f"--{role}",
-                           options.prompt_id)
+                           options.prompt_id, options.layer)
         for key, view in views.items():
             found.setdefault(key, {})[role] = view
     roles = [role for role, pattern in patterns.items() if pattern]
