@@ -60,9 +60,7 @@ class PolicyFile {
     const json layers = file.value("layers", json());
     if (!layers.is_array() || layers.empty()) {
       fail(
-          "layers: expected a list of objects with `layer`, `algorithm` and `budget`, or `layer` "
-          "and "
-          "`heads`");
+          "layers: expected a list of objects with `layer`, `algorithm` and `budget` (or `heads`)");
     }
     for (const json& one : layers) {
       add_layer(one, out);
