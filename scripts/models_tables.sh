@@ -63,6 +63,16 @@ done
 if ((${#policies[@]})); then
   losses "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
 fi
+# Policies against one that chooses method and budget of each layer, of each model alone.
+for model in "${models[@]}"; do
+  scores=("$out/${model#*:}"-policies/store/judged/*.scores.csv.gz)
+  ((${#scores[@]})) || continue
+  for budget in 4:0.25 8:0.125 16:0.0625; do
+    table=$out/${model#*:}-policies/against-both-${budget%%:*}
+    losses --scores "${model%%:*}" "${scores[@]}" --budgets "${budget#*:}" --to "policy:both-${budget%%:*}" --digits 4 \
+      --csv "$table.csv" --markdown "$table.md"
+  done
+done
 # Heads of the models and the methods that serve them, over the methods that all models have.
 heads=()
 for model in "${models[@]}"; do
