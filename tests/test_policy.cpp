@@ -239,11 +239,10 @@ TEST_F(PolicyTest, PoliciesStandBesideAlgorithmsAndEachOther) {
 }
 
 TEST_F(PolicyTest, CachesOfAPolicyAreOneGroup) {
-  for (const std::string& file :
-       {write("p.json", 0.5, {{0, "snapkv", 0.75}, {2, "h2o", 0.25}}),
-        write_heads("q.json", 0.5,
-                    {{0, {{"snapkv", 0.75}, {"kmeans", 0.25}}},
-                     {2, {{"h2o@quant-kivi", 0.25}, {"h2o", 0.75}}}})}) {
+  for (const std::string& file : {write("p.json", 0.5, {{0, "snapkv", 0.75}, {2, "h2o", 0.25}}),
+                                  write_heads("q.json", 0.5,
+                                              {{0, {{"snapkv", 0.75}, {"kmeans", 0.25}}},
+                                               {2, {{"h2o@quant-kivi", 0.25}, {"h2o", 0.75}}}})}) {
     SCOPED_TRACE(file);
     ReplayOptions o = of_policies("out.csv", {file});
     o.per_query = PerQuery::none;
