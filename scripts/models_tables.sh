@@ -83,6 +83,9 @@ for model in "${models[@]}"; do
   done
   ((${#prompts[@]} && ${#rows[@]})) || continue
   heads+=(--cluster "${model%%:*}" "${prompts[@]%.json}" --rows "${model%%:*}" "${rows[@]}")
+  "$python" scripts/kvbench-py scaling --rows 4096 "${rows[@]}" --cluster 4096 "${prompts[@]%.json}" \
+    --algorithms "$(IFS=,; echo "${served[*]}")" --csv "$out/${model#*:}-heads/scaling.csv" \
+    --markdown "$out/${model#*:}-heads/scaling.md"
   policy=$out/${model#*:}-policies/budgets-8.json
   [[ ! -e $policy ]] || heads+=(--policy "${model%%:*}" "$policy")
 done
