@@ -92,6 +92,9 @@ done
 if ((${#heads[@]})); then
   "$python" scripts/kvbench-py atlas "${heads[@]}" --budget 0.125 --methods "$(IFS=,; echo "${served[*]}")" \
     --csv "$out/heads.csv" --markdown "$out/heads.md" --figure "$out/heads"
+  # Those that select tokens and store them in 16 bits.
+  "$python" scripts/kvbench-py atlas "${heads[@]}" --budget 0.125 --markdown "$out/heads.tokens.md" \
+    --csv "$out/heads.tokens.csv" --methods snapkv,h2o,expected-attention,tova,bumblebee,local
 fi
 if ((${#tuned[@]})); then
   losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"
