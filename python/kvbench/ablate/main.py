@@ -66,9 +66,9 @@ COMPARISONS = {
 }
 BITS = "four bits"  # compared at equal T, all others at equal budgets
 # Curves of the figure.
-SHOWN = {"h2o": Variant("h2o"), "fitted to past queries": PAST,
-         "oracle's tokens": fitted("attention-matching", "oracle"), "oracle's fit": fitted("oracle-matching"),
-         "oracle's tokens and fit": fitted("oracle-matching", "oracle")}
+SHOWN = {"h2o": Variant("h2o"), "h2o, fitted": PAST, "oracle": Variant("oracle"),
+         "oracle, fitted": fitted("attention-matching", "oracle"), "h2o, oracle's fit": fitted("oracle-matching"),
+         "oracle, oracle's fit": fitted("oracle-matching", "oracle")}
 
 
 def parse_arguments(arguments=None):
