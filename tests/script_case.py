@@ -40,6 +40,16 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
+def write_rows(path, columns, rows):
+    """Writes a table, and its folder; returns the path."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(columns)
+        out.writerows(rows)
+    return path
+
+
 def untimed(path):
     """A run's rows without their times, and without the checksum that covers these."""
     left_out = ("compress_ms", "attend_us_per_query", "compress_ms_iqr", "attend_us_per_query_iqr", "row_crc")

@@ -1,7 +1,6 @@
 """kvbench-py ablate: ratios by ingredient against plain averages, the entries of configs/ablation.toml,
 and what it refuses."""
 
-import csv
 import math
 import os
 import random
@@ -9,7 +8,7 @@ import statistics
 import subprocess
 import unittest
 
-from script_case import KVBENCH, ROOT, CommandCase, missing
+from script_case import KVBENCH, ROOT, CommandCase, missing, write_rows
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -53,11 +52,7 @@ class AblateTest(CommandCase):
                     errors[algorithm, params, budget, i, layer] = error
                     lines.append(["1.4", "t.h5", f"p{i}", "prefill", 16, 512, "past", "cpu", 256, algorithm, params,
                                   budget, 0, layer, 0.5, error])
-        with open(self.path("layers.csv"), "w", encoding="utf-8", newline="") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(COLUMNS)
-            out.writerows(lines)
-        return self.path("layers.csv"), errors
+        return write_rows(self.path("layers.csv"), COLUMNS, lines), errors
 
     def test_factors_without_noise(self):
         path, _ = self.write(spread=0.0)

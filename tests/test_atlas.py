@@ -1,6 +1,5 @@
 """kvbench-py atlas: features and best methods against plain averages, the tree on planted data, refusals."""
 
-import csv
 import gzip
 import itertools
 import math
@@ -9,7 +8,7 @@ import random
 import statistics
 import unittest
 
-from script_case import CommandCase, missing, read_rows
+from script_case import CommandCase, missing, read_rows, write_rows
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn")
 if not MISSING:
@@ -26,11 +25,7 @@ class AtlasTest(CommandCase):
         return atlas
 
     def write(self, name, columns, rows):
-        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
-        with open(self.path(name), "w", encoding="utf-8", newline="") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(columns)
-            out.writerows(rows)
+        write_rows(self.path(name), columns, rows)
 
     def model(self, name, seed, prompts=2):
         """Tables of a model in which local is best for heads of small entropy, snapkv for the others."""

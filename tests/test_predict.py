@@ -1,12 +1,11 @@
 """kvbench-py predict: the fit against another minimiser, what is held out, averages, and what it refuses."""
 
-import csv
 import json
 import math
 import random
 import unittest
 
-from script_case import CommandCase, missing
+from script_case import CommandCase, missing, write_rows
 
 MISSING = missing("numpy", "pandas", "scipy")
 if not MISSING:
@@ -51,11 +50,7 @@ class PredictTest(CommandCase):
         return [[self.random.uniform(0.01, 0.3) for _ in TRUE] for _ in range(count)]
 
     def write(self, name, columns, rows):
-        with open(self.path(name), "w", encoding="utf-8", newline="") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(columns)
-            out.writerows(rows)
-        return self.path(name)
+        return write_rows(self.path(name), columns, rows)
 
     def tables(self, points, drop=(), kl=None):
         """Tables of both sides for {(prompt, algorithm, budget, seed): errors of layers}."""

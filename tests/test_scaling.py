@@ -3,11 +3,10 @@
 import csv
 import itertools
 import math
-import os
 import random
 import unittest
 
-from script_case import CommandCase, missing
+from script_case import CommandCase, missing, write_rows
 
 MISSING = missing("numpy", "pandas", "scipy")
 if not MISSING:
@@ -26,12 +25,8 @@ class ScalingTest(CommandCase):
     def module(self):
         return scaling
 
-    def write(self, path, columns, rows):
-        os.makedirs(os.path.dirname(self.path(path)), exist_ok=True)
-        with open(self.path(path), "w", encoding="utf-8", newline="") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(columns)
-            out.writerows(rows)
+    def write(self, name, columns, rows):
+        write_rows(self.path(name), columns, rows)
 
     def length(self, tokens, noise=0.0, prompts=6):
         """Tables of a length; returns the options that name them."""

@@ -241,6 +241,17 @@ def pick_algorithms(frame, names, path):
     return frame[frame["algorithm"].isin(names)] if names else frame
 
 
+def pick_labels(frame, names, path, where=""):
+    """Returns the rows with these labels (add_labels), all for an empty list. Raises CsvError for an absent one.
+    where: of the rows, such as ` at 0.5`.
+    """
+    absent = [name for name in names if name not in set(frame["label"])]
+    if absent:
+        raise CsvError(f"{path}: no rows of {absent[0]}{where}, expected some of "
+                       f"{', '.join(dict.fromkeys(frame['label']))}")
+    return frame[frame["label"].isin(names)] if names else frame
+
+
 def pick_numbers(frame, column, values, path):
     """Returns rows whose `column` is in `values`, all for an empty list. Raises CsvError for an
     absent one.

@@ -21,6 +21,9 @@ BY = {"choices": ("prompt", "source"), "default": "prompt",
 RECORDS = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
            "help": "the records of prompts, with `set` and `source` [data/prompts/*.jsonl]"}
 
+# Where a prompt without records is its own source.
+SOURCES = {**RECORDS, "help": "prompt records, whose field `source` groups prompts"}
+
 
 def read_records(files):
     """Returns the records of files, or of data/prompts. Raises CsvError."""

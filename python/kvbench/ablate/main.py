@@ -23,6 +23,7 @@ from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare.tables import markdown_table, write_table, write_text
 from kvbench.losses import tables as losses
+from kvbench.predict.tables import ratio_text
 
 METRIC = "residual_rel_error"
 COLUMNS = ["comparison", "size", "layer", "sources", "error", "error_without", "ratio", "ratio_low", "ratio_high"]
@@ -37,11 +38,9 @@ class Variant:
     params: tuple = ()
 
     def of(self, frame):
-        keys = frame["params"].map(kt.parse_params)
-        mine = frame["algorithm"] == self.algorithm
-        for name, value in self.params:
-            mine &= keys.map(lambda found, n=name, v=value: found.get(n) == v)
-        return frame[mine]
+        rows = frame[frame["algorithm"] == self.algorithm]
+        wanted = set(self.params)
+        return rows[[wanted <= set(kt.parse_params(text).items()) for text in rows["params"]]]
 
     def __str__(self):
         return self.algorithm + "".join(f"{';' if i else ':'}{name}={value}"
@@ -74,8 +73,7 @@ SHOWN = {"h2o": Variant("h2o"), "h2o, fitted": PAST, "oracle": Variant("oracle")
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     parser.add_argument("layers", nargs="+", metavar="OUT.layers.csv")
-    parser.add_argument("--records", nargs="+", default=[], metavar="FILE.jsonl",
-                        help="prompt records, whose field `source` groups prompts")
+    parser.add_argument("--records", **units.SOURCES)
     parser.add_argument("--csv", metavar="FILE", help="a row per comparison, size and layer")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf: errors by layer")
@@ -157,8 +155,7 @@ def report(rows):
     for row in layers:
         groups.setdefault((row["comparison"], row["size"]), []).append(row["ratio"])
     ranges = {key: f"{min(some):.2f} to {max(some):.2f}" for key, some in groups.items()}
-    means = {(row["comparison"], row["size"]): f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
-             for row in every}
+    means = {(row["comparison"], row["size"]): ratio_text(row) for row in every}
     for cells, title in ((means, ""), (ranges, "Least and largest ratio of a layer:")):
         out += [title, ""] if title else []
         for bits in (False, True):

@@ -46,28 +46,23 @@ class Heads:
 
 def features(paths):
     """Returns FEATURES by head from folders of kvbench cluster."""
+    tables = {table: kcc.read_table(paths, table, [column for other, column, _ in FEATURES.values() if other == table])
+              for table, *_ in FEATURES.values()}
+    attention = tables["attention.csv"]
+    group = (attention["head"].max() + 1) / (tables["keys.csv"]["kv_head"].max() + 1)  # query heads per KV head
+    tables["attention.csv"] = attention.assign(kv_head=attention["head"] // group)
     out = {}
-    groups = None
     for name, (table, column, what) in FEATURES.items():
-        frame = kcc.read_table(paths, table, [column])
+        frame = tables[table]
         frame = frame[frame["what"] == what]
         if frame.empty:
             raise kt.CsvError(f"{kcc.table_path(paths[0], table)}: no rows of {what}")
-        if table == "attention.csv":
-            groups = groups or group_of(paths, frame)
-            frame = frame.assign(kv_head=frame["head"] // groups)
         out[name] = frame.groupby(HEAD)[column].mean()
     found = pd.DataFrame(out)
     if found.isna().any(axis=None):
         layer, head = found.index[found.isna().any(axis=1)][0]
         raise kt.CsvError(f"{paths[0]}: layer {layer:g}, KV head {head:g}: not in every table")
     return found
-
-
-def group_of(paths, attention):
-    """Returns the query heads per KV head."""
-    keys = kcc.read_table(paths, "keys.csv", [])
-    return (attention["head"].max() + 1) / (keys["kv_head"].max() + 1)
 
 
 def errors(paths, budget, methods, records):
@@ -77,12 +72,8 @@ def errors(paths, budget, methods, records):
     if frame.empty:
         raise kt.CsvError(f"{paths[0]}: no rows at budget {budget:g}")
     kt.add_labels(frame)
-    absent = [name for name in methods if name not in set(frame["label"])]
-    if absent:
-        raise kt.CsvError(f"{paths[0]}: no rows of {absent[0]} at {budget:g}, expected some of "
-                          f"{', '.join(dict.fromkeys(frame['label']))}")
-    frame = frame[frame["label"].isin(methods)] if methods else frame
-    frame["source"] = units.sources_of(frame, records, paths[0], own_source=True)
+    frame = kt.pick_labels(frame, methods, paths[0], f" at {budget:g}")
+    frame = frame.assign(source=units.sources_of(frame, records, paths[0], own_source=True))
     bad = ~(frame["status"].map(kt.status_kind).eq("ok") & np.isfinite(frame["rel_error"]) & (frame["rel_error"] > 0))
     if bad.any():
         row = frame[bad].iloc[0]

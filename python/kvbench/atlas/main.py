@@ -15,7 +15,7 @@ these choices with that of one method for all heads, the best over the other mod
 that of the best method of each head. With one model only the tables are made.
 """
 
-from kvbench import command
+from kvbench import command, units
 from kvbench.atlas import choice, heads
 from kvbench.compare.tables import write_table, write_text
 
@@ -27,8 +27,7 @@ def parse_arguments(arguments=None):
                             metavar=("MODEL", files), help="of one model; once per model")
     parser.add_argument("--budget", type=float, default=0.125, metavar="RHO", help="[0.125]")
     parser.add_argument("--methods", type=command.name_list, default=[], metavar="NAME,...", help="default: all")
-    parser.add_argument("--records", nargs="+", default=[], metavar="FILE.jsonl",
-                        help="prompt records, whose field `source` groups prompts")
+    parser.add_argument("--records", **units.SOURCES)
     parser.add_argument("--csv", metavar="FILE", help="a row per KV head")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
     parser.add_argument("--figure", metavar="STEM", help="STEM-MODEL.png and .pdf, one per model")

@@ -28,7 +28,7 @@ The figure shows at most ten methods (--show), a panel per model: KL by budget, 
 of the table.
 """
 
-from kvbench import command
+from kvbench import command, units
 from kvbench.compare.tables import write_table, write_text
 from kvbench.losses import orders, tables
 from kvbench.tables import note
@@ -42,8 +42,7 @@ def parse_arguments(arguments=None):
                         metavar=("MODEL", "FILE"), help="tables of one model; once per model")
     parser.add_argument("--tuned", nargs="+", action="append", default=[], metavar=("MODEL", "FILE"),
                         help="tables of settings that replace those of --scores")
-    parser.add_argument("--records", nargs="+", default=[], metavar="FILE.jsonl",
-                        help="prompt records, whose field `source` groups prompts")
+    parser.add_argument("--records", **units.SOURCES)
     parser.add_argument("--metric", default="kl", choices=tables.METRICS, help="[kl]")
     parser.add_argument("--to", metavar="METHOD", help="the method that all others are tested against")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",

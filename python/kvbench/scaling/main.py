@@ -49,8 +49,7 @@ def parse_arguments(arguments=None):
     for name, files in (("--rows", "FILE"), ("--cluster", "DIR")):
         parser.add_argument(name, nargs="+", action="append", required=True, metavar=("TOKENS", files),
                             help="of one length; once per length")
-    parser.add_argument("--records", nargs="+", default=[], metavar="FILE.jsonl",
-                        help="prompt records, whose field `source` groups prompts")
+    parser.add_argument("--records", **units.SOURCES)
     parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...", help="only these")
     parser.add_argument("--csv", metavar="FILE", help="a row per algorithm")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
@@ -89,12 +88,7 @@ def means(files, options):
     frame = losses.read(files, METRIC)
     frame = frame[frame["budget_requested"].notna()].copy()
     kt.add_labels(frame)
-    absent = [name for name in options.algorithms if name not in set(frame["label"])]
-    if absent:
-        raise kt.CsvError(f"{files[0]}: no rows of {absent[0]}, expected some of "
-                          f"{', '.join(dict.fromkeys(frame['label']))}")
-    frame = frame[frame["label"].isin(options.algorithms)] if options.algorithms else frame
-    frame = kt.ok_rows(frame, files[0])
+    frame = kt.ok_rows(kt.pick_labels(frame, options.algorithms, files[0]), files[0])
     frame = frame.assign(source=units.sources_of(frame, options.records, files[0], own_source=True))
     keys = ["label", "source", "layer", "q_head", "budget_requested"]
     return frame.groupby([*keys, "trace", "prompt"])[METRIC].mean().groupby(keys).mean()
