@@ -109,7 +109,8 @@ class KillTest(FolderCase):
                 *WINDOWS, "-o", "export.csv", "--export-caches", "c.h5")
         prepare("replay", "t.h5", "--algorithm", "local", "--budget", "0.5", *WINDOWS,
                 "-o", "other.csv", "--export-caches", "old.h5")
-        tables = [f"c/{name}.csv" for name in ("coverage", "delta", "growth", "keys", "norms")]
+        tables = [f"c/{name}.csv" for name in ("attention", "coverage", "delta", "growth", "keys",
+                                               "norms", "spectrum")]
         cluster = ("cluster", "t.h5", "-o", "c", "--pca", "3")
         evaluate = ("evaluate", "t.h5", "-o", "e.csv", "--kept", "--caches")
         made = {
