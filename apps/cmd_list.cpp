@@ -40,6 +40,9 @@ Description describe(const Method& m) {
   if (m.open_stream != nullptr) {
     out.protocols.emplace_back("stream");
   }
+  if (m.open_reads != nullptr) {
+    out.protocols.emplace_back("retrieval");
+  }
   return out;
 }
 
@@ -114,17 +117,17 @@ std::vector<const Method*> methods_listed(const std::string& name) {
                                              : std::vector<const Method*>();
 }
 
-constexpr std::size_t kSummaryBelow = 110;  // narrower: summaries get their own lines
+constexpr std::size_t kSummaryBelow = 120;  // narrower: summaries get their own lines
 
 void print_list(const std::vector<const Method*>& list) {
   const std::optional<std::size_t> width = stdout_width();
   const bool below = width && *width < kSummaryBelow;
-  fmt::print("{:<19} {:<15} {:<9} {:<10} {}\n", "name", "protocols", "devices", "queries",
+  fmt::print("{:<19} {:<24}  {:<9} {:<10} {}\n", "name", "protocols", "devices", "queries",
              below ? "family" : fmt::format("{:<13} what it does", "family"));
   for (const Method* m : list) {
     const MethodInfo& info = m->info;
     const std::string facts =
-        fmt::format("{:<19} {:<15} {:<9} {:<10} ", info.name, joined(describe(*m).protocols),
+        fmt::format("{:<19} {:<24}  {:<9} {:<10} ", info.name, joined(describe(*m).protocols),
                     joined(kDevices), queries_text(info));
     const std::string_view family = family_text(info);
     fmt::print(
@@ -137,6 +140,7 @@ void print_list(const std::vector<const Method*>& list) {
       "extra (further sets of the trace) or stored (scores of another program).\n"
       "family: --algorithm @eviction selects a family, @agnostic the algorithms without queries.\n"
       "kvbench list NAME shows the source and parameters of an algorithm.\n"
+      "Under retrieval, static:A=NAME reads what a prefill method holds.\n"
       "Under prefill, A+B keeps tokens by A in a share of the bytes and represents the rest by B\n"
       "(oracle+balancekv:share=0.25); A@Q quantizes what A keeps (h2o@quant-kivi:k_bits=4).\n"
       "Not included: KVzap, FastKVzip and DMS (trained gates: use external-scores), MLA and\n"
@@ -270,7 +274,9 @@ void print_grids(const std::string& name) {
   fmt::print("algorithm,setting,params\n");
   for (const Method* listed : list) {
     const Method& m = *listed;
-    const Protocol protocol = m.compress != nullptr ? Protocol::prefill : Protocol::stream;
+    const Protocol protocol = m.compress != nullptr      ? Protocol::prefill
+                              : m.open_stream != nullptr ? Protocol::stream
+                                                         : Protocol::retrieval;
     const auto canonical = [&](const std::string& spec) {
       return expand_algorithms({spec}, protocol).front().params.canonical();
     };

@@ -44,7 +44,8 @@ void add_replay(CLI::App& app) {
               "P.json,...")
       ->group(what);
   list_option(*sub, "--budget", r.budgets,
-              "Byte budgets as fractions of the uncompressed middle (stream: of the whole stream), "
+              "Byte budgets as fractions of the uncompressed middle (stream: of the whole stream; "
+              "retrieval: that a query reads), "
               "overhead included. Not used where a parameter sets the size",
               "RHO,...")
       ->group(what);
@@ -60,9 +61,10 @@ void add_replay(CLI::App& app) {
   sub->add_option(
          "--protocol", o->protocol,
          "prefill compresses the tokens between sink and recent window (the middle) once. stream "
-         "adds tokens one at a time and also writes a row per evaluated query to OUT.steps.csv")
+         "adds tokens one at a time and also writes a row per evaluated query to OUT.steps.csv. "
+         "retrieval keeps all tokens, and each evaluated query reads a part of the middle")
       ->capture_default_str()
-      ->type_name("prefill|stream")
+      ->type_name("prefill|stream|retrieval")
       ->group(protocol);
   integer_option(*sub, "--sink", r.sink, "Number of first tokens kept uncompressed", "TOKENS")
       ->group(protocol);

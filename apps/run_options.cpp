@@ -124,7 +124,8 @@ void run(CLI::App& command, RunOptions& o) {
   if (o.evaluates && o.replay.caches.empty()) {
     throw InputError("evaluate: no caches, expected --caches C.h5");
   }
-  o.replay.protocol = parse_enum("--protocol", o.protocol, {Protocol::prefill, Protocol::stream});
+  o.replay.protocol = parse_enum("--protocol", o.protocol,
+                                 {Protocol::prefill, Protocol::stream, Protocol::retrieval});
   o.replay.precision =
       parse_enum("--precision", o.precision, {Precision::float32, Precision::float64});
   o.replay.scores = parse_enum("--scores", o.scores, {Scores::past, Scores::all});

@@ -25,7 +25,7 @@ install(TARGETS kvbench_lib EXPORT kvbenchTargets
 set(_public
   algorithms/contract algorithms/params algorithms/registry
   attention/backend attention/estimator attention/facility_location attention/inner_products
-  attention/kcenter attention/online_clusters attention/row_set attention/scores
+  attention/kcenter attention/online_clusters attention/read_lists attention/row_set attention/scores
   attention/softmax_balance attention/streams attention/truth attention/value_norms
   cluster/coverage cluster/growth cluster/study
   core/error core/extra core/float16 core/math core/rng core/rope core/types core/vector_sums

@@ -106,16 +106,18 @@ TEST(Grid, KeepsOneOfWhatIsWrittenInTwoWays) {
 }
 
 TEST(Grid, AllIsEveryMethodInTheRegistrysOrder) {
-  for (const bool stream : {false, true}) {
+  for (const Protocol protocol : kProtocols) {
     Texts names;
     for (const Method& m : methods()) {
-      if (stream ? m.open_stream != nullptr : m.compress != nullptr) {
+      const std::map<Protocol, bool> runs = {{Protocol::prefill, m.compress != nullptr},
+                                             {Protocol::stream, m.open_stream != nullptr},
+                                             {Protocol::retrieval, m.open_reads != nullptr}};
+      if (runs.at(protocol)) {
         names.push_back(m.info.name);
       }
     }
     Texts got;
-    for (const Variant& v :
-         expand_algorithms({"all"}, stream ? Protocol::stream : Protocol::prefill)) {
+    for (const Variant& v : expand_algorithms({"all"}, protocol)) {
       got.push_back(v.name());
     }
     EXPECT_EQ(got, names);
@@ -148,7 +150,9 @@ TEST(Grid, WhatIsNamedBesidesAllIsAskedForByName) {
 TEST(Grid, EveryMethodDeclaresAGridThatHoldsItsDefaultAndItsAuthorsSetting) {
   std::size_t tuned = 0;
   for (const Method& m : methods()) {
-    const Protocol protocol = m.compress != nullptr ? Protocol::prefill : Protocol::stream;
+    const Protocol protocol = m.compress != nullptr      ? Protocol::prefill
+                              : m.open_stream != nullptr ? Protocol::stream
+                                                         : Protocol::retrieval;
     const auto texts = [&](const std::string& spec) {
       std::set<std::string> out;
       for (const Variant& v : expand_algorithms({spec}, protocol)) {

@@ -89,7 +89,12 @@ STREAM = [
 QUADRATIC = {"attention-matching", "bumblebee", "clustergen", "clustergen-kcenter", "count-merge",
              "d2o", "kmeans", "kvreviver", "oracle-matching", "rkv", "value-merge"}
 LONG_BUDGETS = {"cam": 0.1}
-DEFAULT_CASES = {"prefill": ("past", 0.5), "stream": ("whole", 0.25)}
+RETRIEVAL = [
+    ("past", "topk:union=group", 0.25), ("short", "topp", 0.25), ("short", "topp:union=group", 0.25),
+    ("past", "quest", 0.25), ("past", "double-sparsity", 0.25), ("past", "pq", 0.25),
+    ("past", "magicpig:bits=1;tables=8", None), ("past", "static:A=h2o", 0.25),
+]
+DEFAULT_CASES = {"prefill": ("past", 0.5), "stream": ("whole", 0.25), "retrieval": ("past", 0.25)}
 
 
 class Measured:
@@ -204,7 +209,7 @@ class Memory(unittest.TestCase):
         """Names of the methods that take the protocol."""
         lines = subprocess.run([KVBENCH, "list"], capture_output=True, text=True,
                                check=True).stdout.split("\n\n")[0].splitlines()[1:]
-        return {line.split()[0] for line in lines if protocol in line[:40].split()[1:]}
+        return {line.split()[0] for line in lines if protocol in line[:46].split()[1:]}
 
     def unnamed(self, protocol, cases):
         """A case for each method that none of `cases` names."""
@@ -242,10 +247,14 @@ class Memory(unittest.TestCase):
     def test_in_a_stream(self):
         self.check("stream", STREAM + self.unnamed("stream", STREAM))
 
+    def test_of_retrieval(self):
+        self.check("retrieval", RETRIEVAL + self.unnamed("retrieval", RETRIEVAL))
+
     def test_cases_are_of_methods(self):
-        for protocol, cases in (("prefill", PREFILL + TABLES + EXTRA), ("stream", STREAM)):
+        for protocol, cases in (("prefill", PREFILL + TABLES + EXTRA), ("stream", STREAM),
+                                ("retrieval", RETRIEVAL)):
             named = both(case[1] for case in cases)
-            self.assertGreater(len(named), 10)
+            self.assertGreater(len(named), 6)
             self.assertLessEqual(named, self.listed(protocol), protocol)
         # A method that is not named has a case of its own.
         fewer = [case for case in PREFILL if case[1] != "knorm"]

@@ -10,7 +10,7 @@ from cielab import cielab, distances
 from script_case import KVBENCH
 
 from kvbench.plot import style as ks
-from kvbench.plot.palette import FAMILIES, KNOWN, STREAM
+from kvbench.plot.palette import BESIDE_RETRIEVAL, FAMILIES, KNOWN, STREAM
 
 APART = 12  # CIELAB: any two methods
 MARKER_APART = 40  # two methods of one marker
@@ -24,6 +24,12 @@ def listed():
     return {row.split()[0].removesuffix(STREAM) for row in rows}
 
 
+def meet(one, two):
+    """Whether two methods are in one picture."""
+    retrieval = [name in FAMILIES["retrieval"] for name in (one, two)]
+    return all(retrieval) or not any(retrieval) or one in BESIDE_RETRIEVAL or two in BESIDE_RETRIEVAL
+
+
 def too_near(looks):
     """[(method, method, distance, least distance)] of {method: (colour, marker)}."""
     names = list(looks)
@@ -31,7 +37,7 @@ def too_near(looks):
     out = []
     for (i, one), (j, two) in itertools.combinations(enumerate(names), 2):
         least = MARKER_APART if looks[one][1] == looks[two][1] else APART
-        if not apart[i, j] >= least:
+        if meet(one, two) and not apart[i, j] >= least:
             out.append((one, two, round(float(apart[i, j]), 1), least))
     return out
 

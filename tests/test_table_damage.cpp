@@ -450,8 +450,9 @@ TEST_F(TableDamage, ATableOfSchema13IsReadAndNotContinued) {
   EXPECT_EQ(read_result_table(o.out).rows.size(), whole.rows.size());
   EXPECT_EQ(read_result_table(o.out).header.size(), place);
   EXPECT_NE(verify_tables(o.out).front().find("of the file are right"), std::string::npos);
-  EXPECT_NE(refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); }).find(
-                fmt::format("schema 1.3, expected {}", schema_version)),
+  EXPECT_NE(refusal([&] {
+              verify_sample(o.out, 1, 1, 1, go_on);
+            }).find(fmt::format("schema 1.3, expected {}", schema_version)),
             std::string::npos);
   ReplayOptions resumed = o;
   resumed.resume = true;

@@ -14,6 +14,7 @@
 
 #include "algorithms/params.hpp"
 #include "attention/backend.hpp"
+#include "attention/read_lists.hpp"
 #include "attention/scores.hpp"
 #include "core/extra.hpp"
 #include "core/rng.hpp"
@@ -60,7 +61,9 @@ struct Task {
   /// Tokens [0, sink) stay exact and are never in `tokens`, but in every softmax that sees them.
   Index sink = 0;
   const RopeTables* rope = nullptr;  ///< the layer's, or null if the trace has none
-  Range evaluated = {};              ///< positions of the evaluated queries; filled like true_mass
+  /// Positions of the evaluated queries; filled like true_mass, and for every task of the
+  /// retrieval protocol, whose budget_bytes bounds what a query reads.
+  Range evaluated = {};
   /// [hidden, group dv]: the columns of the layer's output projection for this KV head's query
   /// heads, in order, or null if the trace has none.
   const Matrix* o_proj = nullptr;
@@ -126,6 +129,28 @@ struct Compressed {
   /// The row is measured in either case.
   std::string degenerate;
   Figures diag;  ///< the method's own; never used in a metric
+};
+
+/// What the evaluated queries read of a task's tokens under the retrieval protocol. A query reads
+/// `fixed` and its own list in `lists`.
+struct Reads {
+  std::optional<Compressed> fixed = {};  ///< read by every query: what a prefill method holds
+  ReadLists lists;                       ///< of tokens of the task
+  /// Tokens that the query asked for before any union: [group * evaluated], by head, then query;
+  /// none: those of `fixed`.
+  std::vector<Index> asked = {};
+  Index index_bytes = 0;  ///< held beside the cache; every query reads all of it
+  std::string degenerate = {};
+  Figures diag = {};
+};
+
+/// An index over a task's tokens. Building it is what `compress_ms` times; `search` is called once,
+/// and its time counts as attending.
+class ReadIndex {
+ public:
+  virtual ~ReadIndex() = default;
+  /// Throws Infeasible if the queries cannot read as little as the task's budget.
+  virtual Reads search() = 0;
 };
 
 /// Heads that share one budget: one, all KV heads of a layer, or those of all replayed layers. The
@@ -225,11 +250,12 @@ inline Index no_scratch(const Params&, const LayerFacts&, Index /*middle*/, Inde
 
 /// What a method does with tokens over the budget; `--algorithm @NAME` selects a family.
 enum class Family {
-  reference,    ///< bounds, not usable caches: all tokens, or sees the evaluated queries
-  eviction,     ///< keeps some tokens unchanged, drops the others
-  sampling,     ///< keeps some tokens with weights that stand for the dropped ones
-  merging,      ///< entries made of several tokens: merged, averaged, fitted, sketched
-  quantization  ///< keeps all tokens in fewer bits
+  reference,     ///< bounds, not usable caches: all tokens, or sees the evaluated queries
+  eviction,      ///< keeps some tokens unchanged, drops the others
+  sampling,      ///< keeps some tokens with weights that stand for the dropped ones
+  merging,       ///< entries made of several tokens: merged, averaged, fitted, sketched
+  quantization,  ///< keeps all tokens in fewer bits
+  retrieval      ///< keeps all tokens, of which each query reads some
 };
 
 constexpr std::string_view name(Family f) {
@@ -239,6 +265,7 @@ constexpr std::string_view name(Family f) {
     case Family::sampling: return "sampling";
     case Family::merging: return "merging";
     case Family::quantization: return "quantization";
+    case Family::retrieval: return "retrieval";
   }
   return "";
 }
@@ -315,6 +342,8 @@ struct MethodInfo {
   /// Null: `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
   Scope scope = Scope::head;  ///< heads that share one budget
+  /// The method whose random numbers, surveys and shares it uses (`static:A=NAME`). Null: its own.
+  const Method& (*stands_for)(const Params&) = nullptr;
   /// Whether a run draws random numbers; otherwise it has one row, seed 0.
   bool (*random)(const Params&) = [](const Params&) { return false; };
 };
@@ -349,9 +378,10 @@ struct Quantizer {
   bool (*needs_positions)(const Params&) = nullptr;
 };
 
-/// A method. Runs under `prefill` if `compress` is set, under `stream` if `open_stream` is; a scope
-/// wider than a head requires `survey` and `share`. `compress` is a pure function, called from many
-/// threads, and throws Infeasible if the budget is below its smallest size.
+/// A method. Runs under `prefill` if `compress` is set, under `stream` if `open_stream` is, under
+/// `retrieval` if `open_reads` is; a scope wider than a head requires `survey` and `share`.
+/// `compress` is a pure function, called from many threads, and throws Infeasible if the budget is
+/// below its smallest size.
 struct Method {
   MethodInfo info;
   Compressed (*compress)(const Task&, const Params&) = nullptr;
@@ -361,6 +391,7 @@ struct Method {
   /// fit the sum of the surveys' budgets.
   std::vector<Share> (*share)(std::span<const Survey>, const Params&) = nullptr;
   std::optional<Quantizer> quantizer = {};  ///< set if it can be the Q of an A@Q
+  std::unique_ptr<ReadIndex> (*open_reads)(const Task&, const Params&) = nullptr;
 };
 
 template <class Cache>

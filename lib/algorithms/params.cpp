@@ -123,7 +123,8 @@ std::string allowed(const ParamSpec& spec) {
   switch (spec.kind) {
     case ParamKind::choice: return fmt::format("{}{}", fmt::join(spec.choices, "|"), otherwise);
     case ParamKind::method:
-      return fmt::format("{} or {}", fmt::join(spec.choices, "|"), spec.expected);
+      return fmt::format("{}{}{}", fmt::join(spec.choices, "|"), spec.choices.empty() ? "" : " or ",
+                         spec.expected);
     case ParamKind::flag: return "true|false";
     case ParamKind::name:
       return fmt::format("a name of letters, digits, '-', '_' and '.'{}", otherwise);

@@ -10,6 +10,7 @@
 #include "replay/progress.hpp"
 #include "replay/repeat.hpp"
 #include "replay/resources.hpp"
+#include "replay/retrieval_job.hpp"
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
 
@@ -151,7 +152,9 @@ void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) const {
     runner.run_waves<HeadContext>(jobs, [&](const HeadContext& context, Index job) {
       const std::size_t entry = plan_.entry_number(job);
       return repeat_job(repeat, [&] {
-        return run_job(context, plan_.entries[entry], shares.find(context.unit(), entry));
+        const ShareOrError* share = shares.find(context.unit(), entry);
+        return plan_.retrieval() ? run_retrieval_job(context, plan_.entries[entry], share)
+                                 : run_job(context, plan_.entries[entry], share);
       });
     });
   }

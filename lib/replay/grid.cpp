@@ -153,8 +153,8 @@ void expand_declared(const Method& method, const std::string& what, std::vector<
   }
 }
 
-constexpr std::array kFamilies{Family::reference, Family::eviction, Family::sampling,
-                               Family::merging, Family::quantization};
+constexpr std::array kFamilies{Family::reference, Family::eviction,     Family::sampling,
+                               Family::merging,   Family::quantization, Family::retrieval};
 
 constexpr std::string_view kAgnostic = "@agnostic";
 
@@ -316,9 +316,17 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
   }
   for (const Variant& v : out) {
     if (!v.runs_under(protocol)) {
-      throw InputError(fmt::format(
-          "{}: does not run under --protocol {}, expected --protocol {}", v.name(), name(protocol),
-          name(protocol == Protocol::stream ? Protocol::prefill : Protocol::stream)));
+      std::vector<std::string> others;
+      for (const Protocol other : kProtocols) {
+        if (v.runs_under(other)) {
+          others.push_back(fmt::format("--protocol {}", name(other)));
+        }
+      }
+      if (protocol == Protocol::retrieval && v.runs_under(Protocol::prefill)) {
+        others.push_back("static:A=" + v.method->info.name);
+      }
+      throw InputError(fmt::format("{}: does not run under --protocol {}, expected {}", v.name(),
+                                   name(protocol), fmt::join(others, " or ")));
     }
   }
   std::sort(out.begin(), out.end(), before);

@@ -48,6 +48,8 @@ struct Variant {
 
   /// "A", "A+B" or "A@Q".
   std::string name() const;
+  /// The name that determines its random numbers.
+  std::string drawn_as() const;
   /// Columns `algorithm` and `params` of the rows.
   std::string label() const { return policy_params.empty() ? name() : std::string(kPolicyName); }
   std::string label_params() const {

@@ -60,7 +60,7 @@ Task HeadInput::task(const Entry& entry) const {
             .budget_bytes = {},
             .scoring = windows_.scoring,
             .true_mass = {},
-            .rng = Rng(entry.seed, id_, plan_.variant_of(unit_, entry).name()),
+            .rng = Rng(entry.seed, id_, plan_.variant_of(unit_, entry).drawn_as()),
             .backend = backend()};
   if (const auto budget = plan_.budget_of(unit_, entry)) {
     task.budget_bytes = budget_bytes(*budget, task.count() * head_.pair_bytes());

@@ -46,8 +46,9 @@ void check_options(const ReplayOptions& o) {
   check_input(
       o.eval_every >= 0,
       fmt::format("--eval-every: got {}, expected at least 1, or 0 for n/64", o.eval_every));
-  check_input(stream || o.eval_every == 0,
-              "--eval-every: got --protocol prefill, expected --protocol stream");
+  check_input(
+      stream || o.eval_every == 0,
+      fmt::format("--eval-every: got --protocol {}, expected --protocol stream", name(o.protocol)));
   check_input(!stream || o.scores == Scores::past,
               "--scores: got all, expected past under --protocol stream");
   constexpr Index kMaxRuns = 1000;
@@ -65,8 +66,13 @@ void check_options(const ReplayOptions& o) {
       !stream || o.per_query == PerQuery::none,
       "--per-query: got --protocol stream, expected prefill (OUT.steps.csv has the errors of "
       "a stream)");
-  check_input(!stream || o.policies.empty(),
-              "--policy: got --protocol stream, expected --protocol prefill");
+  check_input(
+      o.protocol == Protocol::prefill || o.policies.empty(),
+      fmt::format("--policy: got --protocol {}, expected --protocol prefill", name(o.protocol)));
+  check_input(
+      o.protocol != Protocol::retrieval || (!o.kept && o.export_caches.empty()),
+      "--kept, --export-caches: got --protocol retrieval, whose cache stays whole; expected "
+      "prefill or stream");
   check_input(!(o.resume && o.overwrite), fmt::format("--{} and --overwrite exclude each other",
                                                       o.extend ? "extend" : "resume"));
   check_input(!o.extend || (o.shard_count == 1 && o.export_caches.empty() && o.caches.empty()),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -24,11 +25,19 @@ struct ResourceOptions {
   bool on_device() const { return device != "cpu"; }
 };
 
-/// `prefill` compresses the middle once; under `stream` tokens arrive one by one.
-enum class Protocol : std::uint8_t { prefill, stream };
+/// `prefill` compresses the middle once; under `stream` tokens arrive one by one; under `retrieval`
+/// the cache stays whole and each evaluated query reads a part of the middle.
+enum class Protocol : std::uint8_t { prefill, stream, retrieval };
+
+inline constexpr std::array kProtocols{Protocol::prefill, Protocol::stream, Protocol::retrieval};
 
 constexpr std::string_view name(Protocol p) {
-  return p == Protocol::stream ? "stream" : "prefill";
+  switch (p) {
+    case Protocol::prefill: return "prefill";
+    case Protocol::stream: return "stream";
+    case Protocol::retrieval: return "retrieval";
+  }
+  return "?";
 }
 
 /// Queries that methods may score with: those before the evaluated queries, or all.
@@ -58,8 +67,8 @@ struct ReplayOptions : ResourceOptions {
   std::string out;
   std::vector<std::string> algorithms;
   std::vector<std::string> policies;  ///< policy files (replay/policy.hpp)
-  std::vector<double> budgets;  ///< [0, 1], fractions of the full bytes: prefill of the middle,
-                                ///< stream of all tokens
+  std::vector<double> budgets;  ///< [0, 1], fractions of the full bytes: prefill and retrieval of
+                                ///< the middle, stream of all tokens
   std::string seeds = "1";
   std::vector<Index> layers;  ///< layer indices in the model; empty: all
   std::vector<Index> heads;   ///< query heads; empty: all

@@ -90,6 +90,7 @@ struct PlanSpec {
   /// Rows that the jobs make, as row numbers of the undivided file.
   Range row_range(Range job_range) const;
   bool stream() const { return options.protocol == Protocol::stream; }
+  bool retrieval() const { return options.protocol == Protocol::retrieval; }
   const LayerMeta& layer_meta(const Unit& unit) const {
     return prompt_meta(unit).layers[unit.layer];
   }

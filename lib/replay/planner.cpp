@@ -233,6 +233,11 @@ Plan make_plan(const ReplayOptions& options) {
         fmt::format("{}: prompt {} layer {} stores the queries of the last {} of {} tokens, "
                     "expected all for --protocol stream",
                     options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
+    check_input(!plan.retrieval() || l.window.value_or(0) == 0,
+                fmt::format("{}: prompt {} layer {} has a window of {} tokens, which --protocol "
+                            "retrieval does not support; expected --layers without it",
+                            options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer,
+                            l.window.value_or(0)));
   }
   if (!plan.caches) {
     resolve_variants(plan);

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "metrics/layer_error.hpp"
 #include "replay/job.hpp"
+#include "replay/retrieval_job.hpp"
 #include "replay/stream_job.hpp"
 
 namespace kvbench {
@@ -173,8 +174,10 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   for (const Entries::Setting& setting : plan.entries.settings()) {
     for (const Unit& one : plan.distinct_units(unit, setting.first.variant)) {
       const Variant& variant = plan.variant_of(one, setting.first);
-      const auto bytes = every + static_cast<std::uint64_t>(variant.scratch_bytes(
-                                     facts, middle, plan.budget_of(one, setting.first)));
+      const Index scratch =
+          variant.scratch_bytes(facts, middle, plan.budget_of(one, setting.first));
+      const Index after = plan.retrieval() ? read_figures_bytes(facts) : 0;
+      const std::uint64_t bytes = every + static_cast<std::uint64_t>(std::max(scratch, after));
       std::uint64_t& job = need.jobs[variant.label()];
       job = std::max(job, bytes);
       need.per_thread = std::max(need.per_thread, bytes);

@@ -18,6 +18,10 @@ std::string Variant::name() const {
                                                      : "");
 }
 
+std::string Variant::drawn_as() const {
+  return method->info.stands_for != nullptr ? method->info.stands_for(params).info.name : name();
+}
+
 const std::vector<std::string>& Variant::sizes() const {
   static const std::vector<std::string> composed = MethodInfo().sizes;
   return rest == nullptr ? method->info.sizes : composed;
@@ -223,9 +227,13 @@ std::optional<Index> Variant::allowed_bytes(const Task& task) const {
 }
 
 bool Variant::runs_under(Protocol protocol) const {
-  return protocol == Protocol::stream
-             ? rest == nullptr && quantizer == nullptr && method->open_stream != nullptr
-             : method->compress != nullptr;
+  const bool single = rest == nullptr && quantizer == nullptr;
+  switch (protocol) {
+    case Protocol::prefill: return method->compress != nullptr;
+    case Protocol::stream: return single && method->open_stream != nullptr;
+    case Protocol::retrieval: return single && method->open_reads != nullptr;
+  }
+  return false;
 }
 
 namespace {

@@ -104,7 +104,9 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
     c.at("layers").get_to(o.layers);
     c.at("heads").get_to(o.heads);
     c.at("prompts").get_to(o.prompts);
-    o.protocol = c.at("protocol") == name(Protocol::stream) ? Protocol::stream : Protocol::prefill;
+    for (const Protocol protocol : kProtocols) {
+      o.protocol = c.at("protocol") == name(protocol) ? protocol : o.protocol;
+    }
     o.precision =
         c.at("precision") == name(Precision::float64) ? Precision::float64 : Precision::float32;
     o.scores = c.at("scores") == name(Scores::all) ? Scores::all : Scores::past;

@@ -9,7 +9,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR. Appending a column raises MINOR; any other change raises MAJOR.
-inline constexpr std::string_view schema_version = "1.5";
+inline constexpr std::string_view schema_version = "1.6";
 
 }  // namespace kvbench
 
@@ -31,7 +31,7 @@ inline constexpr std::string_view schema_version = "1.5";
   COLUMN(Index, kv_head, "", plain, "", "KV head that serves the query head") \
   COLUMN(std::string, algorithm, "", key, "", "name as `kvbench list` prints it; `A+B` for a composition, `A@Q` for what A keeps stored by Q") \
   COLUMN(std::string, params, "", key, "empty: no parameters", "canonical `key=value;key=value`, keys sorted, defaults written out") \
-  COLUMN(std::string, protocol, "", key, "", "`prefill` or `stream`") \
+  COLUMN(std::string, protocol, "", key, "", "`prefill`, `stream` or `retrieval`") \
   COLUMN(Index, sink, "tokens", key, "", "first tokens that stay uncompressed") \
   COLUMN(Index, recent, "tokens", key, "", "last tokens that stay uncompressed") \
   COLUMN(std::string, scores, "", key, "", "queries that a method may score with: `past` or `all`; `none` where it looks at none") \
@@ -39,7 +39,7 @@ inline constexpr std::string_view schema_version = "1.5";
   COLUMN(std::uint64_t, seed, "", key, "", "random seed; 0 for deterministic methods") \
   COLUMN(Index, n_tokens, "tokens", plain, "", "length of the prompt") \
   COLUMN(Index, n_queries, "queries", key, "", "queries evaluated") \
-  COLUMN(std::optional<double>, budget_requested, "fraction", key, "empty: native parameters", "share of the middle's full bytes (stream: of the whole stream's) that was asked for; empty with native parameters") \
+  COLUMN(std::optional<double>, budget_requested, "fraction", key, "empty: native parameters", "share of the middle's full bytes (stream: of the whole stream's) that was asked for, to hold or (retrieval) to read; empty with native parameters") \
   COLUMN(Index, tokens_kept, "tokens", measured, "", "exact (k,v) pairs held, quantised tokens too; sinks and recent included") \
   COLUMN(Index, bytes, "bytes", measured, "", "payload and auxiliary data that the KV head's cache holds") \
   COLUMN(Index, full_bytes, "bytes", plain, "", "all tokens of the KV head at the trace's element type") \
@@ -57,11 +57,11 @@ inline constexpr std::string_view schema_version = "1.5";
   COLUMN(double, eps_op, "fraction", measured, "", "the same with the operator norm of V_j") \
   COLUMN(double, log_z_error, "nats", measured, "", "mean over queries of |log denominator estimate - log true partition|") \
   COLUMN(double, cosine, "", measured, "", "mean over queries of the cosine of z_j and a_j") \
-  COLUMN(double, mass_kept, "fraction", measured, "", "true attention mass on tokens that are held exactly, mean over queries") \
-  COLUMN(Index, amnesia_count, "tokens", measured, "", "tokens not held exactly that had attention above 0.005 from some query") \
+  COLUMN(double, mass_kept, "fraction", measured, "", "true attention mass on tokens that are held exactly (retrieval: that the query reads), mean over queries") \
+  COLUMN(Index, amnesia_count, "tokens", measured, "", "tokens not held exactly (retrieval: not read) that had attention above 0.005 from some query") \
   COLUMN(double, amnesia_mass, "fraction", measured, "", "attention on those tokens, mean over queries") \
-  COLUMN(double, compress_ms, "ms", timing, "", "wall time to compress the KV head (stream: of all appends)") \
-  COLUMN(double, attend_us_per_query, "us", timing, "", "wall time to attend, per query of one query head") \
+  COLUMN(double, compress_ms, "ms", timing, "", "wall time to compress the KV head (stream: of all appends; retrieval: to build the index)") \
+  COLUMN(double, attend_us_per_query, "us", timing, "", "wall time to attend, per query of one query head (retrieval: search included)") \
   COLUMN(std::string, status, "", plain, "", "`ok`, `degenerate`, `infeasible` or `failed`, then `: reason`") \
   COLUMN(std::string, diag, "", plain, "empty: no diagnostics", "the method's own diagnostics, `key=value;key=value`") \
   COLUMN(std::optional<Index>, scoring_queries, "queries", plain, "empty: the method looks at no query", "positions whose queries the method scored tokens with (stream: all; `oracle`, `oracle-matching`: the evaluated ones); empty where it looks at none") \
@@ -71,5 +71,9 @@ inline constexpr std::string_view schema_version = "1.5";
   COLUMN(std::string, model, "", plain, "empty: the trace does not say", "model that the trace is of, as the trace names it (model id and revision)") \
   COLUMN(std::string, dtype, "", plain, "", "element type of the trace's cache: `float16`, `bfloat16` or `float32`") \
   COLUMN(std::string, precision, "", plain, "", "what products and exponentials of attention were computed in (`--precision`)") \
+  COLUMN(std::optional<double>, read_bytes, "bytes", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: bytes of the middle and of the index that a query reads, mean over queries") \
+  COLUMN(std::optional<double>, read_ratio, "fraction", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: read_bytes / the middle's full bytes") \
+  COLUMN(std::optional<Index>, index_bytes, "bytes", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: bytes held beside the whole cache") \
+  COLUMN(std::optional<double>, recall, "fraction", measured, "empty: nothing was measured, no query asked for a token, or another protocol than `retrieval`", "retrieval: share of the query's B heaviest tokens of the middle that it read, B as many as it asked for, mean over queries") \
   /* the next column */
 // clang-format on

@@ -90,7 +90,7 @@ expect() { # expect WORDS_EXPECTED WORDS...
 expect "$(sort <<< "$commands" | xargs)" kvbench ''
 expect 'replay' kvbench re
 expect '--resume' kvbench replay t.h5 --res
-expect 'prefill stream' kvbench replay t.h5 --protocol ''
+expect 'prefill retrieval stream' kvbench replay t.h5 --protocol ''
 expect 'auto' kvbench replay --device a
 expect 'snapkv' kvbench replay t.h5 --algorithm snap
 expect 'h2o,knorm,snapkv' kvbench replay t.h5 --algorithm h2o,knorm,sn
@@ -114,7 +114,7 @@ line() { # line TEXT WORDS...: as bash calls the function where TEXT is typed
 [[ $(line 'kvbench list h2o,@me' kvbench list h2o, @ me) == merging ]] || fail 'h2o,@me'
 [[ $(line 'kvbench replay --algorithm=snap' kvbench replay --algorithm = snap) == snapkv ]] ||
   fail '--algorithm=snap'
-[[ $(line 'kvbench replay --protocol=' kvbench replay --protocol = | xargs) == 'prefill stream' ]] ||
+[[ $(line 'kvbench replay --protocol=' kvbench replay --protocol = | xargs) == 'prefill stream retrieval' ]] ||
   fail '--protocol='
 # bash knows the function by the name of the program.
 [[ $(bash -c 'source completion.bash; complete -p kvbench') == *'-F _kvbench kvbench' ]] ||

@@ -9,7 +9,7 @@ listed=$out
 count=0
 while read -r stem; do
   name=${stem//_/-}
-  grep -qE "^$name +(prefill|stream|prefill stream) +cpu" <<< "$listed" || fail "$name is not listed"
+  grep -qE "^$name +(prefill|stream|retrieval|prefill stream|prefill stream retrieval) +cpu" <<< "$listed" || fail "$name is not listed"
   good list "$name"
   [[ -z $err && $out == "$name: "* ]] || fail "list $name: $out $err"
   for word in source family protocols devices size queries; do
@@ -82,7 +82,7 @@ names() { # names ARGS...: those that `list ARGS` shows
 [[ $(names @quantization) == 'quant-kivi quant-rotated think lowrank' ]] || fail "list @quantization: $(names @quantization)"
 [[ $(names 'snap*') == snapkv ]] || fail "list snap*: $(names 'snap*')"
 [[ $(names all) == "$(names)" ]] || fail "list all: $(names all)"
-for set in @reference @eviction @sampling @merging @quantization; do
+for set in @reference @eviction @sampling @merging @quantization; do  # under prefill
   members=$(names "$set")
   [[ -n $members ]] || fail "$set is empty"
   good replay --dry-run "$SRC/data/sample.h5" --budget 0.5 --algorithm "$set"

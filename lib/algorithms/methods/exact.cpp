@@ -1,5 +1,6 @@
 // exact: every token, weight 1. The memory and time reference; its error is rounding alone.
 // Time O(m), memory all of it.
+#include "algorithms/shared/fixed_reads.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
@@ -25,7 +26,11 @@ Method method_exact() {
   info.source = "definition of causal attention";
   info.sizes = {};
   info.scratch_bytes = no_scratch;
-  return {info, compress, open_stream};
+  Method out{info, compress, open_stream};
+  out.open_reads = [](const Task& task, const Params& params) {
+    return fixed_reads(compress(task, params));
+  };
+  return out;
 }
 
 }  // namespace kvbench

@@ -2,7 +2,9 @@
 
 Families differ in hue, their methods in lightness and marker. Any two colours are at least 12 apart
 in CIELAB for common vision, protanopia and deuteranopia, those of one marker at least 40
-(tests/test_palette.py, which also requires a look for every method of `kvbench list`).
+(tests/test_palette.py, which also requires a look for every method of `kvbench list`). Methods of
+the retrieval protocol are in other pictures than most: their colours are apart from each other's and
+from those of BESIDE_RETRIEVAL.
 """
 
 FAMILIES = {
@@ -29,7 +31,12 @@ FAMILIES = {
     "sketch, quantization": {"kvreviver": ("#51D6E2", "s"), "quant-kivi": ("#4DD3F9", ">"),
                              "quant-rotated": ("#002531", "v"), "think": ("#4E8A7D", "d"),
                              "lowrank": ("#548EA8", "^")},
+    "retrieval": {"topk": ("#00A54B", "<"), "topp": ("#F087D2", "*"), "quest": ("#691EF0", "^"),
+                  "double-sparsity": ("#2D2D5A", "P"), "pq": ("#4B4B1E", "p"),
+                  "magicpig": ("#0FE14B", "v"), "static": ("#964BA5", "d")},
 }
+BESIDE_RETRIEVAL = ("exact", "oracle", "oracle-matching", "h2o", "snapkv", "expected-attention",
+                    "attention-matching", "quant-kivi", "local")
 KNOWN = {name: look for family in FAMILIES.values() for name, look in family.items()}
 STREAM = "-stream"  # a stream form shares colour and marker
 

@@ -1,0 +1,104 @@
+// quest: tokens in pages; a query reads whole pages, in the order of an upper bound of the logits
+// in them.
+// [1] Tang et al., "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", ICML
+//     2024, arXiv:2406.10774, section 3.3, algorithm 1.
+// [2] Its evaluation code, mit-han-lab/quest, evaluation/quest_attention.py.
+// Pages of `page` tokens from the middle's first token on. Index: the minimum and maximum of each
+// channel over the page's keys, at the trace's type. Score of a page: sum over channels of
+// max(q_c min_c, q_c max_c), an inner product of (q+, q-) with (max, min).
+// In: K [m, d], the evaluated queries. Out: per query, whole pages. Time O(m d + group queries
+// m/page d).
+#include <algorithm>
+#include <numeric>
+
+#include "algorithms/shared/ranked_reads.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::string_view kSize = "pages";
+
+Index pages_of(Index tokens, Index page) {
+  return (tokens + page - 1) / page;
+}
+
+// [pages, 2 d]: maxima, then minima, of each page's keys.
+Matrix extremes(const KvHead& head, std::span<const Index> tokens, Index page) {
+  const Index d = head.d();
+  Matrix out(pages_of(static_cast<Index>(tokens.size()), page), 2 * d);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const float* key = head.k.row(tokens[i]);
+    float* row = out.row(static_cast<Index>(i) / page);
+    const bool first = static_cast<Index>(i) % page == 0;
+    for (Index c = 0; c < d; ++c) {
+      row[c] = first ? key[c] : std::max(row[c], key[c]);
+      row[d + c] = first ? key[c] : std::min(row[d + c], key[c]);
+    }
+  }
+  return out;
+}
+
+// [queries, 2 d]: the positive, then the negative parts of the scaled queries.
+MatrixD signed_parts(const MatrixD& queries) {
+  MatrixD out(queries.rows(), 2 * queries.cols());
+  for (Index j = 0; j < queries.rows(); ++j) {
+    for (Index c = 0; c < queries.cols(); ++c) {
+      out.row(j)[c] = std::max(queries.row(j)[c], 0.0);
+      out.row(j)[queries.cols() + c] = std::min(queries.row(j)[c], 0.0);
+    }
+  }
+  return out;
+}
+
+std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
+  const KvHead& head = task.head;
+  const Index page = params.integer("page");
+  const Index pages = pages_of(task.count(), page);
+  ScoredIndex index;
+  index.costs = {.entries = pages,
+                 .page = page,
+                 .entry_bytes = page * head.pair_bytes(),
+                 .index_bytes = pages * 2 * head.d() * bytes_per_element(head.dtype),
+                 .least = params.integer("min_pages")};
+  index.made = extremes(head, task.tokens, page);
+  index.rows.resize(static_cast<std::size_t>(pages));
+  std::iota(index.rows.begin(), index.rows.end(), Index{0});
+  index.queries = [&head, m = task.evaluated.size()](Index g) {
+    return signed_parts(scaled_queries(head, g, m));
+  };
+  return ranked_reads(task, params, kSize, std::move(index));
+}
+
+}  // namespace
+
+Method method_quest() {
+  MethodInfo info;
+  info.name = "quest";
+  info.family = Family::retrieval;
+  info.summary = "each query reads whole pages, by a bound of the logits in them";
+  info.source = "Tang et al., ICML 2024, arXiv:2406.10774; mit-han-lab/quest";
+  info.departures =
+      "pages begin at the middle's first token; every layer retrieves (the paper leaves the first "
+      "two whole)";
+  info.params = {integer_param("pages", "auto", 1, 1e12, "pages",
+                               "pages of the middle that a query reads, in place of a budget"),
+                 integer_param("page", "16", 1, 1e6, "tokens",
+                               "tokens of a page; larger makes a smaller index and coarser reads"),
+                 integer_param("min_pages", "3", 1, 1e6, "pages",
+                               "fewest pages of a query; a budget below them is infeasible"),
+                 union_param()};
+  info.sizes = {std::string(kSize)};
+  info.grid = {"page=8,16,32,64", "union=group"};
+  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
+    const Index pages = pages_of(middle, p.integer("page"));
+    return 8 * (l.d + 1) * pages +
+           ranked_reads_bytes(p, l, pages, std::min(pages, pages_of(kept, p.integer("page"))),
+                              2 * l.d) +
+           4 * l.group * l.evaluated * kept;
+  };
+  Method out{.info = info};
+  out.open_reads = open_reads;
+  return out;
+}
+
+}  // namespace kvbench

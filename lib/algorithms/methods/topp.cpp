@@ -1,0 +1,170 @@
+// topp: each query reads the fewest tokens of the middle that have the share p of the middle's
+// attention, its heaviest first, so that flat queries read more. No index.
+// At a budget p is the largest for which the mean over a head's queries fits.
+// In: K [m, d], the evaluated queries. Time O(group queries m (d + log m)), memory O(queries m).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "algorithms/shared/ranked_reads.hpp"
+#include "core/error.hpp"
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+// Entries by falling weight, ties to the first. Level: the share of the entries before, so that a
+// query that reads the levels below p has the share p.
+RankedEntries shares_of(std::span<const double> logits) {
+  RankedEntries out;
+  out.entries.resize(logits.size());
+  std::iota(out.entries.begin(), out.entries.end(), 0U);
+  std::ranges::sort(out.entries, [&](std::uint32_t a, std::uint32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  const double shift = logits[out.entries.front()];
+  double total = 0.0;
+  for (const double x : logits) {
+    total += exp_shared(x - shift);
+  }
+  double before = 0.0;
+  out.levels.reserve(logits.size());
+  for (const std::uint32_t entry : out.entries) {
+    out.levels.push_back(before / total);
+    before += exp_shared(logits[entry] - shift);
+  }
+  return out;
+}
+
+class ByMass : public ReadIndex {
+ public:
+  ByMass(const Task& task, const Params& params) : task_(task), unions_(reads_unions(params)) {
+    if (!params.is_auto("p")) {
+      p_ = params.real("p");
+      return;
+    }
+    if (!task.budget_bytes) {
+      throw InputError("got no size, expected a budget or p=");
+    }
+    check_least(task, {.entries = task.count(), .entry_bytes = task.head.pair_bytes()});
+  }
+
+  Reads search() override {
+    const KvHead& head = task_.head;
+    const Index m = task_.evaluated.size();
+    Reads out;
+    out.lists.queries = m;
+    out.lists.shared = unions_;
+    std::vector<RankedEntries> lists;
+    std::string limits;
+    double limit = 0.0;
+    for (Index g = 0; g < head.group(); ++g) {
+      visit_products(
+          scaled_queries(head, g, m), head.k, task_.tokens, head.precision,
+          [&](Index, std::span<const double> logits) { lists.push_back(shares_of(logits)); });
+      if (!unions_) {
+        limit = fit(lists);
+        limits += fmt::format("{}{:.6g}", g == 0 ? "" : "/", limit);
+        add(lists, limit, out);
+        lists.clear();
+      }
+    }
+    if (unions_) {
+      std::vector<RankedEntries> unions;
+      for (Index j = 0; j < m; ++j) {
+        std::vector<RankedEntries> of_query;
+        for (Index g = 0; g < head.group(); ++g) {
+          of_query.push_back(lists[g * m + j]);
+        }
+        unions.push_back(union_of(of_query));
+      }
+      limit = fit(unions);
+      limits = fmt::format("{:.6g}", limit);
+      for (const RankedEntries& list : lists) {
+        out.asked.push_back(static_cast<Index>(list.count_below(limit)));
+      }
+      Reads of_unions = std::move(out);
+      const std::vector<Index> asked = of_unions.asked;
+      add(unions, limit, of_unions);
+      of_unions.asked = asked;
+      out = std::move(of_unions);
+    }
+    out.diag = {{"p", limits}};
+    return out;
+  }
+
+ private:
+  // The largest share that fits in the mean; the parameter's without a budget.
+  double fit(std::span<const RankedEntries> lists) const {
+    if (p_) {
+      return *p_;
+    }
+    const Index most = static_cast<Index>(lists.size()) * *task_.budget_bytes /
+                       task_.head.pair_bytes();  // entries of all lists
+    const auto entries = [&](double limit) {
+      Index count = 0;
+      for (const RankedEntries& list : lists) {
+        count += static_cast<Index>(list.count_below(limit));
+      }
+      return count;
+    };
+    const auto fits = [&](double limit) { return entries(limit) <= most; };
+    if (fits(1.0)) {
+      return 1.0;
+    }
+    double low = std::numeric_limits<double>::denorm_min();  // each list's first entry has level 0
+    if (!fits(low)) {
+      const auto queries = static_cast<Index>(lists.size());
+      const Index needed = (entries(low) * task_.head.pair_bytes() + queries - 1) / queries;
+      throw Infeasible(fmt::format("the first token of every query head needs {} bytes, budget {}",
+                                   needed, *task_.budget_bytes),
+                       needed);
+    }
+    double high = 1.0;
+    for (double middle = 0.5; low < middle && middle < high; middle = low + (high - low) / 2) {
+      (fits(middle) ? low : high) = middle;
+    }
+    return low;
+  }
+
+  void add(std::span<const RankedEntries> lists, double limit, Reads& out) const {
+    for (const RankedEntries& list : lists) {
+      out.lists.tokens.push_back(tokens_below(list, limit, 1, task_.tokens));
+      out.asked.push_back(static_cast<Index>(out.lists.tokens.back().size()));
+    }
+  }
+
+  Task task_;
+  bool unions_;
+  std::optional<double> p_;
+};
+
+}  // namespace
+
+Method method_topp() {
+  MethodInfo info;
+  info.name = "topp";
+  info.family = Family::retrieval;
+  info.summary = "each query reads the fewest tokens with a share p of the middle's attention";
+  info.source = "kvbench";
+  info.params = {real_param("p", "auto", 0.001, 1, "",
+                            "share of the middle's attention that a query reads (0.9, say), in "
+                            "place of a budget, which chooses the largest that fits"),
+                 union_param()};
+  info.sizes = {"p"};
+  info.grid = {"union=head,group"};
+  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
+    const Index lists = l.evaluated * middle * (p.text("union") == "group" ? l.group + 1 : 1);
+    return 12 * lists + 4 * l.group * l.evaluated * kept + 16 * middle +
+           visit_products_bytes(l.element_bytes, middle, l.d);
+  };
+  Method out{.info = info};
+  out.open_reads = [](const Task& task, const Params& params) -> std::unique_ptr<ReadIndex> {
+    return std::make_unique<ByMass>(task, params);
+  };
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,217 @@
+#include "algorithms/shared/ranked_reads.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+// The `count` entries with the largest scores, best first, ties to the first entry.
+std::vector<std::uint32_t> best_first(std::span<const double> scores, Index count) {
+  std::vector<std::uint32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto better = [&](std::uint32_t a, std::uint32_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  };
+  const auto cut = order.begin() + count;
+  std::nth_element(order.begin(), cut == order.end() ? order.begin() : cut, order.end(), better);
+  order.resize(count);
+  order.shrink_to_fit();  // a group keeps many of them
+  std::ranges::sort(order, better);
+  return order;
+}
+
+RankedEntries ranks_of(std::vector<std::uint32_t> order) {
+  RankedEntries out{std::move(order), {}};
+  out.levels.resize(out.entries.size());
+  std::iota(out.levels.begin(), out.levels.end(), 0.0);
+  return out;
+}
+
+class RankedReads : public ReadIndex {
+ public:
+  RankedReads(const Task& task, const Params& params, std::string_view size, ScoredIndex index)
+      : task_(task), unions_(reads_unions(params)), index_(std::move(index)) {
+    const ReadCosts& costs = index_.costs;
+    if (!params.is_auto(size)) {
+      count_ = std::min(costs.entries, params.integer(size));
+      return;
+    }
+    if (!task.budget_bytes) {
+      throw InputError(fmt::format("got no size, expected a budget or {}=", size));
+    }
+    check_least(task, costs);
+    bounded_ = true;
+    count_ = std::min(costs.entries, (*task.budget_bytes - costs.index_bytes) / costs.entry_bytes);
+  }
+
+  Reads search() override {
+    Reads out;
+    out.index_bytes = index_.costs.index_bytes;
+    out.diag = index_.diag;
+    const ReadCosts& costs = index_.costs;
+    const Index m = task_.evaluated.size();
+    out.lists.queries = m;
+    out.lists.shared = unions_;
+    std::vector<RankedEntries> lists;  // for unions: by head, then query
+    std::vector<Index> last_rank;      // of the last entry, which may be short
+    for (Index g = 0; g < task_.head.group(); ++g) {
+      visit_products(index_.queries(g), of(), index_.rows, task_.head.precision,
+                     [&](Index, std::span<const double> scores) {
+                       RankedEntries list = ranks_of(best_first(scores, count_));
+                       last_rank.push_back(std::ranges::find(list.entries, costs.entries - 1) -
+                                           list.entries.begin());
+                       if (unions_) {
+                         lists.push_back(std::move(list));
+                       } else {
+                         add_tokens(list, count_, out);
+                       }
+                     });
+    }
+    Index count = count_;
+    if (unions_) {
+      std::vector<RankedEntries> unions;
+      for (Index j = 0; j < m; ++j) {
+        std::vector<RankedEntries> of_query;
+        for (Index g = 0; g < task_.head.group(); ++g) {
+          of_query.push_back(std::move(lists[g * m + j]));
+        }
+        unions.push_back(union_of(of_query));
+      }
+      count = bounded_ ? largest_count(unions) : count_;
+      for (const RankedEntries& list : unions) {
+        add_tokens(list, count, out);
+      }
+    }
+    const Index missing = costs.entries * costs.page - task_.count();
+    for (const Index rank : last_rank) {
+      out.asked.push_back(count * costs.page - (rank < count ? missing : 0));
+    }
+    return out;
+  }
+
+ private:
+  MatrixView of() const { return index_.made.rows() > 0 ? index_.made.view() : index_.of; }
+
+  void add_tokens(const RankedEntries& list, Index count, Reads& out) const {
+    out.lists.tokens.push_back(
+        tokens_below(list, static_cast<double>(count), index_.costs.page, task_.tokens));
+  }
+
+  Index largest_count(std::span<const RankedEntries> unions) const {
+    const ReadCosts& costs = index_.costs;
+    const auto m = static_cast<Index>(unions.size());
+    const auto bytes = [&](Index count) {
+      Index entries = 0;
+      for (const RankedEntries& list : unions) {
+        entries += static_cast<Index>(list.count_below(static_cast<double>(count)));
+      }
+      return m * costs.index_bytes + entries * costs.entry_bytes;
+    };
+    const Index least = std::min(costs.least, costs.entries);
+    if (bytes(least) > m * *task_.budget_bytes) {
+      const Index needed = (bytes(least) + m - 1) / m;
+      throw Infeasible(fmt::format("unions of the group's heads need {} bytes, budget {}", needed,
+                                   *task_.budget_bytes),
+                       needed);
+    }
+    Index fits = least;
+    for (Index beyond = count_ + 1; beyond - fits > 1;) {
+      const Index middle = fits + (beyond - fits) / 2;
+      (bytes(middle) <= m * *task_.budget_bytes ? fits : beyond) = middle;
+    }
+    return fits;
+  }
+
+  Task task_;
+  bool unions_;
+  ScoredIndex index_;
+  bool bounded_ = false;
+  Index count_ = 0;  // entries of a query
+};
+
+}  // namespace
+
+ParamSpec union_param() {
+  return choice_param("union", {"head", "group"},
+                      "head: a query head reads what it asked for; group: all heads of the group "
+                      "ask for equally much and read what any of them asked for");
+}
+
+bool reads_unions(const Params& params) {
+  return params.text("union") == "group";
+}
+
+std::size_t RankedEntries::count_below(double limit) const {
+  return static_cast<std::size_t>(std::ranges::lower_bound(levels, limit) - levels.begin());
+}
+
+RankedEntries union_of(std::span<const RankedEntries> lists) {
+  std::vector<std::pair<double, std::uint32_t>> all;
+  for (const RankedEntries& list : lists) {
+    for (std::size_t i = 0; i < list.entries.size(); ++i) {
+      all.emplace_back(list.levels[i], list.entries[i]);
+    }
+  }
+  std::ranges::sort(all, [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second < b.second : a.first < b.first;
+  });
+  all.erase(std::unique(all.begin(), all.end(),
+                        [](const auto& a, const auto& b) { return a.second == b.second; }),
+            all.end());
+  std::ranges::sort(all);
+  RankedEntries out;
+  out.levels.reserve(all.size());
+  out.entries.reserve(all.size());
+  for (const auto& [level, entry] : all) {
+    out.levels.push_back(level);
+    out.entries.push_back(entry);
+  }
+  return out;
+}
+
+std::vector<std::uint32_t> tokens_below(const RankedEntries& list, double limit, Index page,
+                                        std::span<const Index> tokens) {
+  std::vector<std::uint32_t> entries(list.entries.begin(),
+                                     list.entries.begin() + list.count_below(limit));
+  std::ranges::sort(entries);
+  std::vector<std::uint32_t> out;
+  out.reserve(entries.size() * static_cast<std::size_t>(page));
+  for (const std::uint32_t entry : entries) {
+    const auto begin = static_cast<Index>(entry) * page;
+    const Index end = std::min(begin + page, static_cast<Index>(tokens.size()));
+    for (Index i = begin; i < end; ++i) {
+      out.push_back(static_cast<std::uint32_t>(tokens[i]));
+    }
+  }
+  return out;
+}
+
+void check_least(const Task& task, const ReadCosts& costs) {
+  const Index needed = costs.index_bytes + std::min(costs.least, costs.entries) * costs.entry_bytes;
+  if (task.budget_bytes && *task.budget_bytes < needed) {
+    throw Infeasible(fmt::format("index of {} bytes and the fewest reads need {} bytes, budget {}",
+                                 costs.index_bytes, needed, *task.budget_bytes),
+                     needed);
+  }
+}
+
+std::unique_ptr<ReadIndex> ranked_reads(const Task& task, const Params& params,
+                                        std::string_view size, ScoredIndex index) {
+  return std::make_unique<RankedReads>(task, params, size, std::move(index));
+}
+
+Index ranked_reads_bytes(const Params& params, const LayerFacts& l, Index entries, Index kept,
+                         Index width) {
+  // The lists that are read, for unions also lists with levels, and a query's order.
+  const Index each = reads_unions(params) ? 12 : 4;
+  return l.group * l.evaluated * (each * kept + 16) + 16 * entries +
+         visit_products_bytes(l.element_bytes, entries, width) + 16 * l.evaluated * width;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,69 @@
+// Shared by retrieval methods: each query ranks the entries of an index (tokens, or pages of
+// tokens) and reads the first of them. Budgets and unions of a group's query heads are decided
+// here.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "algorithms/contract.hpp"
+
+namespace kvbench {
+
+/// The parameter `union`: whether a query head reads what it asked for (`head`), or all heads of
+/// the group read what any of them asked for (`group`).
+ParamSpec union_param();
+bool reads_unions(const Params& params);
+
+/// Entries of one query, or of a union of queries, in the order in which they are read as `level`
+/// rises: at a limit t, the query reads the entries whose level is below t.
+struct RankedEntries {
+  std::vector<std::uint32_t> entries;
+  std::vector<double> levels;  ///< ascending
+
+  std::size_t count_below(double limit) const;
+};
+
+/// The union: each entry at the lowest of its levels.
+RankedEntries union_of(std::span<const RankedEntries> lists);
+
+/// What the entries of an index are and cost.
+struct ReadCosts {
+  Index entries = 0;
+  Index page = 1;         ///< tokens of an entry; the last may have fewer
+  Index entry_bytes = 0;  ///< of a full entry
+  Index index_bytes = 0;  ///< read by every query
+  Index least = 1;        ///< fewest entries that a query may read
+};
+
+/// Tokens of the task in the entries of `list` whose level is below `limit`, ascending.
+std::vector<std::uint32_t> tokens_below(const RankedEntries& list, double limit, Index page,
+                                        std::span<const Index> tokens);
+
+/// Throws Infeasible unless the index and `least` entries fit the task's budget, if it has one.
+void check_least(const Task& task, const ReadCosts& costs);
+
+/// An index that scores its entries by an inner product.
+struct ScoredIndex {
+  ReadCosts costs;
+  Matrix made = {};              ///< [entries, c] rows to multiply with; empty: `of` and `rows`
+  MatrixView of = {};            ///< [., c]
+  std::vector<Index> rows = {};  ///< [entries]
+  /// [evaluated, c]: what the queries of query head `g` multiply with.
+  std::function<MatrixD(Index g)> queries;
+  Figures diag = {};
+};
+
+/// Reads of the entries with the largest scores, ties to the first: as many for every query as the
+/// budget allows, or `size` entries if the parameter of that name is given. With `union=group` the
+/// largest count whose unions fit in the mean over the queries.
+std::unique_ptr<ReadIndex> ranked_reads(const Task& task, const Params& params,
+                                        std::string_view size, ScoredIndex index);
+
+/// Bytes of ranked_reads for `kept` of `entries` entries with `width` features, of all queries.
+Index ranked_reads_bytes(const Params& params, const LayerFacts& layer, Index entries, Index kept,
+                         Index width);
+
+}  // namespace kvbench

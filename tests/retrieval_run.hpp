@@ -1,0 +1,120 @@
+// Runs retrieval methods on a head, with the contract checked.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "algorithms/registry.hpp"
+#include "method_checks.hpp"
+#include "replay/retrieval_job.hpp"
+
+namespace kvbench {
+
+using Logits = std::vector<double>;
+using Tokens = std::vector<std::uint32_t>;
+
+/// A job whose last `queries` queries are evaluated.
+class ReadsOf {
+ public:
+  ReadsOf(const Method& method, KvHead head, std::vector<Index> tokens, Index queries)
+      : method_(method),
+        queries_(queries),
+        job_(method, std::move(head), std::move(tokens), Range{0, 0}) {
+    EXPECT_GT(job_.head().n(), queries);
+  }
+
+  const KvHead& head() const { return job_.head(); }
+  const std::vector<Index>& tokens() const { return job_.tokens(); }
+  Index queries() const { return queries_; }
+  Index full_bytes() const { return static_cast<Index>(tokens().size()) * head().pair_bytes(); }
+  Params params(const Given& given = {}) const { return job_.params(given); }
+
+  Task task(std::optional<Index> budget) const {
+    Task t = job_.task(budget);
+    t.scoring = {0, head().n() - queries_};
+    t.evaluated = {head().n() - queries_, head().n()};
+    return t;
+  }
+
+  Reads run(std::optional<Index> budget, const Given& given = {}) const {
+    const Task t = task(budget);
+    Reads out = method_.open_reads(t, params(given))->search();
+    check_reads(out, t);
+    return out;
+  }
+
+  const float* query(Index g, Index j) const { return head().q[g].row(head().nq() - queries_ + j); }
+
+  /// s <k, q> of each token, term by term.
+  Logits logits(Index g, Index j) const {
+    Logits out;
+    for (const Index i : tokens()) {
+      out.push_back(slow_logit(head(), head().k.row(i), query(g, j)));
+    }
+    return out;
+  }
+
+  /// Bytes that the queries of head g read, index included: of each, and their mean.
+  std::vector<Index> bytes(const Reads& reads, Index g) const {
+    std::vector<Index> out;
+    for (Index j = 0; j < queries_; ++j) {
+      out.push_back(reads.index_bytes +
+                    static_cast<Index>(reads.lists.at(g, j).size()) * head().pair_bytes());
+    }
+    return out;
+  }
+  double mean_bytes(const Reads& reads, Index g) const {
+    const std::vector<Index> all = bytes(reads, g);
+    return static_cast<double>(std::accumulate(all.begin(), all.end(), Index{0})) /
+           static_cast<double>(queries_);
+  }
+
+ private:
+  const Method& method_;
+  Index queries_;
+  JobOf job_;
+};
+
+/// Places of `scores`, the largest first, ties to the first.
+inline std::vector<std::size_t> by_rank(const Logits& scores) {
+  std::vector<std::size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  return order;
+}
+
+/// The tokens at the first `count` places, ascending.
+inline Tokens best_tokens(const Logits& scores, Index count, const std::vector<Index>& tokens) {
+  Tokens out;
+  const std::vector<std::size_t> order = by_rank(scores);
+  for (Index i = 0; i < count; ++i) {
+    out.push_back(static_cast<std::uint32_t>(tokens[order[i]]));
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+inline Tokens list_of(const Reads& reads, Index g, Index j) {
+  const std::span<const std::uint32_t> list = reads.lists.at(g, j);
+  return {list.begin(), list.end()};
+}
+
+inline HeadShape retrieval_shape() {
+  HeadShape shape;
+  shape.n = 150;
+  shape.nq = 60;
+  shape.d = 16;
+  shape.dv = 8;
+  shape.group = 3;
+  shape.dtype = DType::float16;
+  return shape;
+}
+
+}  // namespace kvbench

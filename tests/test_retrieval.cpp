@@ -1,0 +1,769 @@
+// Retrieval methods against their definitions, query by query.
+#include <set>
+
+#include "core/float16.hpp"
+#include "metrics/read_figures.hpp"
+#include "retrieval_run.hpp"
+
+namespace kvbench {
+
+Method method_double_sparsity();
+Method method_magicpig();
+Method method_pq();
+Method method_quest();
+Method method_topk();
+Method method_topp();
+
+namespace {
+
+constexpr Index kQueries = 20;
+
+std::vector<std::vector<Index>> token_lists() {
+  return {positions(8, 120), gappy(8, 120), positions(8, 9)};
+}
+
+// The largest count whose unions over the group fit `budget` in the mean over queries.
+Index largest_union_count(const ReadsOf& job, const std::vector<std::vector<Logits>>& scores,
+                          Index budget) {
+  Index best = 0;
+  for (Index count = 1; count <= static_cast<Index>(job.tokens().size()); ++count) {
+    Index bytes = 0;
+    for (Index j = 0; j < job.queries(); ++j) {
+      std::set<std::uint32_t> all;
+      for (const std::vector<Logits>& of_head : scores) {
+        const Tokens tokens = best_tokens(of_head[j], count, job.tokens());
+        all.insert(tokens.begin(), tokens.end());
+      }
+      bytes += static_cast<Index>(all.size()) * job.head().pair_bytes();
+    }
+    if (bytes > job.queries() * budget) {
+      break;
+    }
+    best = count;
+  }
+  return best;
+}
+
+TEST(TopK, ReadsTheLargestLogitsOfEveryQuery) {
+  const Method method = method_topk();
+  for (const std::vector<Index>& tokens : token_lists()) {
+    const ReadsOf job(method, make_rounded_head(retrieval_shape(), 3), tokens, kQueries);
+    for (const double share : {0.1, 0.33, 1.0}) {
+      const auto budget =
+          std::max<Index>(job.head().pair_bytes(),
+                          static_cast<Index>(share * static_cast<double>(job.full_bytes())));
+      const Reads reads = job.run(budget);
+      const Index count = budget / job.head().pair_bytes();
+      for (Index g = 0; g < 3; ++g) {
+        for (Index j = 0; j < kQueries; ++j) {
+          ASSERT_EQ(list_of(reads, g, j), best_tokens(job.logits(g, j), count, tokens));
+          ASSERT_EQ(reads.asked[g * kQueries + j], count);
+        }
+      }
+      EXPECT_EQ(reads.index_bytes, 0);
+    }
+  }
+}
+
+TEST(TopK, TiesGoToTheLowestPosition) {
+  const Method method = method_topk();
+  KvHead head = make_rounded_head(retrieval_shape(), 4);
+  for (Index i = 1; i < head.n(); ++i) {
+    std::copy_n(head.k.row(0), head.d(), head.k.row(i));
+  }
+  const ReadsOf job(method, head, positions(5, 100), kQueries);
+  EXPECT_EQ(list_of(job.run({}, {{"tokens", "4"}}), 2, 7), (Tokens{5, 6, 7, 8}));
+}
+
+TEST(TopK, UnionsAreTheLargestThatFitInTheMean) {
+  const Method method = method_topk();
+  for (const std::vector<Index>& tokens : {positions(8, 120), gappy(8, 120)}) {
+    const ReadsOf job(method, make_rounded_head(retrieval_shape(), 5), tokens, kQueries);
+    std::vector<std::vector<Logits>> scores(3);
+    for (Index g = 0; g < 3; ++g) {
+      for (Index j = 0; j < kQueries; ++j) {
+        scores[g].push_back(job.logits(g, j));
+      }
+    }
+    for (const double share : {0.1, 0.4, 1.0}) {
+      const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
+      const Index count = largest_union_count(job, scores, budget);
+      ASSERT_GT(count, 0);
+      const Reads reads = job.run(budget, {{"union", "group"}});
+      EXPECT_TRUE(reads.lists.shared);
+      for (Index j = 0; j < kQueries; ++j) {
+        std::set<std::uint32_t> all;
+        for (Index g = 0; g < 3; ++g) {
+          const Tokens own = best_tokens(scores[g][j], count, tokens);
+          all.insert(own.begin(), own.end());
+          ASSERT_EQ(reads.asked[g * kQueries + j], count);
+        }
+        ASSERT_EQ(list_of(reads, 0, j), Tokens(all.begin(), all.end()));
+        ASSERT_EQ(list_of(reads, 2, j), list_of(reads, 0, j));
+      }
+    }
+    // One token of each head is more than one token.
+    EXPECT_THROW(job.run(job.head().pair_bytes(), {{"union", "group"}}), Infeasible);
+    EXPECT_THROW(job.run(job.head().pair_bytes() - 1), Infeasible);
+    EXPECT_THROW(job.run({}), InputError);
+  }
+}
+
+// Softmax over the tokens.
+Logits masses(const Logits& logits) {
+  Logits out;
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double total = 0.0;
+  for (const double x : logits) {
+    total += std::exp(x - top);
+  }
+  for (const double x : logits) {
+    out.push_back(std::exp(x - top) / total);
+  }
+  return out;
+}
+
+// The fewest tokens with mass `p`.
+Index fewest(const Logits& mass, double p) {
+  const std::vector<std::size_t> order = by_rank(mass);
+  double sum = 0.0;
+  Index count = 0;
+  while (sum < p && count < static_cast<Index>(order.size())) {
+    sum += mass[order[count]];
+    ++count;
+  }
+  return count;
+}
+
+TEST(TopP, ReadsTheFewestTokensWithTheShare) {
+  const Method method = method_topp();
+  const std::vector<Index> tokens = gappy(8, 120);
+  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 6), tokens, kQueries);
+  for (const char* p : {"0.3", "0.9", "0.99"}) {
+    const Reads reads = job.run({}, {{"p", p}});
+    const Reads unions = job.run({}, {{"p", p}, {"union", "group"}});
+    for (Index j = 0; j < kQueries; ++j) {
+      std::set<std::uint32_t> all;
+      for (Index g = 0; g < 3; ++g) {
+        const Logits mass = masses(job.logits(g, j));
+        const Index count = fewest(mass, std::stod(p));
+        const Tokens own = best_tokens(mass, count, tokens);
+        ASSERT_EQ(list_of(reads, g, j), own);
+        ASSERT_EQ(reads.asked[g * kQueries + j], count);
+        ASSERT_EQ(unions.asked[g * kQueries + j], count);
+        all.insert(own.begin(), own.end());
+      }
+      ASSERT_EQ(list_of(unions, 1, j), Tokens(all.begin(), all.end()));
+    }
+  }
+}
+
+TEST(TopP, ABudgetTakesTheLargestShareThatFits) {
+  const Method method = method_topp();
+  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 7), positions(8, 120), kQueries);
+  for (const double share : {0.1, 0.25, 0.6}) {
+    const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
+    const Reads reads = job.run(budget);
+    for (Index g = 0; g < 3; ++g) {
+      ASSERT_LE(job.mean_bytes(reads, g), static_cast<double>(budget));
+      // The share that each query has without its lightest token, and with one more.
+      double lower = 0.0;
+      double upper = 1.0;
+      for (Index j = 0; j < kQueries; ++j) {
+        const Logits mass = masses(job.logits(g, j));
+        const std::vector<std::size_t> order = by_rank(mass);
+        const auto count = list_of(reads, g, j).size();
+        ASSERT_GT(count, 0U);
+        double sum = 0.0;
+        for (std::size_t i = 0; i + 1 < count; ++i) {
+          sum += mass[order[i]];
+        }
+        lower = std::max(lower, sum);
+        upper = std::min(upper, sum + mass[order[count - 1]]);
+      }
+      // One share gives all counts, and a larger one exceeds the budget: at `upper`, at least one
+      // query reads one more token.
+      ASSERT_LT(lower, upper);
+      EXPECT_GT(job.mean_bytes(reads, g) +
+                    static_cast<double>(job.head().pair_bytes()) / static_cast<double>(kQueries),
+                static_cast<double>(budget));
+    }
+  }
+  EXPECT_THROW(job.run(job.head().pair_bytes() - 1), Infeasible);
+  EXPECT_THROW(job.run(job.head().pair_bytes(), {{"union", "group"}}), Infeasible);
+}
+
+TEST(Quest, ReadsThePagesWithTheLargestBounds) {
+  const Method method = method_quest();
+  for (const std::vector<Index>& tokens : {positions(8, 120), gappy(8, 120)}) {
+    const ReadsOf job(method, make_rounded_head(retrieval_shape(), 8), tokens, kQueries);
+    const auto m = static_cast<Index>(tokens.size());
+    for (const Index page : {5, 16}) {
+      const Index pages = (m + page - 1) / page;
+      const Index index = pages * 2 * 16 * 2;
+      for (const Index wanted : {3, 4, static_cast<int>(pages)}) {
+        // A budget of `wanted` pages and not quite one more.
+        const Index budget = index + (wanted + 1) * page * job.head().pair_bytes() - 1;
+        const Reads reads = job.run(budget, {{"page", std::to_string(page)}});
+        ASSERT_EQ(reads.index_bytes, index);
+        for (Index g = 0; g < 3; ++g) {
+          for (Index j = 0; j < kQueries; ++j) {
+            Logits bounds;
+            for (Index p = 0; p < pages; ++p) {
+              double bound = 0.0;
+              for (Index c = 0; c < 16; ++c) {
+                double low = std::numeric_limits<double>::infinity();
+                double high = -low;
+                for (Index i = p * page; i < std::min(m, (p + 1) * page); ++i) {
+                  const auto x = static_cast<double>(job.head().k.row(tokens[i])[c]);
+                  low = std::min(low, x);
+                  high = std::max(high, x);
+                }
+                const auto q = static_cast<double>(job.query(g, j)[c]);
+                bound += std::max(q * low, q * high);
+              }
+              bounds.push_back(bound);
+            }
+            const std::vector<std::size_t> order = by_rank(bounds);
+            Tokens expected;
+            for (Index i = 0; i < wanted; ++i) {
+              const auto first = static_cast<Index>(order[i]) * page;
+              for (Index t = first; t < std::min(m, first + page); ++t) {
+                expected.push_back(static_cast<std::uint32_t>(tokens[t]));
+              }
+            }
+            std::sort(expected.begin(), expected.end());
+            ASSERT_EQ(list_of(reads, g, j), expected);
+            ASSERT_EQ(reads.asked[g * kQueries + j], static_cast<Index>(expected.size()));
+          }
+        }
+      }
+      const Index least = index + 3 * page * job.head().pair_bytes();
+      EXPECT_NO_THROW(job.run(least, {{"page", std::to_string(page)}}));
+      EXPECT_THROW(job.run(least - 1, {{"page", std::to_string(page)}}), Infeasible);
+    }
+  }
+}
+
+TEST(Quest, ASingleShortPageCountsAsAFullOne) {
+  const Method method = method_quest();
+  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 9), positions(8, 12), kQueries);
+  const Index needed = 2 * 16 * 2 + 16 * job.head().pair_bytes();
+  EXPECT_THROW(job.run(needed - 1), Infeasible);
+  EXPECT_EQ(list_of(job.run(needed), 0, 0), (Tokens{8, 9, 10, 11}));
+}
+
+TEST(DoubleSparsity, ReadsTheLargestLogitsOverItsChannels) {
+  const Method method = method_double_sparsity();
+  HeadShape shape = retrieval_shape();
+  KvHead head = make_rounded_head(shape, 10);
+  for (Index i = 0; i < head.n(); ++i) {  // channels of different sizes
+    for (Index c = 0; c < shape.d; ++c) {
+      head.k.row(i)[c] = round_to(shape.dtype, head.k.row(i)[c] * static_cast<float>(1 + c % 5));
+    }
+  }
+  const std::vector<Index> tokens = gappy(8, 120);
+  const ReadsOf job(method, head, tokens, kQueries);
+  for (const int bits : {2, 4, 8}) {
+    for (const Index width : {3, 4}) {
+      // The channels.
+      Logits sizes(16, 0.0);
+      for (Index c = 0; c < 16; ++c) {
+        double of_queries = 0.0;
+        Index count = 0;
+        for (const Matrix& q : head.q) {
+          for (Index p = head.q_start(); p < head.n() - kQueries; ++p, ++count) {
+            of_queries += std::abs(static_cast<double>(q.row(p - head.q_start())[c]));
+          }
+        }
+        double of_keys = 0.0;
+        for (const Index i : tokens) {
+          of_keys += std::abs(static_cast<double>(head.k.row(i)[c]));
+        }
+        sizes[c] = of_queries / static_cast<double>(count) * of_keys;
+      }
+      const std::vector<std::size_t> order = by_rank(sizes);
+      std::vector<std::size_t> channels(order.begin(), order.begin() + width);
+      std::sort(channels.begin(), channels.end());
+      const auto m = static_cast<Index>(tokens.size());
+      const Index index = m * ((width * bits + 7) / 8 + 4);
+      const Index count = 17;
+      const Reads reads =
+          job.run(index + count * head.pair_bytes() + 1,
+                  {{"bits", std::to_string(bits)}, {"channels", std::to_string(width)}});
+      ASSERT_EQ(reads.index_bytes, index);
+      const double top = std::pow(2.0, bits) - 1.0;
+      for (Index g = 0; g < 3; ++g) {
+        for (Index j = 0; j < kQueries; ++j) {
+          Logits scores;
+          for (const Index i : tokens) {
+            float low = std::numeric_limits<float>::infinity();
+            float high = -low;
+            for (const std::size_t c : channels) {
+              low = std::min(low, head.k.row(i)[c]);
+              high = std::max(high, head.k.row(i)[c]);
+            }
+            const auto zero = static_cast<double>(round_to(DType::float16, low));
+            const auto step = static_cast<double>(round_to(
+                DType::float16,
+                static_cast<float>((static_cast<double>(high) - static_cast<double>(low)) / top)));
+            double score = 0.0;
+            for (const std::size_t c : channels) {
+              const double code = std::clamp(
+                  std::nearbyint((static_cast<double>(head.k.row(i)[c]) - zero) / step), 0.0, top);
+              score += static_cast<double>(job.query(g, j)[c]) *
+                       static_cast<double>(static_cast<float>(zero + code * step));
+            }
+            scores.push_back(score);
+          }
+          ASSERT_EQ(list_of(reads, g, j), best_tokens(scores, count, tokens)) << bits << width;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(job.run({}, {{"tokens", "5"}}).index_bytes,
+            static_cast<Index>(tokens.size()) * (2 + 4));  // a quarter of 16 channels at 4 bits
+}
+
+TEST(Pq, AsManyCentroidsAsTokensGiveTheKeysThemselves) {
+  const Method method = method_pq();
+  const Method exact = method_topk();
+  const KvHead head = make_rounded_head(retrieval_shape(), 11);
+  const std::vector<Index> tokens = gappy(8, 100);  // 62 tokens
+  const ReadsOf job(method, head, tokens, kQueries);
+  const ReadsOf reference(exact, head, tokens, kQueries);
+  for (const char* parts : {"1", "2", "4"}) {
+    const Reads reads = job.run({}, {{"tokens", "9"}, {"parts", parts}});
+    EXPECT_EQ(reads.lists.tokens, reference.run({}, {{"tokens", "9"}}).lists.tokens);
+    const auto m = static_cast<Index>(tokens.size());
+    EXPECT_EQ(reads.index_bytes, (m * std::stol(parts) * 6 + 7) / 8 + m * 16 * 2);
+  }
+}
+
+// k-means from the method's own starts, by the definition.
+TEST(Pq, ReadsTheLargestProductsWithQuantisedKeys) {
+  const Method method = method_pq();
+  HeadShape shape = retrieval_shape();
+  shape.n = 400;
+  const std::vector<Index> tokens = positions(8, 360);
+  const ReadsOf job(method, make_rounded_head(shape, 12), tokens, kQueries);
+  const KvHead& head = job.head();
+  const auto m = static_cast<Index>(tokens.size());
+  const Reads reads = job.run({}, {{"tokens", "40"}, {"parts", "2"}});
+  RngStream rng = job.task({}).rng.stream("centroids");
+  std::vector<std::vector<double>> quantised(m, std::vector<double>(16));
+  for (Index part = 0; part < 2; ++part) {
+    const auto x = [&](Index i, Index t) {
+      return static_cast<double>(head.k.row(tokens[i])[part * 8 + t]);
+    };
+    using Centroid = std::vector<float>;
+    std::vector<Centroid> centroids;
+    const auto distance = [&](Index i, const Centroid& c) {
+      double sum = 0.0;
+      for (Index t = 0; t < 8; ++t) {
+        const double difference = x(i, t) - static_cast<double>(c[t]);
+        sum += difference * difference;
+      }
+      return sum;
+    };
+    const auto nearest = [&](Index i) {
+      std::size_t best = 0;
+      for (std::size_t c = 1; c < centroids.size(); ++c) {
+        best = distance(i, centroids[c]) < distance(i, centroids[best]) ? c : best;
+      }
+      return best;
+    };
+    auto chosen = static_cast<Index>(rng.next_below(static_cast<std::uint64_t>(m)));
+    while (centroids.size() < 64) {
+      Centroid c;
+      for (Index t = 0; t < 8; ++t) {
+        c.push_back(static_cast<float>(x(chosen, t)));
+      }
+      centroids.push_back(c);
+      Logits weights;
+      for (Index i = 0; i < m; ++i) {
+        weights.push_back(distance(i, centroids[nearest(i)]));
+      }
+      double left = rng.next_uniform() * std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (chosen = 0; chosen + 1 < m && left >= weights[chosen]; ++chosen) {
+        left -= weights[chosen];
+      }
+    }
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::vector<double>> sums(64, std::vector<double>(8, 0.0));
+      std::vector<double> counts(64, 0.0);
+      for (Index i = 0; i < m; ++i) {
+        const std::size_t c = nearest(i);
+        counts[c] += 1.0;
+        for (Index t = 0; t < 8; ++t) {
+          sums[c][t] += x(i, t);
+        }
+      }
+      for (std::size_t c = 0; c < 64; ++c) {
+        for (Index t = 0; t < 8 && counts[c] > 0.0; ++t) {
+          centroids[c][t] = static_cast<float>(sums[c][t] / counts[c]);
+        }
+      }
+    }
+    for (Centroid& c : centroids) {
+      for (float& value : c) {
+        value = round_to(DType::float16, value);
+      }
+    }
+    for (Index i = 0; i < m; ++i) {
+      const Centroid& c = centroids[nearest(i)];
+      for (Index t = 0; t < 8; ++t) {
+        quantised[i][part * 8 + t] = static_cast<double>(c[t]);
+      }
+    }
+  }
+  for (Index g = 0; g < 3; ++g) {
+    for (Index j = 0; j < kQueries; ++j) {
+      Logits scores;
+      for (const std::vector<double>& key : quantised) {
+        double sum = 0.0;
+        for (Index t = 0; t < 16; ++t) {
+          sum += key[t] * static_cast<double>(job.query(g, j)[t]);
+        }
+        scores.push_back(sum);
+      }
+      // Tokens of equal codes tie up to rounding: the sets may differ in tokens of equal score.
+      const Tokens list = list_of(reads, g, j);
+      ASSERT_EQ(list.size(), 40U);
+      const double least = scores[by_rank(scores)[39]];
+      for (Index i = 0; i < m; ++i) {
+        const bool read =
+            std::binary_search(list.begin(), list.end(), static_cast<std::uint32_t>(tokens[i]));
+        ASSERT_TRUE(read ? scores[i] >= least - 1e-9 : scores[i] <= least + 1e-9);
+      }
+    }
+  }
+}
+
+TEST(MagicPig, ReadsWhatCollidesTwiceWithInverseProbabilities) {
+  const Method method = method_magicpig();
+  const std::vector<Index> tokens = gappy(8, 120);
+  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 13), tokens, kQueries);
+  const KvHead& head = job.head();
+  const auto m = static_cast<Index>(tokens.size());
+  const Index bits = 3;
+  const Index tables = 5;
+  std::vector<double> mean(16, 0.0);
+  for (const Index i : tokens) {
+    for (Index t = 0; t < 16; ++t) {
+      mean[t] += static_cast<double>(head.k.row(i)[t]) / static_cast<double>(m);
+    }
+  }
+  const RngStream rng = job.task({}).rng.stream("directions");
+  const auto sign = [&](const std::vector<double>& x, Index direction) {
+    double sum = 0.0;
+    for (Index t = 0; t < 16; ++t) {
+      sum += x[t] * rng.normal(static_cast<std::uint64_t>(direction * 16 + t));
+    }
+    return sum >= 0.0;
+  };
+  const Reads reads = job.run({}, {{"bits", "3"}, {"tables", "5"}});
+  EXPECT_EQ(reads.index_bytes, (m * bits * tables + 7) / 8);
+  Index found = 0;
+  for (Index g = 0; g < 3; ++g) {
+    for (Index j = 0; j < kQueries; ++j) {
+      const std::vector<double> q(job.query(g, j), job.query(g, j) + 16);
+      Tokens expected;
+      std::vector<double> weights;
+      for (const Index i : tokens) {
+        std::vector<double> k(16);
+        double dot = 0.0;
+        double kk = 0.0;
+        double qq = 0.0;
+        for (Index t = 0; t < 16; ++t) {
+          k[t] = static_cast<double>(head.k.row(i)[t]) - mean[t];
+          dot += k[t] * q[t];
+          kk += k[t] * k[t];
+          qq += q[t] * q[t];
+        }
+        int collisions = 0;
+        for (Index l = 0; l < tables; ++l) {
+          bool same = true;
+          for (Index b = 0; b < bits; ++b) {
+            same = same && sign(k, l * bits + b) == sign(q, l * bits + b);
+          }
+          collisions += same ? 1 : 0;
+        }
+        if (collisions >= 2) {
+          expected.push_back(static_cast<std::uint32_t>(i));
+          const double p = std::pow(1.0 - std::acos(dot / std::sqrt(kk * qq)) / M_PI, 3.0);
+          double none_or_one = std::pow(1.0 - p, 5.0) + 5.0 * p * std::pow(1.0 - p, 4.0);
+          weights.push_back(1.0 / (1.0 - none_or_one));
+        }
+      }
+      ASSERT_EQ(list_of(reads, g, j), expected);
+      found += static_cast<Index>(expected.size());
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        // Keys less their mean are rounded to float32.
+        ASSERT_NEAR(
+            static_cast<double>(reads.lists.weights[reads.lists.place(g, j)][i]) / weights[i], 1.0,
+            1e-4);
+      }
+    }
+  }
+  EXPECT_GT(found, 100);
+}
+
+TEST(MagicPig, ABudgetTakesTheMostTablesThatFit) {
+  const Method method = method_magicpig();
+  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 14), positions(8, 120), kQueries);
+  for (const double share : {0.1, 0.25, 0.6}) {
+    const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
+    const Given given = {{"bits", "4"}};
+    const Reads reads = job.run(budget, given);
+    const std::string tables = reads.diag.front().second;
+    const Reads more =
+        job.run({}, {{"bits", "4"}, {"tables", std::to_string(std::stol(tables) + 1)}});
+    double most = 0.0;
+    double beyond = 0.0;
+    for (Index g = 0; g < 3; ++g) {
+      most = std::max(most, job.mean_bytes(reads, g));
+      beyond = std::max(beyond, job.mean_bytes(more, g));
+    }
+    EXPECT_LE(most, static_cast<double>(budget));
+    EXPECT_GT(beyond, static_cast<double>(budget));
+    EXPECT_EQ(reads.lists.tokens, job.run({}, {{"bits", "4"}, {"tables", tables}}).lists.tokens);
+  }
+  EXPECT_THROW(job.run(10), Infeasible);
+}
+
+// Inverse probabilities make the sums unbiased: over many seeds the mean weight of a token is 1.
+TEST(MagicPig, WeightsAreUnbiased) {
+  const Method method = method_magicpig();
+  HeadShape shape = retrieval_shape();
+  shape.group = 1;
+  const ReadsOf job(method, make_rounded_head(shape, 15), positions(8, 40), 1);
+  constexpr int kSeeds = 4000;
+  std::map<std::uint32_t, double> sums, squares;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    Task task = job.task({});
+    task.rng = Rng(static_cast<std::uint64_t>(seed), {"p", 0, 0}, "magicpig");
+    const Reads reads =
+        method.open_reads(task, job.params({{"bits", "2"}, {"tables", "6"}}))->search();
+    for (std::size_t i = 0; i < reads.lists.tokens[0].size(); ++i) {
+      const auto w = static_cast<double>(reads.lists.weights[0][i]);
+      sums[reads.lists.tokens[0][i]] += w;
+      squares[reads.lists.tokens[0][i]] += w * w;
+    }
+  }
+  for (Index i = 8; i < 40; ++i) {
+    const double mean = sums[static_cast<std::uint32_t>(i)] / kSeeds;
+    const double variance = squares[static_cast<std::uint32_t>(i)] / kSeeds - mean * mean;
+    // Five standard errors, over 32 tokens: fails once in 50,000 sets of seeds, and these are
+    // fixed.
+    EXPECT_NEAR(mean, 1.0, 5.0 * std::sqrt(variance / kSeeds)) << i;
+  }
+}
+
+TEST(RetrievalMethods, NeverReadMoreThanTheirBudgets) {
+  for (const Method& method : methods()) {
+    if (method.open_reads == nullptr || method.info.sizes.empty()) {
+      continue;
+    }
+    const bool in_mean = method.info.name == "topp" || method.info.name == "magicpig";
+    for (const std::vector<Index>& tokens : token_lists()) {
+      const ReadsOf job(method, make_rounded_head(retrieval_shape(), 16), tokens, kQueries);
+      std::vector<Given> settings = {{}};
+      if (method.info.name != "magicpig" && method.info.name != "static") {
+        settings.push_back({{"union", "group"}});
+      }
+      int feasible = 0;
+      for (const Given& given : settings) {
+        for (Index budget = 0; budget <= job.full_bytes() + 2000;
+             budget += 1 + job.full_bytes() / 13) {
+          try {
+            const Reads reads = job.run(budget, given);
+            ++feasible;
+            for (Index g = 0; g < 3 && !reads.fixed; ++g) {
+              ASSERT_LE(job.mean_bytes(reads, g), static_cast<double>(budget));
+              for (const Index bytes : job.bytes(reads, g)) {
+                ASSERT_TRUE(in_mean || !given.empty() || bytes <= budget) << method.info.name;
+              }
+            }
+          } catch (const Infeasible&) {
+          }
+        }
+      }
+      EXPECT_GT(feasible, 0) << method.info.name;
+    }
+  }
+}
+
+TEST(ReadLists, AttentionEqualsTheSumTermByTerm) {
+  HeadShape shape = retrieval_shape();
+  shape.n = 9500;
+  shape.nq = 30;
+  shape.d = 4;
+  const KvHead head = make_rounded_head(shape, 17);
+  std::mt19937_64 generator(5);
+  for (const bool weighted : {false, true}) {
+    for (const bool shared : {false, true}) {
+      ReadLists lists;
+      lists.queries = 3;
+      lists.shared = shared;
+      for (const Index count : {0, 1, 9000, 7, 300, 4097, 2, 8192, 1}) {
+        Tokens& tokens = lists.tokens.emplace_back();
+        for (Index i = 0; i < count; ++i) {
+          tokens.push_back(static_cast<std::uint32_t>(i + 100));
+        }
+        if (weighted) {
+          std::vector<float>& weights = lists.weights.emplace_back();
+          for (Index i = 0; i < count; ++i) {
+            weights.push_back(static_cast<float>(generator() % 5));  // some are 0
+          }
+        }
+        if (shared && lists.tokens.size() == 3) {
+          break;
+        }
+      }
+      for (Index g = 0; g < 3; ++g) {
+        const MatrixD queries = scaled_queries(head, g, 3);
+        SoftmaxSums sums(queries, head.dv(), Precision::float64);
+        add_read(head, g, lists, sums);
+        Index degenerate = 0;
+        const MatrixD z = sums.output(degenerate);
+        for (Index j = 0; j < 3; ++j) {
+          std::vector<double> expected(head.dv(), 0.0);
+          double denominator = 0.0;
+          const std::size_t place = lists.place(g, j);
+          for (std::size_t i = 0; i < lists.tokens[place].size(); ++i) {
+            const Index token = lists.tokens[place][i];
+            const double w = weighted ? static_cast<double>(lists.weights[place][i]) : 1.0;
+            const double e =
+                w * std::exp(slow_logit(head, head.k.row(token), head.q[g].row(27 + j)));
+            denominator += e;
+            for (Index c = 0; c < head.dv(); ++c) {
+              expected[c] += e * static_cast<double>(head.v.row(token)[c]);
+            }
+          }
+          for (Index c = 0; c < head.dv(); ++c) {
+            if (denominator == 0.0) {
+              ASSERT_TRUE(std::isnan(z.row(j)[c]));
+            } else {
+              ASSERT_NEAR(z.row(j)[c], expected[c] / denominator, 1e-12);  // float64 sums
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ReadFigures, CountWhatTheQueriesRead) {
+  const KvHead head = make_rounded_head(retrieval_shape(), 18);
+  const std::vector<Index> middle = positions(8, 120);
+  const Method method = method_topk();
+  const ReadsOf job(method, head, middle, kQueries);
+  std::mt19937_64 generator(6);
+  ReadLists lists;
+  lists.queries = kQueries;
+  std::vector<Index> asked;
+  const std::vector<Index> fixed = {20, 21, 90};
+  for (Index i = 0; i < 3 * kQueries; ++i) {
+    Tokens& tokens = lists.tokens.emplace_back();
+    for (Index t = 22; t < 90; ++t) {
+      if (generator() % 4 == 0) {
+        tokens.push_back(static_cast<std::uint32_t>(t));
+      }
+    }
+    asked.push_back(i % 7 == 0 ? 0 : static_cast<Index>(tokens.size()));
+  }
+  for (Index g = 0; g < 3; ++g) {
+    const ExactAttention truth = exact_attention(head, g, kQueries, 1);
+    const ReadFigures figures = read_figures(head, g, truth, middle, fixed, lists, asked);
+    double kept = 0.0;
+    double recall = 0.0;
+    int asking = 0;
+    std::map<Index, double> lost;
+    std::set<Index> noticed;
+    for (Index j = 0; j < kQueries; ++j) {
+      std::set<Index> read(fixed.begin(), fixed.end());
+      for (const std::uint32_t t : lists.at(g, j)) {
+        read.insert(t);
+      }
+      double z = 0.0;
+      std::vector<double> e;
+      const Index position = head.n() - kQueries + j;
+      for (Index i = 0; i <= position; ++i) {
+        e.push_back(std::exp(slow_logit(head, head.k.row(i), job.query(g, j))));
+        z += e.back();
+      }
+      for (Index i = 0; i <= position; ++i) {
+        const bool in_middle = i >= 8 && i < 120;
+        if (!in_middle || read.contains(i)) {
+          kept += e[i] / z;
+        } else {
+          lost[i] += e[i] / z;
+          if (e[i] / z > 0.005) {
+            noticed.insert(i);
+          }
+        }
+      }
+      const Index wanted = asked[g * kQueries + j];
+      if (wanted > 0) {
+        int found = 0;
+        for (const std::uint32_t t : best_tokens(job.logits(g, j), wanted, middle)) {
+          found += read.contains(t) ? 1 : 0;
+        }
+        recall += static_cast<double>(found) / static_cast<double>(wanted);
+        ++asking;
+      }
+    }
+    double forgotten = 0.0;
+    for (const Index i : noticed) {
+      forgotten += lost[i] / kQueries;
+    }
+    // Sums of 150 float64 terms.
+    EXPECT_NEAR(figures.held.mass_kept, kept / kQueries, 1e-12);
+    EXPECT_EQ(figures.held.amnesia_count, static_cast<Index>(noticed.size()));
+    EXPECT_NEAR(figures.held.amnesia_mass, forgotten, 1e-12);
+    ASSERT_TRUE(figures.recall);
+    EXPECT_NEAR(*figures.recall, recall / asking, 1e-12);
+  }
+  asked.assign(asked.size(), 0);
+  const ExactAttention truth = exact_attention(head, 0, kQueries, 1);
+  EXPECT_FALSE(read_figures(head, 0, truth, middle, fixed, lists, asked).recall);
+}
+
+TEST(CheckReads, RefusesWhatViolatesTheContract) {
+  const Method method = method_topk();
+  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 19), positions(8, 120), 2);
+  const Task task = job.task({});
+  const Reads good = job.run({}, {{"tokens", "4"}});
+  const auto refused = [&](const auto& change) {
+    Reads bad = good;
+    change(bad);
+    EXPECT_THROW(check_reads(bad, task), std::logic_error);
+  };
+  refused([](Reads& r) { r.lists.tokens.pop_back(); });
+  refused([](Reads& r) { r.lists.shared = true; });
+  refused([](Reads& r) { r.lists.queries = 3; });
+  refused([](Reads& r) { r.lists.tokens[1] = {9, 9}; });
+  refused([](Reads& r) { r.lists.tokens[1] = {10, 9}; });
+  refused([](Reads& r) { r.lists.tokens[1] = {7}; });
+  refused([](Reads& r) { r.lists.tokens[1] = {120}; });
+  refused([](Reads& r) { r.lists.weights.resize(2); });
+  refused([](Reads& r) { r.lists.weights.assign(6, {1.0F}); });
+  refused([](Reads& r) { r.lists.weights.assign(6, {1.0F, 1.0F, 1.0F, -1.0F}); });
+  refused([](Reads& r) { r.lists.weights.assign(6, {1.0F, 1.0F, 1.0F, std::nanf("")}); });
+  refused([](Reads& r) { r.asked.pop_back(); });
+  refused([](Reads& r) { r.index_bytes = -1; });
+  refused([](Reads& r) {
+    r.fixed.emplace();
+    r.fixed->held.tokens = {static_cast<Index>(r.lists.tokens[0][0])};
+  });
+  Reads fixed = good;
+  fixed.lists = {};
+  fixed.asked = {};
+  fixed.fixed.emplace();
+  fixed.fixed->held.tokens = {8, 9};
+  EXPECT_NO_THROW(check_reads(fixed, task));
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,203 @@
+// The retrieval protocol through the whole replay, on tests/data/small.h5.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "algorithms/registry.hpp"
+#include "make_head.hpp"
+#include "refusal.hpp"
+#include "replay/grid.hpp"
+#include "replay/planner.hpp"
+#include "replay/run.hpp"
+#include "report/csv.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench {
+namespace {
+
+class RetrievalRun : public ::testing::Test {
+ protected:
+  static ReplayOptions options(const std::vector<std::string>& algorithms,
+                               Protocol protocol = Protocol::retrieval) {
+    ReplayOptions o;
+    o.traces = {KVBENCH_TEST_DATA_DIR "/small.h5"};
+    o.out = ::testing::TempDir() + "/" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name() +
+            std::string(name(protocol)) + ".csv";
+    o.algorithms = algorithms;
+    o.protocol = protocol;
+    o.budgets = {0.25};
+    o.layers = {3};
+    o.overwrite = true;
+    o.threads = 2;
+    return o;
+  }
+
+  static Table run(const ReplayOptions& o) {
+    const Plan plan = make_plan(o);
+    const std::atomic<bool> stop = false;
+    run_plan(plan, "test", stop);
+    return read_table(o.out);
+  }
+
+  static std::string cell(const Fields& row, const char* column) {
+    return row[column_index(column)];
+  }
+  static double number(const Fields& row, const char* column) {
+    double x = std::nan("");
+    EXPECT_TRUE(parse_number(cell(row, column), x)) << column << ": " << cell(row, column);
+    return x;
+  }
+};
+
+TEST_F(RetrievalRun, RowsAreCompleteAndWithinTheirBudgets) {
+  ReplayOptions o = options({"all", "topk:union=group", "quest:union=group"});
+  o.budgets = {0.5, 0.25, 0.01};
+  std::map<std::string, int> measured;
+  for (const Fields& row : run(o).rows) {
+    const std::string label = cell(row, "algorithm") + " " + cell(row, "params");
+    ASSERT_EQ(cell(row, "protocol"), "retrieval");
+    if (status_kind(cell(row, "status")) == "infeasible") {
+      EXPECT_EQ(cell(row, "read_bytes"), "");
+      EXPECT_EQ(number(row, "budget_requested"), 0.01) << label;
+      continue;
+    }
+    ASSERT_EQ(cell(row, "status"), "ok") << label;
+    ++measured[cell(row, "algorithm")];
+    const double budget = cell(row, "algorithm") == "exact" ? 1.0 : number(row, "budget_requested");
+    // A middle of 1520 tokens of 2 * 64 float16.
+    EXPECT_LE(number(row, "read_bytes"), std::floor(budget * 1520 * 2 * 64 * 2) + 1e-6) << label;
+    EXPECT_NEAR(number(row, "read_ratio"), number(row, "read_bytes") / (1520 * 2 * 64 * 2), 1e-12);
+    EXPECT_EQ(number(row, "bytes"), number(row, "full_bytes") + number(row, "index_bytes"))
+        << label;
+    EXPECT_EQ(number(row, "aux_bytes"), number(row, "index_bytes"));
+    EXPECT_EQ(number(row, "tokens_kept"), number(row, "n_tokens"));
+    for (const char* column : {"recall", "mass_kept"}) {
+      if (cell(row, column).empty() && cell(row, "algorithm") == "magicpig") {
+        continue;  // nothing collided
+      }
+      EXPECT_TRUE(number(row, column) >= 0.0 && number(row, column) <= 1.0 + 1e-12) << label;
+    }
+    if (cell(row, "algorithm") == "topk" || cell(row, "algorithm") == "topp") {
+      EXPECT_EQ(number(row, "recall"), 1.0) << label;
+    }
+    for (const char* column : {"rel_error", "eps_fro", "log_z_error", "cosine", "amnesia_mass"}) {
+      EXPECT_TRUE(std::isfinite(number(row, column))) << label << " " << column;
+    }
+  }
+  for (const Variant& v : expand_algorithms({"all"}, Protocol::retrieval)) {
+    EXPECT_GE(measured[v.name()], 2) << v.name();
+  }
+}
+
+TEST_F(RetrievalRun, AFixedSetEqualsItsMethodUnderPrefillToTheBit) {
+  ReplayOptions prefill = options({"all"}, Protocol::prefill);
+  prefill.seeds = "2";
+  ReplayOptions retrieval = options({});
+  retrieval.seeds = "2";
+  for (const Variant& v : expand_algorithms({"all"})) {
+    if (!v.reads_o_proj() && v.named_scores().empty() && v.extra_sets().empty() &&
+        v.name() != "exact") {
+      retrieval.algorithms.push_back("static:A=" + v.name());
+    }
+  }
+  std::map<std::string, Fields> by_name;
+  const auto place = [&](const Fields& row, const std::string& algorithm) {
+    return algorithm + " " + cell(row, "q_head") + " " + cell(row, "seed");
+  };
+  for (const Fields& row : run(prefill).rows) {
+    by_name[place(row, cell(row, "algorithm"))] = row;
+  }
+  int compared = 0;
+  for (const Fields& row : run(retrieval).rows) {
+    const std::string params = cell(row, "params");
+    const std::string of = params.substr(2, params.find(';') - 2);
+    const Fields& expected = by_name.at(place(row, of));
+    for (const char* column :
+         {"rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
+          "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",
+          "amnesia_mass", "status", "diag", "scoring_queries", "scores", "seed"}) {
+      ASSERT_EQ(cell(row, column), cell(expected, column)) << of << " " << column;
+    }
+    if (status_kind(cell(row, "status")) != "infeasible") {
+      ++compared;
+      EXPECT_EQ(number(row, "read_ratio"), number(expected, "middle_ratio")) << of;
+      const MethodInfo& info = find_method(of).info;
+      EXPECT_TRUE(number(row, "index_bytes") == 0.0 || !info.keeps_tokens) << of;
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
+
+TEST_F(RetrievalRun, EverythingReadIsExact) {
+  ReplayOptions o = options({"topk", "topk:union=group"});
+  o.budgets = {1.0};
+  for (const Fields& row : run(o).rows) {
+    EXPECT_LT(number(row, "rel_error"), 1e-6);  // float32 products
+    EXPECT_EQ(number(row, "read_ratio"), 1.0);
+    EXPECT_EQ(number(row, "mass_kept"), 1.0);
+    EXPECT_EQ(number(row, "amnesia_count"), 0.0);
+  }
+}
+
+TEST_F(RetrievalRun, ShardsAndThreadsDoNotChangeRows) {
+  ReplayOptions o = options({"all", "quest:union=group"});
+  o.seeds = "2";
+  const auto cells = [&](const ReplayOptions& of) {
+    std::vector<std::string> out;
+    for (const Fields& row : run(of).rows) {
+      std::string text;
+      for (std::size_t c = 0; c < columns().size(); ++c) {
+        text += columns()[c].timing ? "" : row[c] + ",";
+      }
+      out.push_back(text);
+    }
+    return out;
+  };
+  const std::vector<std::string> whole = cells(o);
+  std::vector<std::string> joined;
+  o.threads = 1;
+  o.shard_count = 3;
+  for (o.shard_index = 1; o.shard_index <= 3; ++o.shard_index) {
+    o.out = ::testing::TempDir() + "/retrieval-shard-" + std::to_string(o.shard_index) + ".csv";
+    const std::vector<std::string> part = cells(o);
+    joined.insert(joined.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(joined, whole);
+}
+
+TEST_F(RetrievalRun, RefusesWhatItHasNot) {
+  const auto message = [](const ReplayOptions& o) {
+    return testing_replay::refusal([&] { make_plan(o); });
+  };
+  ReplayOptions kept = options({"topk"});
+  kept.kept = true;
+  EXPECT_NE(message(kept).find("whose cache stays whole"), std::string::npos);
+  ReplayOptions caches = options({"topk"});
+  caches.export_caches = "c.h5";
+  EXPECT_NE(message(caches).find("whose cache stays whole"), std::string::npos);
+  ReplayOptions policy = options({});
+  policy.policies = {"p.json"};
+  EXPECT_NE(message(policy).find("--policy: got --protocol retrieval"), std::string::npos);
+  ReplayOptions steps = options({"topk"});
+  steps.eval_every = 4;
+  EXPECT_NE(message(steps).find("--eval-every: got --protocol retrieval"), std::string::npos);
+  EXPECT_NE(message(options({"snapkv"})).find("expected --protocol prefill or static:A=snapkv"),
+            std::string::npos);
+  EXPECT_NE(message(options({"topk"}, Protocol::prefill)).find("expected --protocol retrieval"),
+            std::string::npos);
+  EXPECT_NE(message(options({"static:A=topk"})).find("does not run under --protocol prefill"),
+            std::string::npos);
+  EXPECT_NE(message(options({"static:A=exact"})).find("exact takes no budget"), std::string::npos);
+  EXPECT_NE(message(options({"pq:parts=5"})).find("expected a divisor of head_dim 64"),
+            std::string::npos);
+  ReplayOptions unsized = options({"topk"});
+  unsized.budgets = {};
+  EXPECT_NE(message(unsized).find("no size"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvbench
