@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/composed_reads.hpp"
 #include "algorithms/composition.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
@@ -58,21 +59,36 @@ Description describe(const Method& lead, const MethodInfo& a, const MethodInfo& 
   return out;
 }
 
+bool only_retrieves(const Method& m) {
+  return m.compress == nullptr && m.open_reads != nullptr;
+}
+
 Description describe_composed(const Method& a, const Method& b) {
   Description out = describe(a, a.info, b.info);
   out.info.name = fmt::format("{}+{}", a.info.name, b.info.name);
   out.info.params = composition_params(a, b);
   out.info.summary = fmt::format("{} keeps tokens in a share of the bytes, {} represents the rest",
                                  a.info.name, b.info.name);
+  if (only_retrieves(b)) {
+    out.protocols = {"retrieval"};
+    out.info.summary =
+        fmt::format("every query reads tokens of {} in a share of the bytes, and its own by {}",
+                    a.info.name, b.info.name);
+  }
   return out;
 }
 
 Description describe_stored(const Method& a, const Method& q) {
   Description out = describe(a, a.info, q.info);
   out.info.name = fmt::format("{}@{}", a.info.name, q.info.name);
-  out.info.params = stored_params(a, q);
+  out.info.params = only_retrieves(a) ? coded_reads_params(a, q) : stored_params(a, q);
   out.info.sizes = a.info.sizes;
   out.info.summary = fmt::format("entries of {}, quantized by {}", a.info.name, q.info.name);
+  if (only_retrieves(a)) {
+    out.protocols = {"retrieval"};
+    out.info.summary =
+        fmt::format("reads of {} of a cache quantized by {}", a.info.name, q.info.name);
+  }
   return out;
 }
 

@@ -140,6 +140,18 @@ class CondenseTest(unittest.TestCase):
         for schema in ("1.3", "1.4", "2.0", "x"):
             self.assertEqual(store.stored_schema(schema), schema)
 
+    def test_columns_of_reads_are_kept_where_they_have_values(self):
+        header = ["schema", "algorithm", "q_head", "rel_error", "read_bytes", "read_ratio", "index_bytes", "recall"]
+        rows = [["1.6", "a", "0", "0.3", "", "", "", ""], ["1.6", "a", "1", "0.3", "", "", "", ""]]
+        old = store.condense(store.Table(header[:4], [["1.5", *one[1:4]] for one in rows]), "", store.READS)
+        empty = store.condense(store.Table(header, rows), "", store.READS)
+        self.assertEqual((empty.header, empty.rows), (old.header, old.rows))  # the check too
+        rows[1][4:] = "64", "0.25", "8", "0.5"
+        full = store.condense(store.Table(header, rows), "", store.READS)
+        self.assertEqual([one["read_ratio"] for one in dicts(full)], ["", "0.25"])
+        self.assertNotEqual(dicts(full)[0]["check"], dicts(old)[0]["check"])
+        self.assertNotIn("read_ratio", store.condense(store.Table(header, rows), "").columns)
+
     def test_later_columns_are_the_last_of_the_scores(self):
         from kvbench.score.table import COLUMNS
 

@@ -1,6 +1,8 @@
 // Retrieval methods against their definitions, query by query.
 #include <set>
 
+#include "algorithms/composed_reads.hpp"
+#include "algorithms/composition.hpp"
 #include "core/float16.hpp"
 #include "metrics/read_figures.hpp"
 #include "retrieval_run.hpp"
@@ -8,8 +10,10 @@
 namespace kvbench {
 
 Method method_double_sparsity();
+Method method_knorm();
 Method method_magicpig();
 Method method_pq();
+Method method_quant_kivi();
 Method method_quest();
 Method method_topk();
 Method method_topp();
@@ -594,6 +598,67 @@ TEST(RetrievalMethods, NeverReadMoreThanTheirBudgets) {
   }
 }
 
+TEST(ComposedReads, ReadWhatAKeepsAndTheBestOfTheRest) {
+  const Method topk = method_topk();
+  const Method a = method_knorm();
+  const std::vector<Index> tokens = gappy(8, 120);
+  const ReadsOf job(topk, make_rounded_head(retrieval_shape(), 20), tokens, kQueries);
+  const Params params("knorm+topk", composition_params(a, topk), {{"share", "0.4"}});
+  for (const double share : {0.1, 0.5, 1.0}) {
+    Task task = job.task(static_cast<Index>(share * static_cast<double>(job.full_bytes())));
+    const Index pair = job.head().pair_bytes();
+    const Index kept = static_cast<Index>(0.4 * static_cast<double>(*task.budget_bytes)) / pair;
+    const Index count = std::min<Index>(*task.budget_bytes / pair, 75) - kept;  // of 75 tokens
+    Reads reads = compose_reads(a, topk, task, params)->search();
+    check_reads(reads, task);
+    ASSERT_TRUE(reads.fixed);
+    Logits sizes;  // the smallest keys stay
+    for (const Index i : tokens) {
+      double square = 0.0;
+      for (Index t = 0; t < 16; ++t) {
+        square += std::pow(static_cast<double>(job.head().k.row(i)[t]), 2.0);
+      }
+      sizes.push_back(-square);
+    }
+    const Tokens smallest = best_tokens(sizes, kept, tokens);
+    ASSERT_EQ(Tokens(reads.fixed->held.tokens.begin(), reads.fixed->held.tokens.end()), smallest);
+    std::vector<Index> left;
+    std::set_difference(tokens.begin(), tokens.end(), smallest.begin(), smallest.end(),
+                        std::back_inserter(left));
+    for (Index g = 0; g < 3; ++g) {
+      for (Index j = 0; j < kQueries; ++j) {
+        Logits logits;
+        for (const Index i : left) {
+          logits.push_back(slow_logit(job.head(), job.head().k.row(i), job.query(g, j)));
+        }
+        ASSERT_EQ(list_of(reads, g, j), best_tokens(logits, count, left));
+        ASSERT_EQ(reads.asked[g * kQueries + j], kept + count);
+      }
+    }
+  }
+}
+
+TEST(CodedReads, ATokenCostsItsPartOfTheCodes) {
+  const Method topk = method_topk();
+  const Method q = method_quant_kivi();
+  const std::vector<Index> tokens = gappy(8, 120);  // 75
+  const ReadsOf job(topk, make_rounded_head(retrieval_shape(), 21), tokens, kQueries);
+  const Params params("topk@quant-kivi", coded_reads_params(topk, q), {});
+  const Task task = job.task(job.full_bytes() / 8);
+  const Reads reads = code_reads(topk, q, task, params)->search();
+  check_reads(reads, task);
+  ASSERT_TRUE(reads.coded);
+  const Index all = reads.coded->code_bytes + reads.coded->scale_bytes;
+  EXPECT_EQ(all, q.quantizer->bytes(shape_of(job.head()), 75, params));
+  const Index each = (all + 74) / 75;
+  EXPECT_LT(each, job.head().pair_bytes() / 2);
+  for (Index j = 0; j < kQueries; ++j) {
+    ASSERT_EQ(list_of(reads, 1, j),
+              best_tokens(job.logits(1, j), job.full_bytes() / 8 / each, tokens));
+  }
+  EXPECT_THROW(coded_reads_params(q, topk), InputError);
+}
+
 TEST(ReadLists, AttentionEqualsTheSumTermByTerm) {
   HeadShape shape = retrieval_shape();
   shape.n = 9500;
@@ -624,7 +689,7 @@ TEST(ReadLists, AttentionEqualsTheSumTermByTerm) {
       for (Index g = 0; g < 3; ++g) {
         const MatrixD queries = scaled_queries(head, g, 3);
         SoftmaxSums sums(queries, head.dv(), Precision::float64);
-        add_read(head, g, lists, sums);
+        add_read({head.k, head.v, {}}, g, lists, sums);
         Index degenerate = 0;
         const MatrixD z = sums.output(degenerate);
         for (Index j = 0; j < 3; ++j) {

@@ -12,8 +12,8 @@
 namespace kvbench {
 namespace {
 
-void check_part(const Method& m) {
-  if (m.compress == nullptr || m.info.sizes.empty()) {
+void check_part(const Method& m, bool runs) {
+  if (!runs || m.info.sizes.empty()) {
     throw InputError(fmt::format(
         "{}: cannot be part of a composition, expected a method that runs under prefill and takes "
         "a budget",
@@ -69,8 +69,8 @@ HeldTokens join(const std::vector<Index>& kept, const HeldTokens& rest) {
 
 std::vector<ParamSpec> composition_params(const Method& a, const Method& b,
                                           const std::map<std::string, std::string>& given) {
-  check_part(a);
-  check_part(b);
+  check_part(a, a.compress != nullptr);
+  check_part(b, b.compress != nullptr || (b.open_reads != nullptr && b.info.stands_for == nullptr));
   check_scope(b, b.info.scope);
   if (&a == &b) {
     throw InputError(fmt::format("{0}+{0}: expected two different methods", a.info.name));
@@ -106,17 +106,26 @@ Index composition_bytes(const Task& task, const Params& params) {
              : own - first_bytes(own, params) + task.share->tokens * task.head.pair_bytes();
 }
 
-Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params) {
-  const Index total = composition_bytes(task, params);
+Compressed keep_first(const Method& a, const Task& task, const Params& params) {
   Compressed kept = a.compress(first_task(a, task, params), part_params(a, params));
   if (kept.made.k.rows() > 0 || kept.denominator || !kept.held.weights.empty() ||
       kept.held.common != 1.0F) {
     throw std::logic_error(fmt::format(
         "{}: keeps_tokens is set, got entries that are not tokens of weight 1", a.info.name));
   }
+  return kept;
+}
+
+std::vector<Index> tokens_without(std::span<const Index> tokens, std::span<const Index> kept) {
   std::vector<Index> left;
-  std::set_difference(task.tokens.begin(), task.tokens.end(), kept.held.tokens.begin(),
-                      kept.held.tokens.end(), std::back_inserter(left));
+  std::ranges::set_difference(tokens, kept, std::back_inserter(left));
+  return left;
+}
+
+Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params) {
+  const Index total = composition_bytes(task, params);
+  Compressed kept = keep_first(a, task, params);
+  const std::vector<Index> left = tokens_without(task.tokens, kept.held.tokens);
   const Index used = row_bytes(kept, task.head) + kept.aux_bytes;
   Task second = task;
   second.tokens = left;

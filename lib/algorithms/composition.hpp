@@ -10,12 +10,19 @@ namespace kvbench {
 
 /// Parameters: `share`, the sizes of the whole, and the parts' own without sizes, prefixed "NAME.".
 /// `given`: the values set. Throws InputError if A keeps no tokens, B shares its budget, A and B
-/// are the same, or either has a fixed size or no `prefill`.
+/// are the same, either has a fixed size, A has no `prefill`, or B has neither that nor
+/// `retrieval`.
 std::vector<ParamSpec> composition_params(const Method& a, const Method& b,
                                           const std::map<std::string, std::string>& given = {});
 
 /// Throws InputError if B shares its budget with other heads.
 void check_composition(const Method& b, const Params& params);
+
+/// What A keeps of its part of the task. Throws std::logic_error if that is not tokens of weight 1.
+Compressed keep_first(const Method& a, const Task& task, const Params& params);
+
+/// `tokens` that are not in `kept`; both ascending.
+std::vector<Index> tokens_without(std::span<const Index> tokens, std::span<const Index> kept);
 
 /// A's part of the task.
 Task first_task(const Method& a, const Task& task, const Params& params);

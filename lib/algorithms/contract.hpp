@@ -71,11 +71,15 @@ struct Task {
   const Compressed* external = nullptr;
   /// Encodes kept keys; null unless the method is to fit to stored keys.
   const CodeKeys* code_keys = nullptr;
+  /// Retrieval: bytes of a token of the middle as it is held; none: those of a (k,v) pair.
+  std::optional<Index> bytes_per_token = {};
   /// Contain at least what the parameters ask for (MethodInfo::extra_sets, named_scores).
   std::span<const ExtraSet> extra = {};
   std::span<const NamedScores> named_scores = {};
 
   Index count() const { return static_cast<Index>(tokens.size()); }
+  /// Bytes that a query of the retrieval protocol reads for a token.
+  Index read_bytes() const { return bytes_per_token.value_or(head.pair_bytes()); }
 };
 
 /// Tokens kept as they are: token tokens[i] has weight weights[i], or `common` if weights is empty.
@@ -129,28 +133,6 @@ struct Compressed {
   /// The row is measured in either case.
   std::string degenerate;
   Figures diag;  ///< the method's own; never used in a metric
-};
-
-/// What the evaluated queries read of a task's tokens under the retrieval protocol. A query reads
-/// `fixed` and its own list in `lists`.
-struct Reads {
-  std::optional<Compressed> fixed = {};  ///< read by every query: what a prefill method holds
-  ReadLists lists;                       ///< of tokens of the task
-  /// Tokens that the query asked for before any union: [group * evaluated], by head, then query;
-  /// none: those of `fixed`.
-  std::vector<Index> asked = {};
-  Index index_bytes = 0;  ///< held beside the cache; every query reads all of it
-  std::string degenerate = {};
-  Figures diag = {};
-};
-
-/// An index over a task's tokens. Building it is what `compress_ms` times; `search` is called once,
-/// and its time counts as attending.
-class ReadIndex {
- public:
-  virtual ~ReadIndex() = default;
-  /// Throws Infeasible if the queries cannot read as little as the task's budget.
-  virtual Reads search() = 0;
 };
 
 /// Heads that share one budget: one, all KV heads of a layer, or those of all replayed layers. The
@@ -362,6 +344,31 @@ struct CodedEntries {
   Index code_bytes = 0;   ///< payload
   Index scale_bytes = 0;  ///< aux: scales, norms, means, masks
   Figures diag;
+};
+
+/// What the evaluated queries read of a task's tokens under the retrieval protocol. A query reads
+/// `fixed` and its own list in `lists`.
+struct Reads {
+  std::optional<Compressed> fixed = {};  ///< read by every query: what a prefill method holds
+  ReadLists lists;                       ///< of tokens of the task
+  /// Tokens that the query asked for before any union: [group * evaluated], by head, then query;
+  /// none: those of `fixed`.
+  std::vector<Index> asked = {};
+  Index index_bytes = 0;  ///< held beside the cache; every query reads all of it
+  /// R@Q: the task's tokens as they are held and read, in order; none: as in the trace. `fixed` is
+  /// empty then.
+  std::optional<CodedEntries> coded = {};
+  std::string degenerate = {};
+  Figures diag = {};
+};
+
+/// An index over a task's tokens. Building it is what `compress_ms` times; `search` is called once,
+/// and its time counts as attending.
+class ReadIndex {
+ public:
+  virtual ~ReadIndex() = default;
+  /// Throws Infeasible if the queries cannot read as little as the task's budget.
+  virtual Reads search() = 0;
 };
 
 /// The Q of A@Q: stores what another method holds. Pure functions. `check`, `resolve`, `random` and

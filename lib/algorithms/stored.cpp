@@ -97,24 +97,17 @@ Matrix coded_keys(const Method& q, const Task& task, const Params& params, const
 
 }  // namespace
 
-std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
-                                     const std::map<std::string, std::string>& given) {
+void check_quantizer(const Method& a, const Method& q) {
   if (!q.quantizer) {
     throw InputError(
         fmt::format("{}@{}: {} is not a quantizer, expected quant-kivi, quant-rotated or "
                     "think behind @",
                     a.info.name, q.info.name, q.info.name));
   }
-  const std::string why = a.compress == nullptr                   ? "it does not run under prefill"
-                          : !a.info.unstorable.empty()            ? a.info.unstorable
-                          : a.info.family == Family::quantization ? "it is a quantizer itself"
-                                                                  : "";
-  if (!why.empty()) {
-    throw InputError(
-        fmt::format("{}@{}: {} cannot be stored in fewer bits ({}), expected a method that keeps "
-                    "or makes tokens",
-                    a.info.name, q.info.name, a.info.name, why));
-  }
+}
+
+std::vector<ParamSpec> sized_params(const Method& a, const Method& q,
+                                    const std::map<std::string, std::string>& given) {
   std::vector<ParamSpec> out;
   for (const ParamSpec& spec : a.info.params) {
     if (is_size(a, spec.name)) {
@@ -129,6 +122,22 @@ std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
   }
   add_part_params(a, given, out);
   return out;
+}
+
+std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
+                                     const std::map<std::string, std::string>& given) {
+  check_quantizer(a, q);
+  const std::string why = a.compress == nullptr                   ? "it does not run under prefill"
+                          : !a.info.unstorable.empty()            ? a.info.unstorable
+                          : a.info.family == Family::quantization ? "it is a quantizer itself"
+                                                                  : "";
+  if (!why.empty()) {
+    throw InputError(
+        fmt::format("{}@{}: {} cannot be stored in fewer bits ({}), expected a method that keeps "
+                    "or makes tokens",
+                    a.info.name, q.info.name, a.info.name, why));
+  }
+  return sized_params(a, q, given);
 }
 
 void check_stored(const Method& a, const Method& q, const Params& params) {

@@ -10,6 +10,13 @@
 
 namespace kvbench {
 
+/// Throws InputError if Q is not a quantizer.
+void check_quantizer(const Method& a, const Method& q);
+
+/// The parameters of stored_params() without its checks.
+std::vector<ParamSpec> sized_params(const Method& a, const Method& q,
+                                    const std::map<std::string, std::string>& given);
+
 /// Parameters: A's sizes, Q's format (Quantizer::params), `fit` if A can fit to stored keys, and
 /// A's own prefixed "NAME.". `given`: the values set. Throws InputError if A cannot be stored
 /// (MethodInfo::unstorable, a quantizer, no prefill) or Q is not a quantizer.

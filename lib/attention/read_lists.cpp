@@ -17,17 +17,23 @@ struct Piece {
   std::vector<Index> rows;
   std::vector<T> log_weights;
 
-  bool fill(const ReadLists& lists, std::size_t place, std::size_t part) {
+  bool fill(const TokenRows& of, const ReadLists& lists, std::size_t place, std::size_t part) {
     rows.clear();
     log_weights.clear();
     const std::vector<std::uint32_t>& tokens = lists.tokens[place];
     const std::size_t begin = part * kSetTokens;
     const std::size_t end = std::min<std::size_t>(tokens.size(), begin + kSetTokens);
+    auto at = of.tokens.begin();
     for (std::size_t i = begin; i < end; ++i) {
+      auto row = static_cast<Index>(tokens[i]);
+      if (!of.tokens.empty()) {
+        at = std::lower_bound(at, of.tokens.end(), row);
+        row = at - of.tokens.begin();
+      }
       if (lists.weights.empty()) {
-        rows.push_back(static_cast<Index>(tokens[i]));
+        rows.push_back(row);
       } else if (const float w = lists.weights[place][i]; w > 0.0F) {
-        rows.push_back(static_cast<Index>(tokens[i]));
+        rows.push_back(row);
         log_weights.push_back(static_cast<T>(std::log(static_cast<double>(w))));
       }
     }
@@ -36,23 +42,23 @@ struct Piece {
 };
 
 template <class T>
-void add_in(const KvHead& head, Index g, const ReadLists& lists, SoftmaxSums& sums) {
+void add_in(const TokenRows& rows, Index g, const ReadLists& lists, SoftmaxSums& sums) {
   QueryBlock<T>& block = QueryBlock<T>::of_thread();
   Piece<T> piece;
   bool more = true;
   for (std::size_t part = 0; more; ++part) {
     more = false;
-    PartialSums of{MatrixD(lists.queries, head.dv()), std::vector<double>(lists.queries),
+    PartialSums of{MatrixD(lists.queries, rows.values.cols), std::vector<double>(lists.queries),
                    std::vector<double>(lists.queries, -std::numeric_limits<double>::infinity())};
     for (Index j = 0; j < lists.queries; ++j) {
-      more = piece.fill(lists, lists.place(g, j), part) || more;
+      more = piece.fill(rows, lists, lists.place(g, j), part) || more;
       const auto count = static_cast<Index>(piece.rows.size());
       if (count == 0) {
         continue;
       }
-      const RowList values{head.v, piece.rows, count};
+      const RowList values{rows.values, piece.rows, count};
       const Range all{0, count};
-      block.attend(sums.queries(), {j, j + 1}, {head.k, piece.rows, count},
+      block.attend(sums.queries(), {j, j + 1}, {rows.keys, piece.rows, count},
                    piece.log_weights.empty() ? nullptr : piece.log_weights.data(), {&all, 1},
                    &values, of.numerator.row(j));
       of.shift[j] = block.shift(0);
@@ -88,9 +94,9 @@ void visit_in(const MatrixD& queries, MatrixView of, std::span<const Index> rows
 
 }  // namespace
 
-void add_read(const KvHead& head, Index g, const ReadLists& lists, SoftmaxSums& sums) {
-  with_element(head.precision,
-               [&](auto element) { add_in<decltype(element)>(head, g, lists, sums); });
+void add_read(const TokenRows& rows, Index g, const ReadLists& lists, SoftmaxSums& sums) {
+  with_element(sums.precision(),
+               [&](auto element) { add_in<decltype(element)>(rows, g, lists, sums); });
 }
 
 void visit_products(const MatrixD& queries, MatrixView of, std::span<const Index> rows,

@@ -26,8 +26,15 @@ struct ReadLists {
   std::span<const std::uint32_t> at(Index g, Index query) const { return tokens[place(g, query)]; }
 };
 
+/// Rows of tokens.
+struct TokenRows {
+  MatrixView keys;                ///< [., d]
+  MatrixView values;              ///< [., dv]
+  std::span<const Index> tokens;  ///< of each row, ascending; empty: row i is token i
+};
+
 /// Adds to `sums`, of the last `lists.queries` queries of query head `g`, what each reads.
-void add_read(const KvHead& head, Index g, const ReadLists& lists, SoftmaxSums& sums);
+void add_read(const TokenRows& rows, Index g, const ReadLists& lists, SoftmaxSums& sums);
 
 /// Calls use(j, row) for each query j in order: row[i] = <queries[j], of[rows[i]]>, one chain of
 /// FMAs in `precision` (attention/inner_products.hpp), which are the logits of attention where

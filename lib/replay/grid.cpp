@@ -11,6 +11,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "algorithms/composed_reads.hpp"
 #include "algorithms/composition.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
@@ -99,6 +100,9 @@ Variant name_variant(const std::string& name) {
 // Parameters of a variant's methods. Which there are may depend on `values`.
 std::vector<ParamSpec> specs_of(const Variant& v,
                                 const std::map<std::string, std::string>& values) {
+  if (v.quantizer != nullptr && v.method->compress == nullptr && v.method->open_reads != nullptr) {
+    return coded_reads_params(*v.method, *v.quantizer, values);
+  }
   return v.quantizer != nullptr ? stored_params(*v.method, *v.quantizer, values)
          : v.rest == nullptr    ? params_of(*v.method, values)
                                 : composition_params(*v.method, *v.rest, values);

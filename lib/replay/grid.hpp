@@ -81,6 +81,8 @@ struct Variant {
   /// Upper bound of a job's scratch bytes (MethodInfo::scratch_bytes).
   Index scratch_bytes(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
   Compressed compress(const Task& task) const;
+  /// Under the retrieval protocol, in place of compress().
+  std::unique_ptr<ReadIndex> open_reads(const Task& task) const;
   /// Survey and shares of the method, or of A, if its scope is wider than a head.
   Survey survey(const Task& task) const;
   std::vector<Share> share(std::span<const Survey> surveys) const;

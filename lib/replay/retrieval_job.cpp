@@ -35,6 +35,15 @@ std::vector<Index> fixed_tokens(const Reads& reads) {
   return out;
 }
 
+Compressed coded_as_made(const CodedEntries& coded) {
+  Compressed out;
+  out.made = {coded.k, coded.v, {}};
+  out.quantised = coded.k.rows();
+  out.payload_bytes = coded.code_bytes;
+  out.aux_bytes = coded.scale_bytes;
+  return out;
+}
+
 struct FixedBytes {
   Index read = 0;   // by every query
   Index index = 0;  // of these, what is no whole token of the cache
@@ -81,7 +90,7 @@ class RetrievalJob {
     ScoreBook::reset_charged_seconds();
     double start = seconds_now();
     if (!task_.tokens.empty()) {
-      index = variant_.method->open_reads(task_, variant_.params);
+      index = variant_.open_reads(task_);
     }
     compress_ms_ = 1e3 * (seconds_now() - start + ScoreBook::reset_charged_seconds());
     start = seconds_now();
@@ -108,7 +117,10 @@ class RetrievalJob {
       add_compressed(c_.backend(), sums, head, *reads_.fixed);
     }
     if (!reads_.lists.empty()) {
-      add_read(head, g, reads_.lists, sums);
+      const TokenRows rows = reads_.coded
+                                 ? TokenRows{reads_.coded->k, reads_.coded->v, task_.tokens}
+                                 : TokenRows{head.k, head.v, {}};
+      add_read(rows, g, reads_.lists, sums);
     }
     Index degenerate = 0;
     const MatrixD z = sums.output(degenerate);
@@ -119,8 +131,13 @@ class RetrievalJob {
     const ErrorFigures errors = error_figures(c_.truth(g), c_.norms(), z, sums.log_denominator());
     const Index index = reads_.index_bytes + fixed_.index;
     Holding whole;
-    whole.pairs = task_.count();
+    (reads_.coded ? whole.made_pairs : whole.pairs) = task_.count();
     whole.aux_bytes = index;
+    if (reads_.coded) {
+      whole.quantised = task_.count();
+      whole.payload_bytes = reads_.coded->code_bytes;
+      whole.aux_bytes += reads_.coded->scale_bytes;
+    }
     whole.transient_bytes = reads_.fixed ? reads_.fixed->transient_bytes : 0;
     const MemoryFigures memory = memory_figures(whole, head, task_.count(), c_.windows().seen());
     fill(row, memory);
@@ -147,7 +164,15 @@ class RetrievalJob {
       tokens += static_cast<Index>(reads_.lists.at(g, j).size());
     }
     return static_cast<double>(reads_.index_bytes + fixed_.read) +
-           static_cast<double>(tokens * c_.head().pair_bytes()) / static_cast<double>(m_);
+           static_cast<double>(tokens * token_bytes()) / static_cast<double>(m_);
+  }
+
+  // Of coded tokens, an equal part of all their bytes, rounded up.
+  Index token_bytes() const {
+    return reads_.coded
+               ? (reads_.coded->code_bytes + reads_.coded->scale_bytes + task_.count() - 1) /
+                     task_.count()
+               : c_.head().pair_bytes();
   }
 
   void check_budget(Index g) const {
@@ -201,6 +226,12 @@ void check_reads(const Reads& reads, const Task& task) {
   const Index m = task.evaluated.size();
   const auto count = static_cast<std::size_t>((lists.shared ? 1 : task.head.group()) * m);
   require(reads.index_bytes >= 0, "index bytes of at least 0");
+  if (reads.coded) {
+    require(!reads.fixed && reads.coded->k.rows() == task.count() &&
+                reads.coded->v.rows() == task.count(),
+            "a coded row for each token, and no fixed set");
+    check_compressed(coded_as_made(*reads.coded), task);
+  }
   require(lists.empty() || (lists.queries == m && lists.tokens.size() == count),
           "a list for each query");
   require(lists.weights.empty() || lists.weights.size() == count, "weights of all lists, or none");

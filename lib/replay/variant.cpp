@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "algorithms/composed_reads.hpp"
 #include "algorithms/composition.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/stored.hpp"
@@ -227,11 +228,13 @@ std::optional<Index> Variant::allowed_bytes(const Task& task) const {
 }
 
 bool Variant::runs_under(Protocol protocol) const {
-  const bool single = rest == nullptr && quantizer == nullptr;
+  const Method& last = rest != nullptr ? *rest : *method;
   switch (protocol) {
-    case Protocol::prefill: return method->compress != nullptr;
-    case Protocol::stream: return single && method->open_stream != nullptr;
-    case Protocol::retrieval: return single && method->open_reads != nullptr;
+    case Protocol::prefill: return method->compress != nullptr && last.compress != nullptr;
+    case Protocol::stream:
+      return rest == nullptr && quantizer == nullptr && method->open_stream != nullptr;
+    case Protocol::retrieval:  // of `exact`, which has one size, there is no @Q
+      return last.open_reads != nullptr && (quantizer == nullptr || method->compress == nullptr);
   }
   return false;
 }
@@ -254,6 +257,10 @@ Index scratch_of(const Method& m, const Params& params, const LayerFacts& layer,
 Index Variant::scratch_bytes(const LayerFacts& layer, Index middle,
                              std::optional<double> budget) const {
   const Index kept = kept_tokens(layer, middle, budget);
+  if (quantizer != nullptr && method->compress == nullptr) {  // R@Q holds all tokens in codes
+    return scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
+           stored_coding_bytes(*method, layer, middle);
+  }
   if (quantizer != nullptr) {
     return std::max(scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
                         stored_fit_bytes(*method, params, layer, kept),
@@ -303,6 +310,14 @@ Compressed Variant::compress(const Task& task) const {
     return store(*method, *quantizer, task, params);
   }
   return rest == nullptr ? method->compress(task, params) : compose(*method, *rest, task, params);
+}
+
+std::unique_ptr<ReadIndex> Variant::open_reads(const Task& task) const {
+  if (quantizer != nullptr) {
+    return code_reads(*method, *quantizer, task, params);
+  }
+  return rest == nullptr ? method->open_reads(task, params)
+                         : compose_reads(*method, *rest, task, params);
 }
 
 bool Variant::sized() const {

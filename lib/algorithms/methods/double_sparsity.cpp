@@ -74,7 +74,7 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
   std::iota(index.rows.begin(), index.rows.end(), Index{0});
   read_back(index.made, {.bits = bits, .group = width, .along = GroupAlong::channels});
   index.costs = {.entries = task.count(),
-                 .entry_bytes = head.pair_bytes(),
+                 .entry_bytes = task.read_bytes(),
                  .index_bytes = QuantizedRows::code_bytes(bits, task.count(), width, width) +
                                 QuantizedRows::scale_bytes(task.count(), width, width)};
   index.queries = [&head, channels, m = task.evaluated.size()](Index g) {

@@ -29,7 +29,8 @@ double collision_probability(double cosine, Index bits, Index tables) {
   const double p = std::pow(1.0 - std::acos(std::clamp(cosine, -1.0, 1.0)) / std::numbers::pi,
                             static_cast<double>(bits));
   const auto count = static_cast<double>(tables);
-  return 1.0 - std::pow(1.0 - p, count) - count * p * std::pow(1.0 - p, count - 1.0);
+  // 1 - (1-p)^L without the digits that the subtraction loses for small p.
+  return -std::expm1(count * std::log1p(-p)) - count * p * std::pow(1.0 - p, count - 1.0);
 }
 
 class HashTables : public ReadIndex {
@@ -139,7 +140,7 @@ class HashTables : public ReadIndex {
     const Index limit = m * *task_.budget_bytes;
     Index tokens = reads[0] + reads[1];
     const auto bytes = [&](Index tables) {
-      return m * index_bytes(tables) + tokens * task_.head.pair_bytes();
+      return m * index_bytes(tables) + tokens * task_.read_bytes();
     };
     if (bytes(kFewestTables) > limit) {
       const Index needed = (bytes(kFewestTables) + m - 1) / m;
@@ -199,8 +200,8 @@ Method method_magicpig() {
       "each query samples tokens by hash collisions, with inverse probabilities as weights";
   info.source = "Chen et al., ICLR 2025, arXiv:2410.16179";
   info.departures =
-      "the query is not centred; every layer retrieves (the paper leaves some whole); no unions: "
-      "the weights are of one query's collisions";
+      "every layer retrieves (the paper leaves some whole); probabilities without the code's 1e-4; "
+      "no unions: the weights are of one query's collisions";
   info.params = {integer_param("tables", "auto", 2, 1e6, "tables",
                                "hash tables, in place of a budget; more read more tokens"),
                  integer_param("bits", "10", 1, 31, "bits",

@@ -172,7 +172,7 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
   index.rows.resize(static_cast<std::size_t>(task.count()));
   std::iota(index.rows.begin(), index.rows.end(), Index{0});
   index.costs = {.entries = task.count(),
-                 .entry_bytes = head.pair_bytes(),
+                 .entry_bytes = task.read_bytes(),
                  .index_bytes = (task.count() * parts * kCodeBits + 7) / 8 +
                                 count * head.d() * bytes_per_element(head.dtype)};
   index.queries = [&head, m = task.evaluated.size()](Index g) {

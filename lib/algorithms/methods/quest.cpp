@@ -57,7 +57,7 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
   ScoredIndex index;
   index.costs = {.entries = pages,
                  .page = page,
-                 .entry_bytes = page * head.pair_bytes(),
+                 .entry_bytes = page * task.read_bytes(),
                  .index_bytes = pages * 2 * head.d() * bytes_per_element(head.dtype),
                  .least = params.integer("min_pages")};
   index.made = extremes(head, task.tokens, page);

@@ -8,7 +8,7 @@ namespace {
 
 std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
   ScoredIndex index;
-  index.costs = {.entries = task.count(), .entry_bytes = task.head.pair_bytes()};
+  index.costs = {.entries = task.count(), .entry_bytes = task.read_bytes()};
   index.of = task.head.k;
   index.rows.assign(task.tokens.begin(), task.tokens.end());
   index.queries = [&head = task.head, m = task.evaluated.size()](Index g) {

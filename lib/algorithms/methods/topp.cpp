@@ -48,7 +48,7 @@ class ByMass : public ReadIndex {
     if (!task.budget_bytes) {
       throw InputError("got no size, expected a budget or p=");
     }
-    check_least(task, {.entries = task.count(), .entry_bytes = task.head.pair_bytes()});
+    check_least(task, {.entries = task.count(), .entry_bytes = task.read_bytes()});
   }
 
   Reads search() override {
@@ -102,7 +102,7 @@ class ByMass : public ReadIndex {
       return *p_;
     }
     const Index most = static_cast<Index>(lists.size()) * *task_.budget_bytes /
-                       task_.head.pair_bytes();  // entries of all lists
+                       task_.read_bytes();  // entries of all lists
     const auto entries = [&](double limit) {
       Index count = 0;
       for (const RankedEntries& list : lists) {
@@ -117,7 +117,7 @@ class ByMass : public ReadIndex {
     double low = std::numeric_limits<double>::denorm_min();  // each list's first entry has level 0
     if (!fits(low)) {
       const auto queries = static_cast<Index>(lists.size());
-      const Index needed = (entries(low) * task_.head.pair_bytes() + queries - 1) / queries;
+      const Index needed = (entries(low) * task_.read_bytes() + queries - 1) / queries;
       throw Infeasible(fmt::format("the first token of every query head needs {} bytes, budget {}",
                                    needed, *task_.budget_bytes),
                        needed);

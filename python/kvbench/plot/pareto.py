@@ -2,7 +2,8 @@
 
 A point per algorithm, parameters and budget; a line joins the sizes of one variant. x: bytes held
 over full bytes of the middle (`middle_ratio`) or of the whole cache with sinks and recent tokens
-(`ratio`), bytes per KV head, or the requested budget; y: an error. Both axes are logarithmic. Mean
+(`ratio`), bytes per KV head, the requested budget, or (rows of the retrieval protocol) bytes read
+over full bytes of the middle (`read_ratio`); y: an error. Both axes are logarithmic. Mean
 over prompts, layers and heads per seed, then over seeds; bars: standard deviation over seeds (n -
 1; none for one seed), with `--spread all` over all rows.
 
@@ -16,11 +17,12 @@ a method's parameters count as the share of the middle that they hold. A point n
 at its size or a smaller one: fewest bytes alone is not enough. A method with a point on the front
 is bold. Points that hold less than 95 % of their budget are hollow and not joined.
 
-Methods that see the evaluated queries (`oracle`, also as a part) are dashed and excluded from the
-front. `oracle-matching`, if present, is the floor: the smallest known error for the bytes, dotted,
-with grey below. Errors below 1e-6 (an exact cache) are rounding and off the axis; points that hold
-no bytes are left of a break of the axis, over a 0. Lines are labelled at their right ends. Points
-that are infeasible in some heads are skipped.
+Methods that see the evaluated queries (`oracle`, also as a part) and those that find tokens without
+reading an index (`topk`, `topp`) are dashed and excluded from the front. `oracle-matching`, if
+present, is the floor: the smallest known error for the bytes, dotted, with grey below. Errors below
+1e-6 (an exact cache) are rounding and off the axis; points that hold no bytes are left of a break of
+the axis, over a 0. Lines are labelled at their right ends. Points that are infeasible in some heads
+are skipped.
 
 Also reads a summary of rows (`kvbench summarize OUT.csv --metric rel_error,middle_ratio --format
 csv`), whose bars are those of --spread all.
@@ -52,12 +54,16 @@ X_LABELS = {
     "ratio": "bytes held / bytes of the full cache",
     "bytes": "bytes held per KV head",
     "budget_requested": "requested budget (fraction of the middle)",
+    "read_ratio": "bytes read / bytes of the full middle",
 }
 SPREAD = ("seeds", "all")
 BOLD = ("Bold (grey steps): no other method has a smaller error at the same requested budget or "
         "a smaller one; dashed: sees the evaluated queries, not compared.")
+FREE = "dashed: sees the evaluated queries"
+FREE_READS = "dashed: finds tokens without an index"
 # Fitted to the evaluated queries: the smallest known error for the bytes.
 FLOOR = "oracle-matching"
+ORACLES = ("oracle", FLOOR, "topk", "topp")
 # A budget buys whole tokens, blocks or groups: bytes of methods differ by at most this share.
 SAME_MEMORY = 1.005
 # A method may leave some bytes of its budget (whole tokens, rows of a sketch); a smaller share is
@@ -67,9 +73,9 @@ APART = "Hollow, not joined: holds less than 95 % of its budget. "
 
 
 def sees_evaluated(algorithm, params):
-    """Returns whether some part sees the evaluated queries."""
+    """Returns whether some part is one of ORACLES."""
     named = kt.parse_params(params).values()
-    return any(name in ("oracle", FLOOR) for name in [*re.split("[+@]", algorithm), *named])
+    return any(name in ORACLES for name in [*re.split("[+@]", algorithm), *named])
 
 
 def load(paths, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),
@@ -109,8 +115,8 @@ def points_of_rows(paths, x, y, spread, algorithms, layers, pool):
     """Returns (a row per point: label, algorithm, params, budget_requested, mean, sd, x, held;
     facts).
     """
-    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
-                                    x, y])
+    basis = "read_ratio" if x == "read_ratio" else "middle_ratio"
+    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", basis, x, y])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = kt.measured_rows(frame, paths[0], pool)
@@ -121,7 +127,7 @@ def points_of_rows(paths, x, y, spread, algorithms, layers, pool):
     table = kt.mean_and_sd(frame, keys, y, spread)
     groups = frame.groupby(keys, dropna=False, sort=False)
     table["x"] = groups[x].mean().to_numpy()
-    table["held"] = groups["middle_ratio"].mean().to_numpy()
+    table["held"] = groups[basis].mean().to_numpy()
     return table, facts
 
 
@@ -299,6 +305,7 @@ def figure(tables: list[str], *, x: str = "middle_ratio", y: str = "rel_error",
                             first=table.loc[table["front"], "label"])
     over = "all rows" if spread == "all" else "seeds"
     bold = BOLD.replace(" (grey steps)", "") if relative_to else BOLD
+    bold = bold.replace(FREE, FREE_READS) if x == "read_ratio" else bold
     bars = kfr.where_spread(drawn, f"; bars: standard deviation over {over}")
     apart = APART if drawn["apart"].any() else ""
     return kfr.finish(draw(drawn, x, y, wanted.highlight, relative_to), table.attrs["facts"],

@@ -39,6 +39,8 @@ COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio",
 # Columns added to tables of scores after rows were committed. A row with an empty one equals the
 # row without it, so that older records still compare equal.
 LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choice_exact_right", "choice_right")
+READS = ("read_bytes", "read_ratio", "index_bytes", "recall")  # the same, of tables of replays
+APPENDED = (*LATER, *READS)
 ON_DEMAND = ("residual_rel_error_heads",)  # lists
 # Rows of later minor versions of schema 1 differ by appended columns only: they are stored as this one, and
 # compare equal to rows that were committed before.
@@ -141,8 +143,8 @@ class Table:
         return self.indices(PLACE)
 
     def lacks_later(self, column):
-        """Returns whether it is one of LATER and empty in all rows."""
-        return column in LATER and not any(row[self.columns[column]] for row in self.rows)
+        """Returns whether it is one of APPENDED and empty in all rows."""
+        return column in APPENDED and not any(row[self.columns[column]] for row in self.rows)
 
     def variant(self, row):
         """Returns (algorithm, params, budget) of a row; "" for missing columns."""
@@ -212,8 +214,8 @@ def condense(table, name, columns=(), source=""):
     at, variant = table.indices(mine), table.indices(VARIANT)
     for row in table.rows:
         groups.setdefault(tuple(row[i] for i in at), []).append(row)
-    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES, *LATER, *ON_DEMAND)]
-    later = [i for i, c in enumerate(table.header) if c in LATER or c in ON_DEMAND and c in columns]
+    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES, *APPENDED, *ON_DEMAND)]
+    later = [i for i, c in enumerate(table.header) if c in APPENDED or c in ON_DEMAND and c in columns]
     seed = table.columns.get("seed")
     for key in sorted(groups, key=sort_key):
         rows = groups[key]

@@ -1,0 +1,408 @@
+"""Public code of retrieval methods against kvbench on equal inputs: what each query reads.
+
+kvbench prints no selection. The peer's own functions get the trace's keys and the evaluated queries; attention in
+float64 over sinks, recent tokens and what the peer selected has to give kvbench's error of each query, its `mass_kept`
+and its `read_bytes`. So equal sets are seen as equal errors; that one token less would be seen is checked too.
+
+Peers, and where they differ from kvbench (nothing of them is kept here):
+
+- mit-han-lab/Quest 01c1623, evaluation/quest_attention.py, its `forward` for one new token. Its cache is the middle: in
+  use its pages begin at token 0 and hold sinks and recent tokens too. It never reads fewer than 3 pages, whatever the
+  budget; the first two layers read all. A short last page counts and is read as here.
+- skylight-org/sparse-attention-hub f5abf91 (its predecessor xAlg-ai/sparse-attention-hub 1a048c9 has no PQ, the others
+  are equal). Sinks and recent tokens are what its masks already have, so no candidates.
+  quest: as above; sinks and recent tokens are in its pages, so it too gets the middle.
+  double-sparsity: channels come from a file, made offline of mean |q_c k_c| of each token with itself, for each query
+  head; here from the prompt, mean |q_c| times mean |k_c|, for the KV head. The query is quantised as keys are, and no
+  scale is float16. Both vanish for numbers that 4 bits hold exactly; for others its quantiser is replaced.
+  pq: k-means starts at random tokens and fills empty clusters with random ones; its codes are of the centroids before
+  their last update; centroids are not rounded; recent tokens are clustered too. It gets kvbench's starts, no recent
+  tokens, and its centroids, rounded to the trace's type, to code all keys anew, as it codes new keys. Tokens of one
+  code tie: kvbench's rule, the first, is applied to its scores.
+  magicpig: one collision suffices, with 1 - (1 - p)^L; a query is centred too; keys get a channel more that makes their
+  norms equal (simpleLSH); all heads share directions; 1e-6 is added to probabilities. One table of 2 K bits with one
+  collision is two tables of K bits with two; queries are given with the mean added; for keys of equal norm the added
+  channel is 0. Directions are kvbench's.
+  topk, topp: no differences.
+- Infini-AI-Lab/MagicPIG ac9aa36, evaluations/RULER/pred/cache_ref.py, the authors' reference. Layers 0, 16, 32 and 48
+  read all; 1e-4 is added to the probabilities, which are float32. Sets are compared, and probabilities to float32.
+
+Run by a python that has torch and transformers, as that of `make test-dump`; elsewhere it is skipped, aloud.
+Environment: KVBENCH, the program; KVBENCH_QUEST, KVBENCH_SPARSE_HUB, KVBENCH_MAGICPIG, folders of checkouts of the
+three; a test whose own is not named is skipped.
+"""
+
+import json
+import os
+import sys
+import types
+import unittest
+from unittest import mock
+
+from peer_reads import GROUP, HEADS, KV_HEADS, MISSING, QUERIES, TOKENS, WIDTH, Hub, Problem, load_file, quantise, top
+from script_case import FolderCase, read_rows
+
+REASON = f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump"
+if not MISSING:
+    import numpy as np
+    import torch
+    from philox import Stream, directions, first_centroids
+
+    from kvbench.trace import writer as kt
+
+# Sink and recent tokens. The middle: 468 tokens, no whole number of pages of 16 or 10; 432, 27 pages of 16.
+WINDOWS = ((4, 40), (16, 64))
+
+# Both sides sum in float64: some hundred terms of relative rounding 1e-16, and exponentials of logits of some tens.
+ROUNDING = 1e-11
+# kvbench's weights are float32, each off by 2^-24 of it; an output is a weighted mean of values about as large as it.
+WEIGHT_ROUNDING = 1e-6
+
+
+@unittest.skipIf(MISSING, REASON)
+class RetrievalPeerTest(FolderCase):
+    counts: dict = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        for name, (queries, largest) in sorted(cls.counts.items()):
+            print(f"{name}: errors of {queries} queries, largest difference {largest:.2g}", file=sys.stderr)
+
+    def peer(self, variable, *parts):
+        """A folder or file of the checkout that the environment names."""
+        if not os.environ.get(variable):
+            self.skipTest(f"{variable} names no checkout")
+        path = os.path.join(os.environ[variable], *parts)
+        self.assertTrue(os.path.exists(path), path)
+        return path
+
+    def hub(self):
+        return Hub(self.peer("KVBENCH_SPARSE_HUB"))
+
+    def synth(self, *options):
+        path = self.path("t.h5")
+        ran = self.program("synth", "-o", path, "--layers", "1", "--q-heads", str(HEADS), "--kv-heads", str(KV_HEADS),
+                           "--n", str(TOKENS), "--nq", "64", "--d", str(WIDTH), "--dv", str(WIDTH), *options)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return path
+
+    def written(self, q, k, v):
+        """A float32 trace of these arrays."""
+        path = self.path("written.h5")
+        with kt.TraceWriter(path, "m", "s", created="2026-01-02", dtype="float32") as writer:
+            writer.begin_prompt("p0", TOKENS)
+            writer.begin_layer(0, HEADS, KV_HEADS, q.shape[1], WIDTH, v.shape[2])
+            for name, array in (("q", q), ("k", k), ("v", v)):
+                writer.write(name, 0, 0, array)
+        return path
+
+    def replay(self, trace, algorithm, window):
+        """(rows of query heads, errors [HEADS, QUERIES])."""
+        table = self.path("out.csv")
+        ran = self.program("replay", trace, "-o", table, "--overwrite", "--protocol", "retrieval",
+                           "--algorithm", algorithm, "--sink", str(window[0]), "--recent", str(window[1]),
+                           "--queries", str(QUERIES), "--precision", "float64", "--per-query", "all", "--threads", "1")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rows = read_rows(table)
+        self.assertEqual([(row["q_head"], row["status"]) for row in rows], [(str(h), "ok") for h in range(HEADS)])
+        errors = np.full((HEADS, QUERIES), np.nan)
+        for row in read_rows(self.path("out.queries.csv")):
+            errors[int(row["q_head"]), int(row["offset"])] = float(row["rel_error"])
+        return rows, errors
+
+    def compare(self, trace, algorithm, window, weights, rounding=ROUNDING):
+        """kvbench's figures of `algorithm` are those of weights [HEADS, QUERIES, m] of the middle's tokens."""
+        problem, where = Problem(trace, window), (algorithm, window)
+        rows, errors = self.replay(trace, algorithm, window)
+        off = np.abs(errors - problem.errors(weights))
+        self.assertTrue((off <= rounding).all(), (*where, off.max()))
+        read = (weights > 0).sum(2)
+        for head, row in enumerate(rows):
+            read_bytes = float(row["index_bytes"]) + read[head].sum() * problem.pair_bytes / QUERIES
+            self.assertTrue(abs(float(row["read_bytes"]) / read_bytes - 1) <= 1e-12, (*where, head))
+            mass = problem.mass_kept(weights)[head]
+            self.assertTrue(abs(float(row["mass_kept"]) - mass) <= ROUNDING, (*where, head))
+        # Otherwise equal errors would say little. Some tokens weigh less than the rounding of float32 weights;
+        # read_bytes and mass_kept, which no weight is in, are exact there too.
+        self.assertTrue(0 < read.sum() < weights.size, where)
+        seen = np.abs(errors - problem.errors(problem.lightest_left_out(weights)))[read > 0] > rounding
+        self.assertTrue(seen.mean() >= (1 if rounding == ROUNDING else 0.95), (*where, seen.mean()))
+        name = self.id().rpartition(".")[2]
+        queries, largest = self.counts.get(name, (0, 0.0))
+        self.counts[name] = queries + off.size, max(largest, off.max())
+
+    # ----------------------------------------------------------------------------- random numbers
+
+    def test_random_numbers_are_kvbenchs(self):
+        # The known answer of tests/test_rng.cpp.
+        words = [hex(word) for word in Stream(0, 0).words(0, 2)]
+        self.assertEqual(words, ["0xe169c58d6627e8d5", "0x9b00dbd8bc57ac4c"])
+        self.assertEqual(Stream(7, 1).words(3, 4).tolist(), Stream(7, 1).words(0, 9)[3:7].tolist())
+
+    # -------------------------------------------------------------------------------------- quest
+
+    def quest_reads(self, quest, problem, budget, page):
+        """What quest's forward reads, [HEADS, QUERIES, m]: each query is a step with the middle as cache."""
+        k, v = (torch.from_numpy(x[:, problem.sink:problem.end]).float()[None] for x in (problem.k, problem.v))
+        masks = []
+        select = quest.local_heavy_hitter_mask
+
+        def watched(*arguments):
+            masks.append(select(*arguments))
+            return masks[-1]
+
+        out, whole = np.zeros((HEADS, QUERIES, k.shape[2])), problem.exact()
+        for j in range(QUERIES):
+            query = torch.from_numpy(problem.q[:, j]).float()
+            layer = types.SimpleNamespace(
+                layer_id=2, num_heads=HEADS, num_key_value_heads=KV_HEADS, num_key_value_groups=GROUP, head_dim=WIDTH,
+                hidden_size=HEADS * WIDTH, chunk_size=page, token_budget=budget,
+                q_proj=lambda _: query.reshape(1, 1, -1), k_proj=lambda _: k[:, :, -1].reshape(1, 1, -1),
+                v_proj=lambda _: v[:, :, -1].reshape(1, 1, -1), o_proj=lambda x: x,
+                rotary_emb=lambda *_: (None, None))
+            with mock.patch.object(quest, "local_heavy_hitter_mask", watched), \
+                    mock.patch.object(quest, "apply_rotary_pos_emb", lambda q, k, *_: (q, k)), torch.inference_mode():
+                given, _, _ = quest.forward(layer, torch.zeros(1, 1, 1), position_ids=torch.tensor([[k.shape[2] - 1]]),
+                                            past_key_value=(k[:, :, :-1], v[:, :, :-1]))
+            out[:, j] = masks[-1][0, :, 0].numpy()
+            # It attends to what was watched, in float32.
+            mass = whole[:, j, problem.sink:problem.end] * out[:, j]
+            want = np.einsum("hm,hmv->hv", mass / mass.sum(1, keepdims=True), problem.repeat(v[0].double().numpy()))
+            self.assertTrue((np.abs(given.numpy().reshape(HEADS, -1) - want) <= 1e-4 * np.abs(want).max()).all())
+        return out
+
+    def test_quest_reads_what_its_authors_code_reads(self):
+        quest = load_file("quest_attention", self.peer("KVBENCH_QUEST", "evaluation", "quest_attention.py"))
+        trace = self.synth("--seed", "3")
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            for page in (16, 10):
+                for pages in (3, 8, 20):
+                    # What is no whole page of a budget is not used.
+                    reads = self.quest_reads(quest, problem, pages * page + page - 1, page)
+                    self.compare(trace, f"quest:pages={pages};page={page}", window, reads)
+            # The departure: never fewer than 3 pages.
+            few = self.quest_reads(quest, problem, 16, 16)
+            self.assertEqual(few.tolist(), self.quest_reads(quest, problem, 48, 16).tolist())
+
+    def test_short_last_pages_are_read(self):
+        # The last page holds 4 tokens of 16: some queries read it and some do not.
+        quest = load_file("quest_attention", self.peer("KVBENCH_QUEST", "evaluation", "quest_attention.py"))
+        reads = self.quest_reads(quest, Problem(self.synth("--seed", "3"), WINDOWS[0]), 20 * 16, 16)
+        self.assertEqual(set(reads.sum(2).ravel()), {320.0, 308.0})
+        self.assertTrue((reads[:, :, -4:].min(2) == reads[:, :, -4:].max(2)).all())
+
+    def test_quest_reads_what_the_hubs_reads(self):
+        hub, trace = self.hub(), self.synth("--seed", "4")
+        quest = hub.masker("fixed.implementations.quest_top_k")
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            for pages in (3, 12):
+                config = quest.QuestTopKMaskerConfig(heavy_size=pages * 16, page_size=16)
+                reads = hub.select(quest.QuestTopKMasker(config), problem.q, problem.middle)
+                self.compare(trace, f"quest:pages={pages}", window, reads)
+
+    # --------------------------------------------------------------------------------- topk, topp
+
+    def test_topk_and_topp_read_what_the_hubs_oracles_read(self):
+        hub, trace = self.hub(), self.synth("--seed", "5", "--dtype", "float32")
+        topk, topp = (hub.masker(f"fixed.implementations.oracle_top_{x}") for x in "kp")
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            keys = problem.k[:, :problem.end]
+            for tokens in (5, 100):
+                masker = topk.OracleTopK(topk.OracleTopKConfig(heavy_size=tokens))
+                self.compare(trace, f"topk:tokens={tokens}", window, hub.select(masker, problem.q, keys, problem.sink))
+            for p in (0.5, 0.9):
+                masker = topp.OracleTopPMasker(topp.OracleTopPMaskerConfig(top_p=p))
+                self.compare(trace, f"topp:p={p}", window, hub.select(masker, problem.q, keys, problem.sink))
+
+    # ---------------------------------------------------------------------------- double-sparsity
+
+    def double_sparsity_reads(self, hub, problem, channels, tokens, bits):
+        module = hub.masker("fixed.implementations.double_sparsity_top_k")
+        size = np.abs(problem.past).mean(1).reshape(KV_HEADS, GROUP, -1).mean(1) * np.abs(problem.middle).mean(1)
+        order = np.repeat(np.argsort(-size, axis=1, kind="stable"), GROUP, 0)
+        file = self.write_file("channels.json", json.dumps({"model.layers.0.self_attn.qk_proj": order.tolist()}))
+        config = module.DoubleSparsityTopKMaskerConfig(
+            heavy_size=tokens, sorted_channel_file=file, group_factor=WIDTH // channels, label_bits=bits)
+        masker = module.DoubleSparsityTopKMasker(config)
+        return hub.select(masker, problem.q, problem.k[:, :problem.end], problem.sink)
+
+    def test_double_sparsity_reads_what_the_hubs_reads_of_numbers_that_codes_hold(self):
+        # Minimum and step of each token and query are float16's, all 16 codes occur in its index channels. A step is
+        # 256 to 511 units of 2^-10, so that scores do not tie. Nothing of the hub is replaced.
+        hub, rng = self.hub(), np.random.default_rng(7)
+
+        def on_grid(heads, rows, size):
+            codes = np.argsort(rng.random((heads, rows, 16)), axis=2)
+            step = rng.integers(256, 512, (heads, rows, 1)) * 2.0**-10
+            out = rng.standard_normal((heads, rows, WIDTH)) * 0.01
+            out[:, :, 8:24] = (rng.integers(-8, 0, (heads, rows, 1)) + codes * step) * size
+            return out
+        v = rng.standard_normal((KV_HEADS, TOKENS, WIDTH))
+        trace = self.written(on_grid(HEADS, 64, 0.25), on_grid(KV_HEADS, TOKENS, 1), v)
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            for tokens in (10, 100):
+                reads = self.double_sparsity_reads(hub, problem, 16, tokens, 4)
+                self.compare(trace, f"double-sparsity:tokens={tokens}", window, reads)
+
+    def test_double_sparsity_reads_what_the_hubs_reads_but_for_its_quantiser(self):
+        hub, trace = self.hub(), self.synth("--seed", "6")
+        module = hub.masker("fixed.implementations.double_sparsity_top_k")
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            for channels, bits in ((16, 4), (8, 2), (4, 8)):
+                def ours(x, asked):
+                    self.assertEqual(asked, bits)
+                    return x if x.shape[2] == QUERIES else torch.from_numpy(quantise(x.numpy(), bits))
+                with mock.patch.object(module, "pseudo_quantize", ours):
+                    reads = self.double_sparsity_reads(hub, problem, channels, 60, bits)
+                self.compare(trace, f"double-sparsity:tokens=60;channels={channels};bits={bits}", window, reads)
+
+    # ----------------------------------------------------------------------------------------- pq
+
+    def pq_scores(self, hub, problem, dtype, parts, rounds):
+        """The hub's scores [HEADS, QUERIES, m], with kvbench's starts."""
+        module = hub.masker("fixed.implementations.pq_top_k")
+        utils = hub.masker("fixed.implementations.utils.pq_utils")
+        masker = module.PQCache(module.PQCacheConfig(
+            heavy_size=1, pq_group_factor=parts, pq_bits=6, kmeans_iter=rounds, init_offset=problem.sink,
+            metric="euclidean"))
+
+        def starts(x, count, seed=None):
+            rows = x.double().numpy().reshape(KV_HEADS, parts, *x.shape[1:])
+            out = []
+            for head, of_head in enumerate(rows):
+                stream = Stream.of("pq", "centroids", head)
+                out += [first_centroids(part, count, stream) for part in of_head]
+            return torch.from_numpy(np.array(out)).to(x.dtype)
+        # No cluster gets empty, where the hub would draw a token.
+        data, scores = {}, []
+        with mock.patch.object(utils, "initialize_batched", starts), \
+                mock.patch.object(torch, "randint", side_effect=AssertionError("an empty cluster")):
+            keys = problem.k[:, :problem.end]
+            hub.select(masker, problem.q, keys, problem.sink, data)
+            data["pq_centroids"][0] = data["pq_centroids"][0].to(getattr(torch, dtype)).double()
+            data["pq_codebook"][0] = None
+            compute = masker._compute_pq_scores
+            masker._compute_pq_scores = lambda *arguments: scores.append(compute(*arguments)) or scores[-1]
+            hub.select(masker, problem.q, keys, problem.sink, data)
+        return scores[0][0].numpy()
+
+    def test_pq_reads_what_the_hubs_reads(self):
+        hub = self.hub()
+        for dtype in ("float16", "float32"):
+            trace = self.synth("--seed", "8", "--dtype", dtype)
+            for window in WINDOWS:
+                problem = Problem(trace, window)
+                for parts, rounds in ((4, 1), (4, 20), (8, 20), (2, 4))[:4 if dtype == "float16" else 2]:
+                    scores = self.pq_scores(hub, problem, dtype, parts, rounds)
+                    for tokens in (10, 100):
+                        self.compare(trace, f"pq:tokens={tokens};parts={parts};rounds={rounds}", window,
+                                     top(scores, tokens))
+
+    # ----------------------------------------------------------------------------------- magicpig
+
+    def test_magicpig_reads_what_the_hubs_reads_of_keys_of_equal_norm(self):
+        # The middle's keys: pairs of opposite signs about an offset. Nothing of the hub is replaced.
+        hub, rng = self.hub(), np.random.default_rng(9)
+        module = hub.masker("sampling.implementations.magic_pig")
+        for window in WINDOWS:
+            k, v = (rng.standard_normal((KV_HEADS, TOKENS, WIDTH)) for _ in range(2))
+            half = (TOKENS - sum(window)) // 2
+            signs = rng.choice([-1.0, 1.0], (KV_HEADS, half, WIDTH))
+            offset = rng.integers(-8, 9, (KV_HEADS, 1, WIDTH)) / 4
+            order = rng.permutation(2 * half)
+            k[:, window[0]:TOKENS - window[1]] = np.concatenate([signs, -signs], 1)[:, order] + offset
+            q = rng.standard_normal((HEADS, 64, WIDTH)) + np.repeat(signs[:, :64], GROUP, 0) / 2
+            trace = self.written(q, k, v)
+            problem = Problem(trace, window)
+            for bits in (1, 2, 3):
+                probabilities = np.zeros((HEADS, QUERIES, 2 * half))
+                for head in range(KV_HEADS):
+                    group = slice(head * GROUP, (head + 1) * GROUP)
+                    masker = module.MagicPig(module.MagicPigConfig(lsh_l=1, lsh_k=2 * bits))
+                    added = np.concatenate([directions(head, 2 * bits), np.zeros((1, 2 * bits))])
+                    keys = problem.middle[head:head + 1]
+                    probabilities[group] = hub.select(masker, problem.q[group] + keys.mean(1, keepdims=True), keys,
+                                                      data={"projections": {0: torch.from_numpy(added)}})
+                weights = np.divide(1, probabilities, out=np.zeros_like(probabilities), where=probabilities > 0)
+                self.compare(trace, f"magicpig:tables=2;bits={bits}", window, weights, WEIGHT_ROUNDING)
+
+    def test_magicpig_reads_what_the_hubs_reads_without_its_channel(self):
+        hub, trace = self.hub(), self.synth("--seed", "10")
+        module = hub.masker("sampling.implementations.magic_pig")
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            for tables, bits in ((2, 2), (8, 4), (40, 8)):
+                weights = np.zeros((HEADS, QUERIES, problem.middle.shape[1]))
+                for head in range(KV_HEADS):
+                    group = slice(head * GROUP, (head + 1) * GROUP)
+                    masker = module.MagicPig(module.MagicPigConfig(lsh_l=tables, lsh_k=bits))
+                    keys, queries = (torch.from_numpy(x)[None] for x in (problem.repeat(problem.middle)[group],
+                                                                         problem.q[group]))
+                    keys, _ = masker._center_KQ(keys, queries, {}, 0)
+                    data = {"projections": {0: torch.from_numpy(directions(head, tables * bits))}}
+                    codes, asked = (masker._compute_signatures(x, data, 0) for x in (keys, queries))
+                    masker.lsh_l = 1
+                    p = masker._compute_probabilities(keys, queries)[0].numpy()
+                    u = 1 - (1 - p)**tables - tables * p * (1 - p)**(tables - 1)
+                    twice = (codes.unsqueeze(2) == asked.unsqueeze(3)).sum(-1)[0].numpy() >= 2
+                    weights[group] = np.where(twice, 1 / u, 0)
+                self.compare(trace, f"magicpig:tables={tables};bits={bits}", window, weights, WEIGHT_ROUNDING)
+
+    def test_magicpig_reads_what_its_authors_reference_reads(self):
+        path = self.peer("KVBENCH_MAGICPIG", "evaluations", "RULER", "pred", "cache_ref.py")
+        cache_ref, trace = load_file("cache_ref", path), self.synth("--seed", "11", "--dtype", "float32")
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            m = problem.middle.shape[1]
+            mean = problem.middle.mean(1, keepdims=True)
+            cosine = np.einsum("hqd,hmd->hqm", problem.q, problem.repeat(problem.middle - mean))
+            cosine /= np.linalg.norm(problem.q, axis=2)[:, :, None]
+            cosine /= np.linalg.norm(problem.repeat(problem.middle - mean), axis=2)[:, None]
+            for tables, bits in ((2, 2), (8, 4), (40, 8)):
+                p = (1 - np.arccos(cosine) / np.pi)**bits
+                u = 1 - (1 - p)**tables - tables * p * (1 - p)**(tables - 1)
+                matrix = torch.from_numpy(np.array([directions(head, tables * bits) for head in range(KV_HEADS)]))[None]
+                shares = np.zeros((HEADS, QUERIES, TOKENS))
+                for j in range(QUERIES):
+                    at = TOKENS - QUERIES + j
+                    cache = cache_ref.SimCache(bits, tables, num_qh=HEADS, num_kh=KV_HEADS, head_dim=WIDTH,
+                                               num_layers=2, device="cpu", dtype=torch.float64)
+                    cache.hash_matrix = [matrix]
+                    # A value for each token says what share of attention it has.
+                    keys = torch.from_numpy(problem.k)[None]
+                    values = torch.eye(TOKENS, dtype=torch.float64).expand(1, KV_HEADS, -1, -1)
+                    for layer, first in enumerate((problem.end - 1, 0)):  # layer 0 must be there, and does nothing
+                        cache.update(keys[:, :, first:at], values[:, :, first:at], None, layer)
+                        cache.select_kv_cache(problem.sink if layer else 0, layer, at - problem.end)
+                    query = torch.from_numpy(problem.q[:, j])[None, :, None]
+                    given = cache.update(keys[:, :, at:at + 1], values[:, :, at:at + 1], query, 1)
+                    # Sinks, recent tokens, the query's own, the middle.
+                    order = [*range(problem.sink), *range(problem.end, at + 1), *range(problem.sink, problem.end)]
+                    self.assertEqual(given.shape, (1, HEADS, 1, TOKENS))
+                    self.assertEqual(given[..., at + 1:].count_nonzero(), 0)
+                    self.assertTrue((given[..., order[:-m]] > 0).all())
+                    shares[:, j] = given[0, :, 0].numpy()
+                reads = shares[:, :, problem.sink:problem.end] > 0
+                self.compare(trace, f"magicpig:tables={tables};bits={bits}", window, np.where(reads, 1 / u, 0),
+                             WEIGHT_ROUNDING)
+                # Its own probabilities, from shares relative to the query's own token. In float32, (1 - p)^tables is
+                # off by up to `tables` roundings of 2^-24, here 4 for the power and its factors.
+                whole = problem.exact()
+                own = np.arange(TOKENS - QUERIES, TOKENS)[None, :, None]
+                ratio = whole[:, :, problem.sink:problem.end] / np.take_along_axis(whole, own, 2)
+                with np.errstate(divide="ignore"):
+                    found = ratio * np.take_along_axis(shares, own, 2) / shares[:, :, problem.sink:problem.end] - 1e-4
+                off = np.abs(found - u)[reads]
+                self.assertTrue((off <= tables * 2.0**-22 + 1e-5 * u[reads]).all(), (tables, bits, off.max()))
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIPPED: {REASON}")
+        sys.exit(77)
+    unittest.main()
