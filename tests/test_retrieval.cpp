@@ -743,7 +743,6 @@ TEST(ReadFigures, CountWhatTheQueriesRead) {
     const ReadFigures figures = read_figures(head, g, truth, middle, fixed, lists, asked);
     double kept = 0.0;
     double recall = 0.0;
-    int asking = 0;
     std::map<Index, double> lost;
     std::set<Index> noticed;
     for (Index j = 0; j < kQueries; ++j) {
@@ -776,7 +775,6 @@ TEST(ReadFigures, CountWhatTheQueriesRead) {
           found += read.contains(t) ? 1 : 0;
         }
         recall += static_cast<double>(found) / static_cast<double>(wanted);
-        ++asking;
       }
     }
     double forgotten = 0.0;
@@ -787,12 +785,11 @@ TEST(ReadFigures, CountWhatTheQueriesRead) {
     EXPECT_NEAR(figures.held.mass_kept, kept / kQueries, 1e-12);
     EXPECT_EQ(figures.held.amnesia_count, static_cast<Index>(noticed.size()));
     EXPECT_NEAR(figures.held.amnesia_mass, forgotten, 1e-12);
-    ASSERT_TRUE(figures.recall);
-    EXPECT_NEAR(*figures.recall, recall / asking, 1e-12);
+    EXPECT_NEAR(figures.recall, recall / kQueries, 1e-12);
   }
   asked.assign(asked.size(), 0);
   const ExactAttention truth = exact_attention(head, 0, kQueries, 1);
-  EXPECT_FALSE(read_figures(head, 0, truth, middle, fixed, lists, asked).recall);
+  EXPECT_EQ(read_figures(head, 0, truth, middle, fixed, lists, asked).recall, 0.0);
 }
 
 TEST(CheckReads, RefusesWhatViolatesTheContract) {

@@ -14,7 +14,6 @@ ReadFigures read_figures(const KvHead& head, Index g, const ExactAttention& trut
   ReadFigures out;
   double kept = 0.0;
   double recall = 0.0;
-  Index asking = 0;
   std::vector<double> lost(middle.size(), 0.0);
   std::vector<std::uint8_t> noticed(middle.size(), 0);
   std::vector<std::uint8_t> read(middle.size(), 0);
@@ -50,7 +49,6 @@ ReadFigures read_figures(const KvHead& head, Index g, const ExactAttention& trut
                        found += read[i];
                      }
                      recall += static_cast<double>(found) / static_cast<double>(wanted);
-                     ++asking;
                    }
                  });
   const auto queries = static_cast<double>(m);
@@ -61,9 +59,7 @@ ReadFigures read_figures(const KvHead& head, Index g, const ExactAttention& trut
       out.held.amnesia_mass += lost[i] / queries;
     }
   }
-  if (asking > 0) {
-    out.recall = recall / static_cast<double>(asking);
-  }
+  out.recall = recall / queries;
   return out;
 }
 

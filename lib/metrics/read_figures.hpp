@@ -1,7 +1,6 @@
 // What the evaluated queries of one query head read of the middle, against exact attention.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,9 +15,8 @@ struct ReadFigures {
   /// As held_figures, where a query holds exactly what it reads, and sinks and recent tokens.
   HeldFigures held;
   /// Share of a query's B heaviest tokens of the middle that it read, B as many as it asked for,
-  /// ties to the lowest position; mean over the queries that asked for at least one. None if no
-  /// query did.
-  std::optional<double> recall;
+  /// ties to the lowest position; 0 if it asked for none. Mean over queries.
+  double recall = 0.0;
 };
 
 /// `middle`: ascending. `fixed`: of these, what every query reads; ascending. `lists` (may be

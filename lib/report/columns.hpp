@@ -74,6 +74,6 @@ inline constexpr std::string_view schema_version = "1.6";
   COLUMN(std::optional<double>, read_bytes, "bytes", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: bytes of the middle and of the index that a query reads, mean over queries") \
   COLUMN(std::optional<double>, read_ratio, "fraction", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: read_bytes / the middle's full bytes") \
   COLUMN(std::optional<Index>, index_bytes, "bytes", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: bytes held beside the whole cache") \
-  COLUMN(std::optional<double>, recall, "fraction", measured, "empty: nothing was measured, no query asked for a token, or another protocol than `retrieval`", "retrieval: share of the query's B heaviest tokens of the middle that it read, B as many as it asked for, mean over queries") \
+  COLUMN(std::optional<double>, recall, "fraction", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: share of the query's B heaviest tokens of the middle that it read, B as many as it asked for (0 where it asked for none), mean over queries") \
   /* the next column */
 // clang-format on
