@@ -242,7 +242,7 @@ class AddTest(FolderCase):
         self.assertEqual(re.sub(versions, "", page.replace(line, "")), re.sub(versions, "", before))
         self.assertNotEqual(re.search(VERSION, page)[0], re.search(VERSION, before)[0])
         rows = self.replay("uniform")
-        self.assertEqual(list(rows[0])[-3:], ["dtype", "precision", "rel_error_p99"])
+        self.assertEqual(list(rows[0])[-3:], ["index_bytes", "recall", "rel_error_p99"])
         for row in rows:
             self.assertIn(f"**{row['schema']}**", re.search(VERSION, page)[0])
             error = float(row["rel_error_p99"])

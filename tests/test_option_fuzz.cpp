@@ -113,9 +113,10 @@ TEST_F(OptionFuzz, EveryParameterIsRefusedOrRuns) {
           std::find(m.info.sizes.begin(), m.info.sizes.end(), p.name) != m.info.sizes.end();
       for (const std::string& value : values_of(p)) {
         const std::string spec = m.info.name + ":" + p.name + "=" + value;
-        for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
-          const bool there =
-              protocol == Protocol::stream ? m.open_stream != nullptr : m.compress != nullptr;
+        for (const Protocol protocol : kProtocols) {
+          const bool there = protocol == Protocol::stream      ? m.open_stream != nullptr
+                             : protocol == Protocol::retrieval ? m.open_reads != nullptr
+                                                               : m.compress != nullptr;
           if (there) {
             if (tried++ % kStride == 0) {
               ran += runs(spec, protocol, !size) ? 1 : 0;

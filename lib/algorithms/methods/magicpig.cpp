@@ -202,7 +202,7 @@ Method method_magicpig() {
   info.departures =
       "every layer retrieves (the paper leaves some whole); probabilities without the code's 1e-4; "
       "no unions: the weights are of one query's collisions";
-  info.params = {integer_param("tables", "auto", 2, 1e6, "tables",
+  info.params = {integer_param("tables", "auto", 2, 4096, "tables",
                                "hash tables, in place of a budget; more read more tokens"),
                  integer_param("bits", "10", 1, 31, "bits",
                                "directions of a table; more make collisions rarer")};
