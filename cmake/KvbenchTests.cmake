@@ -77,6 +77,8 @@ if(_test_units)
       ":BumbleBee.LazyEqualsGreedyWithManyTies"
       ":BumbleBeeRecent.LazyEqualsGreedyWithManyTiesAndRecentTokens"
       ":RunTest.ThreadsAndResumeDoNotChangeARowOfTheSmallTrace"
+      ":RetrievalRun.ShardsAndThreadsDoNotChangeRows"
+      ":RetrievalRun.AFixedSetEqualsItsMethodUnderPrefillToTheBit"
       ":Leverage.TheSketchComesNearTheExactScores"
       ":ClusterGenLaw.ReservoirIsUniformWithReplacement:ClusterGenLaw.PairsAreDrawnByValueNorm"
       ":ClusterGenLaw.NumeratorAndDenominatorAreUnbiased:CountSketch.HashesArePairwiseIndependent"

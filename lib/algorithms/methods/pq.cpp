@@ -17,6 +17,7 @@
 
 #include "algorithms/shared/ranked_reads.hpp"
 #include "attention/inner_products.hpp"
+#include "attention/kcenter.hpp"
 #include "core/error.hpp"
 #include "core/float16.hpp"
 
@@ -56,15 +57,6 @@ Matrix part_of(const Task& task, Index part, Index width) {
     std::copy(key, key + width, out.row(i));
   }
   return out;
-}
-
-double squared_distance(const float* a, const float* b, Index width) {
-  double sum = 0.0;
-  for (Index t = 0; t < width; ++t) {
-    const double difference = static_cast<double>(a[t]) - static_cast<double>(b[t]);
-    sum = std::fma(difference, difference, sum);
-  }
-  return sum;
 }
 
 // k-means++: the first row at random, each further one with probability proportional to its squared
