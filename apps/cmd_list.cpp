@@ -59,10 +59,6 @@ Description describe(const Method& lead, const MethodInfo& a, const MethodInfo& 
   return out;
 }
 
-bool only_retrieves(const Method& m) {
-  return m.compress == nullptr && m.open_reads != nullptr;
-}
-
 Description describe_composed(const Method& a, const Method& b) {
   Description out = describe(a, a.info, b.info);
   out.info.name = fmt::format("{}+{}", a.info.name, b.info.name);

@@ -14,12 +14,6 @@
 namespace kvbench {
 namespace {
 
-void add_diag(const Method& part, const Figures& from, Figures& to) {
-  for (const auto& [key, value] : from) {
-    to.emplace_back(part_prefix(part) + key, value);
-  }
-}
-
 class ComposedReads : public ReadIndex {
  public:
   ComposedReads(const Method& a, const Method& r, const Task& task, const Params& params)
@@ -40,8 +34,8 @@ class ComposedReads : public ReadIndex {
   Reads search() override {
     Reads out = rest_ == nullptr ? Reads() : rest_->search();
     Figures diag;
-    add_diag(a_, kept_.diag, diag);
-    add_diag(r_, out.diag, diag);
+    add_part_diag(a_, kept_.diag, diag);
+    add_part_diag(r_, out.diag, diag);
     out.diag = std::move(diag);
     for (Index& asked : out.asked) {
       asked += static_cast<Index>(kept_.held.tokens.size());
@@ -65,15 +59,14 @@ class CodedReads : public ReadIndex {
       : r_(r), coded_(code(q, task, params)) {
     Task own = task;
     own.rng = task.rng.part(r.info.name);
-    own.bytes_per_token =
-        (coded_.code_bytes + coded_.scale_bytes + task.count() - 1) / task.count();
+    own.bytes_per_token = coded_token_bytes(coded_);
     index_ = r.open_reads(own, stored_part(r, params));
   }
 
   Reads search() override {
     Reads out = index_->search();
     Figures diag;
-    add_diag(r_, out.diag, diag);
+    add_part_diag(r_, out.diag, diag);
     diag.insert(diag.end(), coded_.diag.begin(), coded_.diag.end());
     out.diag = std::move(diag);
     out.coded = std::move(coded_);
@@ -97,6 +90,14 @@ class CodedReads : public ReadIndex {
 };
 
 }  // namespace
+
+bool only_retrieves(const Method& m) {
+  return m.compress == nullptr && m.open_reads != nullptr;
+}
+
+Index coded_token_bytes(const CodedEntries& coded) {
+  return (coded.code_bytes + coded.scale_bytes + coded.k.rows() - 1) / coded.k.rows();
+}
 
 std::unique_ptr<ReadIndex> compose_reads(const Method& a, const Method& r, const Task& task,
                                          const Params& params) {

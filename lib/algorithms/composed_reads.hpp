@@ -9,6 +9,12 @@
 
 namespace kvbench {
 
+/// Whether it runs under retrieval and not under prefill: the R of A+R and R@Q.
+bool only_retrieves(const Method& m);
+
+/// Bytes that a query reads for one of the entries, at least one: an equal part of all, rounded up.
+Index coded_token_bytes(const CodedEntries& coded);
+
 /// A+R. Parameters are those of a composition (algorithms/composition.hpp): A gets `share` of the
 /// bytes that a query reads, R the rest.
 std::unique_ptr<ReadIndex> compose_reads(const Method& a, const Method& r, const Task& task,

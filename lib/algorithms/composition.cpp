@@ -124,7 +124,7 @@ std::vector<Index> tokens_without(std::span<const Index> tokens, std::span<const
 
 Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params) {
   const Index total = composition_bytes(task, params);
-  Compressed kept = keep_first(a, task, params);
+  const Compressed kept = keep_first(a, task, params);
   const std::vector<Index> left = tokens_without(task.tokens, kept.held.tokens);
   const Index used = row_bytes(kept, task.head) + kept.aux_bytes;
   Task second = task;
@@ -146,11 +146,8 @@ Compressed compose(const Method& a, const Method& b, const Task& task, const Par
     out.denominator = std::move(rest.denominator);
     out.denominator->held = join(kept.held.tokens, out.denominator->held);
   }
-  for (const auto& [method, part] : {std::pair{&a, &kept}, std::pair{&b, &rest}}) {
-    for (const auto& [key, value] : part->diag) {
-      out.diag.emplace_back(part_prefix(*method) + key, value);
-    }
-  }
+  add_part_diag(a, kept.diag, out.diag);
+  add_part_diag(b, rest.diag, out.diag);
   return out;
 }
 

@@ -72,6 +72,12 @@ Params part_params(const Method& part, const Params& all) {
   return {part.info.name, params_of(part, own), own};
 }
 
+void add_part_diag(const Method& part, const Figures& from, Figures& to) {
+  for (const auto& [key, value] : from) {
+    to.emplace_back(part_prefix(part) + key, value);
+  }
+}
+
 std::vector<const Method*> named_methods(const Method& m, const Params& params) {
   std::vector<const Method*> out;
   for (const ParamSpec& spec : m.info.params) {

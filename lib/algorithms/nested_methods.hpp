@@ -28,6 +28,9 @@ void add_part_params(const Method& part, const std::map<std::string, std::string
 
 Params part_params(const Method& part, const Params& all);
 
+/// Appends a part's diagnostics under its prefix.
+void add_part_diag(const Method& part, const Figures& from, Figures& to);
+
 std::vector<const Method*> named_methods(const Method& m, const Params& params);
 
 }  // namespace kvbench

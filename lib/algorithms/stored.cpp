@@ -283,9 +283,7 @@ Compressed store(const Method& a, const Method& q, const Task& task, const Param
   out.transient_bytes = kept.transient_bytes;
   out.degenerate = kept.degenerate;
   out.quantised = static_cast<Index>(kept.held.tokens.size()) + kept.quantised;
-  for (const auto& [key, value] : kept.diag) {
-    out.diag.emplace_back(part_prefix(a) + key, value);
-  }
+  add_part_diag(a, kept.diag, out.diag);
   Holdings holdings = holdings_of(task.head, kept);
   if (holdings.entries.k.rows() > 0) {
     CodedEntries coded = q.quantizer->code(second, holdings.entries, params);

@@ -100,7 +100,7 @@ Variant name_variant(const std::string& name) {
 // Parameters of a variant's methods. Which there are may depend on `values`.
 std::vector<ParamSpec> specs_of(const Variant& v,
                                 const std::map<std::string, std::string>& values) {
-  if (v.quantizer != nullptr && v.method->compress == nullptr && v.method->open_reads != nullptr) {
+  if (v.quantizer != nullptr && only_retrieves(*v.method)) {
     return coded_reads_params(*v.method, *v.quantizer, values);
   }
   return v.quantizer != nullptr ? stored_params(*v.method, *v.quantizer, values)

@@ -95,15 +95,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     throw std::logic_error(
         fmt::format("{} bytes held for the middle, budget {}", memory.middle_bytes, *allowed));
   }
-  std::vector<std::uint8_t> held(head.n(), 0);
-  for (const Range exact : {c.windows().sink, c.windows().recent}) {
-    std::fill(held.begin() + exact.begin, held.begin() + exact.end, std::uint8_t{1});
-  }
-  for (const std::vector<Index>* list : {&result.held.tokens, &result.counted}) {
-    for (const Index i : *list) {
-      held[i] = 1;
-    }
-  }
+  const std::vector<std::uint8_t> held = held_flags(c, {result.held.tokens, result.counted});
   const std::string diag = diag_text(c, entry, result);
   std::string reason = degenerate_reason(c, entry, task.tokens.empty());
   if (reason.empty()) {
@@ -127,11 +119,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     row.compress_ms = compress_ms;
     row.status = status_of(errors, degenerate, m, reason);
     row.diag = diag;
-    std::vector<double>& errors_of_row = out.query_errors.emplace_back();
-    for (Index j = 0; j < m; ++j) {
-      const auto width = static_cast<std::size_t>(head.dv());
-      errors_of_row.push_back(query_error({c.truth(g).output.row(j), width}, {z.row(j), width}));
-    }
+    add_query_errors(c.truth(g).output, z, out);
     add_layer_part(c, row.q_head, c.truth(g).output, z, out.layer);
   }
   KeptSet set{head.n() - 1, {}};

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "core/math.hpp"
+#include "algorithms/composed_reads.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
 #include "metrics/read_figures.hpp"
@@ -101,6 +101,7 @@ class RetrievalJob {
     search_s_ = seconds_now() - start;
     check_reads(reads_, task_);
     fixed_ = fixed_bytes(reads_, c_.head(), task_.count());
+    fixed_tokens_ = fixed_tokens(reads_);
     for (Row& row : out.rows) {
       measure(row, out);
     }
@@ -110,7 +111,8 @@ class RetrievalJob {
   void measure(Row& row, JobResult& out) const {
     const KvHead& head = c_.head();
     const Index g = row.q_head - c_.id().kv_head * head.group();
-    check_budget(g);
+    const double read = read_bytes(g);
+    check_budget(read);
     const double start = seconds_now();
     SoftmaxSums sums = c_.base(g);
     if (reads_.fixed) {
@@ -143,17 +145,13 @@ class RetrievalJob {
     fill(row, memory);
     row.peak_bytes = memory.bytes;
     fill(row, errors);
-    fill_read(g, index, row);
+    fill_read(g, read, index, row);
     std::string reason = degenerate_reason(c_, entry_, task_.tokens.empty());
     row.status = status_of(errors, degenerate, m_, reason.empty() ? reads_.degenerate : reason);
     Compressed diagnosed;
     diagnosed.diag = reads_.diag;
     row.diag = diag_text(c_, entry_, diagnosed);
-    std::vector<double>& errors_of_row = out.query_errors.emplace_back();
-    for (Index j = 0; j < m_; ++j) {
-      const auto width = static_cast<std::size_t>(head.dv());
-      errors_of_row.push_back(query_error({c_.truth(g).output.row(j), width}, {z.row(j), width}));
-    }
+    add_query_errors(c_.truth(g).output, z, out);
     add_layer_part(c_, row.q_head, c_.truth(g).output, z, out.layer);
   }
 
@@ -167,39 +165,26 @@ class RetrievalJob {
            static_cast<double>(tokens * token_bytes()) / static_cast<double>(m_);
   }
 
-  // Of coded tokens, an equal part of all their bytes, rounded up.
   Index token_bytes() const {
-    return reads_.coded
-               ? (reads_.coded->code_bytes + reads_.coded->scale_bytes + task_.count() - 1) /
-                     task_.count()
-               : c_.head().pair_bytes();
+    return reads_.coded ? coded_token_bytes(*reads_.coded) : c_.head().pair_bytes();
   }
 
-  void check_budget(Index g) const {
+  void check_budget(double read) const {
     const std::optional<Index> allowed = variant_.allowed_bytes(task_);
-    if (allowed && read_bytes(g) > static_cast<double>(*allowed)) {
-      throw std::logic_error(
-          fmt::format("{} bytes read of the middle, budget {}", read_bytes(g), *allowed));
+    if (allowed && read > static_cast<double>(*allowed)) {
+      throw std::logic_error(fmt::format("{} bytes read of the middle, budget {}", read, *allowed));
     }
   }
 
-  void fill_read(Index g, Index index, Row& row) const {
-    const ReadFigures figures = read_figures(c_.head(), g, c_.truth(g), task_.tokens,
-                                             fixed_tokens(reads_), reads_.lists, reads_.asked);
+  void fill_read(Index g, double read, Index index, Row& row) const {
+    const ReadFigures figures = read_figures(c_.head(), g, c_.truth(g), task_.tokens, fixed_tokens_,
+                                             reads_.lists, reads_.asked);
     if (reads_.fixed && reads_.lists.empty()) {  // as under prefill, to the bit
-      std::vector<std::uint8_t> held(c_.head().n(), 0);
-      for (const Range exact : {c_.windows().sink, c_.windows().recent}) {
-        std::fill(held.begin() + exact.begin, held.begin() + exact.end, std::uint8_t{1});
-      }
-      for (const Index i : fixed_tokens(reads_)) {
-        held[i] = 1;
-      }
-      fill(row, held_figures(c_.truth(g), held, c_.sink_mass(g)));
+      fill(row, held_figures(c_.truth(g), held_flags(c_, {fixed_tokens_}), c_.sink_mass(g)));
     } else {
       fill(row, figures.held);
     }
     const Index full = task_.count() * c_.head().pair_bytes();
-    const double read = read_bytes(g);
     fill(row, ReadColumns{read, full > 0 ? read / static_cast<double>(full) : 1.0, index,
                           figures.recall});
   }
@@ -211,6 +196,7 @@ class RetrievalJob {
   Index m_;
   Reads reads_;
   FixedBytes fixed_;
+  std::vector<Index> fixed_tokens_;
   double compress_ms_ = 0.0;
   double search_s_ = 0.0;
 };

@@ -73,6 +73,28 @@ std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
   return reason.empty() ? "ok" : "degenerate: " + one_line(reason);
 }
 
+std::vector<std::uint8_t> held_flags(const HeadInput& c,
+                                     std::initializer_list<std::span<const Index>> tokens) {
+  std::vector<std::uint8_t> held(c.head().n(), 0);
+  for (const Range exact : {c.windows().sink, c.windows().recent}) {
+    std::fill(held.begin() + exact.begin, held.begin() + exact.end, std::uint8_t{1});
+  }
+  for (const std::span<const Index> list : tokens) {
+    for (const Index i : list) {
+      held[i] = 1;
+    }
+  }
+  return held;
+}
+
+void add_query_errors(const MatrixD& exact, const MatrixD& z, JobResult& out) {
+  std::vector<double>& errors = out.query_errors.emplace_back();
+  const auto width = static_cast<std::size_t>(z.cols());
+  for (Index j = 0; j < z.rows(); ++j) {
+    errors.push_back(query_error({exact.row(j), width}, {z.row(j), width}));
+  }
+}
+
 std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& result) {
   std::string diag;
   const auto add = [&](const std::string& key, const std::string& value) {

@@ -1,8 +1,12 @@
 // Shared by the jobs of both protocols: exceptions of methods, a row's status and diagnostics.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "algorithms/contract.hpp"
 #include "metrics/error.hpp"
@@ -24,6 +28,13 @@ std::string degenerate_reason(const HeadInput& c, const Entry& entry, bool empty
 /// `reason`: another reason to call it degenerate, or "".
 std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
                       const std::string& reason);
+
+/// Returns [n]: 1 for sinks, recent tokens and `tokens`.
+std::vector<std::uint8_t> held_flags(const HeadInput& c,
+                                     std::initializer_list<std::span<const Index>> tokens);
+
+/// Appends a row's errors by evaluated query. `exact`, `z` [m, dv].
+void add_query_errors(const MatrixD& exact, const MatrixD& z, JobResult& out);
 
 /// Returns the `diag` column: the method's diagnostics, and how many scoring queries it asks for if
 /// the trace has fewer.

@@ -257,7 +257,7 @@ Index scratch_of(const Method& m, const Params& params, const LayerFacts& layer,
 Index Variant::scratch_bytes(const LayerFacts& layer, Index middle,
                              std::optional<double> budget) const {
   const Index kept = kept_tokens(layer, middle, budget);
-  if (quantizer != nullptr && method->compress == nullptr) {  // R@Q holds all tokens in codes
+  if (quantizer != nullptr && only_retrieves(*method)) {  // R@Q holds all tokens in codes
     return scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
            stored_coding_bytes(*method, layer, middle);
   }

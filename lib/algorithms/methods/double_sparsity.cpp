@@ -9,7 +9,6 @@
 // In: K [m, d], the scoring and the evaluated queries. Time O(group queries m channels).
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "algorithms/shared/ranked_reads.hpp"
 #include "attention/quantize.hpp"
@@ -70,8 +69,6 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
       index.made.row(i)[c] = head.k.row(task.tokens[i])[channels[c]];
     }
   }
-  index.rows.resize(static_cast<std::size_t>(task.count()));
-  std::iota(index.rows.begin(), index.rows.end(), Index{0});
   read_back(index.made, {.bits = bits, .group = width, .along = GroupAlong::channels});
   index.costs = {.entries = task.count(),
                  .entry_bytes = task.read_bytes(),

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "algorithms/shared/ranked_reads.hpp"
 #include "attention/inner_products.hpp"
@@ -161,15 +160,10 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
       std::copy(centroid, centroid + width, index.made.row(i) + part * width);
     }
   }
-  index.rows.resize(static_cast<std::size_t>(task.count()));
-  std::iota(index.rows.begin(), index.rows.end(), Index{0});
   index.costs = {.entries = task.count(),
                  .entry_bytes = task.read_bytes(),
                  .index_bytes = (task.count() * parts * kCodeBits + 7) / 8 +
                                 count * head.d() * bytes_per_element(head.dtype)};
-  index.queries = [&head, m = task.evaluated.size()](Index g) {
-    return scaled_queries(head, g, m);
-  };
   return ranked_reads(task, params, "tokens", std::move(index));
 }
 

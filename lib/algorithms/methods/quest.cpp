@@ -9,7 +9,6 @@
 // In: K [m, d], the evaluated queries. Out: per query, whole pages. Time O(m d + group queries
 // m/page d).
 #include <algorithm>
-#include <numeric>
 
 #include "algorithms/shared/ranked_reads.hpp"
 
@@ -61,8 +60,6 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
                  .index_bytes = pages * 2 * head.d() * bytes_per_element(head.dtype),
                  .least = params.integer("min_pages")};
   index.made = extremes(head, task.tokens, page);
-  index.rows.resize(static_cast<std::size_t>(pages));
-  std::iota(index.rows.begin(), index.rows.end(), Index{0});
   index.queries = [&head, m = task.evaluated.size()](Index g) {
     return signed_parts(scaled_queries(head, g, m));
   };

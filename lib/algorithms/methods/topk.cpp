@@ -11,9 +11,6 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
   index.costs = {.entries = task.count(), .entry_bytes = task.read_bytes()};
   index.of = task.head.k;
   index.rows.assign(task.tokens.begin(), task.tokens.end());
-  index.queries = [&head = task.head, m = task.evaluated.size()](Index g) {
-    return scaled_queries(head, g, m);
-  };
   return ranked_reads(task, params, "tokens", std::move(index));
 }
 

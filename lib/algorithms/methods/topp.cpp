@@ -57,39 +57,29 @@ class ByMass : public ReadIndex {
     Reads out;
     out.lists.queries = m;
     out.lists.shared = unions_;
-    std::vector<RankedEntries> lists;
+    std::vector<RankedEntries> lists;  // of a head; for unions of all, by head, then query
     std::string limits;
-    double limit = 0.0;
     for (Index g = 0; g < head.group(); ++g) {
       visit_products(
           scaled_queries(head, g, m), head.k, task_.tokens, head.precision,
           [&](Index, std::span<const double> logits) { lists.push_back(shares_of(logits)); });
       if (!unions_) {
-        limit = fit(lists);
+        const double limit = fit(lists);
         limits += fmt::format("{}{:.6g}", g == 0 ? "" : "/", limit);
         add(lists, limit, out);
+        add_asked(lists, limit, out);
         lists.clear();
       }
     }
     if (unions_) {
       std::vector<RankedEntries> unions;
       for (Index j = 0; j < m; ++j) {
-        std::vector<RankedEntries> of_query;
-        for (Index g = 0; g < head.group(); ++g) {
-          of_query.push_back(lists[g * m + j]);
-        }
-        unions.push_back(union_of(of_query));
+        unions.push_back(union_of(lists, j, m));
       }
-      limit = fit(unions);
+      const double limit = fit(unions);
       limits = fmt::format("{:.6g}", limit);
-      for (const RankedEntries& list : lists) {
-        out.asked.push_back(static_cast<Index>(list.count_below(limit)));
-      }
-      Reads of_unions = std::move(out);
-      const std::vector<Index> asked = of_unions.asked;
-      add(unions, limit, of_unions);
-      of_unions.asked = asked;
-      out = std::move(of_unions);
+      add(unions, limit, out);
+      add_asked(lists, limit, out);
     }
     out.diag = {{"p", limits}};
     return out;
@@ -103,21 +93,14 @@ class ByMass : public ReadIndex {
     }
     const Index most = static_cast<Index>(lists.size()) * *task_.budget_bytes /
                        task_.read_bytes();  // entries of all lists
-    const auto entries = [&](double limit) {
-      Index count = 0;
-      for (const RankedEntries& list : lists) {
-        count += static_cast<Index>(list.count_below(limit));
-      }
-      return count;
-    };
-    const auto fits = [&](double limit) { return entries(limit) <= most; };
+    const auto fits = [&](double limit) { return count_below(lists, limit) <= most; };
     if (fits(1.0)) {
       return 1.0;
     }
     double low = std::numeric_limits<double>::denorm_min();  // each list's first entry has level 0
     if (!fits(low)) {
       const auto queries = static_cast<Index>(lists.size());
-      const Index needed = (entries(low) * task_.read_bytes() + queries - 1) / queries;
+      const Index needed = (count_below(lists, low) * task_.read_bytes() + queries - 1) / queries;
       throw Infeasible(fmt::format("the first token of every query head needs {} bytes, budget {}",
                                    needed, *task_.budget_bytes),
                        needed);
@@ -132,7 +115,12 @@ class ByMass : public ReadIndex {
   void add(std::span<const RankedEntries> lists, double limit, Reads& out) const {
     for (const RankedEntries& list : lists) {
       out.lists.tokens.push_back(tokens_below(list, limit, 1, task_.tokens));
-      out.asked.push_back(static_cast<Index>(out.lists.tokens.back().size()));
+    }
+  }
+
+  static void add_asked(std::span<const RankedEntries> lists, double limit, Reads& out) {
+    for (const RankedEntries& list : lists) {
+      out.asked.push_back(static_cast<Index>(list.count_below(limit)));
     }
   }
 

@@ -38,6 +38,10 @@ class RankedReads : public ReadIndex {
   RankedReads(const Task& task, const Params& params, std::string_view size, ScoredIndex index)
       : task_(task), unions_(reads_unions(params)), index_(std::move(index)) {
     const ReadCosts& costs = index_.costs;
+    if (index_.rows.empty()) {
+      index_.rows.resize(static_cast<std::size_t>(costs.entries));
+      std::iota(index_.rows.begin(), index_.rows.end(), Index{0});
+    }
     if (!params.is_auto(size)) {
       count_ = std::min(costs.entries, params.integer(size));
       return;
@@ -61,7 +65,7 @@ class RankedReads : public ReadIndex {
     std::vector<RankedEntries> lists;  // for unions: by head, then query
     std::vector<Index> last_rank;      // of the last entry, which may be short
     for (Index g = 0; g < task_.head.group(); ++g) {
-      visit_products(index_.queries(g), of(), index_.rows, task_.head.precision,
+      visit_products(queries(g), of(), index_.rows, task_.head.precision,
                      [&](Index, std::span<const double> scores) {
                        RankedEntries list = ranks_of(best_first(scores, count_));
                        last_rank.push_back(std::ranges::find(list.entries, costs.entries - 1) -
@@ -77,11 +81,10 @@ class RankedReads : public ReadIndex {
     if (unions_) {
       std::vector<RankedEntries> unions;
       for (Index j = 0; j < m; ++j) {
-        std::vector<RankedEntries> of_query;
+        unions.push_back(union_of(lists, j, m));
         for (Index g = 0; g < task_.head.group(); ++g) {
-          of_query.push_back(std::move(lists[g * m + j]));
+          lists[g * m + j] = {};  // frees its memory
         }
-        unions.push_back(union_of(of_query));
       }
       count = bounded_ ? largest_count(unions) : count_;
       for (const RankedEntries& list : unions) {
@@ -96,6 +99,11 @@ class RankedReads : public ReadIndex {
   }
 
  private:
+  MatrixD queries(Index g) const {
+    return index_.queries ? index_.queries(g)
+                          : scaled_queries(task_.head, g, task_.evaluated.size());
+  }
+
   MatrixView of() const { return index_.made.rows() > 0 ? index_.made.view() : index_.of; }
 
   void add_tokens(const RankedEntries& list, Index count, Reads& out) const {
@@ -107,11 +115,8 @@ class RankedReads : public ReadIndex {
     const ReadCosts& costs = index_.costs;
     const auto m = static_cast<Index>(unions.size());
     const auto bytes = [&](Index count) {
-      Index entries = 0;
-      for (const RankedEntries& list : unions) {
-        entries += static_cast<Index>(list.count_below(static_cast<double>(count)));
-      }
-      return m * costs.index_bytes + entries * costs.entry_bytes;
+      return m * costs.index_bytes +
+             count_below(unions, static_cast<double>(count)) * costs.entry_bytes;
     };
     const Index least = std::min(costs.least, costs.entries);
     if (bytes(least) > m * *task_.budget_bytes) {
@@ -151,9 +156,19 @@ std::size_t RankedEntries::count_below(double limit) const {
   return static_cast<std::size_t>(std::ranges::lower_bound(levels, limit) - levels.begin());
 }
 
-RankedEntries union_of(std::span<const RankedEntries> lists) {
-  std::vector<std::pair<double, std::uint32_t>> all;
+Index count_below(std::span<const RankedEntries> lists, double limit) {
+  Index count = 0;
   for (const RankedEntries& list : lists) {
+    count += static_cast<Index>(list.count_below(limit));
+  }
+  return count;
+}
+
+RankedEntries union_of(std::span<const RankedEntries> lists, Index query, Index queries) {
+  std::vector<std::pair<double, std::uint32_t>> all;
+  for (auto at = static_cast<std::size_t>(query); at < lists.size();
+       at += static_cast<std::size_t>(queries)) {
+    const RankedEntries& list = lists[at];
     for (std::size_t i = 0; i < list.entries.size(); ++i) {
       all.emplace_back(list.levels[i], list.entries[i]);
     }

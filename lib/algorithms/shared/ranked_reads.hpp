@@ -26,8 +26,12 @@ struct RankedEntries {
   std::size_t count_below(double limit) const;
 };
 
-/// The union: each entry at the lowest of its levels.
-RankedEntries union_of(std::span<const RankedEntries> lists);
+/// Entries of all lists below `limit`.
+Index count_below(std::span<const RankedEntries> lists, double limit);
+
+/// The union of a query's lists over the group: each entry at the lowest of its levels. `lists`: by
+/// head, then query, of `queries` queries.
+RankedEntries union_of(std::span<const RankedEntries> lists, Index query, Index queries);
 
 /// What the entries of an index are and cost.
 struct ReadCosts {
@@ -50,9 +54,9 @@ struct ScoredIndex {
   ReadCosts costs;
   Matrix made = {};              ///< [entries, c] rows to multiply with; empty: `of` and `rows`
   MatrixView of = {};            ///< [., c]
-  std::vector<Index> rows = {};  ///< [entries]
-  /// [evaluated, c]: what the queries of query head `g` multiply with.
-  std::function<MatrixD(Index g)> queries;
+  std::vector<Index> rows = {};  ///< [entries]; empty: all of `made`
+  /// [evaluated, c]: what the queries of query head `g` multiply with; null: scaled queries.
+  std::function<MatrixD(Index g)> queries = nullptr;
   Figures diag = {};
 };
 
