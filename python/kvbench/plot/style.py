@@ -30,7 +30,7 @@ def _place(name):
 def method_style(name, step=0):
     """Returns colour, marker and dash of a method; `step`: later choices, if one is taken.
 
-    A+B has A's colour and B's marker, hollow. A@Q has A's colour and dash and Q's marker, half
+    A+B has A's colour and B's marker, hollow (grey inside where every hollow one is taken). A@Q has A's colour and dash and Q's marker, half
     filled. An unknown name gets its look from its hash.
     """
     first, plus, second = name.partition("+")
@@ -46,7 +46,7 @@ def method_style(name, step=0):
         place = MARKERS.index(method_style(second)["marker"]) + step
         return {"color": method_style(first)["color"], "marker": MARKERS[place % len(MARKERS)],
                 "linestyle": ("-.", ":", "--", "-")[step // len(MARKERS) % 4],
-                "markerfacecolor": "white"}
+                "markerfacecolor": ("white", "0.7")[step // len(MARKERS) // 4 % 2]}
     return {"color": PALETTE[place % len(PALETTE)],
             "marker": MARKERS[place // len(PALETTE) % len(MARKERS)],
             "linestyle": UNKNOWN_DASHES[place // len(PALETTE) // len(MARKERS)
