@@ -167,6 +167,11 @@ def controls_of(part, control):
                     len(failing), p if len(both) else math.nan, "; ".join(why))
 
 
+# A key is held or lost: most sources have one of two growths, many resamples nearly one only, and
+# the studentised interval of the others is without bound.
+INTERVAL = "bca"
+
+
 def interval(values):
     """Exact interval of the share of right answers; NaN if seeds give fractions."""
     if not len(values) or not np.isin(values, (0.0, 1.0)).all():
@@ -181,7 +186,7 @@ def lines(found):
         mine = part_of(found.means, place)
         for (budget, method), some in mine.groupby(["budget", "method"], sort=False, dropna=False):
             right, change = some["right"].to_numpy(), some["change"].to_numpy()
-            (right_low, right_high), (low, high) = interval(right), extent(change)
+            (right_low, right_high), (low, high) = interval(right), extent(change, INTERVAL)
             algorithm = some["algorithm"].iloc[0]
             out.append({"setting": place[0], "task": place[1], "budget": float(budget), "method": method,
                         "sources": len(some), "right": float(right.mean()), "right_low": right_low,

@@ -162,13 +162,13 @@ def averaged(frame, metric):
     return values, notes
 
 
-def extent(values):
-    """Returns (low, high) of a mean over sources: its 95 % interval, or with fewer than FEWEST
-    sources the minimum and maximum.
+def extent(values, kind="t"):
+    """Returns (low, high) of a mean over sources: its 95 % interval (`kind`: of
+    stats.bootstrap_intervals), or with fewer than FEWEST sources the minimum and maximum.
     """
     if len(values) < FEWEST:
         return (float(values.min()), float(values.max())) if len(values) else (math.nan, math.nan)
-    (low, high), = ks.bootstrap_intervals(values[:, None])
+    (low, high), = ks.bootstrap_intervals(values[:, None], kind=kind)
     return float(low), float(high)
 
 
