@@ -154,7 +154,8 @@ void print_list(const std::vector<const Method*>& list) {
       "kvbench list NAME shows the source and parameters of an algorithm.\n"
       "Under retrieval, static:A=NAME reads what a prefill method holds.\n"
       "Under prefill, A+B keeps tokens by A in a share of the bytes and represents the rest by B\n"
-      "(oracle+balancekv:share=0.25); A@Q quantizes what A keeps (h2o@quant-kivi:k_bits=4).\n"
+      "(oracle+balancekv:share=0.25); A@Q quantizes what A keeps (h2o@quant-kivi:k_bits=4);\n"
+      "NAME:store=query-head keeps a set per query head instead of one per KV head.\n"
       "Not included: KVzap, FastKVzip and DMS (trained gates: use external-scores), MLA and\n"
       "other model changes (dump a trace of that model). docs/methods.md gives the reasons.";
   fmt::print("\n{}", hanging_indent("", notes, width));

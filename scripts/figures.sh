@@ -218,6 +218,14 @@ budget. Grey: the full cache and the budget.' \
   'Line plots over the steps of a stream: errors above, bytes below.' \
   -- plot stream stream.csv
 
+section 'Reads'
+replay recall
+figure reads 'Recall of what queries read, and the price of one set for all' 'recall.csv recall.csv.json' \
+  'Left: share of the heaviest tokens of each query that it read, over the bytes read. Right: relative
+error over that of topk, which reads the largest logits of each query, at the same budget.' \
+  'Line plots over the share of bytes read: recall on the left, errors over those of topk on the right.' \
+  -- plot reads recall.csv
+
 cat > index.html.tmp << HTML
 <!DOCTYPE html>
 <html lang="en">

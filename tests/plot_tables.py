@@ -24,7 +24,7 @@ DEFAULTS = {
     "scores": "past", "device": "cpu", "seed": 0, "n_tokens": 100, "n_queries": 4,
     "budget_requested": 0.5, "tokens_kept": 60, "bytes": 1000, "full_bytes": 2000, "ratio": 0.5,
     "middle_ratio": 0.5, "rel_error": 0.1, "amnesia_count": 3, "amnesia_mass": 0.1,
-    "status": "ok", "diag": "",
+    "read_ratio": "", "recall": "", "status": "ok", "diag": "",
     # OUT.queries.csv alone has these.
     "step": 96, "offset": 0,
 }

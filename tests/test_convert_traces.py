@@ -13,7 +13,7 @@ except ImportError:
     safetensors = None
 
 from convert_case import DV, HKV, HQ, NQ, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np, write_safetensors
-from script_case import KVBENCH, run_program, write_text
+from script_case import KVBENCH, read_rows, run_program, write_text
 
 
 class ConvertTracesTest(ConvertCase):
@@ -78,6 +78,12 @@ class ConvertTracesTest(ConvertCase):
             subprocess.run([KVBENCH, "cluster", self.out, "-o", self.path("clusters")], check=True, capture_output=True)
             with open(self.path("clusters/attention.csv"), encoding="utf-8") as file:
                 self.assertEqual(len(file.readlines()), 2)
+            # Recall of queries needs values, which may be the keys.
+            self.convert(*words, "--v", "train", "--layer", "0", "--rope", "none")
+            subprocess.run([KVBENCH, "replay", self.out, "-o", self.path("r.csv"), "--protocol", "retrieval",
+                            "--algorithm", "topk", "--budget", "0.5", "--sink", "0", "--recent", str(NQ),
+                            "--queries", str(NQ)], check=True, capture_output=True)
+            self.assertEqual({row["recall"] for row in read_rows(self.path("r.csv"))}, {"1"})
         self.refuse("expected {layer} in it, a layer axis or --layer", *words)
         self.refuse("--layer: got -1", *words, "--layer", "-1")
 

@@ -34,6 +34,7 @@ RUNS = {
     "e": ("kvreviver", "--budget 0.6 --budget 0.5"),
     "q": ("h2o h2o@quant-kivi:k_bits=2;v_bits=2 h2o@quant-kivi:k_bits=4;v_bits=2", "--budget 0.7"),
     "r": (f"{KVREVIVER.format(0.45, 0.1)} {KVREVIVER.format(0.4, 0.2)}", "--budget 0.6 --budget 0.5"),
+    "t": ("topk pq static:A=h2o", "--budget 0.6 --budget 0.5 --protocol retrieval"),
     "s": ("h2o", "--budget 0.5 --protocol stream --kept --eval-every 8"),
 }
 # Columns that say which row it is; all other numbers are what was measured.
@@ -108,6 +109,7 @@ COMMANDS = [
     ("kvbench-py plot norms", "c/norms.csv -o out/x", "c/norms.csv", "c/growth.csv"),
     ("kvbench-py plot offset", "a.queries.csv -o out/x", "a.queries.csv", "s.kept.csv"),
     ("kvbench-py plot pareto", "a.csv -o out/x", "a.csv", "s.kept.csv"),
+    ("kvbench-py plot reads", "t.csv -o out/x", "t.csv", "a.queries.csv"),
     ("kvbench-py plot reconstruction", "r.csv -o out/x", "r.csv", "a.queries.csv"),
     ("kvbench-py plot stream", "s.csv -o out/x", "s.csv", "s.steps.csv"),
     ("kvbench-py plot stream", "s.csv -o out/x", "s.steps.csv", "s.kept.csv"),

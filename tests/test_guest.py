@@ -28,6 +28,7 @@ from kvbench.plot import (
     norms,
     offset,
     pareto,
+    reads,
     reconstruction,
     stream,
     tsne,
@@ -221,7 +222,7 @@ class FunctionsTest(FigureTest):
 
     def test_names_and_signatures(self):
         for module in (amnesia, bits, bumblebee_lambda, coverage, error, growth, heatmap, kept_map, norms,
-                       offset, pareto, reconstruction, stream, tsne):
+                       offset, pareto, reads, reconstruction, stream, tsne):
             taken = inspect.signature(module.figure).parameters
             options = vars(module.parse_arguments(["x", "-o", "y"]))
             self.assertEqual(set(taken), {*options, "tables"} - {"inputs", "output", "caption"})

@@ -16,6 +16,7 @@ from kvbench.plot import bumblebee_lambda as plot_lambda
 from kvbench.plot import figures as kf
 from kvbench.plot import heatmap as plot_heatmap
 from kvbench.plot import pareto as plot_pareto
+from kvbench.plot import reads as plot_reads
 from kvbench.plot import reconstruction as plot_reconstruction
 from kvbench.plot import stream as plot_stream
 from kvbench.plot import style as ks
@@ -236,6 +237,47 @@ class AmnesiaTest(FigureTest):
             figure = plot_amnesia.draw(plot_amnesia.load([path], layers=range(count),
                                                          by_layer=True))
             self.assertEqual(len([a for a in figure.axes if a.lines]), panels)
+
+
+class ReadsTest(FigureTest):
+    def rows(self):
+        """topk and pq at two budgets, two heads and seeds; fitted keys, which have no recall."""
+        for name, params, factor in (("topk", "tokens=auto;union=head", 1), ("topk", "tokens=auto;union=group", 1.5),
+                                     ("pq", "parts=4;tokens=auto", 2),
+                                     ("static", "A=attention-matching;tokens=auto", 3)):
+            for head in (0, 1):
+                for seed in (0, 1) if name == "pq" else (0,):
+                    for budget in (0.5, 0.25):
+                        yield {"algorithm": name, "params": params, "q_head": head, "seed": seed,
+                               "protocol": "retrieval", "budget_requested": budget,
+                               "read_ratio": budget - 0.01 * head, "rel_error": factor * (0.1 + head) / budget,
+                               "recall": {"topk": 1, "static": 0}.get(name, budget + 0.1 * head + 0.04 * seed)}
+
+    def test_recall_and_prices_by_hand(self):
+        figure = plot_reads.draw(plot_reads.load([self.write(list(self.rows()))]))
+        recall, prices = figure.axes
+        colors = colors_of("topk union=head", "topk union=group", "pq")
+        x = [0.245, 0.495]
+        self.near(line_of(recall, colors[2]), [x, [0.32, 0.57]])
+        self.near(line_of(recall, colors[0]), [x, [1, 1]])
+        self.near(line_of(prices, colors[2]), [x, [2, 2]])
+        self.near(line_of(prices, colors[0]), [x, [1, 1]])  # topk by head is the base
+        self.near(line_of(prices, colors[1]), [x, [1.5, 1.5]])
+        for axes, lines in ((recall, 3), (prices, 4)):  # fitted keys have no recall
+            self.assertEqual(sum(a.get_marker() in ks.MARKERS for a in axes.lines), lines)
+
+    def test_named_lines(self):
+        path = self.write(list(self.rows()))
+        self.assertEqual(set(plot_reads.load([path], algorithms=["topk union=head", "pq"])["label"]),
+                         {"topk union=head", "pq"})
+        with self.assertRaisesRegex(kt.CsvError, "no rows of quest; it holds topk union=head"):
+            plot_reads.load([path], algorithms=["quest"])
+        with self.assertRaisesRegex(kt.CsvError, "expected rows of --protocol retrieval"):
+            plot_reads.load([self.write([{}])])
+
+    def test_without_topk(self):
+        rows = [row for row in self.rows() if row["algorithm"] != "topk"]
+        self.assertEqual(len(plot_reads.draw(plot_reads.load([self.write(rows)])).axes), 1)
 
 
 class ReconstructionTest(FigureTest):

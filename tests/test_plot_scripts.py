@@ -18,11 +18,12 @@ from kvbench.plot import figures as kf
 from kvbench.plot import heatmap as plot_heatmap
 from kvbench.plot import offset as plot_offset
 from kvbench.plot import pareto as plot_pareto
+from kvbench.plot import reads as plot_reads
 from kvbench.plot import reconstruction as plot_reconstruction
 from kvbench.plot import stream as plot_stream
 
 SCRIPTS_TESTED = (plot_lambda, plot_pareto, plot_amnesia, plot_reconstruction, plot_stream,
-                  plot_heatmap, plot_offset, plot_bits)
+                  plot_heatmap, plot_offset, plot_bits, plot_reads)
 WIDEST = kf.PAGE_WIDTH + 0.2  # a tight picture has 0.1 inch of margin at each side
 SMALLEST = 6.0  # pt, the least that journals take
 
@@ -54,6 +55,11 @@ class EveryScriptTest(FigureTest):
             (plot_offset, self.write([{**row, "offset": offset} for row in plain
                                       for offset in range(3)], "plain.queries.csv"), ["--log-y"]),
             (plot_offset, self.path("plain.queries.csv"), ["--by", "layer", "--budgets", "0.5"]),
+            (plot_reads, self.write([{**row, "protocol": "retrieval", "read_ratio": row["ratio"],
+                                      "recall": row["ratio"]} for row in plain]
+                                    + [{**row, "algorithm": "topk", "protocol": "retrieval",
+                                        "read_ratio": row["ratio"], "recall": 1} for row in plain[:16]],
+                                    "reads.csv"), []),
         ]
 
     def test_pictures(self):

@@ -138,8 +138,17 @@ void expand(const std::string& spec, std::vector<Variant>& out,
     }
     grid = std::move(next);
   }
-  for (const auto& point : grid) {
-    variant.params = Params(variant.name(), specs_of(variant, point), point);
+  for (auto& point : grid) {
+    std::vector<ParamSpec> specs = specs_of(variant, point);
+    if (point.contains(std::string(kStoreParam))) {
+      specs.push_back(choice_param(std::string(kStoreParam), {"kv-head", "query-head"},
+                                   "a cache per KV head or per query head"));
+    }
+    variant.params = Params(variant.name(), specs, point);
+    if (variant.by_query_head() && variant.params.text(kStoreParam) == "kv-head") {
+      point.erase(std::string(kStoreParam));  // the default, as without it
+      variant.params = Params(variant.name(), specs_of(variant, point), point);
+    }
     variant.check();
     out.push_back(variant);
   }

@@ -20,6 +20,10 @@ struct Policy;
 /// Column `algorithm` of a policy's rows.
 inline constexpr std::string_view kPolicyName = "policy";
 
+/// The parameter of all methods of the prefill protocol: kv-head (default) or query-head. Among a
+/// variant's parameters only if it is query-head.
+inline constexpr std::string_view kStoreParam = "store";
+
 /// A method, a composition A+B, or A@Q (what A holds, quantized by Q), with one set of parameters.
 /// Parts: these methods, and the methods that their parameters name.
 struct Variant {
@@ -70,6 +74,9 @@ struct Variant {
   std::string scores_text(Scores scores) const;
   /// Heads that share one budget. A+B and A@Q: that of A. A policy: the widest of its parts.
   Scope scope() const;
+  /// Whether `store=query-head` is among the parameters: each query head of a group has a cache of
+  /// its own (replay/query_head_sets.hpp). Prefill, methods whose scope is a head.
+  bool by_query_head() const { return params.values().contains(std::string(kStoreParam)); }
   /// Scoring queries of the parts. A part that reads extra queries scores with those of the layer's
   /// sets `extra`. nullopt if no part scores with queries.
   std::optional<Queries> queries(Range scoring, Range middle,
@@ -117,6 +124,8 @@ struct Variant {
   void check_window(const LayerFacts& layer) const;
   /// Upper bound of the tokens kept of a middle of `middle` tokens; for scratch_bytes().
   Index kept_tokens(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
+  /// scratch_bytes() of one call of compress().
+  Index compress_bytes(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
 };
 
 /// A range of a spec and its expansion.

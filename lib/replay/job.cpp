@@ -15,6 +15,7 @@
 #include "replay/head_cache.hpp"
 #include "replay/layer_part.hpp"
 #include "replay/loaded_caches.hpp"
+#include "replay/query_head_sets.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {
@@ -82,29 +83,40 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   ScoreBook::reset_charged_seconds();
   const double start = seconds_now();
   const bool compresses = !task.tokens.empty() || loaded != nullptr;
-  const Compressed result = compresses ? variant.compress(task) : Compressed{};
+  // One for all query heads of the group, or one for each.
+  std::vector<Compressed> results(1);
+  if (compresses && variant.by_query_head()) {
+    results = compress_by_query_head(c, variant, task);
+  } else if (compresses) {
+    results.front() = variant.compress(task);
+  }
   double compress_ms = 1e3 * (seconds_now() - start + ScoreBook::reset_charged_seconds());
   if (loaded != nullptr) {
     compress_ms = loaded->compress_ms;
   }
-  check_compressed(result, task);
 
-  const MemoryFigures memory =
-      memory_figures(holding_of(result), head, task.count(), c.windows().seen());
-  if (allowed && memory.middle_bytes > *allowed) {
-    throw std::logic_error(
-        fmt::format("{} bytes held for the middle, budget {}", memory.middle_bytes, *allowed));
+  std::vector<MemoryFigures> memories;
+  for (const Compressed& result : results) {
+    check_compressed(result, task);
+    memories.push_back(memory_figures(holding_of(result), head, task.count(), c.windows().seen()));
   }
-  const std::vector<std::uint8_t> held = held_flags(c, {result.held.tokens, result.counted});
-  const std::string diag = diag_text(c, entry, result);
-  std::string reason = degenerate_reason(c, entry, task.tokens.empty());
-  if (reason.empty()) {
-    reason = result.degenerate;
-  }
+  const std::string no_input = degenerate_reason(c, entry, task.tokens.empty());
 
   const Index m = c.windows().queries;
+  std::vector<std::uint8_t> held;
   for (Row& row : out.rows) {
     const Index g = row.q_head - c.id().kv_head * head.group();
+    const Index own = results.size() == 1 ? 0 : g;
+    const Compressed& result = results[own];
+    const MemoryFigures memory = results.size() == 1
+                                     ? memories.front()
+                                     : by_query_head(memories[own], memories, head, task.count());
+    if (allowed && memory.middle_bytes > *allowed) {
+      throw std::logic_error(
+          fmt::format("{} bytes held for the middle, budget {}", memory.middle_bytes, *allowed));
+    }
+    held = held_flags(c, {result.held.tokens, result.counted});
+    const std::string& reason = no_input.empty() ? result.degenerate : no_input;
     const double attend_start = seconds_now();
     SoftmaxSums sums = c.base(g);
     add_compressed(c.backend(), sums, head, result);
@@ -118,7 +130,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     fill(row, held_figures(c.truth(g), held, c.sink_mass(g)));
     row.compress_ms = compress_ms;
     row.status = status_of(errors, degenerate, m, reason);
-    row.diag = diag;
+    row.diag = diag_text(c, entry, result);
     add_query_errors(c.truth(g).output, z, out);
     add_layer_part(c, row.q_head, c.truth(g).output, z, out.layer);
   }
@@ -130,7 +142,10 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   }
   out.kept.push_back(std::move(set));
   if (!c.plan().options.export_caches.empty()) {
-    out.cache = exported(head, result, out.rows.front(), task.tokens.empty() ? "" : reason);
+    out.cache = exported(head, results.front(), out.rows.front(),
+                         task.tokens.empty() ? ""
+                         : no_input.empty()  ? results.front().degenerate
+                                             : no_input);
   }
 }
 

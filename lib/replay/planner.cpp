@@ -188,6 +188,24 @@ void load_caches(Plan& plan) {
   plan.caches = std::move(caches);
 }
 
+// OUT.kept.csv and caches files have one set per KV head.
+void check_query_head_sets(const PlanSpec& plan) {
+  const auto several = [](const Variant& variant) {
+    bool out = variant.by_query_head();
+    if (variant.policy != nullptr) {
+      for_each_part(*variant.policy,
+                    [&](const Policy::Part& part) { out |= part.variant.by_query_head(); });
+    }
+    return out;
+  };
+  for (const Variant& variant : plan.variants) {
+    check_input(!several(variant) || (!plan.options.kept && plan.options.export_caches.empty()),
+                fmt::format("--kept, --export-caches: got {} with {}=query-head, whose query heads "
+                            "have a cache each; expected {}=kv-head",
+                            variant.label(), kStoreParam, kStoreParam));
+  }
+}
+
 // Removes units that no caches file has. Throws InputError if none remains.
 void keep_loaded_units(Plan& plan) {
   std::erase_if(plan.units,
@@ -226,6 +244,7 @@ Plan make_plan(const ReplayOptions& options) {
   if (!options.export_caches.empty()) {
     CacheExport::check(plan);
   }
+  check_query_head_sets(plan);
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
     check_input(

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "replay/grid.hpp"
 #include "replay/policy.hpp"
+#include "replay/query_head_sets.hpp"
 
 namespace kvbench {
 
@@ -228,6 +229,9 @@ std::optional<Index> Variant::allowed_bytes(const Task& task) const {
 }
 
 bool Variant::runs_under(Protocol protocol) const {
+  if (by_query_head() && protocol != Protocol::prefill) {
+    return false;
+  }
   const Method& last = rest != nullptr ? *rest : *method;
   switch (protocol) {
     case Protocol::prefill: return method->compress != nullptr && last.compress != nullptr;
@@ -256,6 +260,11 @@ Index scratch_of(const Method& m, const Params& params, const LayerFacts& layer,
 
 Index Variant::scratch_bytes(const LayerFacts& layer, Index middle,
                              std::optional<double> budget) const {
+  return (by_query_head() ? query_head_bytes(layer) : 0) + compress_bytes(layer, middle, budget);
+}
+
+Index Variant::compress_bytes(const LayerFacts& layer, Index middle,
+                              std::optional<double> budget) const {
   const Index kept = kept_tokens(layer, middle, budget);
   if (quantizer != nullptr && only_retrieves(*method)) {  // R@Q holds all tokens in codes
     return scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
@@ -326,6 +335,11 @@ bool Variant::sized() const {
 }
 
 void Variant::check() const {
+  if (by_query_head() && scope() != Scope::head) {
+    throw InputError(fmt::format(
+        "{}: parameter {}: got query-head, expected kv-head: its heads share one budget", name(),
+        kStoreParam));
+  }
   for (const Part& p : parts()) {
     if (p.method->info.check != nullptr) {
       p.method->info.check(p.params);

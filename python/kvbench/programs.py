@@ -86,6 +86,7 @@ PROGRAMS = {
     "plot norms": Program("plot.norms", "norms of keys and values"),
     "plot offset": Program("plot.offset", "error by distance from the prompt's end"),
     "plot pareto": Program("plot.pareto", "error against bytes held"),
+    "plot reads": Program("plot.reads", "recall of what queries read, and what the choice costs"),
     "plot reconstruction": Program("plot.reconstruction", "KVReviver's reconstruction"),
     "plot stream": Program("plot.stream", "error along a stream"),
     "plot tsne": Program("plot.tsne", "keys or values in two dimensions"),

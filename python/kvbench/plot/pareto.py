@@ -121,7 +121,8 @@ def points_of_rows(paths, x, y, spread, algorithms, layers, pool):
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = kt.measured_rows(frame, paths[0], pool)
     facts = kfr.facts_of(frame)
-    kt.add_labels(frame, ignore=summary.SIZE_PARAMETERS)
+    kt.add_labels(frame, ignore=summary.READ_SIZES if x == "read_ratio"
+                  else summary.SIZE_PARAMETERS)
     keys = ["label", "algorithm", "params", "budget_requested"]
     frame = kt.full_points(frame, keys, paths[0])
     table = kt.mean_and_sd(frame, keys, y, spread)

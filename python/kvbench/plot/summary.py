@@ -7,6 +7,7 @@ from kvbench import tables as kt
 KEYS = ["algorithm", "params", "budget_requested"]
 # Size parameters vary along a line and are not in its name.
 SIZE_PARAMETERS = ("T", "tokens", "delta", "bits")
+READ_SIZES = ("T", "tokens", "p", "pages", "tables")  # of the retrieval protocol
 COUNTS = ["count", "degenerate", "infeasible", "failed"]
 
 

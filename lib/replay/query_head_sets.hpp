@@ -1,0 +1,30 @@
+// `store=query-head`: a cache of its own for each query head of the group, as public code that
+// repeats keys and values over query heads stores them (SnapKV, HeadKV). The budget is the KV
+// head's, so that each query head has an equal part of it.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "algorithms/contract.hpp"
+#include "metrics/memory.hpp"
+#include "replay/grid.hpp"
+#include "replay/job.hpp"
+
+namespace kvbench {
+
+/// Compresses the task once per query head, each with a KV head whose only query head it is and
+/// with floor(budget / group) bytes. A method that draws random numbers draws others for each.
+/// Runs on the CPU. Throws Infeasible with the bytes that all query heads need.
+std::vector<Compressed> compress_by_query_head(const HeadContext& context, const Variant& variant,
+                                               const Task& task);
+
+/// Memory of a row whose query head attends to `own`: bytes are those of `all` query heads,
+/// `tokens_kept` is its own.
+MemoryFigures by_query_head(const MemoryFigures& own, const std::vector<MemoryFigures>& all,
+                            const KvHead& head, Index middle);
+
+/// Bound on what compress_by_query_head() holds beside the method's scratch.
+Index query_head_bytes(const LayerFacts& layer);
+
+}  // namespace kvbench

@@ -1,0 +1,139 @@
+"""Recall of what each query read, and what the choice of tokens costs.
+
+Rows of `kvbench replay --protocol retrieval`. x: bytes read over full bytes of the middle, index
+included (`read_ratio`). Left: `recall`, the share of the query's B heaviest middle tokens that it
+read (B: the tokens that it asked for), the recall@k of vector search. Right: the error over that of
+`topk` at the same requested budget, which reads each query's largest logits without an index: what a
+method loses by its choice and by the bytes of its index. `static A=oracle` there is the price of one
+set for all queries, `static A=NAME` that of one set chosen by NAME. A method that holds entries of
+its own (merged, fitted) reads no tokens of the cache and has no recall.
+
+Mean over prompts, layers and heads per seed, then over seeds; bars: standard deviation over seeds (n
+- 1). At most ten lines: those of --highlight, the references and those with the largest recall at the
+smallest budget; --all draws all, --algorithms the named ones (methods or labels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import choice as kc
+from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
+from kvbench.plot import layers as kl
+from kvbench.plot import pareto, summary
+from kvbench.plot import style as ks
+
+BASE = "topk"
+
+
+def load(paths, y="rel_error", algorithms=(), layers=(), pool=False):
+    """Returns one row per point: label, algorithm, params, budget_requested, x, recall, recall_sd,
+    price (NaN without a row of BASE at that budget).
+    """
+    needed = [*kt.HEAD_COLUMNS, "seed", "budget_requested", "read_ratio", "recall", y]
+    frame = kt.measured_rows(kt.read_results(paths, needed), paths[0], pool)
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
+    frame = frame[frame["recall"].notna()].copy()
+    if frame.empty:
+        raise kt.CsvError(f"{paths[0]}: column `recall` is empty in every row, expected rows of "
+                          "--protocol retrieval")
+    kt.add_labels(frame, ignore=summary.READ_SIZES)
+    keys = ["label", "algorithm", "params", "budget_requested"]
+    frame = kt.full_points(frame, keys, paths[0])
+    table = kt.mean_and_sd(frame, keys, "recall").rename(columns={"mean": "recall", "sd": "recall_sd"})
+    errors = kt.mean_and_sd(frame, keys, y)
+    table["mean"], table["sd"] = errors["mean"], errors["sd"]
+    table["x"] = frame.groupby(keys, dropna=False, sort=False)["read_ratio"].mean().to_numpy()
+    base = table[(table["algorithm"] == BASE) & ~table["params"].str.contains("union=group")]
+    base = base[base["mean"] >= kt.ROUNDING_ERROR].groupby("budget_requested")["mean"].mean()
+    table["price"] = table["mean"] / table["budget_requested"].map(base)
+    if table["price"].isna().all():
+        kt.note(f"no row of {BASE} at a budget of the others: the right panel is left out")
+    wanted = [ks.is_highlighted(label, algorithms) or not algorithms for label in table["label"]]
+    for name in algorithms:
+        if not any(ks.is_highlighted(label, [name]) for label in table["label"]):
+            raise kt.CsvError(f"{paths[0]}: no rows of {name}; it holds "
+                              + ", ".join(dict.fromkeys(table["label"])))
+    return kfr.keep(table[wanted & (table["x"] > 0)], frame)
+
+
+def set_x(axes, table):
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(table["x"].min() / 1.15, table["x"].max() * 1.15)
+    pareto.set_x_axis(axes, "read_ratio")
+
+
+@kf.in_style
+def draw(table, y="rel_error", highlight=()):
+    """Returns a figure with a panel of recall and, where BASE has rows, one of prices."""
+    priced = table["price"].notna().any()
+    figure, grid = kf.panels(1, 2 if priced else 1, width=kf.PAGE_WIDTH if priced else None,
+                             height=2.7)
+    labels = list(dict.fromkeys(table["label"]))
+    styles = ks.styles(labels, highlight)
+    for label in labels:
+        points = table[table["label"] == label].sort_values("budget_requested")
+        if (points["recall"] > 0).any():
+            kf.plot_line(grid[0, 0], points["x"], points["recall"], points["recall_sd"],
+                         styles[label], ms=3.5, linewidth=1.2)
+        if priced:
+            scale = points["price"] / points["mean"]
+            kf.plot_line(grid[0, 1], points["x"], points["price"], points["sd"] * scale,
+                         styles[label], ms=3.5, linewidth=1.2)
+    grid[0, 0].set_ylim(0, 1.03)
+    grid[0, 0].set_ylabel("recall of the heaviest tokens")
+    if priced:
+        grid[0, 1].set_yscale("log")
+        kl.plain_log(grid[0, 1].yaxis)
+        grid[0, 1].set_ylabel(f"{kt.METRIC_LABELS.get(y, y)} / that of {BASE}")
+    for axes in grid[0]:
+        set_x(axes, table)
+    figure.supxlabel(pareto.X_LABELS["read_ratio"], fontsize=kf.FONT_SIZE)
+    kf.legend_above(figure, [kf.line_handle(styles[label], label) for label in labels])
+    return figure
+
+
+def measured(table):
+    parts = []
+    for label, rows in table.groupby("label", sort=False):
+        ends = [f"{point.recall:.2f} at {point.budget_requested:g}"
+                + ("" if np.isnan(point.price) else f" (error {point.price:.3g} times)")
+                for point in rows.sort_values("budget_requested").itertuples()]
+        parts.append(f"{label} " + ", ".join(ends))
+    return f"Measured, recall and error over that of {BASE}: " + "; ".join(parts) + "."
+
+
+@kg.public
+def figure(tables: list[str], *, y: str = "rel_error", algorithms: kg.Names = (),
+           all: bool = False, layers: Sequence[int] = (), highlight: kg.Names = (),
+           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """Returns the figure of rows of `kvbench replay --protocol retrieval`; arguments are the
+    program's options. Raises CsvError, and ValueError for an unknown `y`.
+    """
+    kg.check_choice("y", y, kt.ERROR_LABELS)
+    wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
+    table = load(tables, y, wanted.algorithms, layers, pool)
+    ks.check_highlight(table["label"], wanted.highlight, tables[0])
+    drawn, chosen = kc.pick(table, wanted, "budget_requested", "recall", what="recall",
+                            higher_better=True)
+    bars = "; bars: standard deviation over seeds" if (drawn["sd"] > 0).any() else ""
+    return kfr.finish(draw(drawn, y, wanted.highlight), table.attrs["facts"],
+                      f"Mean over layers and heads{bars}. {chosen}Right: at equal requested "
+                      "budgets.",
+                      measured(table), title, model)
+
+
+def parse_arguments(arguments=None):
+    return command.argument_parser(
+        __doc__, take=("--algorithms", "--all", "--layers", "--highlight", "--pool"),
+        y=kt.ERROR_LABELS).parse_args(arguments)
+
+
+def main():
+    kg.run(figure, parse_arguments())
