@@ -9,7 +9,8 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kPanelCols = kTileCols<double>;
+constexpr Index kTileRows = Tile<Isa::avx2>::kRows;
+constexpr Index kPanelCols = Tile<Isa::avx2>::kCols<double>;
 // Rows of U that are subtracted from the rest of the matrix together. Their packed panels fit the
 // second-level cache, one panel the first.
 constexpr Index kPanelRows = 64;

@@ -2,41 +2,127 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "attention/product_tile.hpp"
 
 namespace kvbench {
 namespace {
 
-// With kTileCols, sums take 12 of AVX2's 16 registers, or of AVX-512's 32.
+// With a tile's columns, sums take 12 of AVX2's 16 registers, or of AVX-512's 32.
 constexpr Index kRows = 6;
 constexpr Index kDepth = 256;  // channels at a time; a packed panel fits the first-level cache
 // Packing costs more than it saves for fewer rows: a packed column serves one tile of rows at a
 // time.
 constexpr Index kRowsToPack = 4 * kRows;
 
-// out [R, cols] += the products over `depth` channels; `first`: = instead. b [depth, kTileCols].
-template <Index R, class T>
-void tile(const T* a, Index lda, const T* b, Index ldb, Index depth, T* out, Index ldo, Index cols,
-          bool first) {
-  T acc[R][kTileCols<T>] = {};
+// out [R, cols] += the products over `depth` channels; `first`: = instead. b [depth, C].
+template <Index R, Index C, class T>
+[[gnu::always_inline]] inline void tile(const T* a, Index lda, const T* b, Index ldb, Index depth,
+                                        T* out, Index ldo, Index cols, bool first) {
+  T acc[R][C] = {};
   if (!first) {
     for (Index r = 0; r < R; ++r) {
-      std::copy_n(out + r * ldo, cols, acc[r]);
+      for (Index c = 0; c < cols; ++c) {
+        acc[r][c] = out[r * ldo + c];
+      }
     }
   }
   add_products([&](Index r, Index t) { return a[r * lda + t]; },
                [&](Index t) { return b + t * ldb; }, depth, acc);
+  if (cols == C) {
+    for (Index r = 0; r < R; ++r) {
+      for (Index c = 0; c < C; ++c) {
+        out[r * ldo + c] = acc[r][c];
+      }
+    }
+    return;
+  }
   for (Index r = 0; r < R; ++r) {
-    std::copy_n(acc[r], cols, out + r * ldo);
+    for (Index c = 0; c < cols; ++c) {
+      out[r * ldo + c] = acc[r][c];
+    }
   }
 }
+
+// Kernels of run_kernel.
+
+struct Products {
+  // out [na, nb] = a [na, d] times b_t [d, nb]; `upper`: out[i][j] with j < i is unspecified.
+  // `panel`: scratch, [kDepth, a tile's columns].
+  template <class Tile, class T>
+  [[gnu::always_inline]] static void run(Tile, const T* a, const T* b_t, Index na, Index nb,
+                                         Index d, bool upper, T* panel, T* out) {
+    constexpr Index kWidth = Tile::template kCols<T>;
+    for (Index t0 = 0; t0 < d; t0 += kDepth) {
+      const Index depth = std::min(kDepth, d - t0);
+      for (Index j = 0; j < nb; j += kWidth) {
+        const Index cols = std::min(kWidth, nb - j);
+        const T* b = b_t + t0 * nb + j;
+        Index ldb = nb;
+        // Packed because rows of b_t a power of two apart share a few cache sets.
+        if (na >= kRowsToPack || cols < kWidth) {
+          for (Index t = 0; t < depth; ++t) {
+            for (Index c = 0; c < cols; ++c) {
+              panel[t * kWidth + c] = b[t * nb + c];
+            }
+            for (Index c = cols; c < kWidth; ++c) {
+              panel[t * kWidth + c] = T{0};
+            }
+          }
+          b = panel;
+          ldb = kWidth;
+        }
+        const Index end = upper ? std::min(na, j + cols) : na;
+        for (Index i = 0; i < end; i += kRows) {
+          const T* ai = a + i * d + t0;
+          T* o = out + i * nb + j;
+          if (na - i >= kRows) {
+            tile<kRows, kWidth>(ai, d, b, ldb, depth, o, nb, cols, t0 == 0);
+          } else {
+            for (Index r = 0; r < na - i; ++r) {
+              tile<1, kWidth>(ai + r * d, d, b, ldb, depth, o + r * nb, nb, cols, t0 == 0);
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+struct Gram {
+  // The upper triangle of out [w, w] += products of the columns of slab [count, stride], stride a
+  // multiple of a tile's columns. `panel`: scratch, [kTokenSlab, a tile's columns].
+  template <class Tile, class T>
+  [[gnu::always_inline]] static void run(Tile, const T* slab, Index count, Index w, Index stride,
+                                         T* panel, double* out) {
+    constexpr Index kWidth = Tile::template kCols<T>;
+    for (Index c = 0; c < w; c += kWidth) {
+      // Packed, columns that are read w / Tile::kRows times do not evict each other.
+      for (Index t = 0; t < count; ++t) {
+        for (Index j = 0; j < kWidth; ++j) {
+          panel[t * kWidth + j] = slab[t * stride + c + j];
+        }
+      }
+      for (Index r = 0; r < std::min(w, c + kWidth); r += Tile::kRows) {
+        T sum[Tile::kRows][kWidth] = {};
+        add_products([&](Index i, Index t) { return slab[t * stride + r + i]; },
+                     [&](Index t) { return panel + t * kWidth; }, count, sum);
+        for (Index i = r; i < std::min(w, r + Tile::kRows); ++i) {
+          for (Index j = std::max(i, c); j < std::min(w, c + kWidth); ++j) {
+            out[i * w + j] += static_cast<double>(sum[i - r][j - c]);
+          }
+        }
+      }
+    }
+  }
+};
 
 }  // namespace
 
 template <class T>
 void add_gram(MatrixView rows, MatrixD& out) {
-  constexpr Index kWidth = kTileCols<T>;
+  constexpr Index kWidth = kMostTileCols<T>;
   const Index w = rows.cols;
   const Index stride = (w + kWidth - 1) / kWidth * kWidth;
   AlignedVector<T> slab(kTokenSlab * stride, T{0});
@@ -46,22 +132,7 @@ void add_gram(MatrixView rows, MatrixD& out) {
     for (Index i = 0; i < count; ++i) {
       std::copy_n(rows.row(begin + i), w, slab.data() + i * stride);
     }
-    for (Index c = 0; c < w; c += kWidth) {
-      // Packed, columns that are read w / kTileRows times do not evict each other.
-      for (Index t = 0; t < count; ++t) {
-        std::copy_n(slab.data() + t * stride + c, kWidth, panel.data() + t * kWidth);
-      }
-      for (Index r = 0; r < std::min(w, c + kWidth); r += kTileRows) {
-        T sum[kTileRows][kWidth] = {};
-        add_products([&](Index i, Index t) { return slab[t * stride + r + i]; },
-                     [&](Index t) { return panel.data() + t * kWidth; }, count, sum);
-        for (Index i = r; i < std::min(w, r + kTileRows); ++i) {
-          for (Index j = std::max(i, c); j < std::min(w, c + kWidth); ++j) {
-            out.row(i)[j] += static_cast<double>(sum[i - r][j - c]);
-          }
-        }
-      }
-    }
+    run_kernel<Gram>(std::as_const(slab).data(), count, w, stride, panel.data(), out.data());
   }
   for (Index i = 1; i < w; ++i) {
     for (Index j = 0; j < i; ++j) {
@@ -76,7 +147,6 @@ template void add_gram<double>(MatrixView, MatrixD&);
 template <class T>
 void inner_products(const BasicMatrix<T>& a, const BasicMatrix<T>& b_t, BasicMatrix<T>& out,
                     bool upper) {
-  constexpr Index kWidth = kTileCols<T>;
   const Index na = a.rows();
   const Index nb = b_t.cols();
   const Index d = a.cols();
@@ -85,36 +155,8 @@ void inner_products(const BasicMatrix<T>& a, const BasicMatrix<T>& b_t, BasicMat
     std::fill_n(out.data(), na * nb, T{0});
   }
   thread_local BasicMatrix<T> panel;
-  panel.resize(kDepth, kWidth);
-  for (Index t0 = 0; t0 < d; t0 += kDepth) {
-    const Index depth = std::min(kDepth, d - t0);
-    for (Index j = 0; j < nb; j += kWidth) {
-      const Index cols = std::min(kWidth, nb - j);
-      const T* b = b_t.row(t0) + j;
-      Index ldb = nb;
-      // Packed because rows of b_t a power of two apart share a few cache sets.
-      if (na >= kRowsToPack || cols < kWidth) {
-        for (Index t = 0; t < depth; ++t) {
-          std::copy_n(b + t * nb, cols, panel.row(t));
-          std::fill(panel.row(t) + cols, panel.row(t) + kWidth, T{0});
-        }
-        b = panel.data();
-        ldb = kWidth;
-      }
-      const Index end = upper ? std::min(na, j + cols) : na;
-      for (Index i = 0; i < end; i += kRows) {
-        const T* ai = a.row(i) + t0;
-        T* o = out.row(i) + j;
-        if (na - i >= kRows) {
-          tile<kRows>(ai, d, b, ldb, depth, o, nb, cols, t0 == 0);
-        } else {
-          for (Index r = 0; r < na - i; ++r) {
-            tile<1>(ai + r * d, d, b, ldb, depth, o + r * nb, nb, cols, t0 == 0);
-          }
-        }
-      }
-    }
-  }
+  panel.resize(kDepth, kMostTileCols<T>);
+  run_kernel<Products>(a.data(), b_t.data(), na, nb, d, upper, panel.data(), out.data());
 }
 
 template void inner_products(const MatrixD&, const MatrixD&, MatrixD&, bool);

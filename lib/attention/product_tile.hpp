@@ -4,21 +4,10 @@
 
 #include <cmath>
 
+#include "core/isa.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
-
-// Two vectors of columns. With AVX2, eight sums hide the latency of two FMA units and leave
-// registers for operands.
-#if defined(__AVX512F__)
-inline constexpr Index kTileRows = 8;
-template <class T>
-inline constexpr Index kTileCols = 128 / sizeof(T);
-#else
-inline constexpr Index kTileRows = 4;
-template <class T>
-inline constexpr Index kTileCols = 64 / sizeof(T);
-#endif
 
 /// sum[r][c] += left(r, t) * right(t)[c] over t in [0, depth), ascending.
 template <class T, Index R, Index C, class Left, class Right>

@@ -70,9 +70,7 @@ class QueryBlock {
  private:
   void pack(const MatrixD& queries, Range which);
   const T* const* slab_rows(const RowList& list, Index begin, Index count);
-  void logits(const T* const* keys, Index count, Index d, T* out) const;
   void mask(Index begin, Index count, std::span<const Range> seen);
-  void exponentials(Index begin, Index end);
   void add_values(const RowList& values, Index begin, Index end, double* out);
 
   Index queries_ = 0;         // in the block

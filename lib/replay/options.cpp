@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/isa.hpp"
 #include "replay/selection.hpp"
 
 namespace kvbench {
@@ -83,6 +84,7 @@ void check_threads(const ResourceOptions& o) {
   constexpr int kMaxThreads = 1024;
   check_input(o.threads >= 0 && o.threads <= kMaxThreads,
               fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMaxThreads));
+  isa();  // throws before any work if KVBENCH_ISA is wrong
 }
 
 int wanted_threads(const ResourceOptions& o) {
