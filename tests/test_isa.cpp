@@ -1,6 +1,4 @@
 // Kernels for AVX2 and for AVX-512: the same bits for every shape of tiles and remainders.
-#include "core/isa.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,6 +7,7 @@
 #include "attention/inner_products.hpp"
 #include "attention/query_block.hpp"
 #include "attention/truth.hpp"
+#include "core/isa.hpp"
 #include "make_head.hpp"
 
 namespace kvbench {

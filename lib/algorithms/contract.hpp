@@ -294,6 +294,9 @@ struct MethodInfo {
   std::vector<std::string> (*extra_sets)(const Params&) = nullptr;
   /// The same for scores (`scores/<name>`). Requires `scores`, as their source is unknown.
   std::vector<std::string> (*named_scores)(const Params&) = nullptr;
+  /// Keys of vectors [n] that it keeps in the head's score book (ScoreBook::cached) under prefill.
+  /// Null: none.
+  std::vector<std::string> (*book_keys)(const Params&) = nullptr;
   /// Whether only queries at positions to compress may score (a streamed middle). Null: all
   /// positions of the prompt.
   bool (*middle_queries_only)(const Params&) = nullptr;

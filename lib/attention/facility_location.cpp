@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <mutex>
+
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr Index kBlock = UnitKeys<float>::kBlock;
+constexpr Index kBlocksOfPart = 32;  // blocks of a part of one batch of gains
 
 }  // namespace
 
@@ -107,22 +111,24 @@ Index facility_location_bytes(Index element, Index n, Index d, Index matrix_byte
          kBlock * (element * (kBlock + d) + 4 * kBlock);
 }
 
-// Calls visit(bi, bj, tile) for every block of similarities on or above the diagonal. Products are
-// symmetric to the bit: both orders have the same FMAs.
+// Calls visit(bi, bj, tile) for every block of similarities on or above the diagonal, for different
+// bi at the same time. Products are symmetric to the bit: both orders have the same FMAs.
 template <class T>
 template <class Visit>
 void FacilityLocation<T>::sweep(Visit visit) {
-  std::vector<std::int32_t> tile(kBlock * kBlock);
-  for (Index bi = 0; bi < units_.blocks(); ++bi) {
-    transpose(units_.block(bi), rows_);
+  share_work(units_.blocks(), [&](Index bi) {
+    std::vector<std::int32_t> tile(kBlock * kBlock);
+    BasicMatrix<T> rows;
+    BasicMatrix<T> cosines;
+    transpose(units_.block(bi), rows);
     for (Index bj = bi; bj < units_.blocks(); ++bj) {
-      inner_products(rows_, units_.block(bj), cosines_);
+      inner_products(rows, units_.block(bj), cosines);
       for (Index r = 0; r < kBlock; ++r) {
-        units_.similarities(kind_, bi * kBlock + r, bj, cosines_.row(r), tile.data() + r * kBlock);
+        units_.similarities(kind_, bi * kBlock + r, bj, cosines.row(r), tile.data() + r * kBlock);
       }
       visit(bi, bj, tile.data());
     }
-  }
+  });
 }
 
 // With an empty A the gain is the sum of the row.
@@ -142,14 +148,21 @@ std::vector<std::int64_t> FacilityLocation<T>::singletons() {
       out[u] = row_sum(matrix_.data() + u * units_.padded(), units_.padded());
     }
   } else {
+    std::mutex mutex;
     sweep([&](Index bi, Index bj, const std::int32_t* tile) {
-      std::int64_t* columns = out.data() + bj * kBlock;
-      for (Index r = 0; r < kBlock; ++r) {
-        const std::int32_t* row = tile + r * kBlock;
-        out[bi * kBlock + r] += row_sum(row, kBlock);
-        for (Index c = 0; bj != bi && c < kBlock; ++c) {
+      std::array<std::int64_t, static_cast<std::size_t>(kBlock)> sums{};
+      std::array<std::int64_t, static_cast<std::size_t>(kBlock)> columns{};
+      for (std::size_t r = 0; r < sums.size(); ++r) {
+        const std::int32_t* row = tile + static_cast<Index>(r) * kBlock;
+        sums[r] = row_sum(row, kBlock);
+        for (std::size_t c = 0; bj != bi && c < columns.size(); ++c) {
           columns[c] += row[c];
         }
+      }
+      const std::lock_guard lock(mutex);  // integers: exact in any order
+      for (std::size_t r = 0; r < sums.size(); ++r) {
+        out[static_cast<std::size_t>(bi * kBlock) + r] += sums[r];
+        out[static_cast<std::size_t>(bj * kBlock) + r] += columns[r];
       }
     });
   }
@@ -181,7 +194,6 @@ void FacilityLocation<T>::gains(std::span<const Index> candidates, std::span<std
     }
     return;
   }
-  alignas(64) std::array<std::int32_t, static_cast<std::size_t>(kBlock)> row;
   const auto step = static_cast<std::size_t>(batch());
   for (std::size_t i = 0; i < candidates.size(); i += step) {
     const std::size_t count = std::min(step, candidates.size() - i);
@@ -189,14 +201,26 @@ void FacilityLocation<T>::gains(std::span<const Index> candidates, std::span<std
     for (std::size_t r = 0; r < count; ++r) {
       units_.row(candidates[i + r], rows_, static_cast<Index>(r));
     }
-    for (Index b = 0; b < units_.blocks(); ++b) {
-      inner_products(rows_, units_.block(b), cosines_);
-      for (std::size_t r = 0; r < count; ++r) {
-        units_.similarities(kind_, candidates[i + r], b, cosines_.row(static_cast<Index>(r)),
-                            row.data());
-        out[i + r] += gain_in_block(row.data(), b);
+    const Index parts = (units_.blocks() + kBlocksOfPart - 1) / kBlocksOfPart;
+    std::mutex mutex;
+    share_work(parts, [&](Index part) {
+      alignas(64) std::array<std::int32_t, static_cast<std::size_t>(kBlock)> row;
+      BasicMatrix<T> cosines;
+      std::vector<std::int64_t> sums(count, 0);
+      for (Index b = part * kBlocksOfPart;
+           b < std::min(units_.blocks(), (part + 1) * kBlocksOfPart); ++b) {
+        inner_products(rows_, units_.block(b), cosines);
+        for (std::size_t r = 0; r < count; ++r) {
+          units_.similarities(kind_, candidates[i + r], b, cosines.row(static_cast<Index>(r)),
+                              row.data());
+          sums[r] += gain_in_block(row.data(), b);
+        }
       }
-    }
+      const std::lock_guard lock(mutex);
+      for (std::size_t r = 0; r < count; ++r) {
+        out[i + r] += sums[r];
+      }
+    });
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "attention/product_tile.hpp"
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
@@ -15,6 +16,9 @@ constexpr Index kDepth = 256;  // channels at a time; a packed panel fits the fi
 // Packing costs more than it saves for fewer rows: a packed column serves one tile of rows at a
 // time.
 constexpr Index kRowsToPack = 4 * kRows;
+// A thread starts in the time of some 1e6 multiply-adds.
+constexpr Index kWorthSharing = Index{1} << 24;
+constexpr Index kSharedCols = 128;  // columns of a part
 
 // out [R, cols] += the products over `depth` channels; `first`: = instead. b [depth, C].
 template <Index R, Index C, class T>
@@ -48,16 +52,16 @@ template <Index R, Index C, class T>
 // Kernels of run_kernel.
 
 struct Products {
-  // out [na, nb] = a [na, d] times b_t [d, nb]; `upper`: out[i][j] with j < i is unspecified.
-  // `panel`: scratch, [kDepth, a tile's columns].
+  // Columns `which` of out [na, nb] = a [na, d] times b_t [d, nb]; `upper`: out[i][j] with j < i is
+  // unspecified. `panel`: scratch, [kDepth, a tile's columns].
   template <class Tile, class T>
   [[gnu::always_inline]] static void run(Tile, const T* a, const T* b_t, Index na, Index nb,
-                                         Index d, bool upper, T* panel, T* out) {
+                                         Index d, Range which, bool upper, T* panel, T* out) {
     constexpr Index kWidth = Tile::template kCols<T>;
     for (Index t0 = 0; t0 < d; t0 += kDepth) {
       const Index depth = std::min(kDepth, d - t0);
-      for (Index j = 0; j < nb; j += kWidth) {
-        const Index cols = std::min(kWidth, nb - j);
+      for (Index j = which.begin; j < which.end; j += kWidth) {
+        const Index cols = std::min(kWidth, which.end - j);
         const T* b = b_t + t0 * nb + j;
         Index ldb = nb;
         // Packed because rows of b_t a power of two apart share a few cache sets.
@@ -154,9 +158,18 @@ void inner_products(const BasicMatrix<T>& a, const BasicMatrix<T>& b_t, BasicMat
   if (d == 0) {
     std::fill_n(out.data(), na * nb, T{0});
   }
-  thread_local BasicMatrix<T> panel;
-  panel.resize(kDepth, kMostTileCols<T>);
-  run_kernel<Products>(a.data(), b_t.data(), na, nb, d, upper, panel.data(), out.data());
+  const auto columns = [&](Range which) {
+    thread_local BasicMatrix<T> panel;
+    panel.resize(kDepth, kMostTileCols<T>);
+    run_kernel<Products>(a.data(), b_t.data(), na, nb, d, which, upper, panel.data(), out.data());
+  };
+  if (na * nb * d < kWorthSharing) {
+    columns({0, nb});
+    return;
+  }
+  share_work((nb + kSharedCols - 1) / kSharedCols, [&](Index part) {
+    columns({part * kSharedCols, std::min(nb, (part + 1) * kSharedCols)});
+  });
 }
 
 template void inner_products(const MatrixD&, const MatrixD&, MatrixD&, bool);

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 
 #include "attention/float32_bounds.hpp"
 #include "attention/inner_products.hpp"
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
@@ -28,6 +30,7 @@ double distance2(const T* a, const float* b, Index d) {
   return sum_of_lanes(acc);
 }
 
+constexpr Index kWorkOfPart = Index{1} << 21;  // differences; a thread starts in that time
 constexpr Index kTogether = 4;  // centres whose distances to a row are summed together
 
 // float32 squared distances of `centers` [kTogether, d] and one row.
@@ -132,27 +135,37 @@ void admit(MatrixView points, std::span<const Index> rows, std::span<const Index
     std::copy_n(points.row(rows[next[c]]), d, centers.row(c));
   }
   std::vector<double> reached(next.size(), -1.0);  // largest squared distance after each
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const float* row = points.row(rows[i]);
-    double squared = out.squared[i];
-    float limit = farther_above(squared, d);
-    for (Index c0 = 0; c0 < count; c0 += kTogether) {
-      float rough[kTogether];
-      rough_distances2(centers.row(c0), row, d, rough);
-      for (Index c = c0; c < std::min(count, c0 + kTogether); ++c) {
-        if (!(rough[c - c0] > limit)) {
-          const double x = distance2(centers.row(c), row, d);
-          if (x < squared) {
-            squared = x;
-            limit = farther_above(squared, d);
-            out.nearest[i] = number + c;
+  std::mutex mutex;
+  const auto total = static_cast<Index>(rows.size());
+  const Index of_part = std::max<Index>(256, kWorkOfPart / std::max<Index>(1, count * d));
+  share_work((total + of_part - 1) / of_part, [&](Index part) {
+    std::vector<double> farthest(next.size(), -1.0);
+    for (Index i = part * of_part; i < std::min(total, (part + 1) * of_part); ++i) {
+      const float* row = points.row(rows[i]);
+      double squared = out.squared[i];
+      float limit = farther_above(squared, d);
+      for (Index c0 = 0; c0 < count; c0 += kTogether) {
+        float rough[kTogether];
+        rough_distances2(centers.row(c0), row, d, rough);
+        for (Index c = c0; c < std::min(count, c0 + kTogether); ++c) {
+          if (!(rough[c - c0] > limit)) {
+            const double x = distance2(centers.row(c), row, d);
+            if (x < squared) {
+              squared = x;
+              limit = farther_above(squared, d);
+              out.nearest[i] = number + c;
+            }
           }
+          farthest[c] = std::max(farthest[c], squared);
         }
-        reached[c] = std::max(reached[c], squared);
       }
+      out.squared[i] = squared;
     }
-    out.squared[i] = squared;
-  }
+    const std::lock_guard lock(mutex);
+    for (std::size_t c = 0; c < reached.size(); ++c) {
+      reached[c] = std::max(reached[c], farthest[c]);
+    }
+  });
   for (Index c = 0; c < count; ++c) {
     out.centers.push_back(next[c]);
     out.nearest[next[c]] = number + c;

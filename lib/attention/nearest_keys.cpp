@@ -6,6 +6,7 @@
 
 #include "attention/float32_bounds.hpp"
 #include "attention/inner_products.hpp"
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
@@ -32,7 +33,7 @@ Index nearest_keys_bytes(Index d, Index to, Index from) {
 std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                 std::span<const Index> from) {
   const Index d = head.d();
-  Matrix keys, keys_t, rows, products;
+  Matrix keys, keys_t;
   gather_rows(head.k, to, keys);
   transpose(keys, keys_t);
   const std::vector<double> inverse = inverse_norms(head.k, to);
@@ -43,9 +44,12 @@ std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
     longest = x > 0.0 ? std::max(longest, 1.0 / x) : longest;
     shortest = x > 0.0 ? std::min(shortest, 1.0 / x) : shortest;
   }
-  std::vector<Index> out;
-  out.reserve(from.size());
-  for (std::size_t b = 0; b < from.size(); b += kKeyRows) {
+  std::vector<Index> out(from.size());
+  const auto parts = static_cast<Index>((from.size() + kKeyRows - 1) / kKeyRows);
+  share_work(parts, [&](Index part) {
+    Matrix rows;
+    Matrix products;
+    const std::size_t b = static_cast<std::size_t>(part) * kKeyRows;
     const std::size_t count = std::min(kKeyRows, from.size() - b);
     gather_rows(head.k, from.subspan(b, count), rows);
     inner_products(rows, keys_t, products);
@@ -70,9 +74,9 @@ std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                          best = static_cast<Index>(i);
                        }
                      });
-      out.push_back(best);
+      out[b + static_cast<std::size_t>(r)] = best;
     }
-  }
+  });
   return out;
 }
 

@@ -181,8 +181,8 @@ struct AddValues {
       }
       for (Index r = 0; r < queries; r += Tile::kRows) {
         value_tile<Tile::kRows, kCols>(slab + r, width, panel, count,
-                                       std::min(Tile::kRows, queries - r), cols,
-                                       out + r * dv + c0, dv);
+                                       std::min(Tile::kRows, queries - r), cols, out + r * dv + c0,
+                                       dv);
       }
     }
   }
@@ -262,9 +262,7 @@ void QueryBlock<T>::pack(const MatrixD& queries, Range which) {
       }
     }
   };
-  with_tile([&](auto tile) {
-    for_panels<decltype(tile)::template kCols<T>>(width_, pack_panel);
-  });
+  with_tile([&](auto tile) { for_panels<decltype(tile)::template kCols<T>>(width_, pack_panel); });
 }
 
 // Pointers to rows [begin, begin + count) of the list, padded to whole tiles with the last.

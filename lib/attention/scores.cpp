@@ -1,27 +1,71 @@
 #include "attention/scores.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
 #include "attention/query_block.hpp"
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
 
 thread_local double charged_seconds = 0.0;
 
+// A block of queries and its column sums.
 template <class T>
-void add_sums(const KvHead& head, Index g, Range queries, std::vector<double>& sums) {
+struct BlockSums {
   QueryBlock<T> block;
-  block.reserve(std::min(kQueryBlock, queries.size()), queries.end);
-  std::vector<Index> positions;
-  for (Index q0 = queries.begin; q0 < queries.end; q0 += kQueryBlock) {
-    positions.resize(std::min(kQueryBlock, queries.end - q0));
-    std::iota(positions.begin(), positions.end(), q0);
-    block.attend(head, g, positions, nullptr);
-    block.add_columns(sums.data(), nullptr, 0.0);
+  std::vector<double> sums;  // [tokens]
+};
+
+// Those of the threads of one call.
+template <class T>
+class Scratch {
+ public:
+  std::unique_ptr<BlockSums<T>> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      return std::make_unique<BlockSums<T>>();
+    }
+    auto out = std::move(free_.back());
+    free_.pop_back();
+    return out;
   }
+  void give(std::unique_ptr<BlockSums<T>> one) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(one));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<BlockSums<T>>> free_;
+};
+
+template <class T>
+void add_sums(const KvHead& head, Range queries, std::vector<std::vector<double>>& out) {
+  const Index blocks = (queries.size() + kQueryBlock - 1) / kQueryBlock;
+  Scratch<T> scratch;
+  const auto attend = [&](Index i) {
+    const Index begin = queries.begin + i % blocks * kQueryBlock;
+    std::vector<Index> positions(std::min(kQueryBlock, queries.end - begin));
+    std::iota(positions.begin(), positions.end(), begin);
+    auto one = scratch.take();
+    one->block.reserve(static_cast<Index>(positions.size()), queries.end);
+    one->block.attend(head, i / blocks, positions, nullptr);
+    one->sums.assign(static_cast<std::size_t>(positions.back() + 1), 0.0);
+    one->block.add_columns(one->sums.data(), nullptr, 0.0);
+    return one;
+  };
+  share_in_order(head.group() * blocks, attend, [&](Index i, auto one) {
+    std::vector<double>& sums = out[i / blocks];
+    for (std::size_t t = 0; t < one->sums.size(); ++t) {
+      sums[t] += one->sums[t];
+    }
+    scratch.give(std::move(one));
+  });
 }
 
 }  // namespace
@@ -30,9 +74,7 @@ template <class T>
 std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries) {
   const Range held{std::max(queries.begin, head.q_start()), queries.end};
   std::vector<std::vector<double>> out(head.group(), std::vector<double>(head.n(), 0.0));
-  for (Index g = 0; g < head.group(); ++g) {
-    add_sums<T>(head, g, held, out[g]);
-  }
+  add_sums<T>(head, held, out);
   return out;
 }
 
@@ -40,7 +82,7 @@ template std::vector<std::vector<double>> attention_sums<float>(const KvHead&, R
 template std::vector<std::vector<double>> attention_sums<double>(const KvHead&, Range);
 
 Index attention_sums_bytes(Index element, Index queries, Index n) {
-  return query_block_bytes(element, std::min(kQueryBlock, queries), n);
+  return query_block_bytes(element, std::min(kQueryBlock, queries), n) + 8 * n;
 }
 
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce) {
@@ -85,7 +127,9 @@ const ScoreBook::Scores& ScoreBook::once(const Key& key,
     }
     entry = slot.get();
   }
+  IdleScope waits;  // for a thread that computes them
   std::call_once(entry->once, [&] {
+    waits.end();
     const double start = now();
     entry->scores = compute();
     entry->seconds = now() - start;

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
+#include <thread>
+
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
@@ -132,22 +136,37 @@ WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
                           WalkNumbers<T>& scratch) {
   const auto block = static_cast<std::size_t>(blocks.block);
-  WalkCounts counts;
-  for (std::size_t b = 0; b < blocks.tokens.size(); b += block) {
+  const auto parts = static_cast<Index>((blocks.tokens.size() + block - 1) / block);
+  const auto walk = [&](Index part, WalkNumbers<T>& numbers) {
+    const std::size_t b = static_cast<std::size_t>(part) * block;
     const std::size_t count = std::min(block, blocks.tokens.size() - b);
     const std::span<const Index> tokens = blocks.tokens.subspan(b, count);
-    gather_rows(head.k, tokens, scratch.keys);
+    gather_rows(head.k, tokens, numbers.keys);
     if (blocks.ones) {
-      scratch.values.resize(static_cast<Index>(count), 1);
-      std::fill_n(scratch.values.data(), count, T{1});
+      numbers.values.resize(static_cast<Index>(count), 1);
+      std::fill_n(numbers.values.data(), count, T{1});
     } else {
-      gather_rows(head.v, tokens, scratch.values);
+      gather_rows(head.v, tokens, numbers.values);
     }
-    counts +=
-        softmax_balance(scratch.keys, scratch.values, blocks.weights.subspan(b, count),
-                        blocks.options, blocks.uniforms.subspan(b, count), signs.subspan(b, count),
-                        probability.empty() ? probability : probability.subspan(b, count), scratch);
-  }
+    return softmax_balance(
+        numbers.keys, numbers.values, blocks.weights.subspan(b, count), blocks.options,
+        blocks.uniforms.subspan(b, count), signs.subspan(b, count),
+        probability.empty() ? probability : probability.subspan(b, count), numbers);
+  };
+  WalkCounts counts;
+  std::mutex mutex;
+  const std::thread::id caller = std::this_thread::get_id();
+  share_work(parts, [&](Index part) {
+    WalkCounts own;
+    if (std::this_thread::get_id() == caller) {
+      own = walk(part, scratch);
+    } else {
+      WalkNumbers<T> numbers;
+      own = walk(part, numbers);
+    }
+    const std::lock_guard lock(mutex);
+    counts += own;
+  });
   return counts;
 }
 

@@ -18,9 +18,10 @@ Isa chosen() {
   for (const Isa one : {Isa::avx2, Isa::avx512}) {
     if (wanted == name(one)) {
       if (!runs(one)) {
-        throw InputError(fmt::format("KVBENCH_ISA: got {}, which this processor does not have; "
-                                     "expected avx2",
-                                     wanted));
+        throw InputError(
+            fmt::format("KVBENCH_ISA: got {}, which this processor does not have; "
+                        "expected avx2",
+                        wanted));
       }
       return one;
     }

@@ -91,6 +91,19 @@ Index score_sets(const Plan& plan, const Unit& unit) {
   return static_cast<Index>(out.size());
 }
 
+// Vectors that methods keep in a head's score book besides.
+Index book_vectors(const Plan& plan, const Unit& unit) {
+  std::set<std::string> out;
+  for (std::size_t v = 0; !plan.stream() && v < plan.variants.size(); ++v) {
+    for (const Unit& one : plan.distinct_units(unit, v)) {
+      for (std::string& key : plan.variant_of(one, v).book_keys()) {
+        out.insert(std::move(key));
+      }
+    }
+  }
+  return static_cast<Index>(out.size());
+}
+
 void add_layer_need(const PlanSpec& plan, const Unit& unit, MemoryNeed& need) {
   if (!plan.makes_layer_error(unit)) {
     return;
@@ -160,7 +173,9 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
         extra_bytes(*find_named(layer.extra, name), layer.group(), layer.d));
   }
   need.unit += 4 * extra.scores.size() * static_cast<std::uint64_t>(layer.n);
-  need.unit += 8 * static_cast<std::uint64_t>(score_sets(plan, unit) * layer.group() * layer.n);
+  need.unit +=
+      8 * static_cast<std::uint64_t>(
+              (score_sets(plan, unit) * layer.group() + book_vectors(plan, unit)) * layer.n);
   need.unit *= plan.open_device ? 2 : 1;  // the next head is opened while jobs run
   if (plan.caches || !plan.options.export_caches.empty()) {
     // The held entries, and the same as a journal record or as read from a file.

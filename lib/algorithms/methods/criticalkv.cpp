@@ -7,8 +7,10 @@
 //   (score + 1e-4) * mean over the group's query heads h of |W_h v|_1,
 // W_h [hidden, dv] the head's columns of the layer's output projection.
 // In: V [m, dv], W [hidden, group dv], scores [m]. Out: B tokens of weight 1. float64.
-// Time O(group m dv hidden) beside the scores, memory O(256 hidden + dv hidden + group m).
+// Time O(group n dv hidden) beside the scores, memory O(256 hidden + dv hidden + group n).
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "algorithms/shared/output_norms.hpp"
 #include "algorithms/shared/scoring.hpp"
@@ -19,16 +21,23 @@
 namespace kvbench {
 namespace {
 
-// Mean over the group of |W_h v|_1 of each token's value, [m].
-std::vector<double> mean_output_norms(const Task& task) {
-  std::vector<double> out(task.tokens.size(), 0.0);
-  const auto norms = output_norms(task, task.tokens, OutputNorm::one);
-  for (const std::vector<double>& head : norms) {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] += head[i] / static_cast<double>(norms.size());
+constexpr const char* kNorms = "criticalkv norms";
+
+// Mean over the group of |W_h v|_1 of each token's value, [n].
+const std::vector<double>& mean_output_norms(const Task& task) {
+  const auto& all = task.scores->cached(kNorms, [&] {
+    std::vector<Index> tokens(static_cast<std::size_t>(task.head.n()));
+    std::iota(tokens.begin(), tokens.end(), Index{0});
+    std::vector<double> out(tokens.size(), 0.0);
+    const auto norms = output_norms(task, tokens, OutputNorm::one);
+    for (const std::vector<double>& head : norms) {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] += head[i] / static_cast<double>(norms.size());
+      }
     }
-  }
-  return out;
+    return ScoreBook::Scores{std::move(out)};
+  });
+  return all.front();
 }
 
 Compressed compress(const Task& task, const Params& params) {
@@ -37,10 +46,10 @@ Compressed compress(const Task& task, const Params& params) {
   std::vector<double> scores = snapkv_scores(task, params);
   const std::vector<Index> first =
       top_indices(scores, floor_share(params.real("first_share"), kept));
-  const std::vector<double> norms = mean_output_norms(task);
+  const std::vector<double>& norms = mean_output_norms(task);
   const double epsilon = params.real("epsilon");
   for (std::size_t i = 0; i < scores.size(); ++i) {
-    scores[i] = (scores[i] + epsilon) * norms[i];
+    scores[i] = (scores[i] + epsilon) * norms[task.tokens[i]];
   }
   for (const Index i : first) {
     scores[i] = std::numeric_limits<double>::max();
@@ -54,7 +63,7 @@ std::map<std::string, std::string> resolve(const Params&, const LayerFacts& laye
 }
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
-  return snapkv_scores_bytes(params, l, middle) + 24 * middle + 8 * l.group * middle +
+  return snapkv_scores_bytes(params, l, middle) + 24 * middle + 8 * (l.group + 1) * l.n +
          output_norms_bytes(l.hidden, l.dv);
 }
 
@@ -73,6 +82,7 @@ Method method_criticalkv() {
   info.departures = "the first half is rounded down, to none for B = 1; SnapKV's departures";
   info.grid = {"first_share=0.25,0.5,0.75;window=32,256;kernel=1,5"};
   info.reads_o_proj = always;
+  info.book_keys = [](const Params&) { return std::vector<std::string>{kNorms}; };
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;
   return {info, compress};

@@ -21,6 +21,7 @@
 #include "attention/float32_bounds.hpp"
 #include "attention/inner_products.hpp"
 #include "attention/kcenter.hpp"
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
@@ -59,18 +60,25 @@ class Assignment {
   // Members of each centroid, without empty clusters.
   Members operator()(const MatrixD& centroids) {
     set(centroids);
-    Members out(static_cast<std::size_t>(centroids.rows()));
-    for (std::size_t b = 0; b < tokens_.size(); b += kRows) {
+    std::vector<Index> nearest(tokens_.size());
+    const auto parts = static_cast<Index>((tokens_.size() + kRows - 1) / kRows);
+    share_work(parts, [&](Index part) {
+      const std::size_t b = static_cast<std::size_t>(part) * kRows;
       const std::span<const Index> block = tokens_.subspan(b, std::min(kRows, tokens_.size() - b));
-      rows_.resize(static_cast<Index>(block.size()), keys_.cols);
-      for (Index r = 0; r < rows_.rows(); ++r) {
-        less_origin(keys_.row(block[r]), rows_.row(r));
+      Matrix rows(static_cast<Index>(block.size()), keys_.cols);
+      Matrix products;
+      for (Index r = 0; r < rows.rows(); ++r) {
+        less_origin(keys_.row(block[r]), rows.row(r));
       }
-      inner_products(rows_, centred_t_, products_);
-      for (Index r = 0; r < rows_.rows(); ++r) {
-        const Index token = block[r];
-        out[nearest(token, r, centroids)].push_back(token);
+      inner_products(rows, centred_t_, products);
+      for (Index r = 0; r < rows.rows(); ++r) {
+        nearest[b + static_cast<std::size_t>(r)] =
+            nearest_of(block[r], rows.row(r), products.row(r), centroids);
       }
+    });
+    Members out(static_cast<std::size_t>(centroids.rows()));
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      out[nearest[i]].push_back(tokens_[i]);
     }
     std::erase_if(out, [](const std::vector<Index>& list) { return list.empty(); });
     return out;
@@ -104,13 +112,13 @@ class Assignment {
   // |x - c|^2 = |x|^2 - 2 (<x, c> - |c|^2 / 2), both less the origin: the nearest has the largest
   // bracket. |x| |c| <= (|x| + |c|)^2 / 4 bounds the product; rounding x, c, the half square and
   // the difference adds less than ten roundings of that to the chain's.
-  Index nearest(Index token, Index r, const MatrixD& centroids) {
-    const std::span<float> bracket(products_.row(r), half_squares_.size());
+  Index nearest_of(Index token, const float* row, float* products, const MatrixD& centroids) const {
+    const std::span<float> bracket(products, half_squares_.size());
 #pragma omp simd
     for (std::size_t c = 0; c < half_squares_.size(); ++c) {
       bracket[c] -= half_squares_[c];
     }
-    const double reach = std::sqrt(square(rows_.row(r))) + longest_;
+    const double reach = std::sqrt(square(row)) + longest_;
     const double error =
         rounding_of_float32(keys_.cols, 10) * 0.25 * reach * reach + vanishing(keys_.cols);
     double smallest = std::numeric_limits<double>::infinity();
@@ -130,7 +138,7 @@ class Assignment {
   MatrixView keys_;
   std::span<const Index> tokens_;
   std::vector<double> origin_;  // [d]: the tokens' mean key
-  Matrix rows_, centred_t_, products_;
+  Matrix centred_t_;
   std::vector<float> half_squares_;  // [centroids]
   double longest_ = 0.0;             // of the centroids, less the origin
 };

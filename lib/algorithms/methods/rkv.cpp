@@ -39,8 +39,9 @@ Compressed compress(const Task& task, const Params& params) {
   const Range queries = {std::min(end, std::max(first, end - params.integer("window"))), end};
   std::vector<Index> cache(static_cast<std::size_t>(std::max(end, task.tokens.back() + 1)));
   std::iota(cache.begin(), cache.end(), Index{0});
-  return hold(keep_top(task.tokens,
-                       rkv_scores(task.head, cache, task.tokens, queries, rules_of(params)), kept));
+  return hold(keep_top(
+      task.tokens,
+      rkv_scores(task.head, cache, task.tokens, queries, rules_of(params), task.scores), kept));
 }
 
 class RkvCache final : public StreamCache {
@@ -149,6 +150,7 @@ Method method_rkv() {
   info.keeps_tokens = true;
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("window"); };
+  info.book_keys = [](const Params& p) { return rkv_book_keys(p.integer("window"), rules_of(p)); };
   info.check = check;
   info.scratch_bytes = scratch_bytes;
   return {info, compress, open_as<RkvCache>};

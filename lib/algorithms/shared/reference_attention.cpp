@@ -7,6 +7,7 @@
 
 #include "algorithms/shared/extra_attention.hpp"
 #include "core/math.hpp"
+#include "core/shared_work.hpp"
 #include "core/vector_sums.hpp"
 
 namespace kvbench {
@@ -83,11 +84,13 @@ ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index
     scores_.assign(tokens.size(), 0.0);
   }
   const MatrixD keys_t = transposed_keys(head, tokens);
-  MatrixD values, block, x;
+  MatrixD values;
   gather_rows(head.v, tokens, values);
-  for (Index begin = 0; begin < rows() && m > 0; begin += kBlock) {
+  const auto softmax_of_block = [&](Index part) {
+    const Index begin = part * kBlock;
     const Index count = std::min(kBlock, rows() - begin);
-    block.resize(count, head.d());
+    MatrixD block(count, head.d());
+    MatrixD x;
     std::copy_n(queries_.row(begin), count * head.d(), block.data());
     inner_products(block, keys_t, x);
     for (Index r = 0; r < count; ++r) {
@@ -100,7 +103,15 @@ ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index
       for (Index j = 0; j < m; ++j) {
         row[j] /= mass;
       }
-      double* s = scores_.data();
+    }
+    inner_products(x, values, block);
+    std::copy_n(block.data(), count * head.dv(), output_.row(begin));
+    return x;
+  };
+  const auto add_scores = [&](Index, const MatrixD& x) {
+    double* s = scores_.data();
+    for (Index r = 0; r < x.rows(); ++r) {
+      const double* row = x.row(r);
       switch (score) {
         case KeyScore::none: break;
         case KeyScore::rms:
@@ -120,9 +131,8 @@ ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index
           break;
       }
     }
-    inner_products(x, values, block);
-    std::copy_n(block.data(), count * head.dv(), output_.row(begin));
-  }
+  };
+  share_in_order(m > 0 ? (rows() + kBlock - 1) / kBlock : 0, softmax_of_block, add_scores);
   const double count = static_cast<double>(std::max<Index>(1, rows()));
   for (double& s : scores_) {
     s = score == KeyScore::max ? s : s / count;

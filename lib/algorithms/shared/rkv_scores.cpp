@@ -1,5 +1,7 @@
 #include "algorithms/shared/rkv_scores.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -179,7 +181,14 @@ std::vector<double> pooled(std::span<const double> x, Index half) {
 }  // namespace
 
 std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
-                               std::span<const Index> own, Range queries, const RkvRules& rules) {
+                               std::span<const Index> own, Range queries, const RkvRules& rules,
+                               const ScoreBook* book) {
+  const std::vector<std::string> keys = rkv_book_keys(queries.size(), rules);
+  const auto kept = [&](const std::string& key, const auto& compute) {
+    return book == nullptr
+               ? compute()
+               : book->cached(key, [&] { return ScoreBook::Scores{compute()}; }).front();
+  };
   const auto before = [&](std::span<const Index> tokens) {
     const auto end = std::lower_bound(tokens.begin(), tokens.end(), queries.begin);
     return tokens.first(static_cast<std::size_t>(end - tokens.begin()));
@@ -198,12 +207,15 @@ std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
   };
   if (!free.empty()) {
     {
-      const std::vector<double> weights = importance(head, seen, queries, rules.largest_logit);
+      const std::vector<double> weights =
+          kept(keys[0], [&] { return importance(head, seen, queries, rules.largest_logit); });
       each_free([&](std::size_t, std::size_t place) { out.push_back(weights[place]); });
     }
     out = pooled(out, rules.kernel / 2);
     out.reserve(own.size());
-    const std::vector<double> redundant = redundancy(head, cache, rules.threshold);
+    const std::vector<double> redundant = kept(fmt::format("{} {}", keys[1], cache.size()), [&] {
+      return redundancy(head, cache, rules.threshold);
+    });
     each_free([&](std::size_t i, std::size_t place) {
       out[i] = rules.lambda * out[i] - (1.0 - rules.lambda) * redundant[place];
     });
@@ -212,6 +224,11 @@ std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
     out.push_back(kAboveAllScores + static_cast<double>(out.size()));
   }
   return out;
+}
+
+std::vector<std::string> rkv_book_keys(Index window, const RkvRules& rules) {
+  return {fmt::format("rkv importance {} {}", window, rules.largest_logit),
+          fmt::format("rkv redundancy {}", rules.threshold)};
 }
 
 Index rkv_scores_bytes(Index cache, Index own, Index d) {

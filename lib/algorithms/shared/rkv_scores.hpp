@@ -6,8 +6,10 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
+#include "attention/scores.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -30,9 +32,14 @@ struct RkvRules {
 ///      mean of the rows; softmax over the cache.
 /// `cache`: held positions, strictly ascending; `own`: the evictable part of it. All queries must
 /// be in the head. float64, fixed order of sums. Time O(group |queries| |cache| d), plus
-/// O(|cache|^2 d) if few keys are similar.
+/// O(|cache|^2 d) if few keys are similar. `book` (may be null): the head's, keeps I before pooling
+/// and R; `cache` must then be [0, its size).
 std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
-                               std::span<const Index> own, Range queries, const RkvRules& rules);
+                               std::span<const Index> own, Range queries, const RkvRules& rules,
+                               const ScoreBook* book = nullptr);
+
+/// Keys in the book of rules and of a window of queries.
+std::vector<std::string> rkv_book_keys(Index window, const RkvRules& rules);
 
 /// Memory for a cache of so many tokens of width d, with the result.
 Index rkv_scores_bytes(Index cache, Index own, Index d);
