@@ -8,7 +8,7 @@ from kvbench.plot.palette import KNOWN, STREAM, first_part
 WIDTH, HEIGHT = 480, 320  # readable on a phone
 LEFT, RIGHT, TOP, BOTTOM = 62, 146, 12, 44
 GREY, MARK, INK = "#c4c4c4", "#555555", "#1a1a1a"
-BASELINES = ("uniform", "snapkv")  # labelled beside the method
+BASELINES = ("uniform", "snapkv", "topk union=head", "static A=snapkv")  # labelled beside the method
 
 
 def ticks(low, high):
@@ -36,12 +36,12 @@ class Scale:
 
 def colour_of(method):
     """Returns its colour in all figures; A+B and A@Q have A's."""
-    return KNOWN.get(first_part(method).removesuffix(STREAM), (INK,))[0]
+    return KNOWN.get(first_part(method.split(" ")[0]).removesuffix(STREAM), (INK,))[0]
 
 
-def svg(lines, own, budgets):
-    """Returns the SVG, or None if `own` has no point. lines: {name: [(middle_ratio, rel_error)]},
-    all positive.
+def svg(lines, own, budgets, what="held"):
+    """Returns the SVG, or None if `own` has no point. lines: {name: [(share of bytes, rel_error)]},
+    all positive. what: is done with these bytes.
     """
     if not lines.get(own):
         return None
@@ -59,7 +59,7 @@ def svg(lines, own, budgets):
                    f'y2="{y(value):.1f}"/><text x="{LEFT - 6}" y="{y(value) + 4:.1f}" '
                    f'text-anchor="end">{value:g}</text>')
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">share of '
-               "the middle's bytes held</text>")
+               f"the middle's bytes {what}</text>")
     out.append(f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" '
                'text-anchor="middle">relative error</text>')
     named = []

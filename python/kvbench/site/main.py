@@ -24,7 +24,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 COLUMNS = [("method", "method", True), ("setup", "model, protocol", True), ("budget", "budget", False),
            ("rel_error", "relative error", False), ("sd", "its sd", False),
            ("mass_kept", "mass kept", False), ("log_z_error", "error of log Z", False),
-           ("middle_ratio", "middle ratio", False), ("rows", "rows", False),
+           ("middle_ratio", "middle ratio", False), ("read_ratio", "read ratio", False),
+           ("recall", "recall", False), ("rows", "rows", False),
            ("family", "family", True), ("queries", "queries", True), ("notes", "notes", True)]
 QUERIES = {"none": "none", "scoring": "before the evaluated", "evaluated": "the evaluated (an oracle)",
            "extra": "a set of further ones in the trace", "stored": "those of another program, if any"}
@@ -67,8 +68,9 @@ def index(results, methods):
                     f"<code>{s.commit[:12]}</code></li>" for name, s in setups.items())
     return page("kvbench: reference results", f"""<h1>kvbench: reference results</h1>
 <p>How far the attention output moves when the KV cache is compressed, by method and budget. A budget is a
-share of the middle's bytes; the first and the most recent tokens stay. Lower errors are better; a mean
-runs over all layers, heads, prompts and seeds. A click on a column's name sorts.</p>
+share of the middle's bytes, held or (retrieval) read by a query; the first and the most recent tokens stay.
+Lower errors are better; a mean runs over all layers, heads, prompts and seeds. A click on a column's name
+sorts.</p>
 <div class="choices">
 {select("setup", "model, protocol", [("", "all"), *((s, s) for s in setups)], first)}
 {select("budget", "budget", [("", "all"), *((b, f"{b:g}") for b in budgets)], usual)}
@@ -83,13 +85,14 @@ runs over all layers, heads, prompts and seeds. A click on a column's name sorts
 <p>Relative error: the length of the difference of estimate and exact output over that of the exact output,
 of all evaluated queries of a query head; its sd runs over the rows. Mass kept: true attention on
 tokens that are held exactly.
-Middle ratio: bytes held of the middle, everything counted. {len(methods)} methods.</p>
+Middle ratio: bytes held of the middle, everything counted. Read ratio: bytes of it that a query reads.
+Recall: the share of a query's heaviest tokens that it read. {len(methods)} methods.</p>
 <script src="results.js"></script>
 <script src="table.js"></script>""")
 
 
 def data(results, methods):
-    rows = [{"method": r.method, "page": f"methods/{r.method}.html", "does": methods[r.method].does,
+    rows = [{"method": r.label, "page": f"methods/{r.method}.html", "does": methods[r.method].does,
              "setup": setup_name(r.setup), "budget": r.budget, "sd": r.sd, "rows": r.rows,
              "family": methods[r.method].fields.get("family", ""),
              "queries": methods[r.method].fields.get("queries", ""), "notes": r.notes, **r.means}
@@ -100,20 +103,29 @@ def data(results, methods):
 
 
 def lines_of(results, setup):
-    """Returns {method: points} of one setup; of methods with one setting per budget."""
+    """Returns {label: points} of one setup; of methods with one setting per budget."""
     out = {}
     for r in results:
-        x, y = r.means["middle_ratio"], r.means["rel_error"]
+        x, y = r.share(), r.means["rel_error"]
         if r.setup == setup and r.budget is not None and x and y:
-            out.setdefault(r.method, []).append((x, y))
+            out.setdefault(r.label, []).append((x, y))
     return out
+
+
+def best_label(method, results, setup, lines):
+    """Returns the setting of a method that has most points, of several that with the least error."""
+    own = dict.fromkeys(r.label for r in results if r.setup == setup and r.method == method)
+    return min((label for label in own if label in lines), default=method,
+               key=lambda label: (-len(lines[label]), sum(y for _, y in lines[label])))
 
 
 def method_page(method, results, order):
     figures = []
     for setup in order:
-        picture = curves.svg(lines_of(results, setup), method.name,
-                             sorted({r.budget for r in results if r.setup == setup and r.budget}))
+        lines = lines_of(results, setup)
+        picture = curves.svg(lines, best_label(method.name, results, setup, lines),
+                             sorted({r.budget for r in results if r.setup == setup and r.budget}),
+                             "read" if setup.protocol == "retrieval" else "held")
         if picture:
             figures.append(f"<figure><figcaption>{html.escape(setup_name(setup))}: "
                            f"{html.escape(setup.model)}; {html.escape(setup.about)}. "
@@ -122,10 +134,11 @@ def method_page(method, results, order):
                     for name, text in method.fields.items())
     own = [r for r in results if r.method == method.name]
     rows = "".join(
-        f'<tr><td class="text">{html.escape(setup_name(r.setup))}</td>'
+        f'<tr><td class="text">{html.escape(setup_name(r.setup))}'
+        f'{html.escape(r.label.removeprefix(r.method))}</td>'
         f"<td>{'–' if r.budget is None else f'{r.budget:g}'}</td>"
         + "".join(f"<td>{digits(v)}</td>" for v in (r.means["rel_error"], r.sd, r.means["mass_kept"],
-                                                    r.means["middle_ratio"]))
+                                                    r.share()))
         + f'<td class="text">{html.escape(r.notes)}</td></tr>' for r in own)
     params = "".join(f"<li><code>{html.escape(p)}</code></li>"
                      for p in dict.fromkeys(r.params for r in own) if p)
@@ -135,7 +148,7 @@ def method_page(method, results, order):
 <dl>{facts}</dl>
 {"".join(figures) or "<p>No curve: it has no budget, or no error above rounding.</p>"}
 <div class="wide"><table><thead><tr><th class="text">model, protocol</th><th>budget</th>
-<th>relative error</th><th>its sd</th><th>mass kept</th><th>middle ratio</th><th class="text">notes</th>
+<th>relative error</th><th>its sd</th><th>mass kept</th><th>share of bytes</th><th class="text">notes</th>
 </tr></thead><tbody>{rows}</tbody></table></div>
 <h2>Settings of these rows</h2>
 {f"<ul>{params}</ul>" if params else "<p>None.</p>"}

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import gzip
 import math
 import os
 import re
@@ -10,7 +11,9 @@ import subprocess
 from kvbench.text import one_line, parse_json
 
 STAGES = ("equal_bytes", "stream")  # every method at equal bytes, by protocol
-METRICS = ("rel_error", "mass_kept", "log_z_error", "middle_ratio")
+METRICS = ("rel_error", "mass_kept", "log_z_error", "middle_ratio", "read_ratio", "recall")
+READS = "read"  # the stage of models/*-retrieval that has rows of the retrieval protocol
+TOLD = ("A", "union", "page", "bits")  # parameters that tell its rows apart
 
 
 class SiteError(Exception):
@@ -30,7 +33,9 @@ class Setup:
 
 @dataclasses.dataclass
 class Result:
-    """One line of a summary. means: None if not measured."""
+    """One line of a summary. means: None if not measured. label: the method, and what tells it from its
+    other settings.
+    """
 
     setup: Setup
     method: str
@@ -40,6 +45,11 @@ class Result:
     means: dict
     sd: float | None
     notes: str
+    label: str = ""
+
+    def share(self):
+        """Bytes over those of the middle: read by a query, or held."""
+        return self.means["read_ratio" if self.setup.protocol == "retrieval" else "middle_ratio"]
 
 
 @dataclasses.dataclass
@@ -93,6 +103,9 @@ def read_results(root):
             setup = read_setup(folder, stage) if os.path.exists(path) else None
             if setup is not None:
                 out += read_summary(path, setup)
+    models = os.path.join(root, "models")
+    for name in sorted(os.listdir(models)) if os.path.isdir(models) else ():
+        out += read_reads(os.path.join(models, name))
     if not out:
         raise SiteError(f"{root}: holds no reference results, expected FOLDER/equal_bytes.summary.csv "
                         "and its manifest")
@@ -111,13 +124,66 @@ def read_summary(path, setup):
         raise SiteError(f"{path}: cannot be read: {error!r}") from None
 
 
+def read_reads(folder):
+    """Returns the results of a folder's retrieval stage; none without it."""
+    stage = os.path.join(folder, "store", READS)
+    names = sorted(os.listdir(stage)) if os.path.isdir(stage) else []
+    rows, commits = [], set()
+    for name in (n for n in names if n.endswith(".csv.gz") and not n.endswith(".layers.csv.gz")):
+        path = os.path.join(stage, name)
+        try:
+            with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+                rows += list(csv.DictReader(file))
+            with open(path.removesuffix(".csv.gz") + ".json", encoding="utf-8") as file:
+                commits |= set(re.findall(r"\(([0-9a-f]{40})", str(parse_json(file.read())["parts"])))
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise SiteError(f"{path}: cannot be read: {error!r}") from None
+    if not rows:
+        return []
+    try:
+        return reads_of(rows, os.path.basename(folder), min(commits, default="unknown"))
+    except (KeyError, ValueError, TypeError) as error:
+        raise SiteError(f"{stage}: cannot be read: {error!r}") from None
+
+
+def reads_of(rows, folder, commit):
+    """Returns means over all rows of each method, setting and budget."""
+    first = rows[0]
+    prompts, layers = ({row[key] for row in rows} for key in ("prompt", "layer"))
+    setup = Setup(first["model"], folder, "retrieval",
+                  f"{first['sink']} first, {first['recent']} recent tokens, {first['n_queries']} queries; "
+                  f"{len(prompts)} prompts, {len(layers)} layers", commit)
+    groups, settings = {}, {}
+    for row in rows:
+        groups.setdefault((row["algorithm"], row["params"], row["budget_requested"]), []).append(row)
+        settings.setdefault(row["algorithm"], {})[row["params"]] = dict(
+            item.split("=", 1) for item in row["params"].split(";") if "=" in item)
+    out = []
+    for (method, params, budget), some in groups.items():
+        own = settings[method]
+        told = [f"{key}={own[params][key]}" for key in TOLD if key in own[params]
+                and len({values.get(key) for values in own.values()}) > 1]
+        ok = [row for row in some if row["status"] == "ok"]
+        means, sd = {}, None
+        for metric in METRICS:
+            values = [float(row[metric]) for row in ok if row.get(metric)]
+            means[metric] = number(str(math.fsum(values) / len(values))) if values else None
+        if len(ok) > 1:
+            squares = math.fsum((float(row["rel_error"]) - means["rel_error"])**2 for row in ok)
+            sd = math.sqrt(squares / (len(ok) - 1))
+        notes = f"{len(some) - len(ok)} rows infeasible" if len(ok) < len(some) else ""
+        out.append(Result(setup, method, params, number(budget), len(ok), means, sd, notes,
+                          " ".join([method, *told])))
+    return out
+
+
 def one_result(line, setup):
     counts = {name: int(line[name]) for name in ("count", "degenerate", "infeasible", "failed")}
     notes = ", ".join(f"{counts[name]} rows {name}" for name in ("degenerate", "infeasible", "failed")
                       if counts[name])
     means = {metric: number(line.get("mean_" + metric, "")) for metric in METRICS}
     return Result(setup, line["algorithm"], line["params"], number(line["budget_requested"]),
-                  counts["count"], means, number(line.get("sd_rel_error", "")), notes)
+                  counts["count"], means, number(line.get("sd_rel_error", "")), notes, line["algorithm"])
 
 
 def read_methods(kvbench, names):

@@ -23,11 +23,11 @@ function compare(a, b) {
   return (x < y ? -1 : 1) * (down ? -1 : 1);
 }
 
-// A column that a choice makes the same in every row says nothing.
-const isFixed = (name) => ["setup", "budget", "family"].includes(name) && at(name).value !== "";
-
 function draw() {
   const rows = RESULTS.filter(matches).sort(compare);
+  // A column that a choice makes the same in every row, or that has no value, says nothing.
+  const isFixed = (name) => ["setup", "budget", "family"].includes(name) && at(name).value !== "" ||
+    ["read_ratio", "recall"].includes(name) && rows.every((r) => r[name] === null);
   const body = at("rows");
   body.replaceChildren(...rows.map((r) => {
     const tr = document.createElement("tr");
