@@ -83,5 +83,6 @@ def svg(lines, own, budgets, what="held"):
         at = max(at, last + 14)
         last = at
         out.append(f'<text x="{right + 8:.1f}" y="{at + 4:.1f}" fill="{INK if name == own else MARK}" '
-                   f'font-weight="{"bold" if name == own else "normal"}">{html.escape(name)}</text>')
+                   f'font-weight="{"bold" if name == own else "normal"}">'
+                   f'{html.escape(name.split(" ")[0] if name == own else name)}</text>')
     return "\n".join([*out, "</svg>"])

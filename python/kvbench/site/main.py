@@ -123,13 +123,15 @@ def method_page(method, results, order):
     figures = []
     for setup in order:
         lines = lines_of(results, setup)
-        picture = curves.svg(lines, best_label(method.name, results, setup, lines),
+        drawn = best_label(method.name, results, setup, lines)
+        picture = curves.svg(lines, drawn,
                              sorted({r.budget for r in results if r.setup == setup and r.budget}),
                              "read" if setup.protocol == "retrieval" else "held")
         if picture:
             figures.append(f"<figure><figcaption>{html.escape(setup_name(setup))}: "
                            f"{html.escape(setup.model)}; {html.escape(setup.about)}. "
-                           f"Grey: all other methods.</figcaption>{picture}</figure>")
+                           f"Drawn: {html.escape(drawn)}; grey: all others.</figcaption>{picture}"
+                           "</figure>")
     facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>"
                     for name, text in method.fields.items())
     own = [r for r in results if r.method == method.name]
