@@ -171,7 +171,7 @@ PEER_CPU ?= $(if $(shell grep -m1 -o avx512f /proc/cpuinfo),SKYLAKEX,HASWELL)
 bench: ## run the benchmarks of kvbench and its peers: results/bench/, docs/performance.md
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES) apricot-select scikit-learn scipy threadpoolctl)
 	$(call bootstrap,build bench)
-	@$(CMAKE) -S . -B build/bench -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
+	@$(CMAKE) -S . -B build/bench -G Ninja -DCMAKE_BUILD_TYPE=Release \
 		-DKVBENCH_TESTS=OFF -DKVBENCH_BENCH=ON $(CMAKE_ARGS)
 	@$(BUILD) build/bench -j $(JOBS)
 	@mkdir -p results/bench
@@ -181,6 +181,8 @@ bench: ## run the benchmarks of kvbench and its peers: results/bench/, docs/perf
 			exit; done
 	@PEER=$(DUMP_VENV)/bin/python; $$PEER bench/peers.py --build build/bench $(if $(AUTHORS),--authors \
 		"$(AUTHORS)") -o results/bench/peers.json --docs docs/performance.md && $$PEER \
+		bench/peers.py --isa avx2 --build build/bench $(if $(AUTHORS),--authors "$(AUTHORS)") \
+		-o results/bench/peers_avx2.json --docs docs/performance.md && $$PEER \
 		bench/curves.py --build build/bench -o results/bench/curves.csv --docs docs/performance.md
 
 format: ## rewrite C++ and CUDA sources with clang-format

@@ -7,6 +7,7 @@
 //                          compared with it
 #include <benchmark/benchmark.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -22,6 +23,7 @@
 #include "attention/row_set.hpp"
 #include "attention/scores.hpp"
 #include "attention/truth.hpp"
+#include "core/parallel.hpp"
 #include "make_head.hpp"
 #include "trace/reader.hpp"
 
@@ -83,10 +85,9 @@ void over_heads(benchmark::State& state, OfHead of_head) {
   const auto count = static_cast<Index>(in.heads.size());
   std::vector<Result> results(in.heads.size());
   for (auto _ : state) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(in.threads)
-    for (Index h = 0; h < count; ++h) {
-      results[h] = of_head(in.heads[h], h);
-    }
+    const std::atomic<bool> stop = false;
+    parallel_for(count, in.threads, stop,
+                 [&](Index h) { results[h] = of_head(in.heads[h], h); });
     benchmark::ClobberMemory();
   }
   write(results);

@@ -5,9 +5,18 @@ import subprocess
 import sys
 
 
+# What limits kvbench and its peers (OpenBLAS, PyTorch, MKL, oneDNN) to AVX2.
+AVX2 = {"KVBENCH_ISA": "avx2", "OPENBLAS_CORETYPE": "HASWELL", "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+
+
 def use_fast_openblas():
-    """Before NumPy is imported: Debian's OpenBLAS takes new processors for old ones. As the Makefile."""
-    if os.path.exists("/proc/cpuinfo"):
+    """Before NumPy is imported: Debian's OpenBLAS takes new processors for old ones. As the Makefile.
+    With --isa avx2 on the command line everything is limited to AVX2.
+    """
+    if "--isa" in sys.argv and sys.argv[sys.argv.index("--isa") + 1:][:1] == ["avx2"]:
+        os.environ.update(AVX2)
+    elif os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             fast = "SKYLAKEX" if "avx512f" in file.read() else "HASWELL"
         os.environ.setdefault("OPENBLAS_CORETYPE", fast)

@@ -9,6 +9,7 @@ machine (PyTorch, 2048 x 2048), which says what the products of a piece of work 
   bench/peers.py --build build/bench -o results/bench/peers.json
   bench/peers.py --only k_center_keys,sketch --threads 1
   bench/peers.py ... --docs docs/performance.md     # renews the table there
+  bench/peers.py --isa avx2 ...                     # kvbench and peers without AVX-512: a table of its own
 
 --authors names a checkout of https://github.com/ksheth96/BalanceKV, whose code is a peer. A peer
 that is not installed has no line; it is named on stderr. Exit code 1: a program failed; 2: bad
@@ -50,6 +51,7 @@ def parser():
     p.add_argument("--only", metavar="NAME,...", help="of " + ", ".join(names))
     p.add_argument("--threads", default=f"1,{os.cpu_count()}", metavar="N,...",
                    help="[default: 1 and all]")
+    p.add_argument("--isa", choices=["avx2"], help="limit kvbench and peers to this instruction set")
     p.add_argument("--tiny", action="store_true", help="small shapes, to try the code")
     p.add_argument("-o", "--output", metavar="FILE.json", help="what was measured")
     p.add_argument("--docs", metavar="FILE.md", help="a page whose table is renewed")
@@ -184,7 +186,7 @@ def main():
         sys.stderr.write(f"peers.py: {ABSENT}\n")
         sys.exit(3)
     options = parser()
-    found = {"machine": platform.processor() or platform.machine(), "cpus": os.cpu_count(),
+    found = {"isa": options.isa or "best", "machine": platform.processor() or platform.machine(), "cpus": os.cpu_count(),
              "torch": torch.__version__, "products": product_rates(options.threads), "lines": []}
     with tempfile.TemporaryDirectory() as folder:
         for kind in peer_rows.WORKS:
@@ -201,7 +203,7 @@ def main():
         with pages.open_for_writing(options.output) as file:
             json.dump(found, file, indent=1)
     if options.docs:
-        pages.renew(options.docs, "peers.py", text)
+        pages.renew(options.docs, f"peers.py {options.isa}" if options.isa else "peers.py", text)
 
 
 if __name__ == "__main__":

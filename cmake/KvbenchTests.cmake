@@ -79,6 +79,8 @@ if(_test_units)
       ":RunTest.ThreadsAndResumeDoNotChangeARowOfTheSmallTrace"
       ":RetrievalRun.ShardsAndThreadsDoNotChangeRows"
       ":RetrievalRun.AFixedSetEqualsItsMethodUnderPrefillToTheBit"
+      ":QueryHeadSets.EqualATraceWithKeysAndValuesRepeatedToTheBit"
+      ":OneHead.HasTheSameBitsOnManyThreads"
       ":Leverage.TheSketchComesNearTheExactScores"
       ":ClusterGenLaw.ReservoirIsUniformWithReplacement:ClusterGenLaw.PairsAreDrawnByValueNorm"
       ":ClusterGenLaw.NumeratorAndDenominatorAreUnbiased:CountSketch.HashesArePairwiseIndependent"

@@ -65,6 +65,8 @@ class FacilityGains {
 
   /// Number of candidates per call of gains() at which it is fastest.
   virtual Index batch() const = 0;
+  /// Number below which a call takes as long as with that many.
+  virtual Index least_batch() const { return batch(); }
   /// f(M).
   virtual std::int64_t total() const = 0;
   /// f(A).
@@ -93,6 +95,7 @@ class FacilityLocation final : public FacilityGains {
   bool has_matrix() const { return !matrix_.empty(); }
   /// Without the matrix each batch reads all unit keys; smaller batches are bound by memory.
   Index batch() const override { return has_matrix() ? 1 : 8 * UnitKeys<T>::kRows; }
+  Index least_batch() const override { return has_matrix() ? 1 : UnitKeys<T>::kRows; }
   std::int64_t total() const override { return total_; }
   std::int64_t value() const override { return value_; }
   /// Time O(n^2), without the matrix O(n^2 d / 2).

@@ -67,6 +67,7 @@ class Mixture {
   Index selected() const { return selected_; }
   Index evaluations() const { return evaluations_; }
   Index batch() const { return uses_f() ? f_->batch() : 1; }
+  Index least_batch() const { return uses_f() ? f_->least_batch() : 1; }
 
   // Gains of all candidates in order of place. Those of f are for the empty set, so upper bounds of
   // the current ones; those of importance are current.
@@ -202,9 +203,10 @@ std::vector<Index> lazy(Mixture& g, Index count) {
   while (static_cast<Index>(out.size()) < count) {
     fresh.clear();
     std::size_t best = 0;
-    while (true) {
+    // Most steps need few candidates.
+    for (Index batch = g.least_batch();; batch = std::min(2 * batch, g.batch())) {
       const std::size_t begin = fresh.size();
-      while (!queue.empty() && static_cast<Index>(fresh.size() - begin) < g.batch() &&
+      while (!queue.empty() && static_cast<Index>(fresh.size() - begin) < batch &&
              (begin == 0 || better(queue.top().bound, queue.top().place, fresh[best]))) {
         Gain next = queue.top();
         queue.pop();
