@@ -161,7 +161,8 @@ def product_rates(threads):
 
 def table(found):
     """The Markdown table of what was measured: a line for each piece of work and peer, whose cells have
-    a value for each number of threads. The JSON file has rates and how far the results agree as well."""
+    a value for each number of threads. The JSON file has rates and how far the results agree as well.
+    With --isa: the ratios alone, in a line for each piece of work."""
     rows = ["| work | peer | kvbench | peer's time | ratio |", "| --- | --- | --- | --- | --- |"]
     lines = {}
     for line in found["lines"]:
@@ -176,6 +177,14 @@ def table(found):
             cells[3] = ", ".join(duration(line["peer_seconds"]) for line in of_threads)
             cells[4] = ", ".join(f"{line['seconds'] / line['peer_seconds']:.2f}" for line in of_threads)
         rows.append(f"| {' | '.join(cells)} |")
+    if found["isa"] != "best":
+        ratios = {}
+        for (title, _, peer), of_threads in lines.items():
+            if peer:
+                ratios.setdefault(title, []).append(
+                    f"{peer}: " + ", ".join(f"{line['seconds'] / line['peer_seconds']:.2f}" for line in of_threads))
+        rows = ["| work | ratio |", "| --- | --- |",
+                *(f"| {title} | {'; '.join(some)} |" for title, some in ratios.items())]
     rates = ", ".join(f"{name.replace('/', ' with ')} thread{'' if name.endswith('/1') else 's'} "
                       f"{rate / 1e9:.0f}" for name, rate in found["products"].items())
     return "\n".join(rows) + f"\n\nGflop/s of products of 2048 x 2048 matrices in the same run: {rates}.\n"
