@@ -86,8 +86,7 @@ void over_heads(benchmark::State& state, OfHead of_head) {
   std::vector<Result> results(in.heads.size());
   for (auto _ : state) {
     const std::atomic<bool> stop = false;
-    parallel_for(count, in.threads, stop,
-                 [&](Index h) { results[h] = of_head(in.heads[h], h); });
+    parallel_for(count, in.threads, stop, [&](Index h) { results[h] = of_head(in.heads[h], h); });
     benchmark::ClobberMemory();
   }
   write(results);

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-
 # What limits kvbench and its peers (OpenBLAS, PyTorch, MKL, oneDNN) to AVX2.
 AVX2 = {"KVBENCH_ISA": "avx2", "OPENBLAS_CORETYPE": "HASWELL", "ATEN_CPU_CAPABILITY": "avx2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}

@@ -182,7 +182,8 @@ def table(found):
         for (title, _, peer), of_threads in lines.items():
             if peer:
                 ratios.setdefault(title, []).append(
-                    f"{peer}: " + ", ".join(f"{line['seconds'] / line['peer_seconds']:.2f}" for line in of_threads))
+                    f"{peer}: " + ", ".join(f"{line['seconds'] / line['peer_seconds']:.2f}"
+                                            for line in of_threads))
         rows = ["| work | ratio |", "| --- | --- |",
                 *(f"| {title} | {'; '.join(some)} |" for title, some in ratios.items())]
     rates = ", ".join(f"{name.replace('/', ' with ')} thread{'' if name.endswith('/1') else 's'} "

@@ -111,7 +111,8 @@ class SiteTest(FolderCase):
             if name.endswith(".csv.gz") and "layers" not in name:
                 with gzip.open(os.path.join(store, name), "rt", encoding="utf-8", newline="") as file:
                     lines += list(csv.DictReader(file))
-        for label, params in (("topk union=group", "tokens=auto;union=group"), ("magicpig bits=6", "bits=6;tables=auto"),
+        for label, params in (("topk union=group", "tokens=auto;union=group"),
+                              ("magicpig bits=6", "bits=6;tables=auto"),
                               ("quest union=head page=16", "min_pages=3;page=16;pages=auto;union=head")):
             for budget in ("0.25", "0.125"):
                 own = [line for line in lines if (line["params"], line["budget_requested"]) == (params, budget)

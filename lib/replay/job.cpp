@@ -86,7 +86,8 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   // One for all query heads of the group, or one for each.
   std::vector<Compressed> results(1);
   if (compresses && variant.by_query_head()) {
-    results = compress_by_query_head(c, variant, task);
+    results = compress_by_query_head(
+        variant, task, [&](Index g) { return std::span<const double>(c.truth(g).mass); });
   } else if (compresses) {
     results.front() = variant.compress(task);
   }

@@ -39,8 +39,9 @@ Matrix select_columns(const Matrix& o_proj, Index g, Index group) {
 
 }  // namespace
 
-std::vector<Compressed> compress_by_query_head(const HeadContext& context, const Variant& variant,
-                                               const Task& task) {
+std::vector<Compressed> compress_by_query_head(
+    const Variant& variant, const Task& task,
+    const std::function<std::span<const double>(Index)>& true_mass) {
   const Index group = task.head.group();
   KvHead head;
   head.k = task.head.k;
@@ -76,7 +77,7 @@ std::vector<Compressed> compress_by_query_head(const HeadContext& context, const
       *own.budget_bytes /= group;
     }
     if (variant.sees_evaluated()) {
-      own.true_mass = context.truth(g).mass;
+      own.true_mass = true_mass(g);
     }
     try {
       out.push_back(variant.compress(own));

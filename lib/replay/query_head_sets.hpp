@@ -3,21 +3,23 @@
 // head's, so that each query head has an equal part of it.
 #pragma once
 
-#include <string_view>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "algorithms/contract.hpp"
 #include "metrics/memory.hpp"
 #include "replay/grid.hpp"
-#include "replay/job.hpp"
 
 namespace kvbench {
 
 /// Compresses the task once per query head, each with a KV head whose only query head it is and
 /// with floor(budget / group) bytes. A method that draws random numbers draws others for each.
-/// Runs on the CPU. Throws Infeasible with the bytes that all query heads need.
-std::vector<Compressed> compress_by_query_head(const HeadContext& context, const Variant& variant,
-                                               const Task& task);
+/// Runs on the CPU. `true_mass(g)`: exact attention mass [n] of query head g, for methods that see
+/// it. Throws Infeasible with the bytes that all query heads need.
+std::vector<Compressed> compress_by_query_head(
+    const Variant& variant, const Task& task,
+    const std::function<std::span<const double>(Index)>& true_mass);
 
 /// Memory of a row whose query head attends to `own`: bytes are those of `all` query heads,
 /// `tokens_kept` is its own.

@@ -30,8 +30,8 @@ def _place(name):
 def method_style(name, step=0):
     """Returns colour, marker and dash of a method; `step`: later choices, if one is taken.
 
-    A+B has A's colour and B's marker, hollow (grey inside where every hollow one is taken). A@Q has A's colour and dash and Q's marker, half
-    filled. An unknown name gets its look from its hash.
+    A+B has A's colour and B's marker, hollow (grey inside where hollow ones are taken). A@Q has A's
+    colour and dash and Q's marker, half filled. An unknown name gets its look from its hash.
     """
     first, plus, second = name.partition("+")
     if not plus and "@" in name:
