@@ -197,7 +197,8 @@ def main():
         sys.exit(3)
     options = parser()
     found = {"isa": options.isa or "best", "machine": platform.processor() or platform.machine(),
-             "cpus": os.cpu_count(), "torch": torch.__version__, "products": product_rates(options.threads), "lines": []}
+             "cpus": os.cpu_count(), "torch": torch.__version__,
+             "products": product_rates(options.threads), "lines": []}
     with tempfile.TemporaryDirectory() as folder:
         for kind in peer_rows.WORKS:
             if kind.name not in options.only:
