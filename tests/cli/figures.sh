@@ -41,17 +41,17 @@ while read -r file; do
   [[ -s out/$file ]] || fail "the page names $file, which is not there"
   count=$((count + 1))
 done < <(grep -oE '(href|src)="[^"]*"' "$page" | cut -d '"' -f 2 | sort -u)
-# 13 figures, PNG and PDF each, and tables beside them.
-((count > 13 * 2)) || fail "the page names $count files"
-[[ $(grep -c '<figure ' "$page") == 13 ]] || fail "$(grep -c '<figure ' "$page") figures"
-[[ $(grep -c '<img [^>]*alt="[^"]' "$page") == 13 ]] || fail 'an image without a text in its place'
+# 14 figures, PNG and PDF each, and tables beside them.
+((count > 14 * 2)) || fail "the page names $count files"
+[[ $(grep -c '<figure ' "$page") == 14 ]] || fail "$(grep -c '<figure ' "$page") figures"
+[[ $(grep -c '<img [^>]*alt="[^"]' "$page") == 14 ]] || fail 'an image without a text in its place'
 # Below every figure, what was measured in this trace, as the text beside it says.
-[[ $(grep -c '^<p class="measured">Measured' "$page") == 13 ]] || fail 'a figure without numbers'
+[[ $(grep -c '^<p class="measured">Measured' "$page") == 14 ]] || fail 'a figure without numbers'
 for text in out/*.txt; do
   grep -qF "$(sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g; s/"/\&quot;/g' "$text")" "$page" ||
     fail "the page lacks $text: $(< "$text")"
 done
-[[ $(grep -ci 'trace t.h5' "$page") -ge 13 ]] || fail 'a figure that does not name its trace'
+[[ $(grep -ci 'trace t.h5' "$page") -ge 14 ]] || fail 'a figure that does not name its trace'
 # Relative and self-contained: no address, no folder of this machine.
 ! grep -qE 'https?:|file:|="/' "$page" || fail "$(grep -E 'https?:|file:|="/' "$page")"
 ! grep -qF -e "$SRC" -e "$scratch" "$page" || fail 'the page names folders of this machine'
