@@ -218,7 +218,7 @@ class PredictTest(CommandCase):
                          self.path("s.json"), *more)
 
         points = self.points()
-        refuse("1 lines of layers are missing", self.tables(
+        refuse("p9, h2o: layers are missing", self.tables(
             {**points, ("p9", "h2o", 0.25, 0): (0.1, 0.1, 0.1)}, drop={("p9", "h2o", 2)}))
         refuse("no rows of prompt p1, h2o at 0.25", self.tables(points, drop={("p1", "h2o", i) for i in range(3)}))
         refuse("1 sources and 5 methods", self.tables(self.points(1)))
