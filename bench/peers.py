@@ -167,7 +167,7 @@ def table(found):
     lines = {}
     for line in found["lines"]:
         lines.setdefault((line["title"], line["shape"], line["peer"]), []).append(line)
-    last = None
+    last, ratios = None, {}
     for (title, shape, peer), of_threads in lines.items():
         work = f"{title}: {shape}"
         cells = ["", peer or "none here", ", ".join(duration(line["seconds"]) for line in of_threads), "", ""]
@@ -176,14 +176,9 @@ def table(found):
         if peer:
             cells[3] = ", ".join(duration(line["peer_seconds"]) for line in of_threads)
             cells[4] = ", ".join(f"{line['seconds'] / line['peer_seconds']:.2f}" for line in of_threads)
+            ratios.setdefault(title, []).append(f"{peer}: {cells[4]}")
         rows.append(f"| {' | '.join(cells)} |")
     if found["isa"] != "best":
-        ratios = {}
-        for (title, _, peer), of_threads in lines.items():
-            if peer:
-                ratios.setdefault(title, []).append(
-                    f"{peer}: " + ", ".join(f"{line['seconds'] / line['peer_seconds']:.2f}"
-                                            for line in of_threads))
         rows = ["| work | ratio |", "| --- | --- |",
                 *(f"| {title} | {'; '.join(some)} |" for title, some in ratios.items())]
     rates = ", ".join(f"{name.replace('/', ' with ')} thread{'' if name.endswith('/1') else 's'} "

@@ -7,6 +7,7 @@
 
 #include "attention/product_tile.hpp"
 #include "core/math.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {
@@ -202,12 +203,7 @@ struct AddColumns {
           lane[l] = std::fma(static_cast<double>(row[r + l]), inverse[r + l], lane[l]);
         }
       }
-      for (Index half = kVector / 2; half > 0; half /= 2) {  // joined_lanes
-        for (Index l = 0; l < half; ++l) {
-          lane[l] += lane[l + half];
-        }
-      }
-      sums[i] += lane[0];
+      sums[i] += joined_lanes(lane);
     }
   }
 };

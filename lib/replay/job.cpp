@@ -96,28 +96,31 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     compress_ms = loaded->compress_ms;
   }
 
+  const std::string no_input = degenerate_reason(c, entry, task.tokens.empty());
   std::vector<MemoryFigures> memories;
+  std::vector<std::vector<std::uint8_t>> held;
+  std::vector<std::string> diags;
+  std::vector<std::string> reasons;
   for (const Compressed& result : results) {
     check_compressed(result, task);
     memories.push_back(memory_figures(holding_of(result), head, task.count(), c.windows().seen()));
+    held.push_back(held_flags(c, {result.held.tokens, result.counted}));
+    diags.push_back(diag_text(c, entry, result));
+    reasons.push_back(no_input.empty() ? result.degenerate : no_input);
   }
-  const std::string no_input = degenerate_reason(c, entry, task.tokens.empty());
 
   const Index m = c.windows().queries;
-  std::vector<std::uint8_t> held;
   for (Row& row : out.rows) {
     const Index g = row.q_head - c.id().kv_head * head.group();
     const Index own = results.size() == 1 ? 0 : g;
     const Compressed& result = results[own];
-    const MemoryFigures memory = results.size() == 1
-                                     ? memories.front()
-                                     : by_query_head(memories[own], memories, head, task.count());
+    const MemoryFigures memory =
+        results.size() == 1 ? memories.front()
+                            : by_query_head(memories, own, head, task.count(), c.windows().seen());
     if (allowed && memory.middle_bytes > *allowed) {
       throw std::logic_error(
           fmt::format("{} bytes held for the middle, budget {}", memory.middle_bytes, *allowed));
     }
-    held = held_flags(c, {result.held.tokens, result.counted});
-    const std::string& reason = no_input.empty() ? result.degenerate : no_input;
     const double attend_start = seconds_now();
     SoftmaxSums sums = c.base(g);
     add_compressed(c.backend(), sums, head, result);
@@ -128,25 +131,23 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     fill(row, memory);
     row.peak_bytes = memory.bytes;
     fill(row, errors);
-    fill(row, held_figures(c.truth(g), held, c.sink_mass(g)));
+    fill(row, held_figures(c.truth(g), held[own], c.sink_mass(g)));
     row.compress_ms = compress_ms;
-    row.status = status_of(errors, degenerate, m, reason);
-    row.diag = diag_text(c, entry, result);
+    row.status = status_of(errors, degenerate, m, reasons[own]);
+    row.diag = diags[own];
     add_query_errors(c.truth(g).output, z, out);
     add_layer_part(c, row.q_head, c.truth(g).output, z, out.layer);
   }
   KeptSet set{head.n() - 1, {}};
   for (Index i = 0; i < head.n(); ++i) {
-    if (held[i] != 0) {
+    if (held.front()[i] != 0) {
       set.tokens.push_back(i);
     }
   }
   out.kept.push_back(std::move(set));
   if (!c.plan().options.export_caches.empty()) {
     out.cache = exported(head, results.front(), out.rows.front(),
-                         task.tokens.empty() ? ""
-                         : no_input.empty()  ? results.front().degenerate
-                                             : no_input);
+                         task.tokens.empty() ? "" : reasons.front());
   }
 }
 

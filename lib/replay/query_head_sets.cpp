@@ -89,21 +89,17 @@ std::vector<Compressed> compress_by_query_head(
   return out;
 }
 
-MemoryFigures by_query_head(const MemoryFigures& own, const std::vector<MemoryFigures>& all,
-                            const KvHead& head, Index middle) {
-  MemoryFigures out = own;
-  const Index uncompressed = own.bytes - own.middle_bytes;
-  out.middle_bytes = out.aux_bytes = out.transient_bytes = 0;
+MemoryFigures by_query_head(const std::vector<MemoryFigures>& all, Index own, const KvHead& head,
+                            Index middle, std::optional<Index> seen) {
+  Holding whole;
+  whole.payload_bytes = 0;
   for (const MemoryFigures& one : all) {
-    out.middle_bytes += one.middle_bytes;
-    out.aux_bytes += one.aux_bytes;
-    out.transient_bytes += one.transient_bytes;
+    *whole.payload_bytes += one.middle_bytes - one.aux_bytes;
+    whole.aux_bytes += one.aux_bytes;
+    whole.transient_bytes += one.transient_bytes;
   }
-  out.bytes = uncompressed + out.middle_bytes;
-  out.ratio = static_cast<double>(out.bytes) / static_cast<double>(out.full_bytes);
-  const Index full = middle * head.pair_bytes();
-  out.middle_ratio =
-      full > 0 ? static_cast<double>(out.middle_bytes) / static_cast<double>(full) : 1.0;
+  MemoryFigures out = memory_figures(whole, head, middle, seen);
+  out.tokens_kept = all[own].tokens_kept;
   return out;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,10 +22,10 @@ std::vector<Compressed> compress_by_query_head(
     const Variant& variant, const Task& task,
     const std::function<std::span<const double>(Index)>& true_mass);
 
-/// Memory of a row whose query head attends to `own`: bytes are those of `all` query heads,
-/// `tokens_kept` is its own.
-MemoryFigures by_query_head(const MemoryFigures& own, const std::vector<MemoryFigures>& all,
-                            const KvHead& head, Index middle);
+/// Memory of a row whose query head is all[own]: bytes are those of all query heads, `tokens_kept`
+/// is its own. `middle`, `seen`: as memory_figures().
+MemoryFigures by_query_head(const std::vector<MemoryFigures>& all, Index own, const KvHead& head,
+                            Index middle, std::optional<Index> seen);
 
 /// Bound on what compress_by_query_head() holds beside the method's scratch.
 Index query_head_bytes(const LayerFacts& layer);

@@ -183,11 +183,15 @@ std::vector<double> pooled(std::span<const double> x, Index half) {
 std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
                                std::span<const Index> own, Range queries, const RkvRules& rules,
                                const ScoreBook* book) {
-  const std::vector<std::string> keys = rkv_book_keys(queries.size(), rules);
-  const auto kept = [&](const std::string& key, const auto& compute) {
-    return book == nullptr
-               ? compute()
-               : book->cached(key, [&] { return ScoreBook::Scores{compute()}; }).front();
+  const auto kept = [&](std::size_t key, const auto& compute) {
+    if (book == nullptr) {
+      return compute();
+    }
+    const std::string base = rkv_book_keys(queries.size(), rules)[key];
+    return book
+        ->cached(fmt::format("{} {}", base, cache.size()),
+                 [&] { return ScoreBook::Scores{compute()}; })
+        .front();
   };
   const auto before = [&](std::span<const Index> tokens) {
     const auto end = std::lower_bound(tokens.begin(), tokens.end(), queries.begin);
@@ -208,14 +212,13 @@ std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
   if (!free.empty()) {
     {
       const std::vector<double> weights =
-          kept(keys[0], [&] { return importance(head, seen, queries, rules.largest_logit); });
+          kept(0, [&] { return importance(head, seen, queries, rules.largest_logit); });
       each_free([&](std::size_t, std::size_t place) { out.push_back(weights[place]); });
     }
     out = pooled(out, rules.kernel / 2);
     out.reserve(own.size());
-    const std::vector<double> redundant = kept(fmt::format("{} {}", keys[1], cache.size()), [&] {
-      return redundancy(head, cache, rules.threshold);
-    });
+    const std::vector<double> redundant =
+        kept(1, [&] { return redundancy(head, cache, rules.threshold); });
     each_free([&](std::size_t i, std::size_t place) {
       out[i] = rules.lambda * out[i] - (1.0 - rules.lambda) * redundant[place];
     });

@@ -6,6 +6,7 @@ import gzip
 import math
 import os
 import re
+import statistics
 import subprocess
 
 from kvbench.text import one_line, parse_json
@@ -167,10 +168,9 @@ def reads_of(rows, folder, commit):
         means, sd = {}, None
         for metric in METRICS:
             values = [float(row[metric]) for row in ok if row.get(metric)]
-            means[metric] = number(str(math.fsum(values) / len(values))) if values else None
+            means[metric] = statistics.fmean(values) if values else None
         if len(ok) > 1:
-            squares = math.fsum((float(row["rel_error"]) - means["rel_error"])**2 for row in ok)
-            sd = math.sqrt(squares / (len(ok) - 1))
+            sd = statistics.stdev(float(row["rel_error"]) for row in ok)
         notes = f"{len(some) - len(ok)} rows infeasible" if len(ok) < len(some) else ""
         out.append(Result(setup, method, params, number(budget), len(ok), means, sd, notes,
                           " ".join([method, *told])))
