@@ -77,6 +77,8 @@ if(_test_units)
       ":BumbleBee.LazyEqualsGreedyWithManyTies"
       ":BumbleBeeRecent.LazyEqualsGreedyWithManyTiesAndRecentTokens"
       ":RunTest.ThreadsAndResumeDoNotChangeARowOfTheSmallTrace"
+      ":AllMethods.RowsAreCompleteAndWithinTheirBudgets"
+      ":RetrievalRun.RowsAreCompleteAndWithinTheirBudgets"
       ":RetrievalRun.ShardsAndThreadsDoNotChangeRows"
       ":RetrievalRun.AFixedSetEqualsItsMethodUnderPrefillToTheBit"
       ":QueryHeadSets.EqualATraceWithKeysAndValuesRepeatedToTheBit"
@@ -135,7 +137,9 @@ if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$
   # Skipped with sanitizers, where fibers are slow: the tests of operations run the same code.
   set(_filter "*")
   if(KVBENCH_SANITIZE)
-    set(_filter "-GpuReplay.EveryMethod:GpuReplay.ShapesAndTypes:GpuStreams.*")
+    string(CONCAT _filter "-GpuReplay.EveryMethod:GpuReplay.ShapesAndTypes:GpuStreams.*"
+      ":GpuEvictions.EqualTheCpusForEveryWidthAndGroup:GpuEvictions.SizesFromNoneToAll"
+      ":GpuRetention.EqualsTheCpusForEveryObjective:GpuRetention.EveryWidthAndGroup")
   endif()
   # Test names are unknown before the program is built.
   kvbench_add_shards(emulated kvbench_emulated_tests 12 "${_filter}" slow)
@@ -180,8 +184,8 @@ endfunction()
 # Skipped in sanitizer builds, like the slow Python tests and those that never start the program: they
 # run the program many times on code that other tests cover. test_memory would measure the sanitizer's
 # memory.
-set(_sanitizer_skips test_memory test_reference_then test_slurm test_python_api demo figures check_includes
-  find_python gpu_check own_files)
+set(_sanitizer_skips test_memory test_changed_trace test_policy_choice test_python_api test_python_method
+  test_reference_then test_site test_slurm check_includes demo figures find_python gpu_check help list own_files)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
   foreach(_test IN LISTS _python_tests)

@@ -114,17 +114,20 @@ def balancekv_figure2(frame, protocol, method):
     return out
 
 
-def exponents(frame, metric, name, over_layers=False):
-    """Returns a Grid of slopes of log(metric) on log(kept tokens of the middle) over T; NaN if a T
-    is missing.
+def exponents(frame, metric):
+    """Returns {(algorithm, over layers): Grid of slopes of log(metric) on log(kept tokens of the middle)
+    over T}; NaN if a T is missing.
     """
     errors = tables.grids(frame, metric, ["algorithm", "T"])
     kept = tables.grids(frame, "middle", ["algorithm", "T"])
-    ts = sorted(t for algorithm, t in errors if algorithm == name)
-    pick = tables.over_layers if over_layers else lambda grid: grid
-    with np.errstate(divide="ignore", invalid="ignore"):
-        xs, ys = ([np.log(pick(some[name, t])) for t in ts] for some in (kept, errors))
-    return tables.slopes(xs, ys)
+    out = {}
+    for name in ("balancekv", "uniform"):
+        ts = sorted(t for algorithm, t in errors if algorithm == name)
+        for whole, pick in ((False, lambda grid: grid), (True, tables.over_layers)):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                xs, ys = ([np.log(pick(some[name, t])) for t in ts] for some in (kept, errors))
+            out[name, whole] = tables.slopes(xs, ys)
+    return out
 
 
 # Scope of theorem 3.1 against these rows.
@@ -132,7 +135,7 @@ STREAM = ("the theorem is of the stream algorithm (MergeAndReduce over batches b
           "here SoftmaxBalance halves a finished prompt T times")
 
 
-def balancekv_rate(frame, protocol, method, metric):
+def balancekv_rate(slopes, protocol, method, metric):
     """How BalanceKV's error falls with memory: an estimate, no verdict.
 
     Theorem 3.1: memory O*(e^(2 r^2 / sqrt d) / epsilon) for precision epsilon of equation (2), O*
@@ -149,15 +152,15 @@ def balancekv_rate(frame, protocol, method, metric):
         f"balancekv-rate-{metric}", "BalanceKV", "theorem 3.1, section 2.3",
         "The error falls as 1/memory or faster, if the bound is read as a rate", protocol,
         f"exponent of {metric} in kept tokens", -1.0, differs=STREAM, judged=False, method=method)
-    claim.add(exponents(frame, metric, "balancekv"))
-    claim.show(exponents(frame, metric, "balancekv", True))
+    claim.add(slopes["balancekv", False])
+    claim.show(slopes["balancekv", True])
     for whole in (False, True):
-        claim.show(exponents(frame, metric, "uniform", whole),
+        claim.show(slopes["uniform", whole],
                    figure=f"exponent of uniform's {metric}", reference=-0.5)
     return claim
 
 
-def balancekv_faster(frame, protocol, method, metric):
+def balancekv_faster(slopes, protocol, method, metric):
     """How much faster BalanceKV's error falls with memory than uniform sampling's: an estimate.
 
     Section 2.3: independent sampling has "a 1/epsilon^2 dependence" of memory on epsilon, BalanceKV
@@ -170,8 +173,7 @@ def balancekv_faster(frame, protocol, method, metric):
         "The error falls faster with memory than that of uniform sampling", protocol,
         f"exponent of {metric} minus uniform's", 0.0, differs=STREAM, judged=False, method=method)
     for whole in (False, True):
-        apart = exponents(frame, metric, "balancekv", whole) - exponents(frame, metric, "uniform",
-                                                                         whole)
+        apart = slopes["balancekv", whole] - slopes["uniform", whole]
         if whole:
             claim.show(apart)
         else:
@@ -185,6 +187,7 @@ def all_claims(paths, options):
     for method, frame in found.items():
         out += balancekv_figure2(frame, protocol, method)
         for metric in ("rel_error", "eps_fro"):
-            out += [balancekv_rate(frame, protocol, method, metric),
-                    balancekv_faster(frame, protocol, method, metric)]
+            slopes = exponents(frame, metric)
+            out += [balancekv_rate(slopes, protocol, method, metric),
+                    balancekv_faster(slopes, protocol, method, metric)]
     return out
