@@ -7,9 +7,11 @@
 //                          compared with it
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -78,17 +80,19 @@ void write(const std::vector<Result>& results) {
   }
 }
 
-// Times `of_head` over all heads.
-template <class OfHead>
-void over_heads(benchmark::State& state, OfHead of_head) {
+// Times `of_head` over all heads. `as_result` makes a Result of what it returns, untimed.
+template <class OfHead, class AsResult = std::identity>
+void over_heads(benchmark::State& state, OfHead of_head, AsResult as_result = {}) {
   const Input& in = input();
   const auto count = static_cast<Index>(in.heads.size());
-  std::vector<Result> results(in.heads.size());
+  std::vector<decltype(of_head(in.heads[0], Index{0}))> made(in.heads.size());
   for (auto _ : state) {
     const std::atomic<bool> stop = false;
-    parallel_for(count, in.threads, stop, [&](Index h) { results[h] = of_head(in.heads[h], h); });
+    parallel_for(count, in.threads, stop, [&](Index h) { made[h] = of_head(in.heads[h], h); });
     benchmark::ClobberMemory();
   }
+  std::vector<Result> results(made.size());
+  std::ranges::transform(made, results.begin(), as_result);
   write(results);
 }
 
@@ -149,16 +153,21 @@ void online_clusters_keys(benchmark::State& state) {
 
 // Sums of all tokens in three rows of `size` cells, hashes included.
 void sketch(benchmark::State& state) {
-  over_heads(state, [](const KvHead& head, Index) {
-    SketchShape shape;
-    shape.cells = input().size;
-    shape.d = head.d();
-    shape.dv = head.dv();
-    const Rng rng(1, {"p", 0, 0}, "sketch");
-    CountSketch s(shape, rng.stream("hashes"));
-    s.fill(input().tokens, head.k, head.v);
-    return Result{s.keys().data(), s.keys().data() + shape.rows * shape.cells * shape.d};
-  });
+  over_heads(
+      state,
+      [](const KvHead& head, Index) {
+        SketchShape shape;
+        shape.cells = input().size;
+        shape.d = head.d();
+        shape.dv = head.dv();
+        const Rng rng(1, {"p", 0, 0}, "sketch");
+        auto s = std::make_unique<CountSketch>(shape, rng.stream("hashes"));
+        s->fill(input().tokens, head.k, head.v);
+        return s;
+      },
+      [](const std::unique_ptr<CountSketch>& s) {
+        return Result{s->keys().data(), s->keys().data() + s->keys().rows() * s->keys().cols()};
+      });
 }
 
 // A method's selection alone: compress() of `spec`, whose tokens are its result.

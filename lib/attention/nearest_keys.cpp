@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "attention/float32_bounds.hpp"
 #include "attention/inner_products.hpp"
@@ -46,9 +47,13 @@ std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
   }
   std::vector<Index> out(from.size());
   const auto parts = static_cast<Index>((from.size() + kKeyRows - 1) / kKeyRows);
+  struct Block {
+    Matrix rows, products;
+  };
+  ScratchPool<Block> scratch;
   share_work(parts, [&](Index part) {
-    Matrix rows;
-    Matrix products;
+    auto block = scratch.take();
+    auto& [rows, products] = *block;
     const std::size_t b = static_cast<std::size_t>(part) * kKeyRows;
     const std::size_t count = std::min(kKeyRows, from.size() - b);
     gather_rows(head.k, from.subspan(b, count), rows);
@@ -76,6 +81,7 @@ std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                      });
       out[b + static_cast<std::size_t>(r)] = best;
     }
+    scratch.give(std::move(block));
   });
   return out;
 }

@@ -1,8 +1,6 @@
 #include "attention/scores.hpp"
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -21,33 +19,10 @@ struct BlockSums {
   std::vector<double> sums;  // [tokens]
 };
 
-// Those of the threads of one call.
-template <class T>
-class Scratch {
- public:
-  std::unique_ptr<BlockSums<T>> take() {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) {
-      return std::make_unique<BlockSums<T>>();
-    }
-    auto out = std::move(free_.back());
-    free_.pop_back();
-    return out;
-  }
-  void give(std::unique_ptr<BlockSums<T>> one) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(one));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<BlockSums<T>>> free_;
-};
-
 template <class T>
 void add_sums(const KvHead& head, Range queries, std::vector<std::vector<double>>& out) {
   const Index blocks = (queries.size() + kQueryBlock - 1) / kQueryBlock;
-  Scratch<T> scratch;
+  ScratchPool<BlockSums<T>> scratch;
   const auto attend = [&](Index i) {
     const Index begin = queries.begin + i % blocks * kQueryBlock;
     std::vector<Index> positions(std::min(kQueryBlock, queries.end - begin));

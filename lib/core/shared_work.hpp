@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -86,6 +87,31 @@ void share_work(Index count, const Work& work) {
     std::rethrow_exception(error);
   }
 }
+
+/// Scratch of the calls of one share_work that run at the same time: allocated once per thread, not
+/// once per call.
+template <class T>
+class ScratchPool {
+ public:
+  /// One that is free, or a new one.
+  std::unique_ptr<T> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      return std::make_unique<T>();
+    }
+    auto out = std::move(free_.back());
+    free_.pop_back();
+    return out;
+  }
+  void give(std::unique_ptr<T> one) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(one));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<T>> free_;
+};
 
 /// Calls add(i, compute(i)) for i = 0 .. count - 1: compute as share_work does, add in ascending
 /// order, one at a time.

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "algorithms/shared/merged_means.hpp"
 #include "algorithms/shared/size.hpp"
@@ -62,11 +63,16 @@ class Assignment {
     set(centroids);
     std::vector<Index> nearest(tokens_.size());
     const auto parts = static_cast<Index>((tokens_.size() + kRows - 1) / kRows);
+    struct Block {
+      Matrix rows, products;
+    };
+    ScratchPool<Block> scratch;
     share_work(parts, [&](Index part) {
+      auto mine = scratch.take();
+      auto& [rows, products] = *mine;
       const std::size_t b = static_cast<std::size_t>(part) * kRows;
       const std::span<const Index> block = tokens_.subspan(b, std::min(kRows, tokens_.size() - b));
-      Matrix rows(static_cast<Index>(block.size()), keys_.cols);
-      Matrix products;
+      rows.resize(static_cast<Index>(block.size()), keys_.cols);
       for (Index r = 0; r < rows.rows(); ++r) {
         less_origin(keys_.row(block[r]), rows.row(r));
       }
@@ -75,6 +81,7 @@ class Assignment {
         nearest[b + static_cast<std::size_t>(r)] =
             nearest_of(block[r], rows.row(r), products.row(r), centroids);
       }
+      scratch.give(std::move(mine));
     });
     Members out(static_cast<std::size_t>(centroids.rows()));
     for (std::size_t i = 0; i < tokens_.size(); ++i) {

@@ -1,10 +1,13 @@
 #include "algorithms/shared/count_sketch.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "core/float16.hpp"
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
@@ -72,51 +75,64 @@ void CountSketch::fill(std::span<const Index> positions, MatrixView k, MatrixVie
       ++counts_[*at++ = slot(r, i)];
     }
   }
-  fill_cells(positions, slots, std::vector<float>(slots.size(), 1.0F), k, keys_);
-  fill_cells(positions, slots, signs, v, values_);
+  const std::vector<float> ones(slots.size(), 1.0F);
+  const Index step = channels_at_once(shape_.cells);
+  const Index key_parts = (k.cols + step - 1) / step;
+  const Index parts = key_parts + (v.cols + step - 1) / step;
+  std::atomic<std::int64_t> overflows = 0;
+  ScratchPool<FillScratch> scratch;
+  share_work(parts, [&](Index part) {
+    auto mine = scratch.take();
+    overflows +=
+        part < key_parts
+            ? fill_channels(positions, slots, ones, k, keys_, part * step, *mine)
+            : fill_channels(positions, slots, signs, v, values_, (part - key_parts) * step, *mine);
+    scratch.give(std::move(mine));
+  });
+  overflows_ += overflows;
 }
 
 // Tokens hit cells at random, so only as many channels are summed at a time as keep a row's cells
 // in the second-level cache. The tokens' channels are copied side by side, as every row reads them.
-void CountSketch::fill_cells(std::span<const Index> positions, std::span<const Index> slots,
-                             std::span<const float> factors, MatrixView from, Matrix& to) {
-  const Index step = channels_at_once(shape_.cells);
+std::int64_t CountSketch::fill_channels(std::span<const Index> positions,
+                                        std::span<const Index> slots,
+                                        std::span<const float> factors, MatrixView from, Matrix& to,
+                                        Index begin, FillScratch& scratch) const {
   const auto edge = static_cast<double>(largest_);
   constexpr std::size_t kAhead = 32;  // tokens; hardware does not prefetch strides of a whole row
-  AlignedVector<double> sums;
-  AlignedVector<float> slice;
-  for (Index begin = 0; begin < from.cols; begin += step) {
-    const Index width = std::min(step, from.cols - begin);
-    slice.resize(positions.size() * static_cast<std::size_t>(width));
+  const Index width = std::min(channels_at_once(shape_.cells), from.cols - begin);
+  auto& [slice, sums] = scratch;
+  slice.resize(positions.size() * static_cast<std::size_t>(width));
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    __builtin_prefetch(from.row(positions[std::min(i + kAhead, positions.size() - 1)]) + begin);
+    std::copy_n(from.row(positions[i]) + begin, width, slice.data() + i * width);
+  }
+  std::int64_t overflows = 0;
+  for (Index r = 0; r < shape_.rows; ++r) {
+    const Index first = r * shape_.cells;
+    const auto skipped = static_cast<std::size_t>(r) * positions.size();
+    sums.assign(shape_.cells * width, 0.0);
     for (std::size_t i = 0; i < positions.size(); ++i) {
-      __builtin_prefetch(from.row(positions[std::min(i + kAhead, positions.size() - 1)]) + begin);
-      std::copy_n(from.row(positions[i]) + begin, width, slice.data() + i * width);
-    }
-    for (Index r = 0; r < shape_.rows; ++r) {
-      const Index first = r * shape_.cells;
-      const auto skipped = static_cast<std::size_t>(r) * positions.size();
-      sums.assign(shape_.cells * width, 0.0);
-      for (std::size_t i = 0; i < positions.size(); ++i) {
-        double* sum = sums.data() + (slots[skipped + i] - first) * width;
-        const float* x = slice.data() + i * width;
-        const auto factor = static_cast<double>(factors[skipped + i]);
+      double* sum = sums.data() + (slots[skipped + i] - first) * width;
+      const float* x = slice.data() + i * width;
+      const auto factor = static_cast<double>(factors[skipped + i]);
 #pragma omp simd
-        for (Index t = 0; t < width; ++t) {
-          sum[t] += factor * static_cast<double>(x[t]);
-        }
+      for (Index t = 0; t < width; ++t) {
+        sum[t] += factor * static_cast<double>(x[t]);
       }
-      for (Index c = 0; c < shape_.cells; ++c) {
-        const double* sum = sums.data() + c * width;
-        std::int64_t beyond = 0;
+    }
+    for (Index c = 0; c < shape_.cells; ++c) {
+      const double* sum = sums.data() + c * width;
+      std::int64_t beyond = 0;
 #pragma omp simd reduction(+ : beyond)
-        for (Index t = 0; t < width; ++t) {
-          beyond += std::fabs(sum[t]) > edge ? 1 : 0;
-        }
-        overflows_ += beyond;
-        store_sums(shape_.dtype, sum, to.row(first + c) + begin, width);  // cells are 0 before
+      for (Index t = 0; t < width; ++t) {
+        beyond += std::fabs(sum[t]) > edge ? 1 : 0;
       }
+      overflows += beyond;
+      store_sums(shape_.dtype, sum, to.row(first + c) + begin, width);  // cells are 0 before
     }
   }
+  return overflows;
 }
 
 void CountSketch::estimate(const Matrix& cells, Index position, bool with_sign, float* out) const {

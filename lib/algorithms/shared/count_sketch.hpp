@@ -4,8 +4,7 @@
 //     Reconstruction", Algorithms 1 and 2.
 // Row r is hashed by words 4r .. 4r+3 of the stream (streams/sketch.hpp). Cells have the trace's
 // element type, rounded after every addition (once in a bulk fill) and clamped to the largest
-// finite element.
-// the largest finite element (counted).
+// finite element (counted).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +33,7 @@ struct SketchShape {
   }
 };
 
-/// Bytes of a sketch; scratch of `fill` for `tokens` tokens.
+/// Bytes of a sketch; scratch of `fill` in one thread for `tokens` tokens.
 Index sketch_bytes(const SketchShape& shape);
 Index sketch_fill_bytes(const SketchShape& shape, Index tokens);
 
@@ -59,7 +58,7 @@ class CountSketch {
   }
 
   /// Bulk insertion into an empty sketch: rows `positions`, ascending, of k [., d] and v [., dv].
-  /// float64 sums, each element rounded once. Requires cells > 0.
+  /// float64 sums, each element rounded once. Requires cells > 0. Idle threads help.
   void fill(std::span<const Index> positions, MatrixView k, MatrixView v);
 
   /// Element-wise median over the rows; for an even number, the rounded mean of the two middle
@@ -78,11 +77,17 @@ class CountSketch {
   std::span<const SketchHash> hashes() const { return hashes_; }
 
  private:
+  struct FillScratch {
+    AlignedVector<float> slice;  // [tokens, channels]
+    AlignedVector<double> sums;  // [cells, channels]
+  };
+
   Index slot(Index row, Index position) const { return row * shape_.cells + cell(row, position); }
   void change(Index position, const float* key, const float* value, float direction);
   void accumulate(float* cell, const float* x, float factor, Index count);
-  void fill_cells(std::span<const Index> positions, std::span<const Index> slots,
-                  std::span<const float> factors, MatrixView from, Matrix& to);
+  std::int64_t fill_channels(std::span<const Index> positions, std::span<const Index> slots,
+                             std::span<const float> factors, MatrixView from, Matrix& to,
+                             Index begin, FillScratch& scratch) const;
   void estimate(const Matrix& cells, Index position, bool with_sign, float* out) const;
 
   SketchShape shape_;
