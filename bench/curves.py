@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Time and memory of every method against the number of tokens, and the exponents that fit them.
 
-kvbench synth writes a head of n tokens, n doubling from --from to --to; each method compresses its
-middle to --budget with one thread. From the row: compress_ms, which has the scores of that method
-in it, and the bytes held. From the process: the most memory that it held, less that of `exact` at
-the same n, which is what the method needs beside the head. A method stops where the next n would
-take more than --limit seconds.
+kvbench synth writes a head of n tokens, n doubling from --from to --to; with --trace, the heads are those
+of a trace's prompts, n tokens each. Each method compresses the middle to --budget with one thread. From
+the row: compress_ms, which includes the method's scores (retrieval: plus search and attention of 64
+queries), and the bytes held. From the process: the most memory that it held, less that of `exact` at the
+same n, which is what the method needs beside the head. A method stops where the next n would take more
+than --limit seconds.
 
 The exponent of a column is the slope of its logarithm against that of n, by least squares over the
 upper half of the n measured: 1 for linear, 2 for quadratic.
 
   bench/curves.py --build build/bench -o results/bench/curves.csv --docs docs/performance.md
+  bench/curves.py --trace t.h5 --layer 15 -o results/bench/curves_trace.csv --docs docs/performance.md
 
 Exit code 1: kvbench failed; 2: bad usage.
 """
 
 import argparse
 import csv
+import json
 import math
 import os
 import re
@@ -26,7 +29,7 @@ import tempfile
 
 from pages import duration, fail, open_for_writing, renew, run
 
-COLUMNS = ["method", "protocol", "n", "compress_ms", "bytes", "memory_mib"]
+COLUMNS = ["method", "protocol", "n", "ms", "bytes", "memory_mib"]
 QUERIES, WIDTH = 64, 64
 
 
@@ -36,35 +39,39 @@ def parser():
     p.add_argument("--build", default="build/bench", metavar="DIR",
                    help="where kvbench is [default: build/bench]")
     p.add_argument("--methods", metavar="NAME,...", help="[default: all]")
-    p.add_argument("--from", dest="first", type=int, default=2048, metavar="N",
-                   help="fewest tokens [default: 2048]")
+    p.add_argument("--from", dest="first", type=int, default=4096, metavar="N",
+                   help="fewest tokens [default: 4096]")
     p.add_argument("--to", type=int, default=131072, metavar="N",
                    help="most tokens [default: 131072]")
     p.add_argument("--budget", default="0.25", metavar="RHO",
                    help="fraction of the middle's bytes [default: 0.25]")
-    p.add_argument("--limit", type=float, default=4.0, metavar="SECONDS",
-                   help="a method stops before it takes longer [default: 4]")
+    p.add_argument("--limit", type=float, default=20.0, metavar="SECONDS",
+                   help="a method stops before it takes longer [default: 20]")
+    p.add_argument("--trace", metavar="FILE.h5", help="its prompts, of different lengths, instead of synthetic heads")
+    p.add_argument("--layer", default="0", metavar="L", help="with --trace: KV head 0 of this layer [default: 0]")
     p.add_argument("-o", "--output", required=True, metavar="FILE.csv", help="what was measured")
     p.add_argument("--docs", metavar="FILE.md", help="a page whose table is renewed")
     return p.parse_args()
 
 
 def methods(kvbench, only):
-    """(name, protocol) of all methods; under prefill where they have it."""
+    """(name, protocol) of all methods; under prefill where they have it. `static` is its method A."""
     found = []
     for line in run([kvbench, "list"]).splitlines()[1:]:
         if not line:  # below the table: how to read on
             break
         name, protocols = re.split(r"\s{2,}", line)[:2]
-        if not only or name in only:
-            found.append((name, "prefill" if "prefill" in protocols else "stream"))
+        if name != "static" and (not only or name in only):
+            found.append((name, protocols.split()[0]))
     return found
 
 
-def measure(kvbench, trace, name, protocol, budget, folder):
-    """compress_ms, bytes and MiB of one run; a text where it has no row with status ok."""
+def measure(kvbench, head, name, protocol, budget, folder):
+    """Milliseconds, bytes and MiB of one run; a text where it has no row with status ok. head: a trace and
+    options of replay that select one head.
+    """
     out = f"{folder}/out.csv"
-    command = [kvbench, "replay", trace, "-o", out, "--overwrite", "--threads", "1", "--sink", "0",
+    command = [kvbench, "replay", *head, "-o", out, "--overwrite", "--threads", "1", "--sink", "0",
                "--recent", str(QUERIES), "--queries", str(QUERIES), "--protocol", protocol,
                "--algorithm", name]
     if name != "exact":
@@ -85,7 +92,28 @@ def measure(kvbench, trace, name, protocol, budget, folder):
         row = next(csv.DictReader(file))
     if row["status"] != "ok":
         return row["status"]
-    return float(row["compress_ms"]), int(row["bytes"]), usage.ru_maxrss / 1024
+    search = QUERIES * float(row["attend_us_per_query"]) / 1e3 if protocol == "retrieval" else 0.0
+    return float(row["compress_ms"]) + search, int(row["bytes"]), usage.ru_maxrss / 1024
+
+
+def synthetic_heads(kvbench, options, folder):
+    """Yields (n, head) of growing n."""
+    n = options.first
+    while n <= options.to:
+        trace = f"{folder}/trace.h5"
+        run([kvbench, "synth", "-o", trace, "--layers", "1", "--q-heads", "1", "--kv-heads", "1",
+             "--n", str(n), "--nq", "0", "--d", str(WIDTH), "--dv", str(WIDTH), "--gzip", "0"])
+        yield n, [trace]
+        os.remove(trace)
+        n *= 2
+
+
+def trace_heads(kvbench, options, folder):
+    """The same of the prompts of --trace."""
+    del folder
+    prompts = json.loads(run([kvbench, "info", options.trace, "--json"]))[0]["prompts"]
+    for prompt in sorted(prompts, key=lambda one: one["n_tokens"]):
+        yield prompt["n_tokens"], [options.trace, "--prompts", prompt["id"], "--layers", options.layer, "--heads", "0"]
 
 
 def exponent(points):
@@ -114,12 +142,12 @@ def table(rows, left_out=()):
     for name in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == name]
         last = mine[-1]
-        quick = last["compress_ms"] < 10
-        text = f"`{name}`" if quick else f"`{name}` {duration(last['compress_ms'] / 1e3)}"
+        quick = last["ms"] < 10
+        text = f"`{name}`" if quick else f"`{name}` {duration(last['ms'] / 1e3)}"
         memory = last["memory_mib"] - base.get(last["n"], math.inf)
         if memory >= 16:
             text += f" ({memory:.0f} MiB)"
-        slope = exponent([(row["n"], row["compress_ms"]) for row in mine])
+        slope = exponent([(row["n"], row["ms"]) for row in mine])
         lines.setdefault((growth(slope), last["n"]), ([], []))[quick].append(text)
     text = ["| growth of time | n | time at that n (memory beside the head) |", "| --- | --- | --- |"]
     order = ["linear", "between", "quadratic"]
@@ -128,7 +156,7 @@ def table(rows, left_out=()):
         cell = ", ".join(slow) + ("; " if slow and quick else "")
         text.append(f"| {kind} | {n} | {cell}{'below 10 ms: ' + ', '.join(quick) if quick else ''} |")
     if left_out:
-        text += ["", "Left out, as this trace lacks what they need: "
+        text += ["", "Not measured (the head lacks what they need, or they do not fit this budget): "
                  + ", ".join(f"`{name}`" for name in left_out) + "."]
     return "\n".join(text) + "\n"
 
@@ -139,37 +167,30 @@ def main():
     waiting = methods(kvbench, options.methods and ["exact", *options.methods.split(",")])
     waiting.sort(key=lambda pair: pair[0] != "exact")
     rows = []
-    left_out = []
-    n = options.first
+    names = [name for name, _ in waiting]
     with tempfile.TemporaryDirectory() as folder:
-        while n <= options.to and waiting:
-            trace = f"{folder}/trace.h5"
-            run([kvbench, "synth", "-o", trace, "--layers", "1", "--q-heads", "1", "--kv-heads", "1",
-                 "--n", str(n), "--nq", "0", "--d", str(WIDTH), "--dv", str(WIDTH), "--gzip", "0"])
+        for n, head in (trace_heads if options.trace else synthetic_heads)(kvbench, options, folder):
             sys.stderr.write(f"n = {n}: {len(waiting)} methods\n")
             for name, protocol in list(waiting):
-                found = measure(kvbench, trace, name, protocol, options.budget, folder)
-                if isinstance(found, str):
-                    sys.stderr.write(f"{name}: left out: {found}\n")
-                    waiting.remove((name, protocol))
-                    left_out.append(name)
+                found = measure(kvbench, head, name, protocol, options.budget, folder)
+                if isinstance(found, str):  # a longer head may have what this one lacks
+                    sys.stderr.write(f"{name}: {found}\n")
                     continue
                 rows.append(dict(zip(COLUMNS, (name, protocol, n, *found))))
-                times = [(row["n"], row["compress_ms"]) for row in rows if row["method"] == name]
+                times = [(row["n"], row["ms"]) for row in rows if row["method"] == name]
                 slope = exponent(times[-3:]) or 2.0
                 if found[0] / 1e3 * 2 ** max(slope, 1.0) > options.limit:
                     waiting.remove((name, protocol))
-            os.remove(trace)
-            n *= 2
     rows.sort(key=lambda row: (row["method"], row["n"]))
     with open_for_writing(options.output) as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    text = table(rows, left_out)
+    measured = {row["method"] for row in rows}
+    text = table(rows, [name for name in names if name not in measured])
     print(text, end="")
     if options.docs:
-        renew(options.docs, "curves.py", text)
+        renew(options.docs, "curves.py trace" if options.trace else "curves.py", text)
 
 
 if __name__ == "__main__":
