@@ -29,7 +29,7 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference reference-models cuda \
+.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference reference-models cuda gpu-archive \
 	bench format format-check cycles lint ruff types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. An existing folder keeps its KVBENCH_TESTS.
@@ -164,6 +164,13 @@ cuda: ## build with CUDA kernels in build/cuda (needs nvcc) and run the device t
 	@$(CMAKE) --preset cuda -B $(CUDA_BUILD) -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
 	@$(BUILD) $(CUDA_BUILD) -j $(JOBS)
 	@$(CTEST) --test-dir $(CUDA_BUILD) -R '$(CUDA_TESTS)'
+
+# A folder of its own: bootstrap's libraries are linked statically there.
+gpu-archive: ## pack build/kvbench-gpu.tar.gz: checks and times for a machine with a GPU driver and python3
+	$(call bootstrap,build test)
+	@$(CMAKE) --preset portable -DKVBENCH_CUDA=ON -DKVBENCH_TESTS=ON -DKVBENCH_SLOW_TESTS=OFF $(CMAKE_ARGS)
+	@$(BUILD) build/portable -j $(JOBS) --target kvbench kvbench_tests
+	@scripts/gpu_archive.sh build/portable build/kvbench-gpu.tar.gz
 
 # Debian's OpenBLAS does not recognize new processors and runs five times slower on them.
 PEER_CPU ?= $(if $(shell grep -m1 -o avx512f /proc/cpuinfo),SKYLAKEX,HASWELL)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Verifies kvbench on a machine with a CUDA device, then measures it there.
 #
-#   scripts/gpu_check.sh [--only PARTS] BUILD_DIR OUT_DIR [TRACE...] [-- OPTIONS...]
+#   scripts/gpu_check.sh [--only PARTS] [--minutes M] BUILD_DIR OUT_DIR [TRACE...] [-- OPTIONS...]
 #
-# BUILD_DIR holds kvbench and kvbench_tests. It may be copied, with the source tree, from a machine with
-# a compiler:
-#   cmake --preset portable && cmake --build --preset portable
+# BUILD_DIR holds kvbench and kvbench_tests. `make gpu-archive` packs them, linked statically, with what
+# this script reads, to carry to a machine with a GPU:
+#   tar xf kvbench-gpu.tar.gz && kvbench-gpu/scripts/gpu_check.sh --minutes 9 kvbench-gpu/build out
 # Needs a driver and python3. Parts that need more are skipped with a message.
 #
 #   a  the tests that compare device and CPU
@@ -16,23 +16,27 @@
 #   e  configs/stream.toml on data/sample.h5, likewise
 #   f  every stream on the device only, a synthetic trace of 32768 tokens with 32 query and 8 KV
 #      heads, 10 seeds: seconds of each in OUT_DIR/long_streams.tsv
+#   g  bench/gpu_peers.py, if PYTHON has PyTorch: its seconds and kvbench's in OUT_DIR/peers.tsv
 #
-# PARTS: comma-separated letters such as a,c (default: all). OPTIONS: for every replay, such as
+# PARTS: comma-separated letters such as a,c (default: all). They run in the order a c e d g b f; none begins
+# or goes on after M minutes (default: no limit). OPTIONS: for every replay, such as
 # --layers 0. Tables, logs and times in OUT_DIR replace those of an earlier run; OUT_DIR/runs.tsv has
-# the seconds of c, d and e on the CPU and the device.
+# the seconds of c, d and e on the CPU and the device, OUT_DIR/report.md all results
+# (scripts/gpu_report.py OUT_DIR --docs docs/gpu.md puts them into the page).
 # Environment: PYTHON, interpreter (default: python3); KVBENCH_CHECK_TOKENS, tokens of d and f (default:
 # 32768); KVBENCH_CHECK_SEEDS, seeds of f (default: 10); KVBENCH_SANITIZER_FILTER, tests of b;
 # CUDA_VISIBLE_DEVICES, the device.
 # Exit code: 0, some parts passed and none failed; 1, a part failed; 2, bad usage; 77, all skipped.
 set -euo pipefail
 
-usage() { sed -n '2,26s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() {
   echo "gpu_check.sh: $1" >&2
   exit 2
 }
 
-only=abcdef
+only=abcdefg
+seconds_left() { echo 1000000; }
 while [[ ${1:-} == -* ]]; do
   case $1 in
     -h | --help)
@@ -40,8 +44,14 @@ while [[ ${1:-} == -* ]]; do
       exit 0
       ;;
     --only)
-      [[ ${2:-} =~ ^[a-f](,[a-f])*$ ]] || die "--only: got '${2:-}', expected some of a,b,c,d,e,f"
+      [[ ${2:-} =~ ^[a-g](,[a-g])*$ ]] || die "--only: got '${2:-}', expected some of a,b,c,d,e,f,g"
       only=${2//,/}
+      shift 2
+      ;;
+    --minutes)
+      [[ ${2:-} =~ ^[0-9]{1,4}$ ]] || die "--minutes: got '${2:-}', expected a whole number"
+      limit=$((60 * 10#$2))
+      seconds_left() { echo $((limit > SECONDS ? limit - SECONDS : 0)); }
       shift 2
       ;;
     *) die "$1: no such option; --help lists them" ;;
@@ -87,6 +97,14 @@ else
   no_device=
 fi
 
+# limited COMMAND...: within the time that is left. Exit code 124: there was not enough.
+limited() {
+  local left
+  left=$(seconds_left)
+  ((left > 0)) || return 124
+  timeout --kill-after=5 "$left" "$@"
+}
+
 # A part ends with one of these; `why` is printed.
 why=
 pass() {
@@ -101,14 +119,22 @@ skip() {
   why=$1
   return 77
 }
+# broken CODE TEXT: of a command that failed.
+broken() {
+  if (($1 == 124 || $1 == 137)); then
+    skip 'no time left'
+  else
+    fail "exit code $1 of $2"
+  fi
+}
 
 # tests LOG FILTER [COMMAND...]: runs the tests that match FILTER, under COMMAND.
 tests() {
-  local log=$1 filter=$2 ran skipped
+  local log=$1 filter=$2 ran skipped code=0
   shift 2
   [[ -x $build/kvbench_tests ]] || { skip "$build/kvbench_tests: no such program" || return; }
-  "$@" "$build/kvbench_tests" --gtest_filter="$filter" > "$log" 2>&1 < /dev/null ||
-    { fail "exit code $? of kvbench_tests: $log" || return; }
+  limited "$@" "$build/kvbench_tests" --gtest_filter="$filter" > "$log" 2>&1 < /dev/null || code=$?
+  ((code == 0)) || { broken "$code" "kvbench_tests: $log" || return; }
   ran=$(sed -n 's/^\[==========\] \([0-9]*\) tests\{0,1\} from .* ran\..*/\1/p' "$log")
   skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\{0,1\}, listed below:.*/\1/p' "$log")
   [[ -n $ran && $ran != 0 ]] || { fail "no test matches $filter: $log" || return; }
@@ -140,12 +166,11 @@ both() {
   for device in cpu cuda; do
     began=$EPOCHREALTIME
     code=0
-    "$kvbench" replay "$trace" "$@" "${options[@]}" --kept --device "$device" --overwrite \
+    limited "$kvbench" replay "$trace" "$@" "${options[@]}" --kept --device "$device" --overwrite \
       -o "$out/$name.$device.csv" > "$out/$name.$device.log" 2>&1 < /dev/null || code=$?
     seconds[$device]=$(seconds_since "$began")
     ((code == 0)) ||
-      { fail "$name: exit code $code of kvbench with --device $device: $out/$name.$device.log" ||
-        return; }
+      { broken "$code" "kvbench with --device $device: $name: $out/$name.$device.log" || return; }
   done
   code=0
   said=$("$python" "$root/scripts/compare_runs.py" "$out/$name.cpu.csv" \
@@ -198,11 +223,11 @@ part_f() {
   for name in $streams; do
     began=$EPOCHREALTIME
     code=0
-    "$kvbench" replay "$out/long.h5" --protocol stream --algorithm "$name" --budget 0.125 \
+    limited "$kvbench" replay "$out/long.h5" --protocol stream --algorithm "$name" --budget 0.125 \
       --seeds "${KVBENCH_CHECK_SEEDS:-10}" "${options[@]}" --device cuda --overwrite -o "$out/long.csv" \
       >> "$out/long.log" 2>&1 < /dev/null || code=$?
     seconds=$(seconds_since "$began")
-    ((code == 0)) || { fail "exit code $code of $name: $out/long.log" || return; }
+    ((code == 0)) || { broken "$code" "$name: $out/long.log" || return; }
     printf '%s\t%s\n' "$name" "$seconds" >> "$out/long_streams.tsv"
     if awk -v a="$seconds" -v b="$slowest" 'BEGIN { exit !(a > b) }'; then
       slowest=$seconds which=$name
@@ -211,15 +236,29 @@ part_f() {
   pass "$(wc -l < "$out/long_streams.tsv") streams, the slowest $which with $slowest s"
 }
 
+part_g() {
+  local code=0
+  limited "$python" "$root/bench/gpu_peers.py" --kvbench "$kvbench" -o "$out/peers.tsv" > "$out/peers.log" 2>&1 \
+    < /dev/null || code=$?
+  ((code != 77)) || { skip "$(tail -n 1 "$out/peers.log")" || return; }
+  ((code == 0)) || { broken "$code" "gpu_peers.py: $out/peers.log" || return; }
+  pass "$(tail -n 1 "$out/peers.log")"
+}
+
 declare -A titles=([a]='parity tests' [b]='compute-sanitizer' [c]='every method' [d]='long trace'
-  [e]='streams' [f]='long streams')
+  [e]='streams' [f]='long streams' [g]='beside PyTorch')
+: > "$out/parts.tsv"
+rm -f -- "$out/peers.tsv" "$out/long_streams.tsv"
 passed=0
 failed=0
-for part in a b c d e f; do
+for part in a c e d g b f; do
   [[ $only == *$part* ]] || continue
   code=0
   if [[ -n $no_device ]]; then
     why="no device: $no_device"
+    code=77
+  elif (($(seconds_left) == 0)); then
+    why='no time left'
     code=77
   else
     "part_$part" || code=$?
@@ -236,6 +275,8 @@ for part in a b c d e f; do
       ;;
   esac
   echo "$part ${titles[$part]}: $word: $why"
+  printf '%s\t%s\t%s\n' "${titles[$part]}" "$word" "$why" >> "$out/parts.tsv"
 done
+"$python" "$root/scripts/gpu_report.py" "$out" > "$out/report.md"
 ((failed == 0)) || exit 1
 ((passed > 0)) || exit 77

@@ -28,7 +28,7 @@ program() {
 }
 
 checks 0 --help
-says 'scripts/gpu_check.sh [--only PARTS] BUILD_DIR OUT_DIR' 'Exit code: 0'
+says 'scripts/gpu_check.sh [--only PARTS] [--minutes M] BUILD_DIR OUT_DIR' 'Exit code: 0'
 checks 2
 says 'BUILD_DIR OUT_DIR'
 mkdir build
@@ -37,6 +37,8 @@ says 'build/kvbench: no such program'
 ln -s "$KVBENCH" build/kvbench
 checks 2 --only a,z build results
 says "--only: got 'a,z'"
+checks 2 --minutes x build results
+says "--minutes: got 'x'"
 checks 2 --all build results
 says '--all: no such option'
 checks 2 build results none.h5
@@ -45,7 +47,8 @@ says 'none.h5: no such file'
 
 # Hidden, where there is one.
 CUDA_VISIBLE_DEVICES='' checks 77 build results
-[[ $(grep -c ': skipped: no device: ' "$scratch/out") == 6 ]] || fail "not six parts skipped: $out"
+[[ $(grep -c ': skipped: no device: ' "$scratch/out") == 7 ]] || fail "not seven parts skipped: $out"
+grep -q '| parity tests | skipped | no device' results/report.md || fail "report: $(< results/report.md)"
 CUDA_VISIBLE_DEVICES='' checks 77 --only b,f build results
 [[ $(wc -l < "$scratch/out") == 2 ]] || fail "not two parts: $out"
 
@@ -85,7 +88,7 @@ for wrong in 'NR == 5 { $26 = $26 * 1.001 } { print }' 'NR == 5 { $26 = "nan" } 
   says 'c every method: FAIL: all_methods: '
 done
 WRONG='{ exit 1 }' checks 1 --only c build results "${small[@]}"
-says 'FAIL: all_methods: exit code 1 of kvbench with --device cuda'
+says 'FAIL: exit code 1 of kvbench with --device cuda: all_methods: '
 
 export KVBENCH_CHECK_SEEDS=2
 checks 0 --only f build results -- --heads 0 --queries 4 --eval-every 320
@@ -129,3 +132,44 @@ PATH=$PWD/tools:$PATH checks 0 --only b build results
 says 'b compute-sanitizer: pass: memcheck and racecheck, each 2 tests'
 BROKEN=racecheck PATH=$PWD/tools:$PATH checks 1 --only b build results
 says 'FAIL: exit code 9 of kvbench_tests: results/racecheck.log'
+
+# No time left: nothing begins, and what runs is stopped.
+checks 77 --only a --minutes 0 build results
+says 'a parity tests: skipped: no time left'
+mkdir slow
+program slow/timeout << 'SHIM'
+exit 124
+SHIM
+PATH=$PWD/slow:$PATH checks 77 --only a,f --minutes 9 build results -- --heads 0 --queries 4 --eval-every 320
+says 'a parity tests: skipped: no time left' 'f long streams: skipped: no time left'
+
+# Beside PyTorch: without it, and its table in the report.
+program without << 'SHIM'
+[[ $1 != */gpu_peers.py ]] || { echo 'gpu_peers.py: no PyTorch here'; exit 77; }
+exec "$REAL" "$@"
+SHIM
+program with << 'SHIM'
+[[ $1 != */gpu_peers.py ]] || { printf 'sums | a\t2.0\t0.5\n' > "${@: -1}"; echo 'sums: ratio 0.25'; exit; }
+exec "$REAL" "$@"
+SHIM
+export REAL=$PYTHON
+PYTHON=$PWD/without checks 77 --only g build results
+says 'g beside PyTorch: skipped: gpu_peers.py: no PyTorch here'
+PYTHON=$PWD/with checks 0 --only g build results
+says 'g beside PyTorch: pass: sums: ratio 0.25'
+printf 'before\n<!-- gpu_check -->\nold\n<!-- end of gpu_check -->\nafter\n' > page.md
+"$PYTHON" "$SRC/scripts/gpu_report.py" results --docs page.md > /dev/null
+for line in before after 'Device: ' '| sums \| a | 2.0 | 0.5 | 0.25 |'; do
+  grep -qF -- "$line" page.md || fail "no '$line' in: $(< page.md)"
+done
+! grep -q '^old' page.md || fail "the old report stands: $(< page.md)"
+code=0
+"$PYTHON" "$SRC/scripts/gpu_report.py" nowhere 2> said || code=$?
+[[ $code == 2 && $(< said) == *'nowhere: no parts.tsv'* ]] || fail "exit code $code: $(< said)"
+
+# The archive: a program that needs other libraries than a driver's machine has is no good.
+mkdir bare
+cp "$KVBENCH" bare/kvbench
+code=0
+"$SRC/scripts/gpu_archive.sh" "$PWD/bare" "$PWD/a.tar.gz" 2> said || code=$?
+[[ $code == 1 && ! -e a.tar.gz ]] || fail "exit code $code of gpu_archive.sh: $(< said)"

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Prints what scripts/gpu_check.sh found, as Markdown.
+
+  scripts/gpu_report.py OUT_DIR [--docs docs/gpu.md]
+
+--docs puts it between the lines `<!-- gpu_check -->` and `<!-- end of gpu_check -->` of that page. Needs only
+Python. Exit code: 0; 2, OUT_DIR has no parts.tsv, or the page lacks the lines.
+"""
+
+import argparse
+import os
+import re
+import sys
+
+
+def rows(folder, name):
+    """The rows of a table of tab-separated values; none without the file."""
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return [line.rstrip("\n").split("\t") for line in file if line.strip()]
+
+
+def table(head, found):
+    cells = [head, ["---"] * len(head), *([text.replace("|", "\\|") for text in row] for row in found)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n"
+
+
+def ratio(slow, fast):
+    return f"{float(slow) / float(fast):.2f}" if float(fast) > 0 else "-"
+
+
+def card(folder):
+    """Name and driver of the card, as nvidia-smi said; empty without."""
+    path = os.path.join(folder, "card.txt")
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    driver = re.search(r"Driver Version: *(\S+)", text)
+    name = re.search(r"^\|\s+\d+\s+(.*?)\s+(?:On|Off)\s+\|", text, re.MULTILINE)
+    return ", ".join(part for part in (name and name[1].strip(), driver and f"driver {driver[1]}") if part)
+
+
+def report(folder):
+    found = rows(folder, "parts.tsv")
+    if not found:
+        raise ValueError(f"{folder}: no parts.tsv, expected the OUT_DIR of gpu_check.sh")
+    text = [f"Device: {card(folder) or 'unknown'}.\n", table(["part", "result", "what"], found)]
+    runs = rows(folder, "runs.tsv")
+    if runs:
+        text.append(table(["run", "CPU, s", "device, s", "ratio"],
+                          [[name, cpu, device, ratio(cpu, device)] for name, cpu, device in runs]))
+    peers = rows(folder, "peers.tsv")
+    if peers:
+        text.append(table(["work", "PyTorch, s", "kvbench, s", "ratio"],
+                          [[work, theirs, ours, ratio(ours, theirs)] for work, theirs, ours in peers]))
+    streams = rows(folder, "long_streams.tsv")
+    if streams:
+        text.append(table(["stream of 32768 tokens", "s"], streams))
+    return "\n".join(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="OUT_DIR")
+    parser.add_argument("--docs", metavar="PAGE.md")
+    options = parser.parse_args()
+    begin, end = "<!-- gpu_check -->\n", "<!-- end of gpu_check -->\n"
+    try:
+        text = report(options.folder)
+        if options.docs:
+            with open(options.docs, encoding="utf-8") as file:
+                before, found, rest = file.read().partition(begin)
+            _, last, after = rest.partition(end)
+            if not found or not last:
+                raise ValueError(f"{options.docs}: expected the lines {begin.strip()} and {end.strip()}")
+            with open(options.docs, "w", encoding="utf-8") as file:
+                file.write(before + begin + text + end + after)
+    except (OSError, ValueError) as error:
+        print(f"gpu_report.py: {error}", file=sys.stderr)
+        return 2
+    print(text, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
