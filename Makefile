@@ -165,7 +165,7 @@ cuda: ## build with CUDA kernels in build/cuda (needs nvcc) and run the device t
 	@$(BUILD) $(CUDA_BUILD) -j $(JOBS)
 	@$(CTEST) --test-dir $(CUDA_BUILD) -R '$(CUDA_TESTS)'
 
-# A folder of its own: bootstrap's libraries are linked statically there.
+# Built in build/portable, where libraries are linked statically.
 gpu-archive: ## pack build/kvbench-gpu.tar.gz: checks and times for a machine with a GPU driver and python3
 	$(call bootstrap,build test)
 	@$(CMAKE) --preset portable -DKVBENCH_CUDA=ON -DKVBENCH_TESTS=ON -DKVBENCH_SLOW_TESTS=OFF $(CMAKE_ARGS)

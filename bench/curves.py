@@ -108,9 +108,8 @@ def synthetic_heads(kvbench, options, folder):
         n *= 2
 
 
-def trace_heads(kvbench, options, folder):
+def trace_heads(kvbench, options):
     """The same of the prompts of --trace."""
-    del folder
     prompts = json.loads(run([kvbench, "info", options.trace, "--json"]))[0]["prompts"]
     for prompt in sorted(prompts, key=lambda one: one["n_tokens"]):
         yield prompt["n_tokens"], [options.trace, "--prompts", prompt["id"], "--layers", options.layer, "--heads", "0"]
@@ -169,7 +168,8 @@ def main():
     rows = []
     names = [name for name, _ in waiting]
     with tempfile.TemporaryDirectory() as folder:
-        for n, head in (trace_heads if options.trace else synthetic_heads)(kvbench, options, folder):
+        heads = trace_heads(kvbench, options) if options.trace else synthetic_heads(kvbench, options, folder)
+        for n, head in heads:
             sys.stderr.write(f"n = {n}: {len(waiting)} methods\n")
             for name, protocol in list(waiting):
                 found = measure(kvbench, head, name, protocol, options.budget, folder)

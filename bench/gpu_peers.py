@@ -22,6 +22,7 @@ from pages import open_for_writing, run
 
 try:
     import torch
+    from peer_torch import attention, attention_sums, k_center
 except ImportError:
     torch = None
 
@@ -37,54 +38,20 @@ def parser():
     return p.parse_args()
 
 
-def exact_attention(q, k, v):
-    """Causal attention of the last queries. q [heads, queries, d], k and v [kv_heads, n, d]."""
-    n, queries = k.shape[1], q.shape[1]
-    mask = torch.ones(queries, n, dtype=torch.bool, device=k.device).tril(n - queries)
-    group = q.shape[0] // k.shape[0]
-    keys, values = (x.repeat_interleave(group, 0)[None] for x in (k, v))
-    return torch.nn.functional.scaled_dot_product_attention(q[None], keys, values, attn_mask=mask)
-
-
-def attention_sums(q, k, block=512):
-    """Sums over all queries of the causal attention that each token gets. q [heads, n, d], k [n, d]."""
-    n, d = k.shape
-    sums = torch.zeros(q.shape[0], n, dtype=torch.float64, device=k.device)
-    for begin in range(0, n, block):
-        end = min(n, begin + block)
-        logits = q[:, begin:end] @ k[:end].T / d**0.5
-        rows = torch.arange(begin, end, device=k.device)[:, None]
-        logits.masked_fill_(torch.arange(end, device=k.device) > rows, float("-inf"))
-        sums[:, :end] += torch.softmax(logits, dim=-1).sum(dim=1)
-    return sums
-
-
-def k_center(k, count):
-    """Centres by farthest-first traversal from row 0."""
-    squared = (k * k).sum(dim=1)
-    least = torch.full_like(squared, float("inf"))
-    centre = torch.zeros((), dtype=torch.long, device=k.device)
-    centres = []
-    for _ in range(count):
-        centres.append(centre)
-        least = torch.minimum(least, squared - 2.0 * (k @ k[centre]) + squared[centre])
-        centre = least.argmax()
-    return torch.stack(centres)
-
-
 def works(tiny):
     """(title, synth options, replay options, column, factor, what PyTorch computes) of each work."""
     n, short = (1024, 1024) if tiny else (32768, 16384)
     many = 1024 if tiny else 131072
+    scale = 128**-0.5
     return [
         (f"exact attention, {QUERIES} queries, n={n}, 32/8 heads, d=128",
          ["--q-heads", "32", "--kv-heads", "8", "--n", str(n)], ["--algorithm", "exact"],
          "attend_us_per_query", QUERIES / 1e6,
-         lambda r: (exact_attention, r(32, QUERIES, 128), r(8, n, 128), r(8, n, 128))),
+         lambda r: (attention, r(32, QUERIES, 128), r(8, n, 128), r(8, n, 128), scale)),
         (f"attention sums of every query (h2o), n={short}, 4 query heads, d=128",
          ["--q-heads", "4", "--kv-heads", "1", "--n", str(short)], ["--algorithm", "h2o", "--budget", "0.125",
                                                                     "--heads", "0"],
-         "compress_ms", 1e-3, lambda r: (attention_sums, r(4, short, 128), r(short, 128))),
+         "compress_ms", 1e-3, lambda r: (attention_sums, r(4, short, 128), r(short, 128), scale)),
         (f"k-center (clustergen-kcenter), n={many}, d=128, 512 centres",
          ["--q-heads", "1", "--kv-heads", "1", "--n", str(many)],
          ["--algorithm", "clustergen-kcenter:tokens=512;recent_share=0"],

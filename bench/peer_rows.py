@@ -13,6 +13,7 @@ import sys
 import h5py
 import numpy as np
 import torch
+from peer_torch import attention, attention_sums, k_center
 
 QUERIES, BLOCK, HALVINGS, ITERATIONS = 256, 256, 2, 10
 
@@ -46,43 +47,6 @@ def read(path):
     with h5py.File(path) as file:
         layer = next(iter(file["prompts"].values()))["layers/0"]
         return [layer[name][()].astype(np.float32) for name in ("q", "k", "v")]
-
-
-def attention(q, k, v, scale):
-    """Outputs [heads, m, dv] of the last m queries by PyTorch's fused attention."""
-    heads, m, _ = q.shape
-    n = k.shape[1]
-    mask = torch.full((m, n), -math.inf, dtype=q.dtype).triu(n - m + 1)
-    return torch.nn.functional.scaled_dot_product_attention(
-        q[None], k[None], v[None], attn_mask=mask, scale=scale,
-        enable_gqa=heads != k.shape[0])[0]
-
-
-def attention_sums(q, k, scale, rows=512):
-    """Sums [heads, n] over queries of what each token gets: blocks of queries, one KV head."""
-    heads, n, _ = q.shape
-    sums = torch.zeros(heads, n, dtype=torch.float64)
-    for begin in range(0, n, rows):
-        end = min(n, begin + rows)
-        logits = (q[:, begin:end] @ k[:end].T).mul_(scale)
-        logits[:, :, begin:].add_(torch.full((end - begin, end - begin), -math.inf).triu(1))
-        sums[:, :end] += torch.softmax(logits, dim=-1).sum(dim=1)
-    return sums
-
-
-def k_center(x, count):
-    """Greedy centres from row 0 and the radius after each: one product per step."""
-    norms = (x * x).sum(dim=1)
-    columns = x.T.contiguous()  # three times as fast as products with x itself
-    squared = torch.full((x.shape[0],), math.inf)
-    centers, radius, at = [], [], 0
-    for _ in range(count):
-        centers.append(at)
-        distance = torch.addmm(norms[None], x[at:at + 1], columns, alpha=-2.0)[0].add_(norms[at])
-        torch.minimum(squared, distance, out=squared)
-        at = int(squared.argmax())
-        radius.append(math.sqrt(max(0.0, float(squared[at]))))
-    return centers, radius
 
 
 def unit(k):

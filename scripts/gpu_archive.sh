@@ -30,8 +30,8 @@ for program in kvbench kvbench_tests; do
   [[ -z $needed ]] || die "$build/$program needs ${needed//$'\n'/, }, expected static libraries"
   strip -o "$top/build/$program" "$build/$program"
 done
-cp scripts/{gpu_check.sh,gpu_report.py,compare_runs.py} "$top/scripts"
-cp bench/{gpu_peers.py,pages.py} "$top/bench"
+cp scripts/{gpu_check.sh,compare_runs.py} "$top/scripts"
+cp bench/{gpu_peers,gpu_report,pages,peer_torch}.py "$top/bench"
 cp -r python/kvbench "$top/python"
 cp data/sample.h5 "$top/data"
 cp configs/{all_methods,stream}.toml "$top/configs"

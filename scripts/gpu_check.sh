@@ -22,7 +22,7 @@
 # or goes on after M minutes (default: no limit). OPTIONS: for every replay, such as
 # --layers 0. Tables, logs and times in OUT_DIR replace those of an earlier run; OUT_DIR/runs.tsv has
 # the seconds of c, d and e on the CPU and the device, OUT_DIR/report.md all results
-# (scripts/gpu_report.py OUT_DIR --docs docs/gpu.md puts them into the page).
+# (bench/gpu_report.py OUT_DIR --docs docs/gpu.md puts them into the page).
 # Environment: PYTHON, interpreter (default: python3); KVBENCH_CHECK_TOKENS, tokens of d and f (default:
 # 32768); KVBENCH_CHECK_SEEDS, seeds of f (default: 10); KVBENCH_SANITIZER_FILTER, tests of b;
 # CUDA_VISIBLE_DEVICES, the device.
@@ -277,6 +277,6 @@ for part in a c e d g b f; do
   echo "$part ${titles[$part]}: $word: $why"
   printf '%s\t%s\t%s\n' "${titles[$part]}" "$word" "$why" >> "$out/parts.tsv"
 done
-"$python" "$root/scripts/gpu_report.py" "$out" > "$out/report.md"
+"$python" "$root/bench/gpu_report.py" "$out" > "$out/report.md"
 ((failed == 0)) || exit 1
 ((passed > 0)) || exit 77

@@ -48,7 +48,6 @@ LEFT_OUT = {
     "coverage.py": "reads the compiler's counts",
     "draw_modules.py": "reads sources",
     "find_include_cycles.py": "reads sources",
-    "gpu_report.py": "reads what gpu_check.sh wrote: tests/cli/gpu_check.sh",
     "kvbench-py dump": "reads prompts and needs torch: test_dump_traces.py",
     "kvbench-py judge": "needs torch: test_judge_runs.py",
     "kvbench-py model": "reads a package: test_make_model.py",

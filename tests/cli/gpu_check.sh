@@ -158,13 +158,13 @@ says 'g beside PyTorch: skipped: gpu_peers.py: no PyTorch here'
 PYTHON=$PWD/with checks 0 --only g build results
 says 'g beside PyTorch: pass: sums: ratio 0.25'
 printf 'before\n<!-- gpu_check -->\nold\n<!-- end of gpu_check -->\nafter\n' > page.md
-"$PYTHON" "$SRC/scripts/gpu_report.py" results --docs page.md > /dev/null
+"$PYTHON" "$SRC/bench/gpu_report.py" results --docs page.md > /dev/null
 for line in before after 'Device: ' '| sums \| a | 2.0 | 0.5 | 0.25 |'; do
   grep -qF -- "$line" page.md || fail "no '$line' in: $(< page.md)"
 done
 ! grep -q '^old' page.md || fail "the old report stands: $(< page.md)"
 code=0
-"$PYTHON" "$SRC/scripts/gpu_report.py" nowhere 2> said || code=$?
+"$PYTHON" "$SRC/bench/gpu_report.py" nowhere 2> said || code=$?
 [[ $code == 2 && $(< said) == *'nowhere: no parts.tsv'* ]] || fail "exit code $code: $(< said)"
 
 # The archive: a program that needs other libraries than a driver's machine has is no good.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints what scripts/gpu_check.sh found, as Markdown.
 
-  scripts/gpu_report.py OUT_DIR [--docs docs/gpu.md]
+  bench/gpu_report.py OUT_DIR [--docs docs/gpu.md]
 
 --docs puts it between the lines `<!-- gpu_check -->` and `<!-- end of gpu_check -->` of that page. Needs only
 Python. Exit code: 0; 2, OUT_DIR has no parts.tsv, or the page lacks the lines.
@@ -11,6 +11,8 @@ import argparse
 import os
 import re
 import sys
+
+from pages import renew
 
 
 def rows(folder, name):
@@ -67,17 +69,10 @@ def main():
     parser.add_argument("folder", metavar="OUT_DIR")
     parser.add_argument("--docs", metavar="PAGE.md")
     options = parser.parse_args()
-    begin, end = "<!-- gpu_check -->\n", "<!-- end of gpu_check -->\n"
     try:
         text = report(options.folder)
         if options.docs:
-            with open(options.docs, encoding="utf-8") as file:
-                before, found, rest = file.read().partition(begin)
-            _, last, after = rest.partition(end)
-            if not found or not last:
-                raise ValueError(f"{options.docs}: expected the lines {begin.strip()} and {end.strip()}")
-            with open(options.docs, "w", encoding="utf-8") as file:
-                file.write(before + begin + text + end + after)
+            renew(options.docs, "gpu_check", text)
     except (OSError, ValueError) as error:
         print(f"gpu_report.py: {error}", file=sys.stderr)
         return 2
