@@ -21,6 +21,8 @@ pivot     COLUMN[=VALUE,...]: a column per value (or per listed value), for each
 sort      COLUMN of the file or, with pivot, a value of the pivot column; -COLUMN: largest first
 rows      use only rows of these names; `rows -NAME` excludes one
 first     N: use only the first N rows
+join      FILE NAME CONDITION...: columns of FILE beside those of the table, in rows whose name equals its
+          column NAME; conditions as for where. `joined` lists the columns as `show` does
 """
 
 import math
@@ -36,7 +38,7 @@ from kvbench import tables as kt  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BLOCK = re.compile(r"^<!-- table: (?P<spec>.*?) -->\n(?P<body>.*?)^<!-- end -->$", re.M | re.S)
-KEYS = ("where", "name", "show", "pivot", "sort", "rows", "first")
+KEYS = ("where", "name", "show", "pivot", "sort", "rows", "first", "join", "joined")
 
 
 def parse(spec):
@@ -52,10 +54,19 @@ def parse(spec):
             raise kt.CsvError(f"table {parts[0]}: got `{part}`, expected one each of "
                               + ", ".join(KEYS))
         out[key] = text
-    for key in ("name", "show"):
+    for key in ("name", "show", *(("join", "joined") if {"join", "joined"} & set(out) else ())):
         if key not in out:
             raise kt.CsvError(f"table {parts[0]}: `{key}` is missing")
     return out
+
+
+def spec_of_join(spec):
+    """The join as a table of its own."""
+    words = shlex.split(spec["join"])
+    if len(words) < 2:
+        raise kt.CsvError(f"join: got `{spec['join']}`, expected FILE NAME CONDITION...")
+    path, name, *conditions = words
+    return path, {"name": name, "show": spec["joined"], "where": shlex.join(conditions)}
 
 
 def read(path):
@@ -128,7 +139,7 @@ def short(value):
     return value if math.isnan(number) else f"{number:g}"
 
 
-def cells_of(path, label, spec):
+def cells_of(path, spec, label):
     """({name: {title: cell}}, titles, {name: {sort key: number}}) of one file."""
     frame = read(path)
     columns = shown(spec["show"])
@@ -172,11 +183,16 @@ def table(text_of_spec):
     spec = parse(text_of_spec)
     rows, titles, order = {}, [], {}
     for label, path in spec["files"].items():
-        found, columns, sorts = cells_of(path, label, spec)
+        found, columns, sorts = cells_of(path, spec, label)
         for name, values in found.items():
             rows.setdefault(name, {}).update(values)
         titles += columns
         order = order or sorts
+    if "join" in spec:
+        found, columns, _ = cells_of(*spec_of_join(spec), "")
+        for name in rows.keys() & found.keys():
+            rows[name].update(found[name])
+        titles += columns
     key = spec.get("sort")
     names = list(rows)
     if key:

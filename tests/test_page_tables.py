@@ -72,6 +72,20 @@ class PageTest(FolderCase):
                                    "name algorithm | show mean_rel_error")[2:],
                          ["| `a` | 0.300 |", "| `b` | 0.010 |"])
 
+    def test_join(self):
+        times = self.write_file("times.csv", "algorithm,failed,ms\nb,0,2\nb,1,9\nc,0,3\n")
+        joined = f"join {times} algorithm failed=0 | joined ms=time:.1f"
+        self.assertEqual(self.rows(f"{self.csv} | where algorithm=b | name algorithm | show mean_rel_error | "
+                                   f"pivot budget_requested | {joined}"), [
+            "| algorithm | 0.5 | 0.25 | time |", "| --- | ---: | ---: | ---: |", "| `b` | 0.070 | 0.010 | 2.0 |"])
+        self.assertEqual(self.rows(f"{self.csv} | where budget_requested=0.25 params.x!=1 | name algorithm | "
+                                   f"show mean_rel_error | {joined}")[2:],
+                         ["| `a` | - | - |", "| `b` | 0.010 | 2.0 |"])
+        for wrong in (joined.replace(" failed=0", ""), f"join {times} | joined ms", joined.partition("|")[0]):
+            self.write(f"{self.csv} | where algorithm=b | name algorithm | show mean_rel_error | "
+                       f"pivot budget_requested | {wrong}")
+            self.run_it(code=2)
+
     def test_two_files(self):
         other = self.csv.replace("s.csv", "t.csv")
         with open(other, "w", encoding="utf-8") as file:
