@@ -78,6 +78,7 @@ test-asan: ## run the tests under AddressSanitizer and UndefinedBehaviorSanitize
 	@$(plot_python); $(CMAKE) --preset asan -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
 		-DKVBENCH_TEST_OBJECTS=$(CURDIR)/build $(CMAKE_ARGS)
 	@$(BUILD) build/asan -j $(JOBS)
+	@find build/asan -name '*.gcda' -delete
 	@$(CTEST) --test-dir build/asan
 
 test-tsan: ## run the program under ThreadSanitizer (Clang), in build/tsan
@@ -87,12 +88,8 @@ test-tsan: ## run the program under ThreadSanitizer (Clang), in build/tsan
 	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/kvbench build/asan/kvbench)
 
 COVERAGE_LEAST := 95
-coverage: ## measure the line coverage of lib/ by the unit tests: build/coverage and a summary
-	$(call bootstrap,build plot test)
-	@$(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF \
-		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
-	@$(BUILD) build -j $(JOBS) --target counted kvbench
-	@$(call find_python,); "$$python" scripts/coverage.py build --least $(COVERAGE_LEAST) --jobs $(JOBS)
+coverage: test-asan ## measure the line coverage of lib/ by those tests: build/asan/coverage and a summary
+	@$(call find_python,); "$$python" scripts/coverage.py build/asan --least $(COVERAGE_LEAST) --jobs $(JOBS)
 
 # DUMP_VENV=...: another environment. Existing environments that make did not create are not changed.
 # PIP_ARGS=...: further arguments of pip; TORCH=...: package to install instead of torch.

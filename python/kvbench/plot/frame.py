@@ -79,7 +79,10 @@ def facts_of(frame, heads="q_head"):
             parts.append(f"{_one(frame, 'n_queries')} evaluated queries")
         parts.append("scores " + (", ".join(used) or "none"))
     if "seed" in frame.columns:
-        parts.append(plural(frame["seed"].nunique(), "seed"))
+        seeds = frame["seed"].nunique()
+        if "seeds" in frame.columns:  # of rows that a store averaged
+            seeds = max(seeds, int(frame["seeds"].astype(float).max()))
+        parts.append(plural(seeds, "seed"))
     out = Facts(", ".join(parts) + ".")
     if "model" in frame.columns:
         out.models = [name for name in frame["model"].dropna().unique() if name]

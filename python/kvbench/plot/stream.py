@@ -56,7 +56,8 @@ def read_joined(path):
                           kt.TEXT_COLUMNS)
     kt.check_same_run(steps, steps_path(path), of_runs, path)
     # All rows, since degenerate ones have steps too.
-    of_rows = of_runs[[*JOIN_KEYS, *kt.ORIGINS, "n_tokens", "full_bytes", "status"]]
+    of_store = [name for name in ("seeds",) if name in of_runs.columns]
+    of_rows = of_runs[[*JOIN_KEYS, *kt.ORIGINS, "n_tokens", "full_bytes", "status", *of_store]]
     joined = steps[[*JOIN_KEYS, "step", "rel_error", "bytes"]].merge(
         of_rows, on=JOIN_KEYS, how="left", validate="many_to_one")
     lost = int(joined["n_tokens"].isna().sum())
