@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 
-from pages import duration, fail, open_for_writing, renew, run
+from pages import duration, fail, open_for_writing, parts, refuse, renew, run
 
 COLUMNS = ["method", "protocol", "n", "ms", "bytes", "memory_mib"]
 QUERIES, WIDTH = 64, 64
@@ -163,7 +163,14 @@ def table(rows, left_out=()):
 def main():
     options = parser()
     kvbench = f"{options.build}/kvbench"
-    waiting = methods(kvbench, options.methods and ["exact", *options.methods.split(",")])
+    place = "curves.py trace" if options.trace else "curves.py"
+    if options.docs:
+        parts(options.docs, place)
+    wanted = options.methods.split(",") if options.methods else []
+    waiting = methods(kvbench, wanted and ["exact", *wanted])
+    unknown = set(wanted) - {name for name, _ in waiting}
+    if unknown:
+        sys.exit(refuse(f"--methods: unknown: {', '.join(sorted(unknown))} (kvbench list has all)"))
     waiting.sort(key=lambda pair: pair[0] != "exact")
     rows = []
     names = [name for name, _ in waiting]
@@ -190,7 +197,7 @@ def main():
     text = table(rows, [name for name in names if name not in measured])
     print(text, end="")
     if options.docs:
-        renew(options.docs, "curves.py trace" if options.trace else "curves.py", text)
+        renew(options.docs, place, text)
 
 
 if __name__ == "__main__":

@@ -44,13 +44,29 @@ def duration(seconds):
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
-def renew(path, program, text):
-    """Replaces what stands on the page between `<!-- PROGRAM -->` and `<!-- end of PROGRAM -->`."""
+def parts(path, program):
+    """The page before and after the lines between `<!-- PROGRAM -->` and `<!-- end of PROGRAM -->`, these
+    included. Without such lines: one message and exit code 2. Call it before what takes long.
+    """
     begin, end = f"<!-- {program} -->\n", f"<!-- end of {program} -->\n"
-    with open(path, encoding="utf-8") as file:
-        before, found, rest = file.read().partition(begin)
+    try:
+        with open(path, encoding="utf-8") as file:
+            before, found, rest = file.read().partition(begin)
+    except OSError as error:
+        sys.exit(refuse(f"{path}: {error.strerror}"))
     _, last, after = rest.partition(end)
     if not found or not last:
-        raise ValueError(f"{path}: expected the lines {begin.strip()} and {end.strip()}")
+        sys.exit(refuse(f"{path}: expected the lines {begin.strip()} and {end.strip()}"))
+    return before + begin, end + after
+
+
+def refuse(text):
+    sys.stderr.write(f"{os.path.basename(sys.argv[0])}: {text}\n")
+    return 2
+
+
+def renew(path, program, text):
+    """Replaces what stands on the page between the lines of parts()."""
+    before, after = parts(path, program)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(before + begin + text + end + after)
+        file.write(before + text + after)

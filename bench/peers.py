@@ -191,6 +191,9 @@ def main():
         sys.stderr.write(f"peers.py: {ABSENT}\n")
         sys.exit(3)
     options = parser()
+    place = f"peers.py {options.isa}" if options.isa else "peers.py"
+    if options.docs:
+        pages.parts(options.docs, place)
     found = {"isa": options.isa or "best", "machine": platform.processor() or platform.machine(),
              "cpus": os.cpu_count(), "torch": torch.__version__,
              "products": product_rates(options.threads), "lines": []}
@@ -209,7 +212,7 @@ def main():
         with pages.open_for_writing(options.output) as file:
             json.dump(found, file, indent=1)
     if options.docs:
-        pages.renew(options.docs, f"peers.py {options.isa}" if options.isa else "peers.py", text)
+        pages.renew(options.docs, place, text)
 
 
 if __name__ == "__main__":

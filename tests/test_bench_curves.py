@@ -1,0 +1,94 @@
+"""bench/curves.py: the exponents that it fits, and its table on synthetic heads and on those of a trace."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import unittest
+
+from script_case import KVBENCH, ROOT, FolderCase, read_rows, read_text, write_text
+
+BENCH = os.path.join(ROOT, "bench")
+CURVES = os.path.join(BENCH, "curves.py")
+
+
+def module():
+    sys.path.insert(0, BENCH)
+    try:
+        spec = importlib.util.spec_from_file_location("curves", CURVES)
+        out = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(out)
+        return out
+    finally:
+        sys.path.remove(BENCH)
+
+
+class TableTest(unittest.TestCase):
+    def setUp(self):
+        self.curves = module()
+
+    def test_exponents(self):
+        sizes = [2 ** k for k in range(12, 18)]
+        for power in (1.0, 1.5, 2.0):
+            self.assertAlmostEqual(self.curves.exponent([(n, 3e-4 * n ** power) for n in sizes]), power)
+        # Upper half alone: what small sizes cost beside the method is left out.
+        self.assertAlmostEqual(self.curves.exponent([(n, max(n, 2.0 ** 15)) for n in sizes]), 1.0)
+        self.assertIsNone(self.curves.exponent([(4096, 1.0), (8192, 2.0)]))
+
+    def test_lines(self):
+        rows = [{"method": name, "n": n, "ms": ms(n), "bytes": 1, "memory_mib": 50.0 + more}
+                for name, ms, more in (("exact", lambda n: 1e-3 * n / 1024, 0.0), ("line", lambda n: n / 64, 0.0),
+                                       ("square", lambda n: (n / 256) ** 2, 20.0))
+                for n in (1024, 2048, 4096)]
+        self.assertEqual(self.curves.table(rows, ["absent"]).splitlines(), [
+            "| growth of time | n | time at that n (memory beside the head) |", "| --- | --- | --- |",
+            "| linear | 4096 | `line` 64 ms; below 10 ms: `exact` |",
+            "| quadratic | 4096 | `square` 256 ms (20 MiB) |", "",
+            "Not measured (the head lacks what they need, or they do not fit this budget): `absent`."])
+
+
+@unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+class RunTest(FolderCase):
+    def run_it(self, *options, code=0):
+        out = self.path("curves.csv")
+        done = subprocess.run([sys.executable, CURVES, "--build", os.path.dirname(os.path.abspath(KVBENCH)),
+                               "-o", out, *options], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return read_rows(out) if code == 0 else done.stderr.replace(self.folder, "")
+
+    def test_synthetic_heads(self):
+        page = write_text(self.path("page.md"), "before\n<!-- curves.py -->\nold\n<!-- end of curves.py -->\nafter\n")
+        rows = self.run_it("--from", "256", "--to", "1024", "--methods", "h2o,topk", "--docs", page)
+        self.assertEqual([(row["method"], row["protocol"], row["n"]) for row in rows],
+                         [(name, protocol, n) for name, protocol in (
+                             ("exact", "prefill"), ("h2o", "prefill"), ("topk", "retrieval"))
+                          for n in ("256", "512", "1024")])
+        for row in rows:
+            self.assertGreater(float(row["ms"]), 0)
+            self.assertGreater(float(row["memory_mib"]), 0)
+        # All keys and values, float16, or a quarter of the middle beside 64 recent tokens.
+        held = {(row["method"], row["n"]): int(row["bytes"]) for row in rows}
+        self.assertEqual(held["exact", "1024"], 1024 * 2 * 64 * 2)
+        self.assertEqual(held["h2o", "1024"], (64 + (1024 - 64) // 4) * 2 * 64 * 2)
+        text = read_text(page)
+        self.assertIn("`h2o`", text)
+        self.assertNotIn("old", text)
+
+    def test_heads_of_a_trace(self):
+        trace = os.path.join(ROOT, "tests", "data", "small.h5")
+        rows = self.run_it("--trace", trace, "--layer", "1", "--methods", "snapkv,kvzip")
+        self.assertEqual([(row["method"], row["n"]) for row in rows], [("exact", "2048"), ("snapkv", "2048")])
+
+    def test_refusals(self):
+        page = write_text(self.path("page.md"), "text\n")
+        for options, text in ((["--methods", "none,h2o"],
+                               "curves.py: --methods: unknown: none (kvbench list has all)\n"),
+                              (["--docs", page], "curves.py: /page.md: expected the lines <!-- curves.py --> and "
+                               "<!-- end of curves.py -->\n"),
+                              (["--docs", page + "x"], "curves.py: /page.mdx: No such file or directory\n")):
+            self.assertEqual(self.run_it(*options, code=2), text)
+        self.assertEqual(os.listdir(self.folder), ["page.md"])
+
+
+if __name__ == "__main__":
+    unittest.main()
