@@ -24,6 +24,8 @@ if not MISSING:
     import transformers
     from dump_models import dump_traces, kt
 
+    from kvbench.dump import capture
+
 # name: (configuration, what differs, what lies between the projection and the residual stream).
 OTHERS = {
     "cohere": ("CohereConfig", {}, None),  # Parallel blocks.
@@ -198,19 +200,37 @@ class OutputProjectionTest(DumpCase):
             norms = read_projections(path, f"p{i}")[1][1]
             self.assert_close(norms, whole[:n], CHUNK_TOLERANCE)
 
-    def test_layers_that_are_left_out(self):
-        # Two layers are dropped again in the second chunk of the first prompt, and are written for
-        # the second, which is within the window.
-        model = self.model("gemma16", "gemma3", sliding_window=16)
-        lines = [json.dumps(self.ids[:n].tolist()) for n in (40, 9)]
-        prompts = ("--token-ids", self.file("two.jsonl", "\n".join(lines)))
-        path = self.dump(model, "--o-proj", "--inexact", "skip", "--chunk", "8", prompts=prompts)
+    def expect_projections(self, model, path, layers):
+        """`layers`: of each prompt."""
         _, weights, _ = reference(model, self.ids, "float32")
-        for prompt, layers in (("p0", [1]), ("p1", [0, 1, 2])):
-            projections = read_projections(path, prompt)
-            self.assertEqual(sorted(projections), layers)
+        for i, expected in enumerate(layers):
+            projections = read_projections(path, f"p{i}")
+            self.assertEqual(sorted(projections), expected)
             for index, (weight, _, _) in projections.items():
                 self.assert_same(weight, weights[index])
+
+    def two_prompts(self, *tokens):
+        lines = [json.dumps(self.ids[:n].tolist()) for n in tokens]
+        return "--token-ids", self.file("two.jsonl", "\n".join(lines))
+
+    def test_layers_that_are_left_out(self):
+        # Two layers are dropped again in the second chunk of the first prompt, and are written for
+        # the second, which has one chunk.
+        bounds = capture.Capture.bounds
+
+        def capped(self, module, *rest):
+            if self.start and module.layer_idx != 1:
+                return capture.Bounds(reason="soft capping of logits")
+            return bounds(self, module, *rest)
+        model = self.model("llama")
+        with mock.patch.object(capture.Capture, "bounds", capped):
+            path = self.dump(model, "--o-proj", "--inexact", "skip", "--chunk", "8", prompts=self.two_prompts(40, 8))
+        self.expect_projections(model, path, [[1], [0, 1, 2]])
+
+    def test_layers_with_a_window(self):
+        model = self.model("gemma16", "gemma3", sliding_window=16)
+        path = self.dump(model, "--o-proj", "--chunk", "8", prompts=self.two_prompts(40, 9))
+        self.expect_projections(model, path, [[0, 1, 2], [0, 1, 2]])
 
     def test_without_the_option_there_is_nothing(self):
         with h5py.File(self.dump(self.model("llama"))) as file:
