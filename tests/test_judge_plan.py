@@ -6,6 +6,7 @@ With the model: test_judge_runs.py.
 import contextlib
 import io
 import os
+import subprocess
 import unittest
 
 from script_case import KVBENCH, FolderCase, missing, read_text, write_text
@@ -234,6 +235,18 @@ class TablesTest(FolderCase):
         with self.assertRaisesRegex(TraceError, "--work: .*none: no such folder"):
             replay.work_folder(self.path("none"))
         self.assertTrue(os.path.isdir(replay.work_folder(None)))
+
+    def test_folders_of_killed_judges_are_removed(self):
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        names = [f"kvbench-judge-{os.getpid()}-a", "kvbench-judge-1-a", f"kvbench-judge-{ended.pid}-a",
+                 f"kvbench-judge-{ended.pid}", "kvbench-judge-x", "other"]
+        for name in names:
+            os.mkdir(self.path(name))
+            self.write_file(os.path.join(name, "caches.h5"), "")
+        replay.remove_orphans(self.folder)
+        names.remove(f"kvbench-judge-{ended.pid}-a")
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted(names))
 
 
 if __name__ == "__main__":

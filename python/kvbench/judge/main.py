@@ -21,7 +21,7 @@ from kvbench.dump.capture import ATTENTION, note
 from kvbench.dump.main import load_model, model_name
 from kvbench.judge.options import parse_arguments
 from kvbench.judge.plan import ReplayError, call, find_variants, parts_of, protocol_of, resolve, shorten_first
-from kvbench.judge.replay import Replay, Tables, work_folder
+from kvbench.judge.replay import Replay, Tables, remove_orphans, work_folder
 from kvbench.progress import Progress
 from kvbench.score.attention import CompressedAttention
 from kvbench.score.main import load_tokenizer, prepare, versions
@@ -185,6 +185,7 @@ def main():
     except ProgramError as error:
         raise TraceError(str(error)) from None
     args.work = work_folder(args.work)
+    remove_orphans(args.work)
     prepare(args)
     torch.set_num_threads(args.model_threads)
     prompts, answers = find_prompts(args), read_answers(args)

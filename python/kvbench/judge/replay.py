@@ -6,6 +6,7 @@ import collections
 import contextlib
 import csv
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ from kvbench.trace.writer import TraceError
 SOME_FAILED = 1  # exit code of the program
 ENOUGH = 4 << 30  # free bytes required in a memory file system
 LAYERS = ".layers.csv"
+FOLDER = re.compile(r"kvbench-judge-(\d+)-")
 FIRST = "schema,trace,prompt,"  # start of the program's tables
 
 Key = tuple[str, ...]
@@ -34,12 +36,26 @@ def work_folder(asked: str | None) -> str:
     return tempfile.gettempdir()
 
 
+def remove_orphans(work: str) -> None:
+    """Removes the folders of judges that were killed: each can hold hundreds of MB, in memory."""
+    for name in os.listdir(work):
+        found = FOLDER.match(name)
+        if not found:
+            continue
+        try:
+            os.kill(int(found[1]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(os.path.join(work, name), ignore_errors=True)
+        except OSError:  # a process of another user
+            pass
+
+
 class Replay:
     """A running `kvbench replay` of one part; close() removes its files."""
 
     def __init__(self, args: Any, trace: str, prompt: str, part: Part):
         self.part = part
-        self.folder = tempfile.mkdtemp(prefix="kvbench-judge-", dir=args.work)
+        self.folder = tempfile.mkdtemp(prefix=f"kvbench-judge-{os.getpid()}-", dir=args.work)
         self.rows, self.caches = (os.path.join(self.folder, name) for name in ("rows.csv", "caches.h5"))
         command = [args.program, "replay", trace, *common_options(args), *part.options(),
                    f"--prompts={prompt}", f"--threads={args.replay_threads}", "--device=cpu",
