@@ -17,7 +17,7 @@ name      columns that form a row's name, in code font. `label` is the algorithm
           params; `params.KEY` is one parameter, here and in pivot
 show      columns: COLUMN[=TITLE][:FORMAT]; LOW..HIGH is an interval. FORMAT is Python's (default: .3f;
           + shows the sign)
-pivot     COLUMN[=VALUE,...]: a column per value (or per listed value), for each of `show`
+pivot     COLUMN[=VALUE,...]: a column per value (or per listed value, in that order), for each of `show`
 sort      COLUMN of the file or, with pivot, a value of the pivot column; -COLUMN: largest first
 rows      use only rows of these names; `rows -NAME` excludes one
 first     N: use only the first N rows
@@ -160,7 +160,7 @@ def cells_of(path, spec, label):
             need(frame, column, path)
     if picked:
         frame = frame[frame[pivot].map(lambda cell: any(same(cell, v) for v in picked.split(",")))]
-    out, titles, sorts = {}, [], {}
+    out, titles, sorts = {}, {}, {}  # titles: {title: value of the pivot}
     for _, row in frame.iterrows():
         name = ", ".join(row[n] for n in names)
         place = short(row[pivot]) if pivot else ""
@@ -171,11 +171,11 @@ def cells_of(path, spec, label):
             if whole in at:
                 raise kt.CsvError(f"{path}: several rows of {name}, {whole}")
             at[whole] = cell(row, low, high, style)
-            if whole not in titles:
-                titles.append(whole)
+            titles.setdefault(whole, place)
         keys = sorts.setdefault(name, {})
         keys.update({place: row[columns[0][0]]} if pivot else dict(row))
-    return out, titles, sorts
+    order = [short(value) for value in picked.split(",")] if picked else []
+    return out, sorted(titles, key=lambda title: order.index(titles[title]) if order else 0), sorts
 
 
 def table(text_of_spec):

@@ -54,6 +54,13 @@ class PageTest(FolderCase):
             "| algorithm | 0.5 | 0.25 |", "| --- | ---: | ---: |", "| `a x=2` | 0.050 | - |",
             "| `b` | 0.070 | 0.010 |", "| `a x=1` | 0.123 | 0.300 |"])
 
+    def test_listed_values_stand_in_that_order(self):
+        for values in ("0.25,0.5", "0.5,.25"):
+            first, second = (f"{float(value):g}" for value in values.split(","))
+            self.assertEqual(self.rows(f"{self.csv} | where algorithm=b | name algorithm | show low=a, high=b | "
+                                       f"pivot budget_requested={values}")[0],
+                             f"| algorithm | a {first} | b {first} | a {second} | b {second} |")
+
     def test_columns(self):
         self.assertEqual(self.rows(
             f"{self.csv} | where budget_requested=.5 | name algorithm, params |\n"
