@@ -18,6 +18,7 @@ least=4
 served=(snapkv h2o expected-attention tova bumblebee local attention-matching kmeans
   attention-matching@quant-kivi h2o@quant-kivi)
 usual=()
+sampled=()
 tuned=()  # with the rows of the defaults
 for model in "${models[@]}"; do
   store=$out/${model#*:}/store
@@ -25,7 +26,10 @@ for model in "${models[@]}"; do
   works=${#files[@]}
   ((works >= least)) || continue
   others=("$store"/others/*.scores.csv.gz)
-  ((${#others[@]} < works)) || files+=("${others[@]}")
+  if ((${#others[@]} >= works)); then
+    files+=("${others[@]}")
+    sampled+=(--scores "${model%%:*}" "${others[@]}")
+  fi
   usual+=(--scores "${model%%:*}" "${files[@]}")
   better=("$store"/tuned/*.scores.csv.gz)
   if ((${#better[@]} >= works)); then
@@ -50,6 +54,11 @@ losses "${usual[@]}" --exclude exact --show "$(IFS=,; echo "${shown[*]}")" --fig
 # Against the 16-bit method with the smallest mean loss, without oracles.
 losses "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
   --markdown "$out/losses.to_h2o.md"
+# BalanceKV against samples of as many tokens.
+if ((${#sampled[@]})) && grep -q ",balancekv," "$out/losses.csv"; then
+  losses "${sampled[@]}" --algorithms balancekv,uniform --to uniform --csv "$out/losses.sampling.csv" \
+    --markdown "$out/losses.sampling.md"
+fi
 # Policies beside the single methods, over the works that both have.
 policies=()
 for model in "${models[@]}"; do

@@ -58,6 +58,16 @@ class LossesTest(CommandCase):
                 for i in range(sources) for budget in (0.25, 0.125)
                 for method, factor in (("snapkv", 1), ("h2o", better + 0.01 * (i % 3)))]
 
+    def test_only_some_algorithms(self):
+        path = self.table("a.csv", [(f"p{i}", name, 0.25, 0, kl + 0.01 * i) for i in range(6)
+                                    for name, kl in (("a", 0.1), ("b", 0.2), ("c", 0.3))])
+        self.run_script("--scores", "M", path, "--algorithms", "c,a", "--to", "a", "--csv", self.path("out.csv"))
+        rows = {row["method"]: row for row in self.read("out.csv")}
+        self.assertEqual(sorted(rows), ["a", "c"])
+        self.assertAlmostEqual(float(rows["c"]["difference"]), 0.2)
+        self.assertEqual(rows["c"]["p_holm"], rows["c"]["p"])  # one comparison
+        self.assertAlmostEqual(float(rows["c"]["p"]), 2.0 ** -5)
+
     def test_seeds_then_prompts_then_sources(self):
         rows = [("a1", "uniform", 0.25, 0, 1.0), ("a1", "uniform", 0.25, 1, 3.0),  # 2
                 ("a2", "uniform", 0.25, 0, 6.0),                                   # a: 4
@@ -256,6 +266,7 @@ class LossesTest(CommandCase):
         self.refused("a model comes twice", "--scores", "m", good, "--scores", "m", good)
         self.refused("no such file", "--scores", "m", self.path("none.csv"))
         self.refused("--to: got `rkv`", "--scores", "m", good, "--to", "rkv")
+        self.refused("no rows of algorithm rkv", "--scores", "m", good, "--algorithms", "rkv")
         self.refused("no rows with budget_requested 0.5", "--scores", "m", good, "--budgets", "0.5")
         self.refused("prompt p1 has no source", "--scores", "m", good, "--records",
                      self.records({"p0": "a"}))

@@ -45,6 +45,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--records", **units.SOURCES)
     parser.add_argument("--metric", default="kl", choices=tables.METRICS, help="[kl]")
     parser.add_argument("--to", metavar="METHOD", help="the method that all others are tested against")
+    parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...",
+                        help="only these")
     parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
                         help="exclude these algorithms")
     parser.add_argument("--budgets", type=command.number_list, default=[], metavar="SHARE,...")
@@ -75,7 +77,8 @@ def main(arguments=None):
     options = parse_arguments(arguments)
     scores = [(model, files) for model, *files in options.scores]
     found = tables.load(scores, options.records, options.metric, options.exclude,
-                        options.budgets, [(model, files) for model, *files in options.tuned])
+                        options.budgets, [(model, files) for model, *files in options.tuned],
+                        options.algorithms)
     for text in found.notes:
         note(text)
     lines = tables.lines(found, options.to)

@@ -84,9 +84,9 @@ def without_spoiled(frame, keys):
     return frame[frame["spoiled"].isna()], gone
 
 
-def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=()):
+def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=(), algorithms=()):
     """Returns the Losses of tables [(model, [file])]; records: files that name sources. tuned: tables
-    whose methods replace those of `scores`.
+    whose methods replace those of `scores`. algorithms: only these, if any.
     """
     frames, settings, skipped = [], {}, []
     better = dict(tuned)
@@ -99,6 +99,7 @@ def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=()):
         frames.append(frame)
     frame = pd.concat(frames, ignore_index=True)
     frame = frame[~frame["algorithm"].isin(exclude)].copy()
+    frame = kt.pick_algorithms(frame, list(algorithms), scores[0][1][0])
     frame = kt.pick_numbers(frame, "budget_requested", list(budgets), scores[0][1][0])
     if tuned:
         label_by_method(frame)
