@@ -78,7 +78,7 @@ test-asan: ## run the tests under AddressSanitizer and UndefinedBehaviorSanitize
 	@$(plot_python); $(CMAKE) --preset asan -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
 		-DKVBENCH_TEST_OBJECTS=$(CURDIR)/build $(CMAKE_ARGS)
 	@$(BUILD) build/asan -j $(JOBS)
-	@find build/asan -name '*.gcda' -delete
+	@[[ ! -d build/asan ]] || find build/asan -name '*.gcda' -delete
 	@$(CTEST) --test-dir build/asan
 
 test-tsan: ## run the program under ThreadSanitizer (Clang), in build/tsan
