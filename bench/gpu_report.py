@@ -10,9 +10,8 @@ Python. Exit code: 0; 2, OUT_DIR has no parts.tsv, or the page lacks the lines.
 import argparse
 import os
 import re
-import sys
 
-from pages import renew
+from pages import refuse, renew
 
 
 def rows(folder, name):
@@ -74,11 +73,9 @@ def main():
         if options.docs:
             renew(options.docs, "gpu_check", text)
     except (OSError, ValueError) as error:
-        print(f"gpu_report.py: {error}", file=sys.stderr)
-        return 2
+        refuse(str(error))
     print(text, end="")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -53,16 +53,17 @@ def parts(path, program):
         with open(path, encoding="utf-8") as file:
             before, found, rest = file.read().partition(begin)
     except OSError as error:
-        sys.exit(refuse(f"{path}: {error.strerror}"))
+        refuse(f"{path}: {error.strerror}")
     _, last, after = rest.partition(end)
     if not found or not last:
-        sys.exit(refuse(f"{path}: expected the lines {begin.strip()} and {end.strip()}"))
+        refuse(f"{path}: expected the lines {begin.strip()} and {end.strip()}")
     return before + begin, end + after
 
 
 def refuse(text):
+    """Ends the program: bad input, exit code 2."""
     sys.stderr.write(f"{os.path.basename(sys.argv[0])}: {text}\n")
-    return 2
+    sys.exit(2)
 
 
 def renew(path, program, text):

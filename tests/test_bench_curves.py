@@ -1,6 +1,5 @@
 """bench/curves.py: the exponents that it fits, and its table on synthetic heads and on those of a trace."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,37 +9,26 @@ from script_case import KVBENCH, ROOT, FolderCase, read_rows, read_text, write_t
 
 BENCH = os.path.join(ROOT, "bench")
 CURVES = os.path.join(BENCH, "curves.py")
+sys.path.append(BENCH)
 
-
-def module():
-    sys.path.insert(0, BENCH)
-    try:
-        spec = importlib.util.spec_from_file_location("curves", CURVES)
-        out = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(out)
-        return out
-    finally:
-        sys.path.remove(BENCH)
+import curves  # noqa: E402
 
 
 class TableTest(unittest.TestCase):
-    def setUp(self):
-        self.curves = module()
-
     def test_exponents(self):
         sizes = [2 ** k for k in range(12, 18)]
         for power in (1.0, 1.5, 2.0):
-            self.assertAlmostEqual(self.curves.exponent([(n, 3e-4 * n ** power) for n in sizes]), power)
+            self.assertAlmostEqual(curves.exponent([(n, 3e-4 * n ** power) for n in sizes]), power)
         # Upper half alone: what small sizes cost beside the method is left out.
-        self.assertAlmostEqual(self.curves.exponent([(n, max(n, 2.0 ** 15)) for n in sizes]), 1.0)
-        self.assertIsNone(self.curves.exponent([(4096, 1.0), (8192, 2.0)]))
+        self.assertAlmostEqual(curves.exponent([(n, max(n, 2.0 ** 15)) for n in sizes]), 1.0)
+        self.assertIsNone(curves.exponent([(4096, 1.0), (8192, 2.0)]))
 
     def test_lines(self):
         rows = [{"method": name, "n": n, "ms": ms(n), "bytes": 1, "memory_mib": 50.0 + more}
                 for name, ms, more in (("exact", lambda n: 1e-3 * n / 1024, 0.0), ("line", lambda n: n / 64, 0.0),
                                        ("square", lambda n: (n / 256) ** 2, 20.0))
                 for n in (1024, 2048, 4096)]
-        self.assertEqual(self.curves.table(rows, ["absent"]).splitlines(), [
+        self.assertEqual(curves.table(rows, ["absent"]).splitlines(), [
             "| growth of time | n | time at that n (memory beside the head) |", "| --- | --- | --- |",
             "| linear | 4096 | `line` 64 ms; below 10 ms: `exact` |",
             "| quadratic | 4096 | `square` 256 ms (20 MiB) |", "",

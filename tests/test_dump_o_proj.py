@@ -187,10 +187,8 @@ class OutputProjectionTest(DumpCase):
                     self.assertEqual(note, all_note)
 
     def test_prompts_share_the_weights(self):
-        lines = [json.dumps(self.ids[:n].tolist()) for n in (9, 30, 12)]
-        prompts = ("--token-ids", self.file("three.jsonl", "\n".join(lines)))
         model = self.model("llama")
-        path = self.dump(model, "--o-proj", prompts=prompts)
+        path = self.dump(model, "--o-proj", prompts=self.prompts_of(9, 30, 12))
         with h5py.File(path) as file:
             first, *others = (file[f"prompts/p{i}/layers/1/o_proj"] for i in range(3))
             for other in others:
@@ -209,9 +207,10 @@ class OutputProjectionTest(DumpCase):
             for index, (weight, _, _) in projections.items():
                 self.assert_same(weight, weights[index])
 
-    def two_prompts(self, *tokens):
+    def prompts_of(self, *tokens):
+        """Options of dump: prompts of these lengths."""
         lines = [json.dumps(self.ids[:n].tolist()) for n in tokens]
-        return "--token-ids", self.file("two.jsonl", "\n".join(lines))
+        return "--token-ids", self.file("prompts.jsonl", "\n".join(lines))
 
     def test_layers_that_are_left_out(self):
         # Two layers are dropped again in the second chunk of the first prompt, and are written for
@@ -224,12 +223,12 @@ class OutputProjectionTest(DumpCase):
             return bounds(self, module, *rest)
         model = self.model("llama")
         with mock.patch.object(capture.Capture, "bounds", capped):
-            path = self.dump(model, "--o-proj", "--inexact", "skip", "--chunk", "8", prompts=self.two_prompts(40, 8))
+            path = self.dump(model, "--o-proj", "--inexact", "skip", "--chunk", "8", prompts=self.prompts_of(40, 8))
         self.expect_projections(model, path, [[1], [0, 1, 2]])
 
     def test_layers_with_a_window(self):
         model = self.model("gemma16", "gemma3", sliding_window=16)
-        path = self.dump(model, "--o-proj", "--chunk", "8", prompts=self.two_prompts(40, 9))
+        path = self.dump(model, "--o-proj", "--chunk", "8", prompts=self.prompts_of(40, 9))
         self.expect_projections(model, path, [[0, 1, 2], [0, 1, 2]])
 
     def test_without_the_option_there_is_nothing(self):

@@ -81,7 +81,7 @@ def facts_of(frame, heads="q_head"):
     if "seed" in frame.columns:
         seeds = frame["seed"].nunique()
         if "seeds" in frame.columns:  # of rows that a store averaged
-            seeds = max(seeds, int(frame["seeds"].astype(float).max()))
+            seeds = max(seeds, int(frame["seeds"].max()))
         parts.append(plural(seeds, "seed"))
     out = Facts(", ".join(parts) + ".")
     if "model" in frame.columns:

@@ -55,9 +55,8 @@ def read_joined(path):
     steps = kt.read_table([steps_path(path)], [*JOIN_KEYS, "step", "rel_error", "bytes"],
                           kt.TEXT_COLUMNS)
     kt.check_same_run(steps, steps_path(path), of_runs, path)
-    # All rows, since degenerate ones have steps too.
-    of_store = [name for name in ("seeds",) if name in of_runs.columns]
-    of_rows = of_runs[[*JOIN_KEYS, *kt.ORIGINS, "n_tokens", "full_bytes", "status", *of_store]]
+    # All rows, since degenerate ones have steps too. `seeds` is there if a store wrote them.
+    of_rows = of_runs.filter([*JOIN_KEYS, *kt.ORIGINS, "n_tokens", "full_bytes", "status", "seeds"])
     joined = steps[[*JOIN_KEYS, "step", "rel_error", "bytes"]].merge(
         of_rows, on=JOIN_KEYS, how="left", validate="many_to_one")
     lost = int(joined["n_tokens"].isna().sum())
