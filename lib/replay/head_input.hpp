@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "algorithms/contract.hpp"
 #include "attention/backend.hpp"
 #include "attention/scores.hpp"
+#include "replay/kept_heads.hpp"
 #include "replay/plan.hpp"
 #include "replay/windows.hpp"
 
@@ -16,8 +18,8 @@ namespace kvbench {
 /// (HeadContext, StreamContext).
 class HeadInput {
  public:
-  /// Reads the head from the trace and uploads it to the plan's device, if any.
-  HeadInput(const Plan& plan, const Unit& unit);
+  /// Takes the head, or reads it from the trace, and uploads it to the plan's device, if any.
+  HeadInput(const Plan& plan, const Unit& unit, std::optional<KvHead> head = {});
   HeadInput(const HeadInput&) = delete;  // tasks and the score book point into the object
   HeadInput& operator=(const HeadInput&) = delete;
 
