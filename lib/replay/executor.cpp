@@ -90,8 +90,7 @@ struct JobRunner {
     Wave<Context> out(units.size());
     const auto count = static_cast<Index>(units.size());
     if (plan.open_device == nullptr && count >= threads) {  // one thread per head
-      parallel_for(count, threads, stop,
-                   [&](Index i) { out[i] = open<Context>(*units[i], 1); });
+      parallel_for(count, threads, stop, [&](Index i) { out[i] = open<Context>(*units[i], 1); });
     }
     for (Index i = 0; i < count && !stop; ++i) {
       if (out[i] == nullptr) {
@@ -111,10 +110,7 @@ struct JobRunner {
 }  // namespace
 
 Executor::Executor(const Plan& plan, int threads, const std::atomic<bool>& stop)
-    : plan_(plan),
-      threads_(threads),
-      stop_(stop),
-      kept_(kept_heads(plan, threads).bytes) {}
+    : plan_(plan), threads_(threads), stop_(stop), kept_(kept_heads(plan, threads).bytes) {}
 
 void Executor::check_values() {
   Progress progress(static_cast<Index>(plan_.units.size()), "checking", "KV heads");
@@ -152,7 +148,7 @@ void Executor::check_values() {
 }
 
 void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) {
-  const JobRunner runner{plan_,    sink, stop_, threads_, heads_at_once(plan_, threads_), kept_};
+  const JobRunner runner{plan_, sink, stop_, threads_, heads_at_once(plan_, threads_), kept_};
   const Index repeat = plan_.options.repeat;
   if (plan_.stream()) {
     runner.run_waves<StreamContext>(jobs, [&](const StreamContext& context, Index job) {

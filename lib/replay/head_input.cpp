@@ -24,8 +24,8 @@ void check_range(const Plan& plan, const Unit& unit, const KvHead& head) {
 namespace {
 
 KvHead with_precision(const Plan& plan, const Unit& unit, std::optional<KvHead> kept) {
-  KvHead head = kept ? std::move(*kept)
-                     : plan.reader(unit).read_head(unit.prompt, unit.layer, unit.kv_head);
+  KvHead head =
+      kept ? std::move(*kept) : plan.reader(unit).read_head(unit.prompt, unit.layer, unit.kv_head);
   head.precision = plan.options.precision;
   return head;
 }

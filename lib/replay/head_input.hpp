@@ -8,7 +8,6 @@
 #include "algorithms/contract.hpp"
 #include "attention/backend.hpp"
 #include "attention/scores.hpp"
-#include "replay/kept_heads.hpp"
 #include "replay/plan.hpp"
 #include "replay/windows.hpp"
 

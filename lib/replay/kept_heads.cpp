@@ -16,8 +16,7 @@ std::uint64_t head_bytes(const LayerMeta& l) {
 }
 
 void KeptHeads::keep(const Unit& unit, KvHead head) {
-  const std::uint64_t bytes =
-      float_bytes(head.n(), head.d(), head.dv(), head.group() * head.nq());
+  const std::uint64_t bytes = float_bytes(head.n(), head.d(), head.dv(), head.group() * head.nq());
   const std::lock_guard lock(lock_);
   if (bytes <= left_ && heads_.try_emplace(key(unit), std::move(head)).second) {
     left_ -= bytes;

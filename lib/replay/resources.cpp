@@ -237,14 +237,15 @@ KeptNeed kept_heads(const Plan& plan, int threads) {
   for (const Range& layer : plan.layers()) {
     const Unit& unit = plan.units[layer.begin];
     const std::uint64_t one = head_bytes(plan.layer_meta(unit));
-    first += one * static_cast<std::uint64_t>(
-                       std::clamp<Index>(open - layer.begin, 0, layer.size()));
+    first +=
+        one * static_cast<std::uint64_t>(std::clamp<Index>(open - layer.begin, 0, layer.size()));
     all += one * static_cast<std::uint64_t>(layer.size());
     largest = std::max(largest, one);
     shared = shared || surveys_bytes(plan, unit) > 0;
     if (plan.options.memory_limit > 0) {
-      jobs = std::max(jobs, memory_need(plan, unit).total(static_cast<std::uint64_t>(open),
-                                                          static_cast<std::uint64_t>(threads)));
+      jobs = std::max(
+          jobs, memory_need(plan, unit)
+                    .total(static_cast<std::uint64_t>(open), static_cast<std::uint64_t>(threads)));
     }
   }
   if (shared) {  // surveys copy a head while all wait
@@ -253,7 +254,8 @@ KeptNeed kept_heads(const Plan& plan, int threads) {
   std::uint64_t most = kMost;
   if (plan.options.memory_limit > 0) {
     const std::uint64_t taken = plan.options.program_bytes + jobs;
-    most = std::min(most, first + plan.options.memory_limit - std::min(plan.options.memory_limit, taken));
+    most = std::min(most,
+                    first + plan.options.memory_limit - std::min(plan.options.memory_limit, taken));
   }
   // If not all fit, one more is read beside those that are kept.
   const std::uint64_t bytes = all <= most ? all : most - std::min(most, largest);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "replay/job.hpp"
+#include "replay/kept_heads.hpp"
 #include "replay/plan.hpp"
 
 namespace kvbench {
