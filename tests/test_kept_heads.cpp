@@ -100,6 +100,17 @@ TEST_F(KeptHeadsTest, AHeadIsReadOnceWhereMemoryAllows) {
   EXPECT_THROW(executor.run({0}, {[](Index, const JobResult&) {}, [] {}}), InputError);
 }
 
+TEST_F(KeptHeadsTest, HeadsOfOtherShardsDoNotWait) {
+  options_.shard_index = 2;
+  options_.shard_count = 2;
+  const Plan plan = make_plan(options_);
+  Executor executor(plan, 1, kGoOn);
+  executor.check_values();
+  fs::resize_file(options_.traces.front(), 1);
+  EXPECT_THROW(executor.run({0}, {[](Index, const JobResult&) {}, [] {}}), InputError);
+  executor.run({3, 5}, {[](Index, const JobResult&) {}, [] {}});
+}
+
 TEST_F(KeptHeadsTest, ALimitLeavesTheRest) {
   Plan plan = make_plan(options_);
   const std::uint64_t one = head_bytes(plan.layer_meta(plan.units[0]));

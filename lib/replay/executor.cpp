@@ -115,10 +115,14 @@ Executor::Executor(const Plan& plan, int threads, const std::atomic<bool>& stop)
 void Executor::check_values() {
   Progress progress(static_cast<Index>(plan_.units.size()), "checking", "KV heads");
   LoadedCaches::Checked budgets;
+  const Range jobs = plan_.shard_jobs();
+  Index next = 0;  // the unit's first job
   for (const Unit& unit : plan_.units) {
     if (stop_) {
       return;
     }
+    const Range mine{next, next + static_cast<Index>(plan_.entries.size())};
+    next = mine.end;
     const TraceReader& reader = plan_.reader(unit);
     KvHead head = reader.read_head(unit.prompt, unit.layer, unit.kv_head);
     check_range(plan_, unit, head);
@@ -142,7 +146,9 @@ void Executor::check_values() {
     if (layer_error) {
       reader.read_residual_norm(unit.prompt, unit.layer);
     }
-    kept_.keep(unit, std::move(head));
+    if (mine.begin < jobs.end && jobs.begin < mine.end) {
+      kept_.keep(unit, std::move(head));
+    }
     progress.tick();
   }
 }
