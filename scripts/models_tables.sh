@@ -82,6 +82,22 @@ for model in "${models[@]}"; do
       --csv "$table.csv" --markdown "$table.md"
   done
 done
+# Answers under policies beside the single methods, over the tasks that both have.
+for model in "${models[@]}"; do
+  folder=$out/${model#*:}
+  answers=()
+  for setting in unseen seen; do
+    files=()
+    for scores in "$folder-policies/store/tasks_$setting"/*.scores.csv.gz; do
+      single=$folder/store/tasks_$setting/${scores##*/}
+      [[ ! -e $single ]] || files+=("$scores" "$single")
+    done
+    ((${#files[@]} == 0)) || answers+=(--scores "$setting" "${files[@]}")
+  done
+  ((${#answers[@]})) || continue
+  "$python" scripts/kvbench-py answers "${answers[@]}" --records "build/prompts/${model#*:}/tasks.jsonl" \
+    --csv "$folder-policies/answers.csv" --markdown "$folder-policies/answers.md"
+done
 # Heads of the models and the methods that serve them, over the methods that all models have.
 heads=()
 for model in "${models[@]}"; do

@@ -111,7 +111,7 @@ class Measured:
 
 
 def stated(words):
-    """Bytes that --dry-run states for a plan of one KV head."""
+    """Bytes that --dry-run states for one thread."""
     out = subprocess.run([KVBENCH, *words, "--dry-run"], capture_output=True, text=True, check=True,
                          env={**os.environ, **STEADY}).stdout
     return float(re.search(r"^memory: at most (\S+) MiB with 1 threads", out, re.M)[1]) * 2**20
@@ -290,6 +290,14 @@ class Memory(unittest.TestCase):
                     self.assertLess(run.resident, LIMIT)
         self.assertEqual(refused, {("balancekv-stream", 0.5), ("attention-matching", 0.5),
                                    ("adakv", MANY)})
+
+    def test_heads_that_wait_for_their_jobs(self):
+        """18 heads of 16.3 MiB: 256 MiB of them wait. 8 heads that share budgets."""
+        for name, heads in (("waiting", 18), ("sharing", 8)):
+            subprocess.run([KVBENCH, "synth", "-o", self.trace(name), "--layers", "1", "--kv-heads",
+                            str(heads), "--q-heads", str(heads), "--n", "32768", "--nq", "1024",
+                            "--gzip", "0"], check=True)
+        self.check("prefill", [("waiting", "local", 0.5), ("sharing", "adakv", 0.5)])
 
     def test_all_that_do_not_fit_are_named(self):
         words = self.words("prefill", self.trace("past"), "h2o,attention-matching,oracle-matching",

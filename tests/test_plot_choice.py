@@ -61,7 +61,7 @@ class RuleTest(ChoiceCase):
         points = [("a", 0.5, 1), ("a", 0.25, 5), ("b", 0.5, 2), ("b", 0.25, 4), ("c", 0.5, 0.1),
                   ("d", 0.252, 4.5), ("e", 0.25, np.nan)]
         self.assertEqual(self.order(*points), ["b", "d", "a", "e", "c"])
-        for some in itertools.permutations(points, len(points)):
+        for some in itertools.islice(itertools.permutations(points), 0, None, 59):
             self.assertEqual(self.order(*some), ["b", "d", "a", "e", "c"])
         self.assertEqual(self.order(("a", 1, 0.1), ("b", 1, 0.9), higher_better=True), ["b", "a"])
         # Without a size a line stands beside those of every one.

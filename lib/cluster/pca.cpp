@@ -1,15 +1,14 @@
 #include "cluster/pca.hpp"
 
 #include <Eigen/Core>
-#include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "core/decompositions.hpp"
+
 namespace kvbench {
 namespace {
-
-using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 // Fixes the arbitrary sign, so that figures do not flip between builds.
 void fix_sign(double* component, Index d) {
@@ -27,17 +26,16 @@ Pca principal_components(const RowSet& points, Index count) {
   Pca out;
   out.mean = std::move(moments.mean);
   out.d = std::ssize(out.mean);
-  // The solver reads the lower triangle only.
-  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(
-      Eigen::Map<const RowMajor>(moments.covariance.data(), out.d, out.d));
+  const SymmetricEigen eigen =
+      symmetric_eigen(Eigen::Map<const RowMajorMatrix>(moments.covariance.data(), out.d, out.d));
   const Index kept = std::min(count, out.d);
   out.components.resize(kept * out.d);
   for (Index c = 0; c < kept; ++c) {
-    const Index from = out.d - 1 - c;  // Eigen sorts ascending
+    const Index from = out.d - 1 - c;
     // Rounding may make a variance of 0 negative.
-    out.variance.push_back(std::max(solver.eigenvalues()[from], 0.0));
+    out.variance.push_back(std::max(eigen.values[from], 0.0));
     double* component = out.components.data() + c * out.d;
-    Eigen::Map<Eigen::VectorXd>(component, out.d) = solver.eigenvectors().col(from);
+    Eigen::Map<Eigen::VectorXd>(component, out.d) = eigen.vectors.col(from);
     fix_sign(component, out.d);
   }
   return out;

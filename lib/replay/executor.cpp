@@ -4,6 +4,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/parallel.hpp"
 #include "replay/job.hpp"
@@ -24,6 +25,7 @@ struct JobRunner {
   const std::atomic<bool>& stop;
   int threads;
   Index wave_heads;
+  KeptHeads& kept;
 
   using Jobs = std::vector<Index>::const_iterator;
 
@@ -88,33 +90,41 @@ struct JobRunner {
     Wave<Context> out(units.size());
     const auto count = static_cast<Index>(units.size());
     if (plan.open_device == nullptr && count >= threads) {  // one thread per head
-      parallel_for(count, threads, stop,
-                   [&](Index i) { out[i] = std::make_unique<Context>(plan, *units[i], 1); });
+      parallel_for(count, threads, stop, [&](Index i) { out[i] = open<Context>(*units[i], 1); });
     }
     for (Index i = 0; i < count && !stop; ++i) {
       if (out[i] == nullptr) {
-        out[i] = std::make_unique<Context>(plan, *units[i], threads);
+        out[i] = open<Context>(*units[i], threads);
       }
     }
     std::erase(out, nullptr);
     return out;
+  }
+
+  template <class Context>
+  std::unique_ptr<Context> open(const Unit& unit, int with) const {
+    return std::make_unique<Context>(plan, unit, with, kept.take(unit));
   }
 };
 
 }  // namespace
 
 Executor::Executor(const Plan& plan, int threads, const std::atomic<bool>& stop)
-    : plan_(plan), threads_(threads), stop_(stop) {}
+    : plan_(plan), threads_(threads), stop_(stop), kept_(kept_heads(plan, threads).bytes) {}
 
-void Executor::check_values() const {
+void Executor::check_values() {
   Progress progress(static_cast<Index>(plan_.units.size()), "checking", "KV heads");
   LoadedCaches::Checked budgets;
+  const Range jobs = plan_.shard_jobs();
+  Index next = 0;  // the unit's first job
   for (const Unit& unit : plan_.units) {
     if (stop_) {
       return;
     }
+    const Range mine{next, next + static_cast<Index>(plan_.entries.size())};
+    next = mine.end;
     const TraceReader& reader = plan_.reader(unit);
-    const KvHead head = reader.read_head(unit.prompt, unit.layer, unit.kv_head);
+    KvHead head = reader.read_head(unit.prompt, unit.layer, unit.kv_head);
     check_range(plan_, unit, head);
     if (plan_.caches) {
       plan_.caches->check(plan_, unit, head, budgets);
@@ -136,19 +146,22 @@ void Executor::check_values() const {
     if (layer_error) {
       reader.read_residual_norm(unit.prompt, unit.layer);
     }
+    if (mine.begin < jobs.end && jobs.begin < mine.end) {
+      kept_.keep(unit, std::move(head));
+    }
     progress.tick();
   }
 }
 
-void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) const {
-  const JobRunner runner{plan_, sink, stop_, threads_, heads_at_once(plan_, threads_)};
+void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) {
+  const JobRunner runner{plan_, sink, stop_, threads_, heads_at_once(plan_, threads_), kept_};
   const Index repeat = plan_.options.repeat;
   if (plan_.stream()) {
     runner.run_waves<StreamContext>(jobs, [&](const StreamContext& context, Index job) {
       return repeat_job(repeat, [&] { return run_stream_job(context, plan_.entry_of(job)); });
     });
   } else {
-    const SharedBudgets shares(plan_, jobs, stop_);
+    const SharedBudgets shares(plan_, jobs, stop_, kept_);
     runner.run_waves<HeadContext>(jobs, [&](const HeadContext& context, Index job) {
       const std::size_t entry = plan_.entry_number(job);
       return repeat_job(repeat, [&] {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "replay/job_result.hpp"
+#include "replay/kept_heads.hpp"
 #include "replay/plan.hpp"
 
 namespace kvbench {
@@ -21,19 +22,21 @@ class Executor {
   /// No job begins after `stop` becomes true. `plan` and `stop` must outlive the object.
   Executor(const Plan& plan, int threads, const std::atomic<bool>& stop);
 
-  /// Reads everything that the plan's jobs will read, one head at a time. Throws InputError for a
-  /// value that is bad or that a job would reject. Call it before the first row is written.
-  void check_values() const;
+  /// Reads everything that the plan's jobs will read, one head at a time, and keeps heads for
+  /// run() (kept_heads). Throws InputError for a value that is bad or that a job would reject. Call
+  /// it before the first row is written.
+  void check_values();
 
   /// Runs the jobs (ascending numbers) in waves of heads, and calls sink.write once for each. Holds
   /// the heads of one wave and, on a device, of the next. Throws what `sink` throws, and IoError if
   /// a device or memory fails.
-  void run(const std::vector<Index>& jobs, const JobSink& sink) const;
+  void run(const std::vector<Index>& jobs, const JobSink& sink);
 
  private:
   const Plan& plan_;
   int threads_;
   const std::atomic<bool>& stop_;
+  KeptHeads kept_;
 };
 
 }  // namespace kvbench

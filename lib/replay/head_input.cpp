@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/error.hpp"
 #include "core/value_range.hpp"
 #include "replay/clock.hpp"
@@ -21,19 +23,20 @@ void check_range(const Plan& plan, const Unit& unit, const KvHead& head) {
 
 namespace {
 
-KvHead read_head(const Plan& plan, const Unit& unit) {
-  KvHead head = plan.reader(unit).read_head(unit.prompt, unit.layer, unit.kv_head);
+KvHead with_precision(const Plan& plan, const Unit& unit, std::optional<KvHead> kept) {
+  KvHead head =
+      kept ? std::move(*kept) : plan.reader(unit).read_head(unit.prompt, unit.layer, unit.kv_head);
   head.precision = plan.options.precision;
   return head;
 }
 
 }  // namespace
 
-HeadInput::HeadInput(const Plan& plan, const Unit& unit)
+HeadInput::HeadInput(const Plan& plan, const Unit& unit, std::optional<KvHead> head)
     : plan_(plan),
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
-      head_(read_head(plan, unit)),
+      head_(with_precision(plan, unit, std::move(head))),
       device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, plan.layer_meta(unit))),
       book_(head_, backend(), seconds_now) {

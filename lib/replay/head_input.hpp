@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "algorithms/contract.hpp"
@@ -16,8 +17,8 @@ namespace kvbench {
 /// (HeadContext, StreamContext).
 class HeadInput {
  public:
-  /// Reads the head from the trace and uploads it to the plan's device, if any.
-  HeadInput(const Plan& plan, const Unit& unit);
+  /// Takes the head, or reads it from the trace, and uploads it to the plan's device, if any.
+  HeadInput(const Plan& plan, const Unit& unit, std::optional<KvHead> head = {});
   HeadInput(const HeadInput&) = delete;  // tasks and the score book point into the object
   HeadInput& operator=(const HeadInput&) = delete;
 

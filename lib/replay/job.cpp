@@ -153,7 +153,9 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
 
 }  // namespace
 
-HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : HeadInput(plan, unit) {
+HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads,
+                         std::optional<KvHead> head_read)
+    : HeadInput(plan, unit, std::move(head_read)) {
   const Index m = windows().queries;
   norms_ = value_norms(head(), m, threads);
   group_mass_.assign(head().n(), 0.0);

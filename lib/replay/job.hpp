@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <vector>
 
 #include "attention/backend.hpp"
@@ -15,7 +16,7 @@ namespace kvbench {
 /// A KV head with what all its jobs share. `g`: query head within the group.
 class HeadContext : public HeadInput {
  public:
-  HeadContext(const Plan& plan, const Unit& unit, int threads);
+  HeadContext(const Plan& plan, const Unit& unit, int threads, std::optional<KvHead> head = {});
 
   /// Exact attention of the evaluated queries.
   const ExactAttention& truth(Index g) const { return truth_[g]; }

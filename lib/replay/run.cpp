@@ -94,7 +94,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   const double start = seconds_now();
   const ReplayOptions& o = plan.options;
   const int threads = usable_threads(plan);
-  const Executor executor(plan, threads, stop);
+  Executor executor(plan, threads, stop);
   ResultStore::check(plan);
   executor.check_values();
 

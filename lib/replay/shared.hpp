@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "replay/job.hpp"
+#include "replay/kept_heads.hpp"
 #include "replay/plan.hpp"
 
 namespace kvbench {
@@ -19,7 +20,8 @@ class SharedBudgets {
   /// Surveys the heads that share with `jobs`: all KV heads of their layers, replayed or not; for
   /// Scope::layers those of every replayed layer of their prompts. Reads no head if no entry
   /// shares. Stops early if `stop` becomes true. An error of a method is stored with the shares.
-  SharedBudgets(const Plan& plan, const std::vector<Index>& jobs, const std::atomic<bool>& stop);
+  SharedBudgets(const Plan& plan, const std::vector<Index>& jobs, const std::atomic<bool>& stop,
+                const KeptHeads& kept = KeptHeads(0));
 
   /// Share of `unit` in entry number `entry`; null if the scope is a head.
   const ShareOrError* find(const Unit& unit, std::size_t entry) const;

@@ -358,8 +358,9 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   return need;
 }
 
-StreamContext::StreamContext(const Plan& plan, const Unit& unit, int threads)
-    : HeadInput(plan, unit), steps_(stream_steps(plan.options, head().n())) {
+StreamContext::StreamContext(const Plan& plan, const Unit& unit, int threads,
+                             std::optional<KvHead> head_read)
+    : HeadInput(plan, unit, std::move(head_read)), steps_(stream_steps(plan.options, head().n())) {
   const Index m = windows().queries;
   early_ = steps_.size() - static_cast<std::size_t>(m);
   norms_ = value_norms(head(), m, threads);

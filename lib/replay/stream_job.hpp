@@ -3,6 +3,7 @@
 // never trusted.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace kvbench {
 class StreamContext : public HeadInput {
  public:
   /// The trace must store all queries of the head.
-  StreamContext(const Plan& plan, const Unit& unit, int threads);
+  StreamContext(const Plan& plan, const Unit& unit, int threads, std::optional<KvHead> head = {});
 
   /// Number of replayed query heads.
   std::size_t heads() const { return unit().q_heads.size(); }

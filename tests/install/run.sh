@@ -8,7 +8,7 @@ trace=$SRC/data/sample.h5
 
 build() {  # build FOLDER
   cmake -S "$1" -B "$1/build" "-DCMAKE_PREFIX_PATH=$PWD/prefix" "-DCMAKE_CXX_COMPILER=$CXX" \
-    "-DCMAKE_CXX_FLAGS=${SANITIZE:+-fsanitize=$SANITIZE} -Wall -Wextra" \
+    "-DCMAKE_CXX_FLAGS=-Wall -Wextra" \
     "-DCMAKE_BUILD_TYPE=$CONFIG" "${@:2}" > configure.log 2>&1 ||
     fail "$1 cannot be configured: $(tail -n 20 configure.log)"
   cmake --build "$1/build" > build.log 2>&1 || fail "$1 cannot be built: $(tail -n 20 build.log)"

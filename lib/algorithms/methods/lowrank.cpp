@@ -17,11 +17,11 @@
 
 #include <Eigen/Cholesky>
 #include <Eigen/Core>
-#include <Eigen/QR>
-#include <Eigen/SVD>
 #include <algorithm>
+#include <utility>
 
 #include "algorithms/shared/coded_keys.hpp"
+#include "core/decompositions.hpp"
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "core/rope.hpp"
@@ -30,7 +30,7 @@ namespace kvbench {
 namespace {
 
 using Columns = Eigen::MatrixXd;
-using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Rows = RowMajorMatrix;
 
 constexpr Index kBlock = 256;    // rows per block
 constexpr double kRidge = 1e-6;  // of the queries' mean square
@@ -109,15 +109,10 @@ Factors factorise(Columns x, const Columns& weight, Index rank, DType type) {
       block = (block * weight.triangularView<Eigen::Lower>()).eval();
     }
   }
-  const Eigen::HouseholderQR<Eigen::Ref<Columns>> qr(x);  // in place
-  const Index small = std::min(x.rows(), x.cols());
-  const Columns upper = qr.matrixQR().topRows(small).triangularView<Eigen::Upper>();
-  const Eigen::BDCSVD<Columns> svd(upper, Eigen::ComputeThinU | Eigen::ComputeThinV);
-  out.u = Columns::Zero(x.rows(), rank);
-  out.u.topRows(small) = svd.matrixU().leftCols(rank);
-  out.u.applyOnTheLeft(qr.householderQ().setLength(small));
+  LeadingSvd svd = leading_svd(x, rank);
   x.resize(0, 0);  // frees it before the caller's expression ends
-  out.c = svd.singularValues().head(rank).asDiagonal() * svd.matrixV().leftCols(rank).transpose();
+  out.u = std::move(svd.u);
+  out.c = svd.s.asDiagonal() * svd.v.transpose();
   if (weight.size() > 0) {
     weight.triangularView<Eigen::Lower>().solveInPlace<Eigen::OnTheRight>(out.c);
   }

@@ -8,12 +8,12 @@
 // same order). Without scoring queries, or if all are 0, all scores are 0.
 // In: queries [., d], K [m, d]. Out: B tokens of weight 1. float64. Time O(group (|queries| d^2 +
 // d^3) + m d).
-#include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
 
 #include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
+#include "core/decompositions.hpp"
 
 namespace kvbench {
 namespace {
@@ -37,10 +37,10 @@ std::vector<double> main_direction(MatrixView queries) {
       symmetric(i, j) = gram.row(i)[j] / trace;
     }
   }
-  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(symmetric);
+  const SymmetricEigen eigen = symmetric_eigen(symmetric);
   double projections = 0.0;
   for (Index i = 0; i < d; ++i) {
-    out[i] = solver.eigenvectors()(i, d - 1);  // eigenvalues ascend
+    out[i] = eigen.vectors(i, d - 1);  // eigenvalues ascend
     for (Index j = 0; j < queries.rows; ++j) {
       projections += static_cast<double>(queries.row(j)[i]) * out[i];
     }

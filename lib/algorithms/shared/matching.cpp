@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <Eigen/Core>
-#include <Eigen/QR>
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "algorithms/shared/reference_attention.hpp"
 #include "algorithms/shared/size.hpp"
 #include "attention/cholesky.hpp"
+#include "core/decompositions.hpp"
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "core/vector_sums.hpp"
@@ -23,7 +23,7 @@
 namespace kvbench {
 namespace {
 
-using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Rows = RowMajorMatrix;
 
 constexpr Index kWeightBytes = 4;
 constexpr const char* kEqual = "equal";  // heads: no method shares
@@ -100,8 +100,8 @@ double norm(const MatrixD& m) {
   return std::sqrt(dot(m.data(), m.data(), m.rows() * m.cols()));
 }
 
-// Shortest least-squares solution of |X Z - T|^2 + r |Z|^2 by Eigen's complete orthogonal
-// decomposition, several times slower than Cholesky. Only here the order of summation is Eigen's
+// Shortest least-squares solution of |X Z - T|^2 + r |Z|^2 by complete orthogonal decomposition,
+// several times slower than Cholesky. Only here the order of summation is Eigen's
 // and depends on the instruction set.
 MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
   const Index below = r > 0.0 ? x.cols() : 0;
@@ -111,8 +111,7 @@ MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
   Eigen::MatrixXd right = Eigen::MatrixXd::Zero(stacked.rows(), t.cols());
   right.topRows(x.rows()) = Eigen::Map<const Rows>(t.data(), t.rows(), t.cols());
   MatrixD out(x.cols(), t.cols());
-  Eigen::Map<Rows>(out.data(), out.rows(), out.cols()) =
-      stacked.completeOrthogonalDecomposition().solve(right);
+  least_squares(stacked, right, {out.data(), out.rows(), out.cols()});
   return out;
 }
 

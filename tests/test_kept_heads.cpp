@@ -1,0 +1,133 @@
+// Heads that a run keeps between the check of their values and their jobs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <set>
+
+#include "core/error.hpp"
+#include "make_trace.hpp"
+#include "replay/executor.hpp"
+#include "replay/kept_heads.hpp"
+#include "replay/planner.hpp"
+#include "replay/resources.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::atomic<bool> kGoOn = false;
+
+bool same(const Matrix& a, const Matrix& b) {
+  return a.rows() == b.rows() && a.cols() == b.cols() &&
+         std::equal(a.data(), a.data() + a.rows() * a.cols(), b.data());
+}
+
+void expect_same(const KvHead& a, const KvHead& b) {
+  EXPECT_TRUE(same(a.k, b.k) && same(a.v, b.v));
+  ASSERT_EQ(a.group(), b.group());
+  for (Index g = 0; g < a.group(); ++g) {
+    EXPECT_TRUE(same(a.q[g], b.q[g]));
+  }
+}
+
+class KeptHeadsTest : public ::testing::Test {
+ protected:
+  // Three layers with two KV heads each.
+  void SetUp() override {
+    testing_replay::TraceShape shape;
+    shape.layers = {0, 1, 2};
+    shape.tokens = {100};
+    options_.traces = {testing_replay::make_trace(
+        ::testing::TempDir() + "/kept_" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".h5",
+        shape)};
+    options_.algorithms = {"local"};
+    options_.budgets = {0.5};
+    options_.sink = 10;
+    options_.recent = 20;
+    options_.queries = 20;
+    options_.threads = 1;
+  }
+
+  static KvHead read(const Plan& plan, const Unit& unit) {
+    return plan.reader(unit).read_head(unit.prompt, unit.layer, unit.kv_head);
+  }
+
+  ReplayOptions options_;
+};
+
+TEST_F(KeptHeadsTest, AHeadIsCopiedUntilItIsTaken) {
+  const Plan plan = make_plan(options_);
+  const std::uint64_t one = head_bytes(plan.layer_meta(plan.units[0]));
+  KeptHeads kept(2 * one);
+  for (const Unit& unit : plan.units) {
+    kept.keep(unit, read(plan, unit));
+  }
+  for (std::size_t u = 0; u < plan.units.size(); ++u) {
+    const Unit& unit = plan.units[u];
+    const auto copied = kept.copy(unit);
+    ASSERT_EQ(copied.has_value(), u < 2) << u;  // two fit
+    const auto taken = kept.take(unit);
+    ASSERT_EQ(taken.has_value(), u < 2) << u;
+    if (taken) {
+      expect_same(*copied, read(plan, unit));
+      expect_same(*taken, read(plan, unit));
+    }
+    EXPECT_FALSE(kept.take(unit));
+    EXPECT_FALSE(kept.copy(unit));
+  }
+}
+
+// Jobs of kept heads run although the trace has lost its values since the check.
+TEST_F(KeptHeadsTest, AHeadIsReadOnceWhereMemoryAllows) {
+  const Plan plan = make_plan(options_);
+  Executor executor(plan, 1, kGoOn);
+  executor.check_values();
+  const fs::path trace = options_.traces.front();
+  fs::resize_file(trace, 1);
+  std::set<Index> ran;
+  executor.run({0, 3, 5}, {[&](Index job, const JobResult& result) {
+                             ran.insert(job);
+                             for (const Row& row : result.rows) {
+                               EXPECT_EQ(row.status, "ok");
+                             }
+                           },
+                           [] {}});
+  EXPECT_EQ(ran, (std::set<Index>{0, 3, 5}));
+  EXPECT_THROW(executor.run({0}, {[](Index, const JobResult&) {}, [] {}}), InputError);
+}
+
+TEST_F(KeptHeadsTest, HeadsOfOtherShardsDoNotWait) {
+  options_.shard_index = 2;
+  options_.shard_count = 2;
+  const Plan plan = make_plan(options_);
+  Executor executor(plan, 1, kGoOn);
+  executor.check_values();
+  fs::resize_file(options_.traces.front(), 1);
+  EXPECT_THROW(executor.run({0}, {[](Index, const JobResult&) {}, [] {}}), InputError);
+  executor.run({3, 5}, {[](Index, const JobResult&) {}, [] {}});
+}
+
+TEST_F(KeptHeadsTest, ALimitLeavesTheRest) {
+  Plan plan = make_plan(options_);
+  const std::uint64_t one = head_bytes(plan.layer_meta(plan.units[0]));
+  // All six wait, and one of them opens first.
+  EXPECT_EQ(kept_heads(plan, 1).bytes, 6 * one);
+  EXPECT_EQ(kept_heads(plan, 1).beside, 5 * one);
+  const std::uint64_t jobs = memory_need(plan, plan.units[0]).total(1, 1);
+  plan.options.program_bytes = 1000;
+  for (const std::uint64_t more : {std::uint64_t{0}, one, 3 * one, 5 * one - 1, 5 * one}) {
+    plan.options.memory_limit = plan.options.program_bytes + jobs + more;
+    const KeptNeed need = kept_heads(plan, 1);
+    EXPECT_LE(need.beside, more);
+    // Beside those that wait, the check reads one.
+    EXPECT_LE(need.bytes + (more < 5 * one ? one : 0), more + one);
+    EXPECT_EQ(need.bytes, more == 5 * one ? 6 * one : more);
+  }
+}
+
+}  // namespace
+}  // namespace kvbench
