@@ -2,7 +2,7 @@
 
 A variant is one word of --algorithm without commas and sets: `snapkv`, `balancekv:T=1,2`,
 `h2o:grid`. `policy:FILE.json` is a word of --policy. Sets (`all`, `@merging`, `snap*`) expand to the
-algorithms that the program lists. A dry run on the prompt's trace determines the rows of a variant.
+algorithms that the program lists for the stage's protocol. A dry run on the prompt's trace determines the rows of a variant.
 """
 
 import json
@@ -111,17 +111,21 @@ class Variants:
                 return None
             if is_set(variant):
                 name, colon, values = variant.partition(":")
-                for one in self.members(name):
+                for one in self.members(name, self.protocol(stage)):
                     out.setdefault(one + colon + values, True)
             else:
                 out[variant] = False
         return out
 
-    def members(self, name):
+    def protocol(self, stage):
+        return ([self.config(stage).get("protocol", "prefill"),
+                 *option_values(stage.options, "--protocol")])[-1]
+
+    def members(self, name, protocol):
         if name not in self.sets:
             words = ["list", "--json"] if name == "all" else ["list", name, "--json"]
-            self.sets[name] = [one["name"] for one in json.loads(self.ask(*words))]
-        return self.sets[name]
+            self.sets[name] = json.loads(self.ask(*words))
+        return [one["name"] for one in self.sets[name] if protocol in one["protocols"]]
 
     def settings(self, variant):
         """Returns a digest of the current settings of `NAME:grid`, or of a policy; "" for other
