@@ -80,7 +80,7 @@ def wins_table(models):
     """Returns lines of how many heads each method serves best, by model."""
     counts = {one.model: one.best().value_counts() for one in models}
     methods = sorted({method for found in counts.values() for method in found.index},
-                     key=lambda method: -sum(found.get(method, 0) for found in counts.values()))
+                     key=lambda method: (-sum(found.get(method, 0) for found in counts.values()), method))
     gain = {one.model: math.exp((np.log(one.errors.min(axis=1)) - np.log(one.errors[single([one])])).mean())
             for one in models}
     return [*markdown_table(["method", *counts], [[method, *(str(found.get(method, 0)) for found in counts.values())]
