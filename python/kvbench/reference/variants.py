@@ -118,8 +118,8 @@ class Variants:
         return out
 
     def protocol(self, stage):
-        return ([self.config(stage).get("protocol", "prefill"),
-                 *option_values(stage.options, "--protocol")])[-1]
+        known = [(self.config(stage) or {}).get("protocol", "prefill")]
+        return (known + option_values(stage.options, "--protocol"))[-1]
 
     def members(self, name, protocol):
         if name not in self.sets:
