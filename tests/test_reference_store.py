@@ -10,10 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+import types
 import unittest
 
 from reference_runs import ProgramCase
 from script_case import KVBENCH, ROOT, missing, read_text
+
+from kvbench.reference import plan as rp
+from kvbench.reference.variants import Variants
 
 PROGRAM = os.path.join(ROOT, "scripts", "kvbench-py")
 PATIENCE = 1200
@@ -365,6 +369,26 @@ class StoreTest(ProgramCase):
                               check=False)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         self.assertIn("a.csv.gz: cannot be read", done.stderr)
+
+
+class SetsTest(unittest.TestCase):
+    def test_a_set_has_the_methods_of_the_protocol(self):
+        variants = Variants(KVBENCH, types.SimpleNamespace(policy=lambda _: ""))
+
+        def named(*options):
+            stage = rp.Stage("s", "", "replay", options, (), "", (), (), (), 1.0, algorithms=("all:grid", "topk"))
+            found = variants.named(stage)
+            self.assertFalse(found.pop("topk"))
+            return set(found)
+
+        usual, stream, reads = (named(*options) for options in
+                                ((), ("--protocol", "stream"), ("--protocol=retrieval",)))
+        self.assertTrue({"h2o:grid", "balancekv:grid"} < usual)
+        self.assertFalse({"balancekv-stream:grid", "topk:grid"} & usual)
+        self.assertTrue({"h2o:grid", "balancekv-stream:grid"} < stream)
+        self.assertFalse({"balancekv:grid", "topk:grid"} & stream)
+        self.assertTrue({"topk:grid", "exact:grid"} < reads)
+        self.assertNotIn("h2o:grid", reads)
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) {
       return repeat_job(repeat, [&] { return run_stream_job(context, plan_.entry_of(job)); });
     });
   } else {
-    const SharedBudgets shares(plan_, jobs, stop_, kept_);
+    const SharedBudgets shares(plan_, jobs, stop_, &kept_);
     runner.run_waves<HeadContext>(jobs, [&](const HeadContext& context, Index job) {
       const std::size_t entry = plan_.entry_number(job);
       return repeat_job(repeat, [&] {

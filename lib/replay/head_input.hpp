@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "algorithms/contract.hpp"
@@ -24,7 +25,9 @@ class HeadInput {
 
   const Plan& plan() const { return plan_; }
   const Unit& unit() const { return unit_; }
-  const KvHead& head() const { return head_; }
+  const KvHead& head() const& { return head_; }
+  /// The head itself; the object is of no further use.
+  KvHead head() && { return std::move(head_); }
   const HeadId& id() const { return id_; }
   const Windows& windows() const { return windows_; }
   const std::vector<Index>& middle() const { return middle_; }

@@ -9,6 +9,10 @@ std::uint64_t float_bytes(Index n, Index d, Index dv, Index queries) {
   return 4 * static_cast<std::uint64_t>(n * (d + dv) + queries * d);
 }
 
+std::uint64_t bytes_of(const KvHead& head) {
+  return float_bytes(head.n(), head.d(), head.dv(), head.group() * head.nq());
+}
+
 }  // namespace
 
 std::uint64_t head_bytes(const LayerMeta& l) {
@@ -16,7 +20,7 @@ std::uint64_t head_bytes(const LayerMeta& l) {
 }
 
 void KeptHeads::keep(const Unit& unit, KvHead head) {
-  const std::uint64_t bytes = float_bytes(head.n(), head.d(), head.dv(), head.group() * head.nq());
+  const std::uint64_t bytes = bytes_of(head);
   const std::lock_guard lock(lock_);
   if (bytes <= left_ && heads_.try_emplace(key(unit), std::move(head)).second) {
     left_ -= bytes;
@@ -26,13 +30,11 @@ void KeptHeads::keep(const Unit& unit, KvHead head) {
 std::optional<KvHead> KeptHeads::take(const Unit& unit) {
   const std::lock_guard lock(lock_);
   auto node = heads_.extract(key(unit));
-  return node ? std::optional(std::move(node.mapped())) : std::nullopt;
-}
-
-std::optional<KvHead> KeptHeads::copy(const Unit& unit) const {
-  const std::lock_guard lock(lock_);
-  const auto at = heads_.find(key(unit));
-  return at == heads_.end() ? std::nullopt : std::optional(at->second);
+  if (node.empty()) {
+    return std::nullopt;
+  }
+  left_ += bytes_of(node.mapped());
+  return std::move(node.mapped());
 }
 
 }  // namespace kvbench

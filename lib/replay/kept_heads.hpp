@@ -25,14 +25,12 @@ class KeptHeads {
   void keep(const Unit& unit, KvHead head);
   /// Returns the unit's head and no longer keeps it; nullopt if it is not kept.
   std::optional<KvHead> take(const Unit& unit);
-  /// Returns a copy of the unit's head; nullopt if it is not kept.
-  std::optional<KvHead> copy(const Unit& unit) const;
 
  private:
   using Key = std::tuple<std::size_t, std::size_t, std::size_t, Index>;
   static Key key(const Unit& unit) { return {unit.trace, unit.prompt, unit.layer, unit.kv_head}; }
 
-  mutable std::mutex lock_;
+  std::mutex lock_;
   std::map<Key, KvHead> heads_;
   std::uint64_t left_;
 };

@@ -248,8 +248,8 @@ KeptNeed kept_heads(const Plan& plan, int threads) {
                     .total(static_cast<std::uint64_t>(open), static_cast<std::uint64_t>(threads)));
     }
   }
-  if (shared) {  // surveys copy a head while all wait
-    first = 0;
+  if (shared) {  // surveys open one head at a time
+    first = std::min(first, largest);
   }
   std::uint64_t most = kMost;
   if (plan.options.memory_limit > 0) {

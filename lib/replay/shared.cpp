@@ -64,7 +64,7 @@ SharedBudgets::Key SharedBudgets::key(const Unit& unit, std::size_t entry) {
 }
 
 SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
-                             const std::atomic<bool>& stop, const KeptHeads& kept) {
+                             const std::atomic<bool>& stop, KeptHeads* kept) {
   std::set<std::pair<Group, std::size_t>> wanted;  // groups by entry
   std::set<std::tuple<std::size_t, std::size_t, std::size_t, Index>> to_read;
   if (std::ranges::all_of(plan.variants,
@@ -89,7 +89,7 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
       return;
     }
     const Unit unit{trace, prompt, layer, kv_head, {}};
-    const HeadInput input(plan, unit, kept.copy(unit));
+    HeadInput input(plan, unit, kept == nullptr ? std::nullopt : kept->take(unit));
     for (std::size_t e = 0; e < plan.entries.size(); ++e) {
       const Scope scope = scope_of(plan, unit, plan.entries[e]);
       if (scope == Scope::head || wanted.count({group_of(unit, scope), e}) == 0) {
@@ -113,6 +113,9 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
       } catch (...) {
         group.error = group.error ? group.error : std::current_exception();
       }
+    }
+    if (kept != nullptr) {
+      kept->keep(unit, std::move(input).head());
     }
     // Divide the budget of a group and free its surveys once all its heads are read.
     ++next;

@@ -19,9 +19,10 @@ class SharedBudgets {
  public:
   /// Surveys the heads that share with `jobs`: all KV heads of their layers, replayed or not; for
   /// Scope::layers those of every replayed layer of their prompts. Reads no head if no entry
-  /// shares. Stops early if `stop` becomes true. An error of a method is stored with the shares.
+  /// shares; takes heads from `kept` and returns them. Stops early if `stop` becomes true. An error
+  /// of a method is stored with the shares.
   SharedBudgets(const Plan& plan, const std::vector<Index>& jobs, const std::atomic<bool>& stop,
-                const KeptHeads& kept = KeptHeads(0));
+                KeptHeads* kept = nullptr);
 
   /// Share of `unit` in entry number `entry`; null if the scope is a head.
   const ShareOrError* find(const Unit& unit, std::size_t entry) const;

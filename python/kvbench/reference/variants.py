@@ -2,7 +2,8 @@
 
 A variant is one word of --algorithm without commas and sets: `snapkv`, `balancekv:T=1,2`,
 `h2o:grid`. `policy:FILE.json` is a word of --policy. Sets (`all`, `@merging`, `snap*`) expand to the
-algorithms that the program lists for the stage's protocol. A dry run on the prompt's trace determines the rows of a variant.
+algorithms that the program lists for the stage's protocol. A dry run on the prompt's trace determines
+the rows of a variant.
 """
 
 import json
@@ -118,8 +119,8 @@ class Variants:
         return out
 
     def protocol(self, stage):
-        return ([self.config(stage).get("protocol", "prefill"),
-                 *option_values(stage.options, "--protocol")])[-1]
+        known = [(self.config(stage) or {}).get("protocol", "prefill")]
+        return (known + option_values(stage.options, "--protocol"))[-1]
 
     def members(self, name, protocol):
         if name not in self.sets:
