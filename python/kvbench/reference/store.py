@@ -192,8 +192,8 @@ def table_of(path, rows):
     return Table(rows[0], rows[1:])
 
 
-def condense(table, name, columns=(), source=""):
-    """Returns a step's table as stored. name: of table_name; columns: further ones of rows.csv."""
+def condense(table, name, columns=(), source="", times=True):
+    """Returns a step's table as stored. name: of table_name; columns: further ones of rows.csv; times: keep them."""
     if "schema" in table.columns:
         at = table.columns["schema"]
         table = Table(table.header, [[*row[:at], stored_schema(row[at]), *row[at + 1:]] for row in table.rows])
@@ -201,7 +201,8 @@ def condense(table, name, columns=(), source=""):
     # Varying columns are adjacent, for compression.
     steady = [c for c in mine if c not in MOVING]
     kept = [c for c in table.header if c not in (*mine, *DROPPED, "seed")
-            and (c in columns or (c not in ON_DEMAND if name else c in COLUMNS)) and not table.lacks_later(c)]
+            and (c in columns or (c not in ON_DEMAND if name else c in COLUMNS)) and not table.lacks_later(c)
+            and (times or c not in TIMES)]
     if not name:
         kept.sort(key=[*COLUMNS, *columns].index)
     kept.sort(key=lambda c: c in TIMES)

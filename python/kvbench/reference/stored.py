@@ -258,7 +258,9 @@ class StoredSteps(Steps):
         return self.placeholders.stage_words(stage, prompt, folder, variants, budgets)
 
     def condensed(self, stage, prompt, folder):
-        """Returns {table: condensed} of a step's files."""
+        """Returns {table: condensed} of a step's files. Times of a judge's rows, made beside other work, are no
+        result.
+        """
         if stage.kind == "cluster":
             names = [name for name in sorted(os.listdir(folder))
                      if name.endswith(".csv") and name not in LARGE]
@@ -270,7 +272,7 @@ class StoredSteps(Steps):
             names = [name for name in names if name in stage.keep]
         return {store.table_name(name): store.condense(
             store.read_plain(os.path.join(folder, name)), store.table_name(name), stage.columns,
-            prompt.source) for name in names}
+            prompt.source, stage.kind != "judge") for name in names}
 
     def merge(self, stage, prompt, record, tables, entries, part):
         """Writes tables, then the record, so that a kill in between costs the step only.
