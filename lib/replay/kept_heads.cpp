@@ -19,7 +19,7 @@ std::uint64_t head_bytes(const LayerMeta& l) {
   return float_bytes(l.n, l.d, l.dv, l.group() * l.nq);
 }
 
-void KeptHeads::keep(const Unit& unit, KvHead head) {
+void KeptHeads::keep(const Unit& unit, KvHead&& head) {
   const std::uint64_t bytes = bytes_of(head);
   const std::lock_guard lock(lock_);
   if (bytes <= left_ && heads_.try_emplace(key(unit), std::move(head)).second) {

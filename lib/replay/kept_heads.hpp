@@ -22,7 +22,7 @@ class KeptHeads {
   explicit KeptHeads(std::uint64_t bytes) : left_(bytes) {}
 
   /// Keeps the unit's head if it fits the bytes that are left.
-  void keep(const Unit& unit, KvHead head);
+  void keep(const Unit& unit, KvHead&& head);
   /// Returns the unit's head and no longer keeps it; nullopt if it is not kept.
   std::optional<KvHead> take(const Unit& unit);
 
