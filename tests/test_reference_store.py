@@ -292,7 +292,13 @@ class StoreTest(ProgramCase):
         record = json.loads(read_text(path))
         record["parts"][0]["lib"] = "another"
         self.write(path, json.dumps(record))
+        # The program writes a table more than it did.
+        path = os.path.join(self.out, "store", "groups", "a.json")
+        record = json.loads(read_text(path))
+        os.remove(os.path.join(self.out, "store", "groups", f"a.{record['files'].pop()}.csv.gz"))
+        self.write(path, json.dumps(record))
         said = self.run_it()
+        self.assertIn("sample of groups: a: equal bits", said)
         self.assertEqual([d for d in self.did(said) if "report" not in d], [])
         self.assertEqual(said.count("sample of equal: "), 2)
         self.assertIn("complete", said)

@@ -166,7 +166,11 @@ class Samples:
         os.makedirs(folder)
         words = self.steps.stage_words(stage, prompt, folder, chosen, budgets)
         self.steps.execute(stage, prompt, folder, words)
-        tables = self.steps.condensed(stage, prompt, folder)
+        # Not those that the program writes since.
+        tables = {name: table for name, table in self.steps.condensed(stage, prompt, folder).items()
+                  if name in record["files"]}
+        if not tables:
+            raise Differs(f"none of the tables {', '.join(record['files'])} is written here")
         bits = True
         for name, new in tables.items():
             variants = new.variants()
