@@ -61,7 +61,7 @@ class KeptHeadsTest : public ::testing::Test {
 
 TEST_F(KeptHeadsTest, AHeadIsTakenOnce) {
   const Plan plan = make_plan(options_);
-  const std::uint64_t one = head_bytes(plan.layer_meta(plan.units[0]));
+  const auto one = static_cast<std::uint64_t>(head_bytes(plan.layer_meta(plan.units[0])));
   KeptHeads kept(2 * one);
   for (const Unit& unit : plan.units) {
     kept.keep(unit, read(plan, unit));
@@ -110,9 +110,21 @@ TEST_F(KeptHeadsTest, HeadsOfOtherShardsDoNotWait) {
   executor.run({3, 5}, {[](Index, const JobResult&) {}, [] {}});
 }
 
+TEST_F(KeptHeadsTest, SurveysOfHeadsThatAreNotReplayedLeaveNoRoom) {
+  options_.algorithms = {"adakv"};
+  const Plan whole = make_plan(options_);
+  const auto one = static_cast<std::uint64_t>(head_bytes(whole.layer_meta(whole.units[0])));
+  EXPECT_EQ(kept_heads(whole, 1).bytes, 6 * one);
+  EXPECT_EQ(kept_heads(whole, 1).beside, 5 * one);
+  options_.heads = {2, 3};  // of the second KV head
+  const Plan half = make_plan(options_);
+  EXPECT_EQ(kept_heads(half, 1).bytes, 0U);
+  EXPECT_EQ(kept_heads(half, 1).beside, 0U);
+}
+
 TEST_F(KeptHeadsTest, ALimitLeavesTheRest) {
   Plan plan = make_plan(options_);
-  const std::uint64_t one = head_bytes(plan.layer_meta(plan.units[0]));
+  const auto one = static_cast<std::uint64_t>(head_bytes(plan.layer_meta(plan.units[0])));
   // All six wait, and one of them opens first.
   EXPECT_EQ(kept_heads(plan, 1).bytes, 6 * one);
   EXPECT_EQ(kept_heads(plan, 1).beside, 5 * one);

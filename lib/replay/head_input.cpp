@@ -23,7 +23,7 @@ void check_range(const Plan& plan, const Unit& unit, const KvHead& head) {
 
 namespace {
 
-KvHead with_precision(const Plan& plan, const Unit& unit, std::optional<KvHead> kept) {
+KvHead head_of(const Plan& plan, const Unit& unit, std::optional<KvHead> kept) {
   KvHead head =
       kept ? std::move(*kept) : plan.reader(unit).read_head(unit.prompt, unit.layer, unit.kv_head);
   head.precision = plan.options.precision;
@@ -36,7 +36,7 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit, std::optional<KvHead> h
     : plan_(plan),
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
-      head_(with_precision(plan, unit, std::move(head))),
+      head_(head_of(plan, unit, std::move(head))),
       device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, plan.layer_meta(unit))),
       book_(head_, backend(), seconds_now) {

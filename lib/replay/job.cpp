@@ -13,6 +13,7 @@
 #include "replay/clock.hpp"
 #include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
+#include "replay/kept_heads.hpp"
 #include "replay/layer_part.hpp"
 #include "replay/loaded_caches.hpp"
 #include "replay/query_head_sets.hpp"
@@ -238,10 +239,9 @@ MemoryNeed prefill_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index group = l.group();
   const Index blocks = (m + kTruthBlock - 1) / kTruthBlock;
   MemoryNeed need;
-  // Keys, values, queries in float32. Per query head mass, flags, queries and sums in float64.
+  // Per query head mass, flags, queries and sums in float64.
   const Index element = bytes_per_element(o.precision);
-  const Index heads = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
-                      8 * group * m * (l.d + 2 * l.dv) + 24 * l.n;
+  const Index heads = head_bytes(l) + 9 * group * l.n + 8 * group * m * (l.d + 2 * l.dv) + 24 * l.n;
   const Index estimate = query_block_bytes(element, kQueryBlock, std::min(l.n, kSetTokens)) +
                          16 * m * (l.dv + 2) + kTextBytes;
   need.unit = static_cast<std::uint64_t>(heads);

@@ -5,17 +5,18 @@
 namespace kvbench {
 namespace {
 
-std::uint64_t float_bytes(Index n, Index d, Index dv, Index queries) {
-  return 4 * static_cast<std::uint64_t>(n * (d + dv) + queries * d);
+Index float_bytes(Index n, Index d, Index dv, Index queries) {
+  return 4 * (n * (d + dv) + queries * d);
 }
 
 std::uint64_t bytes_of(const KvHead& head) {
-  return float_bytes(head.n(), head.d(), head.dv(), head.group() * head.nq());
+  return static_cast<std::uint64_t>(
+      float_bytes(head.n(), head.d(), head.dv(), head.group() * head.nq()));
 }
 
 }  // namespace
 
-std::uint64_t head_bytes(const LayerMeta& l) {
+Index head_bytes(const LayerMeta& l) {
   return float_bytes(l.n, l.d, l.dv, l.group() * l.nq);
 }
 

@@ -13,8 +13,8 @@
 
 namespace kvbench {
 
-/// Bytes of a layer's KV head in memory.
-std::uint64_t head_bytes(const LayerMeta& layer);
+/// Bytes of a layer's KV head in memory: keys, values and its queries, in float32.
+Index head_bytes(const LayerMeta& layer);
 
 /// Holds KV heads. Thread-safe.
 class KeptHeads {

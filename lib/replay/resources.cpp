@@ -236,12 +236,17 @@ KeptNeed kept_heads(const Plan& plan, int threads) {
   bool shared = false;
   for (const Range& layer : plan.layers()) {
     const Unit& unit = plan.units[layer.begin];
-    const std::uint64_t one = head_bytes(plan.layer_meta(unit));
+    const auto one = static_cast<std::uint64_t>(head_bytes(plan.layer_meta(unit)));
     first +=
         one * static_cast<std::uint64_t>(std::clamp<Index>(open - layer.begin, 0, layer.size()));
     all += one * static_cast<std::uint64_t>(layer.size());
     largest = std::max(largest, one);
-    shared = shared || surveys_bytes(plan, unit) > 0;
+    if (surveys_bytes(plan, unit) > 0) {
+      shared = true;
+      if (layer.size() < plan.layer_meta(unit).kv_heads) {
+        return {};
+      }
+    }
     if (plan.options.memory_limit > 0) {
       jobs = std::max(
           jobs, memory_need(plan, unit)

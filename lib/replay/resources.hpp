@@ -32,7 +32,8 @@ struct KeptNeed {
   std::uint64_t beside = 0;  ///< of these, what the heads that open first do not take
 };
 
-/// Returns at most 256 MiB, or what a memory limit leaves beside the jobs.
+/// Returns at most 256 MiB, or what a memory limit leaves beside the jobs; none if surveys read
+/// heads that are not replayed.
 KeptNeed kept_heads(const Plan& plan, int threads);
 
 }  // namespace kvbench

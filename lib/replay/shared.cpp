@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 namespace kvbench {
 namespace {
@@ -89,7 +90,9 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
       return;
     }
     const Unit unit{trace, prompt, layer, kv_head, {}};
-    HeadInput input(plan, unit, kept == nullptr ? std::nullopt : kept->take(unit));
+    std::optional<KvHead> head = kept == nullptr ? std::nullopt : kept->take(unit);
+    const bool waited = head.has_value();
+    HeadInput input(plan, unit, std::move(head));
     for (std::size_t e = 0; e < plan.entries.size(); ++e) {
       const Scope scope = scope_of(plan, unit, plan.entries[e]);
       if (scope == Scope::head || wanted.count({group_of(unit, scope), e}) == 0) {
@@ -114,7 +117,7 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
         group.error = group.error ? group.error : std::current_exception();
       }
     }
-    if (kept != nullptr) {
+    if (waited) {
       kept->keep(unit, std::move(input).head());
     }
     // Divide the budget of a group and free its surveys once all its heads are read.

@@ -17,6 +17,7 @@
 #include "replay/clock.hpp"
 #include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
+#include "replay/kept_heads.hpp"
 #include "replay/layer_part.hpp"
 #include "replay/row_parts.hpp"
 
@@ -337,9 +338,9 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index group = l.group();
   const Index blocks = (steps + kTruthBlock - 1) / kTruthBlock;
   MemoryNeed need;
-  // Keys, values, queries in float32. Per query head mass, flags and outputs in float64.
-  const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
-                           8 * group * steps * (l.dv + 2) + 24 * l.n;
+  // Per query head mass, flags and outputs in float64.
+  const Index unit_bytes =
+      head_bytes(l) + 9 * group * l.n + 8 * group * steps * (l.dv + 2) + 24 * l.n;
   const Index element = bytes_per_element(o.precision);
   const Index estimate = query_block_bytes(element, group, std::min(l.n, kSetTokens));
   // Exact probabilities and their weights, lists of held tokens, outputs, and steps as text.

@@ -101,8 +101,8 @@ double norm(const MatrixD& m) {
 }
 
 // Shortest least-squares solution of |X Z - T|^2 + r |Z|^2 by complete orthogonal decomposition,
-// several times slower than Cholesky. Only here the order of summation is Eigen's
-// and depends on the instruction set.
+// several times slower than Cholesky. Only here the order of summation is Eigen's and depends on
+// the instruction set.
 MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
   const Index below = r > 0.0 ? x.cols() : 0;
   Eigen::MatrixXd stacked = Eigen::MatrixXd::Zero(x.rows() + below, x.cols());
