@@ -66,6 +66,8 @@ for model in "${models[@]}"; do
   for scores in "$out/${model#*:}"-policies/store/judged/*.scores.csv.gz; do
     single=$out/${model#*:}/store/judged/${scores##*/}
     [[ ! -e $single ]] || files+=("$scores" "$single")
+    more=$out/${model#*:}-policies/store/judged_more/${scores##*/}
+    [[ ! -e $more || ! -e $single ]] || files+=("$more")
   done
   ((${#files[@]} == 0)) || policies+=(--scores "${model%%:*}" "${files[@]}")
 done
@@ -74,7 +76,7 @@ if ((${#policies[@]})); then
 fi
 # Policies against one that chooses method and budget of each layer, of each model alone.
 for model in "${models[@]}"; do
-  scores=("$out/${model#*:}"-policies/store/judged/*.scores.csv.gz)
+  scores=("$out/${model#*:}"-policies/store/judged{,_more}/*.scores.csv.gz)
   ((${#scores[@]})) || continue
   for budget in 4:0.25 8:0.125 16:0.0625; do
     table=$out/${model#*:}-policies/against-both-${budget%%:*}

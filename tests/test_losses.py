@@ -88,6 +88,13 @@ class LossesTest(CommandCase):
                       for i, one in enumerate(params)]
             self.run_script("--scores", "m", *tables, "--csv", self.path("o.csv"))
             self.assertEqual([row["method"] for row in self.read("o.csv")], label)
+        # A policy of each prompt.
+        tables = [self.table(f"{i}.csv", [(prompt, "policy", 0.5, 0, 1.0 + i)], f"name=a;sha256={i}")
+                  for i, prompt in enumerate("pq")]
+        _, said = self.run_script("--scores", "m", *tables, "--csv", self.path("o.csv"))
+        row, = self.read("o.csv")
+        self.assertEqual((row["method"], row["sources"], float(row["mean"])), ("policy:a", "2", 1.5))
+        self.assertIn("policy:a: 2 files of this name, in different prompts", said)
 
     def test_the_column_source(self):
         """That of the reference's store; it needs no records."""
