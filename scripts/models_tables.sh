@@ -59,22 +59,44 @@ if ((${#sampled[@]})) && grep -q ",balancekv," "$out/losses.csv"; then
   losses "${sampled[@]}" --algorithms balancekv,uniform --to uniform --csv "$out/losses.sampling.csv" \
     --markdown "$out/losses.sampling.md"
 fi
-# Policies beside the single methods, over the works that both have.
+# Policies beside the single methods, over the works that both have: what the model loses, also with tuned single
+# methods, and the errors of the replay.
 policies=()
+better=()
+errors=()
 for model in "${models[@]}"; do
+  name=${model%%:*}
+  folder=$out/${model#*:}
   files=()
-  for scores in "$out/${model#*:}"-policies/store/judged/*.scores.csv.gz; do
-    single=$out/${model#*:}/store/judged/${scores##*/}
-    [[ ! -e $single ]] || files+=("$scores" "$single")
+  tuned_files=()
+  layers=()
+  for scores in "$folder-policies/store/judged"/*.scores.csv.gz; do
+    work=${scores##*/}
+    [[ -e $folder/store/judged/$work ]] || continue
+    for stage in "$folder-policies/store"/judged{,_more} "$folder/store/judged"; do
+      [[ -e $stage/$work ]] || continue
+      files+=("$stage/$work")
+      layers+=("$stage/${work%.scores.csv.gz}.layers.csv.gz")
+    done
+    [[ ! -e $folder/store/tuned/$work ]] || tuned_files+=("$folder/store/tuned/$work")
   done
-  ((${#files[@]} == 0)) || policies+=(--scores "${model%%:*}" "${files[@]}")
+  ((${#files[@]})) || continue
+  policies+=(--scores "$name" "${files[@]}")
+  errors+=(--scores "$name" "${layers[@]}")
+  ((${#tuned_files[@]} == 0)) || better+=(--tuned "$name" "${tuned_files[@]}")
 done
 if ((${#policies[@]})); then
   losses "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
+  losses "${errors[@]}" --metric residual_rel_error --exclude exact --to h2o@quant-kivi --csv "$out/policies.errors.csv" \
+    --markdown "$out/policies.errors.md"
+fi
+if ((${#better[@]})); then
+  losses "${policies[@]}" "${better[@]}" --budgets 0.125 --exclude exact --to h2o@quant-kivi --csv "$out/policies.tuned.csv" \
+    --markdown "$out/policies.tuned.md"
 fi
 # Policies against one that chooses method and budget of each layer, of each model alone.
 for model in "${models[@]}"; do
-  scores=("$out/${model#*:}"-policies/store/judged/*.scores.csv.gz)
+  scores=("$out/${model#*:}"-policies/store/judged{,_more}/*.scores.csv.gz)
   ((${#scores[@]})) || continue
   for budget in 4:0.25 8:0.125 16:0.0625; do
     table=$out/${model#*:}-policies/against-both-${budget%%:*}

@@ -88,6 +88,13 @@ class LossesTest(CommandCase):
                       for i, one in enumerate(params)]
             self.run_script("--scores", "m", *tables, "--csv", self.path("o.csv"))
             self.assertEqual([row["method"] for row in self.read("o.csv")], label)
+        # A policy of each prompt.
+        tables = [self.table(f"{i}.csv", [(prompt, "policy", 0.5, 0, 1.0 + i)], f"name=a;sha256={i}")
+                  for i, prompt in enumerate("pq")]
+        _, said = self.run_script("--scores", "m", *tables, "--csv", self.path("o.csv"))
+        row, = self.read("o.csv")
+        self.assertEqual((row["method"], row["sources"], float(row["mean"])), ("policy:a", "2", 1.5))
+        self.assertIn("policy:a: 2 files of this name, in different prompts", said)
 
     def test_the_column_source(self):
         """That of the reference's store; it needs no records."""
@@ -246,19 +253,50 @@ class LossesTest(CommandCase):
             for prompt in {row[0] for row in rows}:
                 self.table(f"{folder}/store/{stage}/{prompt}.scores.csv.gz",
                            [r for r in rows if r[0] == prompt], params)
+        self.policies("smollm2-135m")
         script = os.path.join(ROOT, "scripts", "models_tables.sh")
         done = subprocess.run([script, self.folder], capture_output=True, text=True, check=False,
                               env={**os.environ, "PYTHON": sys.executable})
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual({(row["model"], row["sources"]) for row in self.read("losses.csv")},
+        self.assertEqual({(row["model"], row["sources"]) for row in self.read("losses.csv") if row["method"] == "h2o"},
                          {("SmolLM2-135M", "9"), ("Qwen2.5-Coder-0.5B", "4")})
         self.assertEqual({row["model"] for row in self.read("tuned.csv") if row["setting"]},
                          {"Qwen2.5-Coder-0.5B"})
+        rows = {(row["method"], row["budget"]): row for row in self.read("policies.csv")}
+        # Over the works that both have, three of nine.
+        self.assertEqual({row["sources"] for row in rows.values()}, {"3"})
+        self.assertEqual(float(rows["policy:both-8", "0.125"]["mean"]), 1.0)
+        self.assertEqual(float(rows["policy:own-8", "0.125"]["mean"]), 0.5)
+        self.assertEqual({row["method"] for row in self.read("policies.errors.csv")},
+                         {"snapkv", "h2o", "h2o@quant-kivi", "policy:both-4", "policy:both-8", "policy:both-16",
+                          "policy:own-8"})
+        self.assertEqual({row["budget"] for row in self.read("policies.tuned.csv")}, {"0.125"})
+        self.assertEqual({row["method"] for row in self.read("policies.tuned.csv") if row["setting"]}, {"h2o"})
         with tempfile.TemporaryDirectory() as empty:
             done = subprocess.run([script, empty], capture_output=True, text=True, check=False,
                                   env={**os.environ, "PYTHON": sys.executable})
         self.assertEqual(done.returncode, 2)
         self.assertIn("found no scores of a model", done.stderr)
+
+    def policies(self, model):
+        """Works p0 to p2, and one without single methods: policies that choose, and of the work itself; layers'
+        errors of the single methods too.
+        """
+        budgets = {4: 0.25, 8: 0.125, 16: 0.0625}
+        for prompt in ("p0", "p1", "p2", "q"):
+            both = [(prompt, f"policy,name=both-{part};sha256=1", budget, 1.0) for part, budget in budgets.items()]
+            own = [(prompt, f"policy,name=own-8;sha256={prompt}", 0.125, 0.5)]
+            single = [(prompt, f"{row[1]},", row[2], row[4]) for row in self.many(9) if row[0] == prompt]
+            single += [(prompt, "h2o@quant-kivi,", budget, 2.0) for budget in budgets.values()]
+            for place, rows in ((f"{model}-policies/store/judged", both), (f"{model}-policies/store/judged_more", own),
+                                (f"{model}/store/judged", single if prompt != "q" else ())):
+                os.makedirs(self.path(place), exist_ok=True)
+                for table, columns, rest in (("scores", "layers,kl,loss_change,status", "30,{0},{0},ok"),
+                                             ("layers", "layer,residual_rel_error", "0,{0}")) if rows else ():
+                    with gzip.open(self.path(f"{place}/{prompt}.{table}.csv.gz"), "wt", encoding="utf-8") as file:
+                        file.write(f"trace,prompt,algorithm,params,budget_requested,seed,{columns}\n")
+                        file.writelines(f"t.h5,{name},{variant},{budget},0,{rest.format(value)}\n"
+                                        for name, variant, budget, value in rows)
 
     def test_refusals(self):
         good = self.table("s.csv", self.many(9))

@@ -117,6 +117,15 @@ class PolicyTest(CommandCase):
                                            "q", "-o", self.path("q.json"))
         self.assertIn(f"from 1 prompt: predicted KL {9 * (0.01 * 0.3**2 + 0.09**2):.4g} nats", one)
         self.assertEqual(said_of_one, "")
+        self.run_script(self.path("s.json"), self.path("l.csv"), "--budget", "0.3125", "--each-prompt", "-o",
+                        self.path("own.json"), "--markdown", self.path("own.md"))
+        with open(self.path("own.md"), encoding="utf-8") as file:
+            self.assertEqual(file.read().count("from 1 prompt:"), 2)
+        with open(self.path("q.json"), encoding="utf-8") as alone, \
+                open(self.path("q/own.json"), encoding="utf-8") as own:
+            self.assertEqual(own.read(), alone.read())
+        with open(self.path("p/own.json"), encoding="utf-8") as own:
+            self.assertEqual({one["algorithm"] for one in json.load(own)["layers"]}, {"once:k=1"})
         square = (1 + 9) / 2  # of the factor, mean over prompts
         expected = square * (0.01 * 0.3**2 + 0.09**2)
         self.assertIn(f"predicted KL {expected:.4g} nats at a mean budget of 0.3125", out)
@@ -193,6 +202,10 @@ class PolicyTest(CommandCase):
             self.refused(what, sensitivities, table, *more, "-o", self.path("p.json"))
         self.refused("expected the 3 of", self.sensitivities([0, 1, 2], [1, 1, 1]), table, "--budget", "0.5", "-o",
                      self.path("p.json"))
+        self.refused("--each-prompt: got --like too", good, "--like", table, "--each-prompt", "--budget", "0.5", "-o",
+                     self.path("p.json"))
+        self.refused("prompt `a/b`: expected a name", good, self.layers_table({("a/b", "h2o", 0.5): [0.1, 0.1]}),
+                     "--each-prompt", "--budget", "0.5", "-o", self.path("p.json"))
         self.assertFalse(os.path.exists(self.path("p.json")))
 
     @unittest.skipUnless(KVBENCH, "KVBENCH names no program")

@@ -59,6 +59,18 @@ with open(scores, "w") as file:
     for point, row in points.items():
         write([*point, float(row["rel_error"]) ** 2, 0.125, 0.5, 1, 0, "ok"])
 """
+# As a report that makes a policy of each prompt.
+POLICIES = """#!/bin/sh
+out=$1 folder=$2
+for one in a:0.5 b:0.25 c:0.125; do
+  prompt=${one%:*} budget=${one#*:}
+  test -e "$folder/$prompt.budget" && budget=$(cat "$folder/$prompt.budget")
+  mkdir "$out/$prompt"
+  part='"algorithm": "h2o", "budget": '$budget
+  echo '{"format": "kvbench-policy", "version": 1, "model": "M", "budget": '$budget', "layers":' \\
+    '[{"layer": 0, '$part'}, {"layer": 1, '$part'}]}' > "$out/$prompt/own.json"
+done
+"""
 PLAN = """
 title = "Small"
 out = "unused"
@@ -262,6 +274,38 @@ class StoreTest(ProgramCase):
         part = json.loads(read_text(os.path.join(self.out, "store/equal/a.json")))["parts"][-1]
         self.assertEqual((part["variants"], part["budgets"]), (["h2o", "local"], ["0.125"]))
 
+    def test_a_policy_of_each_prompt(self):
+        """Of files of a report; a changed file runs its own prompt again."""
+        self.write("policies.sh", POLICIES)
+        os.chmod(self.path("policies.sh"), 0o755)
+        parts = f"""
+[[report]]
+name = "own"
+title = "Policies"
+run = ["{self.path('policies.sh')} {{out}} {self.folder} {{equal/store}} {{table/compare.csv}}"]
+seconds = 1
+
+[[stage]]
+name = "policies"
+title = "Policies in the model."
+judge = ["dump", "{self.folder}/judge.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
+algorithms = ["policy:{{own/}}{{prompt}}/own.json"]
+seconds = 5
+"""
+        self.plan(change=lambda text: text + parts)
+        said = self.run_it("--samples", "0")
+        self.assertEqual([d for d in self.did(said) if "policies" in d], ["a policies", "b policies", "c policies"])
+        budgets = {prompt: {row[head.index("budget_requested")] for row in rows} for prompt in "abc"
+                   for head, *rows in [self.stored("policies", prompt)]}
+        self.assertEqual(budgets, {"a": {"0.5"}, "b": {"0.25"}, "c": {"0.125"}})
+        self.assertIn('"budget": 0.25', read_text(os.path.join(self.out, "b/own.json")))
+        self.assertIn("[b/own.json](b/own.json)", read_text(os.path.join(self.out, "README.md")))
+        self.assertEqual(self.did(self.run_it("--samples", "1")), [])
+        self.write("b.budget", "0.3")
+        self.plan(change=lambda text: text + parts.replace("policies.sh ", "policies.sh  "))
+        said = self.run_it("--samples", "0")
+        self.assertEqual(self.did(said), ["report own", "b trace", "b policies"])
+
     def test_samples_that_differ(self):
         self.run_it("--samples", "0")
         folder = os.path.join(self.out, "store", "equal")
@@ -379,7 +423,7 @@ class StoreTest(ProgramCase):
 
 class SetsTest(unittest.TestCase):
     def test_a_set_has_the_methods_of_the_protocol(self):
-        variants = Variants(KVBENCH, types.SimpleNamespace(policy=lambda _: ""))
+        variants = Variants(KVBENCH, types.SimpleNamespace())
 
         def named(*options):
             stage = rp.Stage("s", "", "replay", options, (), "", (), (), (), 1.0, algorithms=("all:grid", "topk"))

@@ -342,7 +342,7 @@ def add_labels(frame, ignore=(), short=False):
     texts = {}
     for algorithm, group in frame.groupby("algorithm", sort=False):
         variants = {text: parse_params(text) for text in group["params"].unique()}
-        if algorithm == "policy" and len({v.get("name") for v in variants.values()}) == len(variants):
+        if algorithm == "policy" and one_file_a_name(group, variants):
             texts.update({(algorithm, text): f"policy:{v.get('name')}" for text, v in variants.items()})
             continue
         keys = list(dict.fromkeys(k for v in variants.values() for k in v if k not in ignore))
@@ -357,6 +357,18 @@ def add_labels(frame, ignore=(), short=False):
             texts[algorithm, text] = " ".join([algorithm, *parts])
     frame["label"] = [texts[pair] for pair in zip(frame["algorithm"], frame["params"])]
     return frame
+
+
+def one_file_a_name(group, variants):
+    """Returns whether each prompt has one policy file of a name; notes names whose file differs between prompts."""
+    names = group["params"].map(lambda text: variants[text].get("name"))
+    by = [*(column for column in ("trace", "prompt") if column in group), names.rename("name")]
+    if (group.groupby(by, dropna=False)["params"].nunique() > 1).any():
+        return False
+    files = group.groupby(names)["params"].nunique()
+    for name in files.index[files > 1]:
+        note(f"policy:{name}: {files[name]} files of this name, in different prompts")
+    return True
 
 
 def full_points(frame, keys, path):

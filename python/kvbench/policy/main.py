@@ -14,11 +14,16 @@ with budgets of each layer. --by head chooses for each KV head: the squared erro
 the sum over its heads of `residual_rel_error_heads`, times a factor of the layer. The policy is for the
 same model; docs/policies.md.
 
+--each-prompt writes a policy from the errors of each prompt alone, FOLDER/PROMPT/POLICY.json for
+-o FOLDER/POLICY.json. Such a policy has seen what it is tested on: on its own prompt it shows what that would gain.
+
 --like POLICY.json chooses nothing: each layer takes the algorithm and budget of the layer of that policy, of
 another model, at the same relative depth; budgets are scaled down where their mean exceeds --budget.
 """
 
+import argparse
 import json
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,12 +53,15 @@ def parse_arguments(arguments=None):
                         help="what may differ between layers [both]")
     parser.add_argument("--like", metavar="POLICY.json", help="take the policy of another model, by relative depth")
     parser.add_argument("--prompts", **cells.PROMPTS)
+    parser.add_argument("--each-prompt", action="store_true", help="a policy from each prompt alone")
     parser.add_argument("--by", choices=(LAYER, HEAD), default=LAYER, help="what has its own choice [layer]")
     parser.add_argument("-o", "--output", required=True, metavar="POLICY.json")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
     options = parser.parse_args(arguments)
     if bool(options.layers) == bool(options.like):
         parser.error("expected either OUT.layers.csv or --like POLICY.json")
+    if options.each_prompt and options.like:
+        parser.error("--each-prompt: got --like too, expected OUT.layers.csv")
     return options
 
 
@@ -128,6 +136,15 @@ def main(arguments=None):
     if options.like:
         like(options, content)
         return
+    if options.each_prompt:
+        text = each_prompt(options, content)
+    else:
+        text = choose_from(options, content)
+    write_text(options.markdown or "-", text)
+
+
+def choose_from(options, content):
+    """Writes the policy. Returns its report."""
     mine = curves(options, content)
     sensitivity = dict(zip(content["layers"], content["sensitivity"]))
     cost = mine.squares * np.array([sensitivity[layer] for layer, _ in mine.parts])[:, None]
@@ -137,7 +154,26 @@ def main(arguments=None):
     except choose.Infeasible as error:
         raise kt.CsvError(f"--budget: {error}") from None
     write_policy(options, content, chosen(mine, specs, found))
-    write_text(options.markdown or "-", report(options, content, cost, mine, specs, found))
+    return report(options, content, cost, mine, specs, found)
+
+
+def each_prompt(options, content):
+    """Writes the policies of --each-prompt. Returns their reports."""
+    folder, name = os.path.split(options.output)
+    names = cells.read_layers(options.layers)[0].index.get_level_values("prompt").unique().to_series()
+    out = []
+    for prompt in names[cells.of_prompts(names, options, options.layers[0])]:
+        if os.path.basename(prompt) in ("", ".", "..") or os.path.basename(prompt) != prompt:
+            raise kt.CsvError(f"{options.layers[0]}: prompt `{prompt}`: expected a name that --each-prompt can give "
+                              "to a folder")
+        place = os.path.join(folder, prompt)
+        try:
+            os.makedirs(place, exist_ok=True)
+        except OSError as error:
+            raise kt.CsvError(f"{place}: cannot be made: {error.strerror}") from None
+        mine = argparse.Namespace(**{**vars(options), "prompts": [prompt], "output": os.path.join(place, name)})
+        out.append(f"## {prompt}\n\n{choose_from(mine, content)}")
+    return "\n".join(out)
 
 
 def write_policy(options, content, layers):

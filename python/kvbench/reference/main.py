@@ -50,8 +50,8 @@ class Run:
         self.publishes = bool(args.output) or not (args.prompts or args.layers)
         self.stages = self.chosen_stages()
         # Reports whose files a stage reads, and theirs, over all of their prompts.
-        self.first_reports = [r for r in plan.reports.values() if any(
-            r.name in stage.after for stage in self.stages.values())]
+        first = {r.name for stage in self.stages.values() for r in plan.before(stage)}
+        self.first_reports = [r for r in plan.reports.values() if r.name in first]
         self.first_stages = {name for r in self.first_reports for name in r.stages}
         self.prompts = {name: [plan.prompts[id] for id in stage.prompts
                                if not args.prompts or id in args.prompts
@@ -92,7 +92,7 @@ class Run:
         for stage in reversed(list(self.plan.stages.values())):
             if stage.name in chosen:
                 chosen |= set(stage.needs)
-                chosen |= {name for r in stage.after for name in self.plan.reports[r].stages}
+                chosen |= {name for report in self.plan.before(stage) for name in report.stages}
         return {name: stage for name, stage in self.plan.stages.items() if name in chosen}
 
     def learn(self):

@@ -94,7 +94,7 @@ class Placeholders:
             options = without(options, ("--algorithm", "--budget"))
         words = self.expand(options, self.values(prompt, folder=folder), lambda _: [prompt.id])
         for one in stage.algorithms if algorithms is None else algorithms:
-            words += self.variant_words(one)
+            words += self.variant_words(one, prompt)
         budgets = stage.budgets if budgets is None else budgets
         if budgets:
             words += ["--budget", ",".join(budgets)]
@@ -107,14 +107,15 @@ class Placeholders:
         target = os.path.join(folder, rp.ROWS) if stage.kind == "replay" else folder
         return [*words, "-o", target]
 
-    def policy(self, variant):
+    def policy(self, variant, prompt):
         """Returns the file of `policy:FILE`, or ""."""
         word = variant.removeprefix(POLICY)
-        return "" if word == variant else os.path.join(rp.ROOT, *self.fill(word, self.values(), lambda _: [""]))
+        return "" if word == variant else os.path.join(
+            rp.ROOT, *self.fill(word, self.values(prompt), lambda _: [""]))
 
-    def variant_words(self, variant):
+    def variant_words(self, variant, prompt):
         """Returns the options of kvbench that select a variant."""
-        policy = self.policy(variant)
+        policy = self.policy(variant, prompt)
         return ["--policy", policy] if policy else ["--algorithm", variant]
 
     def report_words(self, line, prompts, folder):
@@ -182,7 +183,7 @@ def braces(texts):
             group = [parts[i]]
             for text in texts[at + 1:]:
                 other = text.split("/")
-                if [*other[:i], *other[i + 1:]] != [*parts[:i], *parts[i + 1:]]:
+                if len(other) != len(parts) or [*other[:i], *other[i + 1:]] != [*parts[:i], *parts[i + 1:]]:
                     break
                 group.append(other[i])
             if len(group) > best[0]:

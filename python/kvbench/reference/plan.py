@@ -111,6 +111,11 @@ class Plan:
     store: bool = False
     threads: int = 0
 
+    def before(self, stage):
+        """Returns the reports that must be made before a stage."""
+        reads = {name: report.after for name, report in self.reports.items()}
+        return [self.reports[name] for name in with_earlier(stage.after, reads, self.stages)]
+
 
 def file_digest(path):
     try:
@@ -198,6 +203,14 @@ def pick_prompts(wanted, prompts, where):
     return tuple(id for id in prompts if any(fnmatch.fnmatchcase(id, one) for one in wanted))
 
 
+def with_earlier(names, reads, stages):
+    """Returns reports and the reports that they read. reads: {report: names of stages and reports}."""
+    out = list(names)
+    for name in out:  # grows on the way
+        out += [one for one in reads[name] if one in reads and one not in stages and one not in out]
+    return out
+
+
 def read_stage(table, where, prompts, stages, reports):
     """reports: {name: the stages that it reads} of all reports, which may follow later."""
     at = Reader(table, where)
@@ -221,8 +234,9 @@ def read_stage(table, where, prompts, stages, reports):
     read = (*options, *at.table.get("algorithms", ()))
     used = tuple(dict.fromkeys(match[1] for word in read for match in TABLE.finditer(str(word))))
     after = tuple(one for one in used if one in reports and one not in stages)
-    for report in after:
-        later = [one for one in reports[report] if one not in stages or stages[one].after]
+    for report in with_earlier(after, reports, stages):
+        later = [one for one in reports[report] if one not in stages and one not in reports
+                 or one in stages and stages[one].after]
         if later:
             raise PlanError(f"{where}: {{{report}/...}} reads the stage {later[0]}, which is no "
                             "earlier one, or waits for a report itself")

@@ -95,7 +95,8 @@ class Reports:
         for words, output, text in self.lines(report, part, self.placeholders.read_name(self.placeholders.out)):
             self.commands.run(words, os.path.join(part, "log.txt"), text, output)
             typed.append(text)
-        files = sorted(set(os.listdir(part)) - set(STATE))
+        files = sorted(os.path.relpath(os.path.join(place, name), part)
+                       for place, _, names in os.walk(part) for name in names if name not in STATE)
         if not files:
             raise Failed(f"report {report.name}: its commands left no file", 3)
         found = {"inputs": self.inputs(report), "commands": typed, "files": files,

@@ -128,7 +128,7 @@ class StoredSteps(Steps):
         found = read_json(self.record_path(stage, prompt))
         return found if found and found.get("key") == self.key(stage, prompt) else None
 
-    def missing(self, stage, record):
+    def missing(self, stage, prompt, record):
         """Returns ({variant: whether from a set}, budgets) that the record lacks; None if the
         stage's configuration does not exist yet.
         """
@@ -139,7 +139,7 @@ class StoredSteps(Steps):
         out, lacking = {}, []
         for variant, of_set in named.items():
             entry = known.get(variant)
-            if entry is None or entry["settings"] != self.variants.settings(variant):
+            if entry is None or entry["settings"] != self.variants.settings(variant, prompt):
                 rest = list(budgets)
             else:
                 rest = [one for one in budgets if one not in entry["budgets"]]
@@ -151,7 +151,7 @@ class StoredSteps(Steps):
 
     def done(self, stage, prompt):
         record = self.record(stage, prompt)
-        if record is None or self.missing(stage, record) != ({}, []):
+        if record is None or self.missing(stage, prompt, record) != ({}, []):
             return None
         if not self.has_files(stage, prompt, record):
             return None
@@ -216,8 +216,8 @@ class StoredSteps(Steps):
                                                  lambda _: [prompt.id]),
                               ("--algorithm", "--budget", "--export-caches"))
         return {variant: {"points": self.variants.points(
-                    variant, budgets, options, self.placeholders.trace(prompt.id), of_set),
-                          "budgets": list(budgets), "settings": self.variants.settings(variant)}
+                    variant, budgets, options, prompt, of_set),
+                          "budgets": list(budgets), "settings": self.variants.settings(variant, prompt)}
                 for variant, of_set in todo.items()}
 
     def values_of(self, prompt):
@@ -228,7 +228,7 @@ class StoredSteps(Steps):
         record = self.record(stage, prompt)
         if record and not self.has_files(stage, prompt, record):
             record = None
-        found = self.missing(stage, record)
+        found = self.missing(stage, prompt, record)
         if found is None:
             raise Failed(f"stage {stage.name}: its configuration is not there", 3)
         todo, budgets = found

@@ -1,7 +1,7 @@
 """Variants of a stage: the unit in which the store of kvbench-py reference grows.
 
 A variant is one word of --algorithm without commas and sets: `snapkv`, `balancekv:T=1,2`,
-`h2o:grid`. `policy:FILE.json` is a word of --policy. Sets (`all`, `@merging`, `snap*`) expand to the
+`h2o:grid`. `policy:FILE.json` is a word of --policy; FILE may hold `{prompt}`. Sets (`all`, `@merging`, `snap*`) expand to the
 algorithms that the program lists for the stage's protocol. A dry run on the prompt's trace determines
 the rows of a variant.
 """
@@ -107,8 +107,9 @@ class Variants:
             words = words if isinstance(words, list) else [words]
         out = {}
         for variant in split_words(words):
-            policy = self.placeholders.policy(variant)
-            if policy and not os.path.isfile(policy):
+            policies = [self.placeholders.policy(variant, self.placeholders.plan.prompts[one])
+                        for one in stage.prompts]
+            if any(policy and not os.path.isfile(policy) for policy in policies):
                 return None
             if is_set(variant):
                 name, colon, values = variant.partition(":")
@@ -128,11 +129,11 @@ class Variants:
             self.sets[name] = json.loads(self.ask(*words))
         return [one["name"] for one in self.sets[name] if protocol in one["protocols"]]
 
-    def settings(self, variant):
+    def settings(self, variant, prompt):
         """Returns a digest of the current settings of `NAME:grid`, or of a policy; "" for other
         variants.
         """
-        policy = self.placeholders.policy(variant)
+        policy = self.placeholders.policy(variant, prompt)
         if policy:
             return rp.file_digest(policy)[:16]
         name, _, values = variant.partition(":")
@@ -142,11 +143,12 @@ class Variants:
             self.grids = self.ask("list", "--grid").splitlines()
         return rp.digest("\n".join(line for line in self.grids if line.startswith(name + ",")))[:16]
 
-    def points(self, variant, budgets, options, trace, of_set):
-        """Returns [[algorithm, params]] of its rows on a trace, or a text with the reason if a set
-        brought it and it has none: sets skip what the trace or protocol does not allow.
+    def points(self, variant, budgets, options, prompt, of_set):
+        """Returns [[algorithm, params]] of its rows on a prompt's trace, or a text with the reason if
+        a set brought it and it has none: sets skip what the trace or protocol does not allow.
         """
-        words = ["replay", trace, *options, *self.placeholders.variant_words(variant),
+        trace = self.placeholders.trace(prompt.id)
+        words = ["replay", trace, *options, *self.placeholders.variant_words(variant, prompt),
                  *(["--budget", ",".join(budgets)] if budgets else []), "--dry-run", "-o",
                  trace + ".rows.csv"]
         try:
