@@ -1,9 +1,9 @@
 """Variants of a stage: the unit in which the store of kvbench-py reference grows.
 
 A variant is one word of --algorithm without commas and sets: `snapkv`, `balancekv:T=1,2`,
-`h2o:grid`. `policy:FILE.json` is a word of --policy; FILE may hold `{prompt}`. Sets (`all`, `@merging`, `snap*`) expand to the
-algorithms that the program lists for the stage's protocol. A dry run on the prompt's trace determines
-the rows of a variant.
+`h2o:grid`. `policy:FILE.json` is a word of --policy; FILE may hold `{prompt}`. Sets (`all`,
+`@merging`, `snap*`) expand to the algorithms that the program lists for the stage's protocol. A dry run
+on the prompt's trace determines the rows of a variant.
 """
 
 import json
