@@ -73,17 +73,17 @@ function(kvbench_target_options target)
   endif()
 endfunction()
 
-# Joins the sources of each folder into units of `size`, which halves the time of a full build. Methods
-# are compiled alone, since their functions share names (`compress`). The ThreadSanitizer build compiles
-# every source alone, and so detects missing includes.
-function(kvbench_unity target size)
-  if(NOT KVBENCH_UNITY OR KVBENCH_SANITIZE MATCHES "thread")
-    return()
-  endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+# Sets `out` to the unit of each source, or to `-` where it is compiled alone: `size` sources of a
+# folder at a time, which halves the time of a full build. Methods are compiled alone, since their
+# functions share names (`compress`). The ThreadSanitizer build compiles every source alone, and so
+# detects missing includes.
+function(kvbench_units out size)
+  set(_units "")
   foreach(_source IN LISTS ARGN)
     get_filename_component(_folder "${_source}" DIRECTORY)
-    if(NOT _source MATCHES "\\.cpp$" OR _folder MATCHES "methods$")
+    if(NOT KVBENCH_UNITY OR KVBENCH_SANITIZE MATCHES "thread" OR NOT _source MATCHES "\\.cpp$"
+       OR _folder MATCHES "methods$")
+      list(APPEND _units "-")
       continue()
     endif()
     string(MAKE_C_IDENTIFIER "${_folder}" _folder)
@@ -92,7 +92,19 @@ function(kvbench_unity target size)
     endif()
     math(EXPR _group "${_number_${_folder}} / ${size}")
     math(EXPR _number_${_folder} "${_number_${_folder}} + 1")
-    set_property(SOURCE "${_source}" PROPERTY UNITY_GROUP "${_folder}_${_group}")
+    list(APPEND _units "${_folder}_${_group}")
+  endforeach()
+  set(${out} "${_units}" PARENT_SCOPE)
+endfunction()
+
+# Compiles the target's sources in the units of kvbench_units.
+function(kvbench_unity target size)
+  kvbench_units(_units ${size} ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  foreach(_source _unit IN ZIP_LISTS ARGN _units)
+    if(NOT _unit STREQUAL "-")
+      set_property(SOURCE "${_source}" PROPERTY UNITY_GROUP "${_unit}")
+    endif()
   endforeach()
 endfunction()
 

@@ -12,12 +12,11 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "make_head.hpp"
 #include "reference/bumblebee.hpp"
 
 namespace kvbench {
-
-Method method_bumblebee();
 
 namespace testing_bumblebee {
 

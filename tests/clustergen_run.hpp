@@ -11,13 +11,12 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "algorithms/params.hpp"
 #include "make_head.hpp"
 #include "reference/reference.hpp"
 
 namespace kvbench {
-
-Method method_clustergen();
 
 using Given = std::map<std::string, std::string>;
 

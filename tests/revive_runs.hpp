@@ -8,12 +8,11 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "core/float16.hpp"
 #include "make_head.hpp"
 
 namespace kvbench {
-
-Method method_kvreviver();
 
 namespace testing_revive {
 

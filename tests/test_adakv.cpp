@@ -2,14 +2,11 @@
 // reference that takes one token at a time.
 #include <numeric>
 
+#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_adakv();
-Method method_snapkv();
-
+namespace kvbench::test_adakv {
 namespace {
 
 // Scores [heads][m] of the tokens given; takes the safe ones, then the best of what is left, one at
@@ -165,4 +162,4 @@ TEST(AdaKv, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_adakv

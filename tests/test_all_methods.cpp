@@ -13,7 +13,7 @@
 #include "report/csv.hpp"
 #include "report/schema.hpp"
 
-namespace kvbench {
+namespace kvbench::test_all_methods {
 namespace {
 
 class AllMethods : public ::testing::Test {
@@ -138,4 +138,4 @@ TEST_F(AllMethods, CompositionsMeetTheirBudgets) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_all_methods

@@ -9,7 +9,7 @@
 #include "make_head.hpp"
 #include "reference/reference.hpp"
 
-namespace kvbench {
+namespace kvbench::test_attention {
 namespace {
 
 // float64 sums of some hundred terms of like size against long double ones.
@@ -339,4 +339,4 @@ TEST(Estimator, NothingInTheDenominatorIsDegenerate) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_attention

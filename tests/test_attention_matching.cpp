@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "algorithms/methods.hpp"
 #include "algorithms/registry.hpp"
 #include "compressed.hpp"
 #include "layer_job.hpp"
@@ -12,11 +13,7 @@
 #include "replay/grid.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
-
-Method method_attention_matching();
-Method method_oracle_matching();
-
+namespace kvbench::test_attention_matching {
 namespace {
 
 using reference::Real;
@@ -415,4 +412,4 @@ TEST(MatchingSpecs, NamedMethodsBringTheirParameters) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_attention_matching

@@ -11,7 +11,7 @@
 #include "core/error.hpp"
 #include "make_head.hpp"
 
-namespace kvbench {
+namespace kvbench::test_balancekv {
 namespace {
 
 Compressed run(const char* method, const KvHead& head, const std::vector<Index>& tokens,
@@ -192,4 +192,4 @@ TEST(BalanceKv, ErrorOfTheWeightedSumIsBelowUniform) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_balancekv

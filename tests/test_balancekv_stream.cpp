@@ -7,16 +7,14 @@
 #include <map>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "compressed.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "reference/merge_and_reduce.hpp"
 #include "reference/reference.hpp"
 
-namespace kvbench {
-
-Method method_balancekv_stream();
-
+namespace kvbench::test_balancekv_stream {
 namespace {
 
 using Given = std::map<std::string, std::string>;
@@ -398,4 +396,4 @@ TEST(BalanceKvStream, SizesAndRefusals) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_balancekv_stream

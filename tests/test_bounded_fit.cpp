@@ -12,7 +12,7 @@
 #include "algorithms/shared/matching_pursuit.hpp"
 #include "reference/bounded_fit.hpp"
 
-namespace kvbench {
+namespace kvbench::test_bounded_fit {
 namespace {
 
 using reference::Real;
@@ -247,4 +247,4 @@ TEST(MatchingPursuit, KeepsToItsBounds) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_bounded_fit

@@ -4,7 +4,7 @@
 #include "core/error.hpp"
 #include "reference/reference.hpp"
 
-namespace kvbench {
+namespace kvbench::test_bumblebee {
 namespace {
 
 using namespace testing_bumblebee;
@@ -298,4 +298,4 @@ TEST(BumbleBee, OnlyStochasticIsRandom) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_bumblebee

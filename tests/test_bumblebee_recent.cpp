@@ -3,7 +3,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "bumblebee_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_bumblebee_recent {
 namespace {
 
 using namespace testing_bumblebee;
@@ -102,4 +102,4 @@ TEST(BumbleBeeRecent, HalfOfTheTokensAreRecentByDefault) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_bumblebee_recent

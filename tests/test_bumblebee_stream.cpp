@@ -7,14 +7,12 @@
 #include <map>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "reference/bumblebee.hpp"
 
-namespace kvbench {
-
-Method method_bumblebee_stream();
-
+namespace kvbench::test_bumblebee_stream {
 namespace {
 
 using Given = std::map<std::string, std::string>;
@@ -342,4 +340,4 @@ TEST(BumbleBeeStream, RefusesWithoutASize) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_bumblebee_stream

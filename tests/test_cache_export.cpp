@@ -14,7 +14,7 @@
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
 
-namespace kvbench {
+namespace kvbench::test_cache_export {
 namespace {
 
 namespace fs = std::filesystem;
@@ -272,4 +272,4 @@ TEST_F(CacheExportTest, TheMemoryLimitCountsCaches) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_cache_export

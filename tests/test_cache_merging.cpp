@@ -1,10 +1,8 @@
 // cam against its reference, what it keeps of sums, budgets and odd inputs.
+#include "algorithms/methods.hpp"
 #include "merge_checks.hpp"
 
-namespace kvbench {
-
-Method method_cam();
-
+namespace kvbench::test_cache_merging {
 namespace {
 
 TEST(Cam, EqualsTheReference) {
@@ -66,4 +64,4 @@ TEST(Cam, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_cache_merging

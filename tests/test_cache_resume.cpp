@@ -13,7 +13,7 @@
 #include "core/error.hpp"
 #include "stopping_method.hpp"
 
-namespace kvbench {
+namespace kvbench::test_cache_resume {
 namespace {
 
 namespace fs = std::filesystem;
@@ -319,4 +319,4 @@ TEST_F(CacheResumeTest, FailedAndInfeasibleJobs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_cache_resume

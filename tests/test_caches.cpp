@@ -15,7 +15,7 @@
 #include "core/error.hpp"
 #include "make_head.hpp"
 
-namespace kvbench {
+namespace kvbench::test_caches {
 namespace {
 
 using namespace testing_caches;
@@ -278,4 +278,4 @@ TEST(Caches, OptionalMembersOfOtherPrograms) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_caches

@@ -15,7 +15,7 @@
 #include "make_trace.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_caches_refusals {
 namespace {
 
 using namespace testing_caches;
@@ -328,4 +328,4 @@ TEST(CachesFuzz, Truncations) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_caches_refusals

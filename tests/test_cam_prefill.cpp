@@ -6,16 +6,13 @@
 #include <cmath>
 
 #include "algorithms/composition.hpp"
+#include "algorithms/methods.hpp"
 #include "attention/streams.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
 #include "reference/cam.hpp"
 
-namespace kvbench {
-
-Method method_cam();
-Method method_local();
-
+namespace kvbench::test_cam_prefill {
 namespace {
 
 // Sums of float64 against long double, both rounded to float32 after every merge.
@@ -261,4 +258,4 @@ TEST(AttendedTokens, SinksAreAttendedAndEarnNothing) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_cam_prefill

@@ -12,7 +12,7 @@
 #include "core/vector_sums.hpp"
 #include "reference/cholesky.hpp"
 
-namespace kvbench {
+namespace kvbench::test_cholesky {
 namespace {
 
 constexpr Index kSizes[] = {0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 72, 79, 127, 128, 129, 200, 511};
@@ -149,4 +149,4 @@ TEST(VectorSums, KeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_cholesky

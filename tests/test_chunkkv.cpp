@@ -1,15 +1,12 @@
 // chunkkv: chunks by hand, and the selection against the definition.
 #include <cmath>
 
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/chunkkv.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_chunkkv();
-Method method_snapkv();
-
+namespace kvbench::test_chunkkv {
 namespace {
 
 // Few scores of few hundred lie as close as float64's rounding; none of these seeds' do.
@@ -101,4 +98,4 @@ TEST(ChunkKv, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_chunkkv

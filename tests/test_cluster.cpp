@@ -17,7 +17,7 @@
 #include "reference/cluster.hpp"
 #include "reference/clusterability.hpp"
 
-namespace kvbench {
+namespace kvbench::test_cluster {
 namespace {
 
 // Sums of at most 200 float64 terms against long double: 200 roundings of 2^-53.
@@ -403,4 +403,4 @@ TEST(Study, RawRowsAndStop) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_cluster

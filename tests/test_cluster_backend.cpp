@@ -10,7 +10,7 @@
 #include "counting_backend.hpp"
 #include "gpu/device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_cluster_backend {
 namespace {
 
 namespace fs = std::filesystem;
@@ -127,4 +127,4 @@ TEST(ClusterBackend, ADeviceThatIsNotThereIsRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_cluster_backend

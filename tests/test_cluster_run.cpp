@@ -17,7 +17,7 @@
 #include "trace/inspect.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_cluster_run {
 namespace {
 
 namespace fs = std::filesystem;
@@ -383,4 +383,4 @@ TEST(KeysAlone, OneHeadOfOneDatasetEqualsTheWhole) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_cluster_run

@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "reference/cluster.hpp"
 
-namespace kvbench {
+namespace kvbench::test_clustergen {
 namespace {
 
 TEST(ClusterGen, StateIsAlgorithmOnes) {
@@ -290,4 +290,4 @@ TEST(ClusterGenStream, DoesNotLookAhead) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_clustergen

@@ -7,29 +7,25 @@
 #include <tuple>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "algorithms/params.hpp"
+#include "clustergen_run.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "reference/cluster.hpp"
 #include "reference/kmeans.hpp"
 
-namespace kvbench {
-
-Method method_clustergen_kcenter();
-
+namespace kvbench::test_clustergen_kcenter {
 namespace {
 
-Compressed run(const KvHead& head, const std::vector<Index>& tokens,
-               const std::map<std::string, std::string>& given, std::optional<Index> budget = {}) {
+Compressed run_kcenter(const KvHead& head, const std::vector<Index>& tokens,
+                       const std::map<std::string, std::string>& given,
+                       std::optional<Index> budget = {}) {
   const Method m = method_clustergen_kcenter();
   std::map<std::string, std::string> all = given;
   all.try_emplace("recent_share", "0");  // centres alone unless a test says more
   const Task task{head, tokens, budget, {0, 0}, {}, Rng(0, {"p", 0, 0}, m.info.name)};
   return m.compress(task, Params(m.info.name, m.info.params, all));
-}
-
-Index bytes_of(const Compressed& c, const KvHead& head) {
-  return static_cast<Index>(c.held.tokens.size()) * head.pair_bytes() + c.aux_bytes;
 }
 
 // Centres and weights by the reference; keys are whole numbers, with ties and equal keys.
@@ -66,9 +62,9 @@ TEST(ClusterGenKCenter, EqualsReference) {
     for (const char* start : {"first", "farthest-from-mean"}) {
       for (const char* weights : {"one", "cluster"}) {
         for (const Index kept : {Index{0}, Index{1}, Index{2}, Index{7}, m - 1, m, m + 9}) {
-          const Compressed c =
-              run(head, tokens,
-                  {{"start", start}, {"weights", weights}, {"tokens", std::to_string(kept)}});
+          const Compressed c = run_kcenter(
+              head, tokens,
+              {{"start", start}, {"weights", weights}, {"tokens", std::to_string(kept)}});
           const bool first = std::string(start) == "first";
           const std::vector<Index> centers =
               reference::greedy_centers(points, kept, first ? 0 : far);
@@ -149,11 +145,11 @@ TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualReference) {
           sizes.push_back(size);
         }
         for (const char* weights : {"one", "cluster"}) {
-          const Compressed c = run(head, tokens,
-                                   {{"start", start},
-                                    {"weights", weights},
-                                    {"recent_share", share},
-                                    {"tokens", std::to_string(kept)}});
+          const Compressed c = run_kcenter(head, tokens,
+                                           {{"start", start},
+                                            {"weights", weights},
+                                            {"recent_share", share},
+                                            {"tokens", std::to_string(kept)}});
           const bool cluster = std::string(weights) == "cluster";
           ASSERT_EQ(c.held.tokens, positions_kept) << start << " " << kept << " " << share;
           ASSERT_EQ(c.held.weights, cluster ? sizes : std::vector<float>{});
@@ -177,8 +173,8 @@ TEST(ClusterGenKCenter, BudgetIsNeverExceeded) {
       for (const Index m : {1, 2, 33, 60}) {
         for (Index budget = 0; budget < 70 * head.pair_bytes(); budget += 37) {
           const char* share = budget % 2 == 0 ? "0.5" : "0";
-          const Compressed c = run(head, positions(4, 4 + m),
-                                   {{"weights", weights}, {"recent_share", share}}, budget);
+          const Compressed c = run_kcenter(head, positions(4, 4 + m),
+                                           {{"weights", weights}, {"recent_share", share}}, budget);
           ASSERT_LE(bytes_of(c, head), budget);
           // And it is used: one more token would not fit, or there is none.
           ASSERT_TRUE(static_cast<Index>(c.held.tokens.size()) == m ||
@@ -191,19 +187,20 @@ TEST(ClusterGenKCenter, BudgetIsNeverExceeded) {
 
 TEST(ClusterGenKCenter, OddInputs) {
   KvHead head = make_head({}, 1);
-  EXPECT_THROW(run(head, positions(0, 9), {}), InputError);
-  EXPECT_TRUE(run(head, {}, {}, 1000).held.tokens.empty());
-  EXPECT_EQ(run(head, {17}, {{"weights", "cluster"}}, 1000).held.weights,
+  EXPECT_THROW(run_kcenter(head, positions(0, 9), {}), InputError);
+  EXPECT_TRUE(run_kcenter(head, {}, {}, 1000).held.tokens.empty());
+  EXPECT_EQ(run_kcenter(head, {17}, {{"weights", "cluster"}}, 1000).held.weights,
             (std::vector<float>{1.0F}));
   for (Index i = 1; i < head.n(); ++i) {
     std::copy_n(head.k.row(0), head.d(), head.k.row(i));
   }
   // Equal keys: the lowest positions; the first stands for all that are not kept.
-  const Compressed c = run(head, positions(10, 30), {{"weights", "cluster"}, {"tokens", "3"}});
+  const Compressed c =
+      run_kcenter(head, positions(10, 30), {{"weights", "cluster"}, {"tokens", "3"}});
   EXPECT_EQ(c.held.tokens, (std::vector<Index>{10, 11, 12}));
   EXPECT_EQ(c.held.weights, (std::vector<float>{18.0F, 1.0F, 1.0F}));
   EXPECT_FALSE(method_clustergen_kcenter().info.random({}));
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_clustergen_kcenter

@@ -7,7 +7,7 @@
 
 #include "clustergen_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_clustergen_law {
 namespace {
 
 // Sum of (seen - expected)^2 / expected over cells of the given probabilities.
@@ -165,4 +165,4 @@ TEST(ClusterGenLaw, NumeratorAndDenominatorAreUnbiased) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_clustergen_law

@@ -3,14 +3,12 @@
 #include <cmath>
 #include <set>
 
+#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/leverage.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
-
-Method method_compactor();
-
+namespace kvbench::test_compactor {
 namespace {
 
 using testing_replay::refusal;
@@ -251,4 +249,4 @@ TEST(Compactor, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_compactor

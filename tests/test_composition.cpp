@@ -17,7 +17,7 @@
 #include "replay/job.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_composition {
 namespace {
 
 class Composition : public ::testing::Test {
@@ -283,4 +283,4 @@ TEST_F(SharedComposition, EachHeadsRestGoesToB) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_composition

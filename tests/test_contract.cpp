@@ -8,7 +8,7 @@
 
 #include "replay/job.hpp"
 
-namespace kvbench {
+namespace kvbench::test_contract {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -140,4 +140,4 @@ TEST_F(ContractTest, RefusesEveryBreach) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_contract

@@ -1,13 +1,11 @@
 // count-merge against its reference, what it keeps of sums, ties, budgets and odd inputs; the name
 // that it had.
+#include "algorithms/methods.hpp"
 #include "algorithms/registry.hpp"
 #include "merge_checks.hpp"
 #include "refusal.hpp"
 
-namespace kvbench {
-
-Method method_count_merge();
-
+namespace kvbench::test_count_merge {
 namespace {
 
 TEST(CountMerge, EqualsTheReference) {
@@ -72,4 +70,4 @@ TEST(CountMerge, TheNameThatItHadIsRefusedWithBothNames) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_count_merge

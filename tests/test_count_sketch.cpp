@@ -10,7 +10,7 @@
 #include "make_head.hpp"
 #include "reference/kvreviver.hpp"
 
-namespace kvbench {
+namespace kvbench::test_count_sketch {
 namespace {
 
 // Statistical tests refuse at 4.5 standard errors: 7e-6 for one two-sided comparison of a normal
@@ -273,4 +273,4 @@ TEST(CountSketch, BytesAreWhatIsAllocated) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_count_sketch

@@ -1,15 +1,12 @@
 // criticalkv against its definition; its limits are snapkv and a choice by values.
 #include <cmath>
 
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/leverage.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
-
-Method method_criticalkv();
-Method method_snapkv();
-
+namespace kvbench::test_criticalkv {
 namespace {
 
 // Tokens by the definition, ascending: `first` by score, the others by the product.
@@ -130,4 +127,4 @@ TEST(CriticalKv, WithoutAProjectionItIsRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_criticalkv

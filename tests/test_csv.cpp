@@ -16,7 +16,7 @@
 #include "report/table_reader.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_csv {
 namespace {
 
 using testing_replay::refusal;
@@ -297,4 +297,4 @@ TEST(CsvWriter, FullDiskLeavesWholeRows) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_csv

@@ -1,11 +1,9 @@
 // curdkv against its definition.
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/leverage.hpp"
 
-namespace kvbench {
-
-Method method_curdkv();
-
+namespace kvbench::test_curdkv {
 namespace {
 
 constexpr reference::Real kRounding = 1e-13L;  // sums of a window's squares in float64
@@ -81,4 +79,4 @@ TEST(CurdKv, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_curdkv

@@ -1,10 +1,8 @@
 // d2o against its reference, by hand, what its threshold drops, ties, budgets and odd inputs.
+#include "algorithms/methods.hpp"
 #include "merge_checks.hpp"
 
-namespace kvbench {
-
-Method method_d2o();
-
+namespace kvbench::test_d2o {
 namespace {
 
 Index merged_of(const Compressed& c) {
@@ -126,4 +124,4 @@ TEST(D2o, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_d2o

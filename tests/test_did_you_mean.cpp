@@ -7,7 +7,7 @@
 
 #include "core/did_you_mean.hpp"
 
-namespace kvbench {
+namespace kvbench::test_did_you_mean {
 namespace {
 
 /// The same by trying every edit at the front: no table, no shared work.
@@ -55,4 +55,4 @@ TEST(DidYouMean, NamesTheNearestWordOrNone) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_did_you_mean

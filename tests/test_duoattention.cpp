@@ -1,11 +1,9 @@
 // duoattention: which heads keep everything, against sorting by the reference's attention mass.
+#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_duoattention();
-
+namespace kvbench::test_duoattention {
 namespace {
 
 std::vector<KvHead> layer() {
@@ -142,4 +140,4 @@ TEST(DuoAttention, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_duoattention

@@ -16,7 +16,7 @@
 #include "evaluate_run.hpp"
 #include "make_head.hpp"
 
-namespace kvbench {
+namespace kvbench::test_evaluate {
 namespace {
 
 namespace fs = std::filesystem;
@@ -318,4 +318,4 @@ TEST_F(EvaluateTest, HeadsThatShareABudgetMeetItTogether) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_evaluate

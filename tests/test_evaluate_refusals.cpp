@@ -12,7 +12,7 @@
 
 #include "evaluate_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_evaluate_refusals {
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +172,4 @@ TEST_F(EvaluateTest, TheProgramsExitCodes) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_evaluate_refusals

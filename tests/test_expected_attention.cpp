@@ -2,14 +2,12 @@
 // the method with rotary tables.
 #include <cmath>
 
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/expected_attention.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_expected_attention();
-
+namespace kvbench::test_expected_attention {
 namespace {
 
 using reference::Real;
@@ -110,4 +108,4 @@ TEST(ExpectedAttention, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_expected_attention

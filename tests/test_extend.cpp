@@ -12,7 +12,7 @@
 #include "report/manifest.hpp"
 #include "report/table_spec.hpp"
 
-namespace kvbench {
+namespace kvbench::test_extend {
 namespace {
 
 namespace fs = std::filesystem;
@@ -234,4 +234,4 @@ TEST_F(ExtendTest, OtherContentsOfATraceAreRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_extend

@@ -1,12 +1,10 @@
 // external-scores: a selection by what the trace says, and nothing else.
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/selection.hpp"
 #include "refusal.hpp"
 
-namespace kvbench {
-
-Method method_external_scores();
-
+namespace kvbench::test_external_scores {
 namespace {
 
 NamedScores random_scores(const std::string& name, Index n, unsigned seed, int values) {
@@ -100,4 +98,4 @@ TEST(ExternalScores, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_external_scores

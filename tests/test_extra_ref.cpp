@@ -1,15 +1,11 @@
 // Methods that score with a set of extra queries (ref=NAME) against references.
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/extra.hpp"
 #include "reference/selection.hpp"
 #include "refusal.hpp"
 
-namespace kvbench {
-
-Method method_attention_matching();
-Method method_h2o();
-Method method_snapkv();
-
+namespace kvbench::test_extra_ref {
 namespace {
 
 // Sums of some 100 softmax weights in float64 and in long double.
@@ -149,4 +145,4 @@ TEST(ExtraRef, LayersWithoutTheSetAndStreamsAreRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_extra_ref

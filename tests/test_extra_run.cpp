@@ -7,7 +7,7 @@
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
 
-namespace kvbench {
+namespace kvbench::test_extra_run {
 namespace {
 
 using testing_replay::expect_refusal;
@@ -225,4 +225,4 @@ TEST_F(ExtraRunTest, TheMemoryNeedCountsTheSetsThatAreRead) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_extra_run

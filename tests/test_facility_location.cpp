@@ -11,7 +11,7 @@
 #include "reference/bumblebee.hpp"
 #include "streams/concave_phi.hpp"
 
-namespace kvbench {
+namespace kvbench::test_facility_location {
 namespace {
 
 // How far a similarity may be from that of long double, in units of 2^-30; sums of the units are
@@ -238,4 +238,4 @@ TEST(ConcavePhi, EqualsTheDefinition) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_facility_location

@@ -7,13 +7,11 @@
 #include <random>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/fisher_budget.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
-
-Method method_kvreviver();
-
+namespace kvbench::test_fisher_budget {
 namespace {
 
 using Indices = std::vector<Index>;
@@ -98,4 +96,4 @@ TEST(FisherBudget, KvReviverSharesLayersThenHeads) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_fisher_budget

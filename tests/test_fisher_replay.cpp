@@ -12,7 +12,7 @@
 #include "report/schema.hpp"
 #include "trace/writer.hpp"
 
-namespace kvbench {
+namespace kvbench::test_fisher_replay {
 namespace {
 
 std::string write_trace(const std::string& path, bool fisher) {
@@ -86,4 +86,4 @@ TEST(FisherReplay, WithoutTheAttributeItIsRefusedBeforeTheFirstRow) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_fisher_replay

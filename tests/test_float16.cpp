@@ -12,7 +12,7 @@
 
 #include "core/float16.hpp"
 
-namespace kvbench {
+namespace kvbench::test_float16 {
 namespace {
 
 struct Format {
@@ -241,4 +241,4 @@ TEST(Float16, FindsNonFiniteAtAnyPlace) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_float16

@@ -15,7 +15,7 @@
 #include "attention/online_clusters.hpp"
 #include "make_head.hpp"
 
-namespace kvbench {
+namespace kvbench::test_float32_bounds {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -210,4 +210,4 @@ TEST(Float32Bounds, BoundsAreOnTheSafeSide) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_float32_bounds

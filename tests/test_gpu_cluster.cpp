@@ -8,7 +8,7 @@
 #include "cluster_runs.hpp"
 #include "gpu/device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_cluster {
 namespace {
 
 namespace fs = std::filesystem;
@@ -33,4 +33,4 @@ TEST(GpuCluster, TablesAreTheCpus) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_cluster

@@ -7,7 +7,7 @@
 
 #include "gpu_runs.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_replay {
 namespace {
 
 using namespace testing_gpu;
@@ -83,4 +83,4 @@ TEST_F(GpuReplay, LittleMemory) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_replay

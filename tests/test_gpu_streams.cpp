@@ -7,7 +7,7 @@
 
 #include "gpu_runs.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_streams {
 namespace {
 
 using namespace testing_gpu;
@@ -69,4 +69,4 @@ TEST_F(GpuStreams, ShapesAndTypes) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_streams

@@ -12,7 +12,7 @@
 #include "refusal.hpp"
 #include "replay/grid.hpp"
 
-namespace kvbench {
+namespace kvbench::test_grid {
 namespace {
 
 using testing_replay::expect_refusal;
@@ -343,4 +343,4 @@ TEST(Seeds, RefusesEverythingElse) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_grid

@@ -1,11 +1,9 @@
 // h2o against the definition: heaviest by accumulated attention outside the most recent.
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_h2o();
-
+namespace kvbench::test_h2o {
 namespace {
 
 // Scores are float64 sums of some fifty weights; the reference's are long double.
@@ -66,4 +64,4 @@ TEST(H2o, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_h2o

@@ -5,7 +5,7 @@
 
 #include "algorithms/shared/halving.hpp"
 
-namespace kvbench {
+namespace kvbench::test_halving {
 namespace {
 
 using Signs = std::vector<std::int8_t>;
@@ -105,4 +105,4 @@ TEST(Halving, CountsOrderAndWeights) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_halving

@@ -22,7 +22,7 @@
 #include "replay/job.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_head_cache {
 namespace {
 
 using testing_caches::random_cache;
@@ -395,4 +395,4 @@ TEST(HeadCache, WhatAnEntryMayNotSayIsRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_head_cache

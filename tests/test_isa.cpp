@@ -10,7 +10,7 @@
 #include "core/isa.hpp"
 #include "make_head.hpp"
 
-namespace kvbench {
+namespace kvbench::test_isa {
 namespace {
 
 class IsaTest : public ::testing::Test {
@@ -129,4 +129,4 @@ TEST_F(IsaTest, Attention) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_isa

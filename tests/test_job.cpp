@@ -18,7 +18,7 @@
 #include "replay/windows.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_job {
 namespace {
 
 using testing_replay::make_trace;
@@ -435,4 +435,4 @@ TEST_F(JobTest, MemoryNeedGrowsWithThePromptAndCoversItsArrays) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_job

@@ -12,7 +12,7 @@
 #include "report/journal.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_journal {
 namespace {
 
 using testing_rows::test_folder;
@@ -123,4 +123,4 @@ TEST_F(JournalTest, NamesTheFileThatCannotBeOpenedOrHasChanged) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_journal

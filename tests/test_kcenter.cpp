@@ -11,7 +11,7 @@
 #include "make_head.hpp"
 #include "reference/cluster.hpp"
 
-namespace kvbench {
+namespace kvbench::test_kcenter {
 namespace {
 
 // Float64 sums of at most 70 squares against long double: 70 roundings of 2^-53.
@@ -262,4 +262,4 @@ TEST(SmallestDelta, IsMinimal) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_kcenter

@@ -14,7 +14,7 @@
 #include "report/merge.hpp"
 #include "report/table_spec.hpp"
 
-namespace kvbench {
+namespace kvbench::test_kept {
 namespace {
 
 using testing_replay::read_bytes;
@@ -176,4 +176,4 @@ TEST_F(KeptTest, RowsWithoutMeasurementHaveNoLines) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_kept

@@ -13,7 +13,7 @@
 #include "replay/planner.hpp"
 #include "replay/resources.hpp"
 
-namespace kvbench {
+namespace kvbench::test_kept_heads {
 namespace {
 
 namespace fs = std::filesystem;
@@ -141,4 +141,4 @@ TEST_F(KeptHeadsTest, ALimitLeavesTheRest) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_kept_heads

@@ -1,13 +1,11 @@
 // keydiff against the definition.
 #include <cmath>
 
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_keydiff();
-
+namespace kvbench::test_keydiff {
 namespace {
 
 // Cosines by their definition, the mean's length divided out.
@@ -88,4 +86,4 @@ TEST(KeyDiff, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_keydiff

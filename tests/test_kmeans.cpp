@@ -2,14 +2,12 @@
 // sums, budgets and odd inputs.
 #include <numeric>
 
+#include "algorithms/methods.hpp"
 #include "merge_checks.hpp"
 #include "reference/cluster.hpp"
 #include "reference/kmeans.hpp"
 
-namespace kvbench {
-
-Method method_kmeans();
-
+namespace kvbench::test_kmeans {
 namespace {
 
 Given given(Index tokens, Index iterations = 10) {
@@ -156,4 +154,4 @@ TEST(KMeans, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_kmeans

@@ -1,13 +1,11 @@
 // knorm against the definition.
 #include <cmath>
 
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_knorm();
-
+namespace kvbench::test_knorm {
 namespace {
 
 TEST(Knorm, EqualsReference) {
@@ -55,4 +53,4 @@ TEST(Knorm, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_knorm

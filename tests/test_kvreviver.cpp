@@ -14,7 +14,7 @@
 #include "reference/kvreviver.hpp"
 #include "revive_runs.hpp"
 
-namespace kvbench {
+namespace kvbench::test_kvreviver {
 namespace {
 
 using namespace testing_revive;
@@ -302,4 +302,4 @@ TEST(KvReviver, SwappingConservesTotals) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_kvreviver

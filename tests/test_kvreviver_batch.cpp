@@ -8,6 +8,7 @@
 #include <random>
 
 #include "algorithms/composition.hpp"
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/count_sketch.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
@@ -15,11 +16,7 @@
 #include "reference/selection.hpp"
 #include "replay/grid.hpp"
 
-namespace kvbench {
-
-Method method_kvreviver();
-Method method_local();
-
+namespace kvbench::test_kvreviver_batch {
 namespace {
 
 // Even rows halve two float32 quotients of up to 8 that may cancel: two roundings of 2^-22.
@@ -443,4 +440,4 @@ TEST(CountSketch, FilledAtOnceEqualsAddedOneByOne) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_kvreviver_batch

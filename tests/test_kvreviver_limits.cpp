@@ -11,7 +11,7 @@
 #include "reference/reference.hpp"
 #include "revive_runs.hpp"
 
-namespace kvbench {
+namespace kvbench::test_kvreviver_limits {
 namespace {
 
 using namespace testing_revive;
@@ -136,4 +136,4 @@ TEST(KvReviver, SizesAndRefusals) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_kvreviver_limits

@@ -1,15 +1,13 @@
 // kvzip against its definition: scores, shared budgets, and what it refuses.
 #include <numeric>
 
+#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/extra.hpp"
 #include "reference/selection.hpp"
 #include "refusal.hpp"
 
-namespace kvbench {
-
-Method method_kvzip();
-
+namespace kvbench::test_kvzip {
 namespace {
 
 // Softmax weights in float64 and in long double: a few roundings of exponents below 100.
@@ -238,4 +236,4 @@ TEST(Kvzip, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_kvzip

@@ -1,13 +1,11 @@
 // lagkv: the arithmetic of partitions by hand, and the selection against the definition.
 #include <cmath>
 
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_lagkv();
-
+namespace kvbench::test_lagkv {
 namespace {
 
 using reference::Real;
@@ -221,4 +219,4 @@ TEST(LagKv, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_lagkv

@@ -10,7 +10,7 @@
 #include "make_trace.hpp"
 #include "metrics/layer_error.hpp"
 
-namespace kvbench {
+namespace kvbench::test_layer_error {
 namespace {
 
 TEST(LayerErrorTest, QuotientsOfZeroAndNoNumbers) {
@@ -58,4 +58,4 @@ TEST(LayerErrorTest, ProductsOfAnySizeAreThoseOfTripleLoops) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_layer_error

@@ -18,7 +18,7 @@
 #include "replay_run.hpp"
 #include "report/table_spec.hpp"
 
-namespace kvbench {
+namespace kvbench::test_layer_errors {
 namespace {
 
 namespace fs = std::filesystem;
@@ -417,4 +417,4 @@ TEST_F(LayerErrorsTest, ExactOutputsOfZeroHaveNoErrorWhereNothingMoves) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_layer_errors

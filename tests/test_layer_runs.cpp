@@ -18,7 +18,7 @@
 #include "report/table_spec.hpp"
 #include "stopping_method.hpp"
 
-namespace kvbench {
+namespace kvbench::test_layer_runs {
 namespace {
 
 namespace fs = std::filesystem;
@@ -302,4 +302,4 @@ TEST_F(LayerRunsTest, ValuesAreCheckedBeforeTheFirstRow) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_layer_runs

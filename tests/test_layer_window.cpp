@@ -9,7 +9,7 @@
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
 
-namespace kvbench {
+namespace kvbench::test_layer_window {
 namespace {
 
 using testing_replay::TraceShape;
@@ -246,4 +246,4 @@ TEST_F(LayerWindow, WhatMakesTokensIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_layer_window

@@ -3,15 +3,13 @@
 #include <cmath>
 #include <set>
 
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/leverage_scores.hpp"
 #include "method_checks.hpp"
 #include "reference/leverage.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
-
-Method method_leverage();
-
+namespace kvbench::test_leverage {
 namespace {
 
 using testing_replay::refusal;
@@ -249,4 +247,4 @@ TEST(Leverage, WithoutTablesItIsRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_leverage

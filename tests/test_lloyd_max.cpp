@@ -8,7 +8,7 @@
 #include "algorithms/shared/lloyd_max.hpp"
 #include "reference/rotated.hpp"
 
-namespace kvbench {
+namespace kvbench::test_lloyd_max {
 namespace {
 
 // d = 2: the arcsine law; d = 3: the uniform law on [-1, 1]; d = 1: the two signs.
@@ -88,4 +88,4 @@ TEST(LloydMax, NearestLevel) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_lloyd_max

@@ -1,15 +1,13 @@
 // lowrank against its reference, what its weight is for, ranks and bytes, keys before their
 // rotation.
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/size.hpp"
 #include "compressed.hpp"
 #include "core/rope.hpp"
 #include "method_checks.hpp"
 #include "reference/lowrank.hpp"
 
-namespace kvbench {
-
-Method method_lowrank();
-
+namespace kvbench::test_lowrank {
 namespace {
 
 constexpr Range kScoring = {60, 84};
@@ -300,4 +298,4 @@ TEST(LowRank, OddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_lowrank

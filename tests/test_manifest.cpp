@@ -9,7 +9,7 @@
 #include "report/manifest.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_manifest {
 namespace {
 
 using testing_rows::test_folder;
@@ -124,4 +124,4 @@ TEST(Manifest, ShellLineQuotes) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_manifest

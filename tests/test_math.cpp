@@ -7,7 +7,7 @@
 
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::test_math {
 namespace {
 
 TEST(ExpShared, WithinOneUlpOfLongDouble) {
@@ -119,4 +119,4 @@ TEST(ScaledExp, NeverNanAndPullsBackIntoRange) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_math

@@ -10,7 +10,7 @@
 #include "report/merge.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_merge {
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +172,4 @@ TEST(Merge, OutputAndLockRules) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_merge

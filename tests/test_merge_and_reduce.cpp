@@ -11,7 +11,7 @@
 
 #include "algorithms/shared/merge_and_reduce.hpp"
 
-namespace kvbench {
+namespace kvbench::test_merge_and_reduce {
 namespace {
 
 std::vector<Index> every_other(std::span<const Index> block, const BlockId&) {
@@ -91,4 +91,4 @@ TEST(MergeAndReduceLevels, OddBatchesAreRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_merge_and_reduce

@@ -17,7 +17,7 @@
 #include "replay/job.hpp"
 #include "replay/windows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_methods {
 namespace {
 
 std::vector<std::string> method_names() {
@@ -262,4 +262,4 @@ TEST(Params, CanonicalIsSortedCompleteAndShort) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_methods

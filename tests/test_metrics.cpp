@@ -11,7 +11,7 @@
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
 
-namespace kvbench {
+namespace kvbench::test_metrics {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -364,4 +364,4 @@ TEST(MemoryFigures, NothingHeldOfTheMiddle) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_metrics

@@ -7,7 +7,7 @@
 #include "core/number_range.hpp"
 #include "refusal.hpp"
 
-namespace kvbench {
+namespace kvbench::test_number_range {
 namespace {
 
 using testing_replay::refusal;
@@ -79,4 +79,4 @@ TEST(NumberRange, RefusalsNameTheOptionAndWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_number_range

@@ -9,7 +9,7 @@
 #include "algorithms/registry.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_option_fuzz {
 namespace {
 
 namespace fs = std::filesystem;
@@ -142,4 +142,4 @@ TEST_F(OptionFuzz, KnownCombinationsAreRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_option_fuzz

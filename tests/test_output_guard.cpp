@@ -28,7 +28,7 @@
 #include "trace/points_file.hpp"
 #include "trace/synth.hpp"
 
-namespace kvbench {
+namespace kvbench::test_output_guard {
 namespace {
 
 namespace fs = std::filesystem;
@@ -341,4 +341,4 @@ TEST_F(OutputGuardTest, RemovesNoFileThatCameLater) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_output_guard

@@ -12,7 +12,7 @@
 #include "report/query_bins.hpp"
 #include "report/table_spec.hpp"
 
-namespace kvbench {
+namespace kvbench::test_per_query {
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +172,4 @@ TEST_F(PerQueryRun, StreamsHaveTheirSteps) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_per_query

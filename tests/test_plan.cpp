@@ -13,7 +13,7 @@
 #include "replay/planner.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_plan {
 namespace {
 
 namespace fs = std::filesystem;
@@ -440,4 +440,4 @@ TEST_F(PlanTest, AcceptsTheEdgesOfEveryRange) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_plan

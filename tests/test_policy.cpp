@@ -12,7 +12,7 @@
 #include "replay/planner.hpp"
 #include "replay/policy.hpp"
 
-namespace kvbench {
+namespace kvbench::test_policy {
 namespace {
 
 using testing_replay::expect_refusal;
@@ -322,4 +322,4 @@ TEST_F(PolicyTest, Refusals) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_policy

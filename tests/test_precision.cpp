@@ -1,7 +1,7 @@
 // Whole runs in both precisions.
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_precision {
 namespace {
 
 using testing_replay::expect_refusal;
@@ -109,4 +109,4 @@ TEST_F(PrecisionTest, WhatFloat32CannotHoldIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_precision

@@ -4,7 +4,7 @@
 
 #include "core/printable.hpp"
 
-namespace kvbench {
+namespace kvbench::test_printable {
 namespace {
 
 TEST(Printable, LeavesText) {
@@ -32,4 +32,4 @@ TEST(Printable, ReplacesBytesThatAreNotUtf8) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_printable

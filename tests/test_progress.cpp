@@ -14,7 +14,7 @@
 
 #include "replay/progress.hpp"
 
-namespace kvbench {
+namespace kvbench::test_progress {
 namespace {
 
 /// A terminal of its own: what is written to `terminal` is read from `screen`.
@@ -163,4 +163,4 @@ TEST(Progress, SilentInAPipeBeforeTheFirstMinute) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_progress

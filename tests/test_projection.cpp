@@ -18,7 +18,7 @@
 #include "trace/reader.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_projection {
 namespace {
 
 using testing_replay::made_projection;
@@ -376,4 +376,4 @@ TEST(Projection, FlippedBytesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_projection

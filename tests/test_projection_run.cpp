@@ -14,7 +14,7 @@
 #include "replay_run.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_projection_run {
 namespace {
 
 namespace fs = std::filesystem;
@@ -136,4 +136,4 @@ TEST_F(ProjectionRun, MemoryIsCountedWhereItIsRead) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_projection_run

@@ -1,14 +1,11 @@
 // pyramidkv: layer budgets against exact rational arithmetic, their sum, bounds and order.
 #include <numeric>
 
+#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_pyramidkv();
-Method method_snapkv();
-
+namespace kvbench::test_pyramidkv {
 namespace {
 
 std::vector<Survey> layers_of(Index layers, Index kv_heads, Index middle, Index tokens) {
@@ -170,4 +167,4 @@ TEST(PyramidKv, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_pyramidkv

@@ -1,12 +1,10 @@
 // q-filters: directions by hand, and the selection against the reference's power iteration.
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/q_filters.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_q_filters();
-
+namespace kvbench::test_q_filters {
 namespace {
 
 // A direction moves by the rounding of its matrix over the gap of its eigenvalues (here above a
@@ -84,4 +82,4 @@ TEST(QFilters, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_q_filters

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "attention/quantize.hpp"
 #include "compressed.hpp"
 #include "core/error.hpp"
@@ -16,10 +17,7 @@
 #include "reference/quantize.hpp"
 #include "replay/compressed_rows.hpp"
 
-namespace kvbench {
-
-Method method_quant_kivi();
-
+namespace kvbench::test_quant_kivi {
 namespace {
 
 using Given = std::map<std::string, std::string>;
@@ -333,4 +331,4 @@ TEST(QuantKivi, StreamHoldsTheBudgetAtEveryStepAndEqualsPrefillOnWholeGroups) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_quant_kivi

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/lloyd_max.hpp"
 #include "algorithms/shared/rotated_codes.hpp"
 #include "algorithms/shared/size.hpp"
@@ -21,10 +22,7 @@
 #include "replay/grid.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
-
-Method method_quant_rotated();
-
+namespace kvbench::test_quant_rotated {
 namespace {
 
 KvHead test_head(DType dtype = DType::float16, Index d = 16, Index dv = 8) {
@@ -319,4 +317,4 @@ TEST(QuantRotatedSpec, Randomness) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_quant_rotated

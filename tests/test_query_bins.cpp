@@ -4,7 +4,7 @@
 
 #include "report/query_bins.hpp"
 
-namespace kvbench {
+namespace kvbench::test_query_bins {
 namespace {
 
 TEST(QueryBins, FineFirstThen32Wide) {
@@ -29,4 +29,4 @@ TEST(QueryBins, EveryQueryIsInOne) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_query_bins

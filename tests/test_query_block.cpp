@@ -14,7 +14,7 @@
 #include "reference/reference.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
+namespace kvbench::test_query_block {
 namespace {
 
 struct Case {
@@ -234,4 +234,4 @@ TEST(Gram, IsTheSumOfItsRowsProducts) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_query_block

@@ -9,7 +9,7 @@
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
 
-namespace kvbench {
+namespace kvbench::test_query_head_sets {
 namespace {
 
 using testing_replay::expect_refusal;
@@ -263,4 +263,4 @@ TEST_F(QueryHeadSets, IsRejectedWhereThereIsOneSet) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_query_head_sets

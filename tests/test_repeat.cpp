@@ -10,7 +10,7 @@
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 
-namespace kvbench {
+namespace kvbench::test_repeat {
 namespace {
 
 using namespace testing_replay;
@@ -143,4 +143,4 @@ TEST_F(RepeatTest, ItIsAnOptionOfThePlan) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_repeat

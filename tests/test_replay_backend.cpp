@@ -9,7 +9,7 @@
 #include "gpu_runs.hpp"
 #include "report/table_spec.hpp"
 
-namespace kvbench {
+namespace kvbench::test_replay_backend {
 namespace {
 
 using namespace testing_gpu;
@@ -167,4 +167,4 @@ TEST_F(ReplayBackend, ADeviceThatIsNotThereIsRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_replay_backend

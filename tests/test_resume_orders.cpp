@@ -15,7 +15,7 @@
 #include "report/manifest.hpp"
 #include "report/table_reader.hpp"
 
-namespace kvbench {
+namespace kvbench::test_resume_orders {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +119,4 @@ TEST_F(ResumeOrders, AnyOrderAndAnyGapsGiveWhatPlainMapsGive) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_resume_orders

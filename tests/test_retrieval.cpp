@@ -3,21 +3,12 @@
 
 #include "algorithms/composed_reads.hpp"
 #include "algorithms/composition.hpp"
+#include "algorithms/methods.hpp"
 #include "core/float16.hpp"
 #include "metrics/read_figures.hpp"
 #include "retrieval_run.hpp"
 
-namespace kvbench {
-
-Method method_double_sparsity();
-Method method_knorm();
-Method method_magicpig();
-Method method_pq();
-Method method_quant_kivi();
-Method method_quest();
-Method method_topk();
-Method method_topp();
-
+namespace kvbench::test_retrieval {
 namespace {
 
 constexpr Index kQueries = 20;
@@ -828,4 +819,4 @@ TEST(CheckReads, RefusesWhatViolatesTheContract) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_retrieval

@@ -15,7 +15,7 @@
 #include "report/csv.hpp"
 #include "report/schema.hpp"
 
-namespace kvbench {
+namespace kvbench::test_retrieval_run {
 namespace {
 
 class RetrievalRun : public ::testing::Test {
@@ -232,4 +232,4 @@ TEST_F(RetrievalRun, RefusesWhatItHasNot) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_retrieval_run

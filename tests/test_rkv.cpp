@@ -3,16 +3,14 @@
 #include <cmath>
 #include <memory>
 
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/rkv_scores.hpp"
 #include "method_checks.hpp"
 #include "reference/rkv.hpp"
 #include "reference/selection.hpp"
 #include "refusal.hpp"
 
-namespace kvbench {
-
-Method method_rkv();
-
+namespace kvbench::test_rkv {
 namespace {
 
 // Softmaxes of float64 sums of some hundred terms of at most 1.
@@ -210,4 +208,4 @@ TEST(Rkv, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_rkv

@@ -8,7 +8,7 @@
 
 #include "core/rng.hpp"
 
-namespace kvbench {
+namespace kvbench::test_rng {
 namespace {
 
 // Known answers of Random123's own test vectors (kat_vectors, philox4x32 10).
@@ -140,4 +140,4 @@ TEST(RngNormal, HasTheMomentsAndTailsOfANormal) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_rng

@@ -6,16 +6,14 @@
 #include <cmath>
 #include <functional>
 
+#include "algorithms/methods.hpp"
 #include "core/rope.hpp"
 #include "method_checks.hpp"
 #include "reference/expected_attention.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
 
-namespace kvbench {
-
-Method method_expected_attention();
-
+namespace kvbench::test_rope {
 namespace {
 
 namespace fs = std::filesystem;
@@ -262,4 +260,4 @@ TEST(ExpectedAttentionTables, TheLayoutMatters) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_rope

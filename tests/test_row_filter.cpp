@@ -5,7 +5,7 @@
 #include "refusal.hpp"
 #include "report/row_filter.hpp"
 
-namespace kvbench {
+namespace kvbench::test_row_filter {
 namespace {
 
 using testing_replay::refusal;
@@ -106,4 +106,4 @@ TEST(RowFilter, AgreesWithASlowReference) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_row_filter

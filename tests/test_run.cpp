@@ -13,7 +13,7 @@
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
 
-namespace kvbench {
+namespace kvbench::test_run {
 namespace {
 
 namespace fs = std::filesystem;
@@ -332,4 +332,4 @@ TEST_F(RunTest, ThreadsAndResumeDoNotChangeARowOfTheSmallTrace) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_run

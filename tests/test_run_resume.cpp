@@ -16,7 +16,7 @@
 #include "report/row_crc.hpp"
 #include "stopping_method.hpp"
 
-namespace kvbench {
+namespace kvbench::test_run_resume {
 namespace {
 
 namespace fs = std::filesystem;
@@ -283,4 +283,4 @@ TEST_F(RunTest, AStopBeforeTheFirstRowWritesNothing) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_run_resume

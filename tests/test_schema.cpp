@@ -9,7 +9,7 @@
 #include "report/table_spec.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_schema {
 namespace {
 
 using testing_rows::make_row;
@@ -136,4 +136,4 @@ TEST(Schema, UnknownColumnIsAnError) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_schema

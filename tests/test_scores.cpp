@@ -12,7 +12,7 @@
 #include "make_head.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
+namespace kvbench::test_scores {
 namespace {
 
 // float64 sums of at most two hundred weights of at most 1 against long double ones.
@@ -209,4 +209,4 @@ TEST(ScoreBook, ChargesEveryUser) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_scores

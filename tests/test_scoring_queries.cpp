@@ -8,7 +8,7 @@
 #include "algorithms/registry.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_scoring_queries {
 namespace {
 
 using testing_replay::make_trace;
@@ -164,4 +164,4 @@ TEST_F(ScoringQueries, AnEmptyMiddleIsDegenerate) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_scoring_queries

@@ -18,7 +18,7 @@
 #include "replay/shard_calibration.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_shard_costs {
 namespace {
 
 namespace fs = std::filesystem;
@@ -298,4 +298,4 @@ TEST_F(ShardCostsTest, ThePlanIsTheSame) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_shard_costs

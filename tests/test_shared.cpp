@@ -8,7 +8,7 @@
 #include "replay/planner.hpp"
 #include "replay/shared.hpp"
 
-namespace kvbench {
+namespace kvbench::test_shared {
 namespace {
 
 Survey survey(const Task& task, const Params&) {
@@ -134,4 +134,4 @@ TEST_F(SharedTest, NobodySharesNobodyReads) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_shared

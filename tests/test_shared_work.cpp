@@ -10,7 +10,7 @@
 #include "replay/grid.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_shared_work {
 namespace {
 
 // Counts some threads as idle, as parallel_for does with those that have no task.
@@ -158,4 +158,4 @@ TEST_F(OneHead, HasTheSameBitsOnManyThreads) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_shared_work

@@ -6,7 +6,7 @@
 #include "replay/side_sizes.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_side_sizes {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ TEST_F(SideSizes, NoneWhereNoneIsWritten) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_side_sizes

@@ -3,13 +3,11 @@
 
 #include <set>
 
+#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/simlayerkv.hpp"
 
-namespace kvbench {
-
-Method method_simlayerkv();
-
+namespace kvbench::test_simlayerkv {
 namespace {
 
 constexpr std::size_t kLayers = 5;
@@ -158,4 +156,4 @@ TEST(SimLayerKv, Info) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_simlayerkv

@@ -13,7 +13,7 @@
 #include "metrics/memory.hpp"
 #include "replay_run.hpp"
 
-namespace kvbench {
+namespace kvbench::test_sink_logit {
 namespace {
 
 constexpr double kSink = 1.75;  // as large as the logits of tokens: exact in float32
@@ -260,4 +260,4 @@ TEST_F(SinkLogitRun, ExactHasNoError) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_sink_logit

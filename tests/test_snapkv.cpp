@@ -1,17 +1,12 @@
 // snapkv and the scores that pyramidkv and adakv share, against their definition.
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 #include "method_checks.hpp"
 #include "reference/selection.hpp"
 #include "refusal.hpp"
 
-namespace kvbench {
-
-Method method_adakv();
-Method method_pyramidkv();
-Method method_snapkv();
-Method method_tova();
-
+namespace kvbench::test_snapkv {
 namespace {
 
 // Means of softmax weights, at most some tens of float64 terms; relative to a score.
@@ -126,4 +121,4 @@ TEST(SnapKv, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_snapkv

@@ -7,7 +7,7 @@
 #include "make_head.hpp"
 #include "reference/reference.hpp"
 
-namespace kvbench {
+namespace kvbench::test_softmax_balance {
 namespace {
 
 struct Case {
@@ -248,4 +248,4 @@ TEST(Walk, RepoTakesTheFirstSignAsPlus) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_softmax_balance

@@ -19,7 +19,7 @@
 #include "reference/quantize.hpp"
 #include "replay/grid.hpp"
 
-namespace kvbench {
+namespace kvbench::test_stored {
 namespace {
 
 class Stored : public ::testing::Test {
@@ -305,4 +305,4 @@ TEST_F(StoredRuns, BudgetsAndCachesOutAndIn) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_stored

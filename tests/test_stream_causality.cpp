@@ -10,7 +10,7 @@
 #include "algorithms/registry.hpp"
 #include "make_head.hpp"
 
-namespace kvbench {
+namespace kvbench::test_stream_causality {
 namespace {
 
 void expect_same(const Compressed& a, const Compressed& b, const std::string& what) {
@@ -104,4 +104,4 @@ TEST(StreamCausality, NoMethodLooksBehindThePositionThatHasCome) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_stream_causality

@@ -6,17 +6,13 @@
 #include <map>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "reference/eviction.hpp"
 #include "reference/reference.hpp"
 
-namespace kvbench {
-
-Method method_h2o();
-Method method_cam();
-Method method_tova();
-
+namespace kvbench::test_stream_eviction {
 namespace {
 
 using Given = std::map<std::string, std::string>;
@@ -283,4 +279,4 @@ TEST(StreamEviction, OddInputsGiveDefinedResults) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_stream_eviction

@@ -19,7 +19,7 @@
 #include "report_rows.hpp"
 #include "stream_caches.hpp"
 
-namespace kvbench {
+namespace kvbench::test_stream_job {
 namespace {
 
 using testing_replay::make_trace;
@@ -399,4 +399,4 @@ TEST_F(StreamJobTest, TinyStreams) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_stream_job

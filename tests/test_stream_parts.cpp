@@ -15,7 +15,7 @@
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_stream_parts {
 namespace {
 
 using testing_replay::make_trace;
@@ -141,4 +141,4 @@ TEST(StreamMemory, CoversWhatGrowsWithTheStream) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_stream_parts

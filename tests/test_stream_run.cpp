@@ -20,7 +20,7 @@
 #include "stopping_method.hpp"
 #include "stream_caches.hpp"
 
-namespace kvbench {
+namespace kvbench::test_stream_run {
 namespace {
 
 namespace fs = std::filesystem;
@@ -301,4 +301,4 @@ TEST_F(StreamRunTest, ExactStreamsOfTheSmallTraceHaveNoError) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_stream_run

@@ -7,17 +7,11 @@
 #include <set>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 
-namespace kvbench {
-
-Method method_exact();
-Method method_local();
-Method method_random_local();
-Method method_streamingllm();
-Method method_uniform();
-
+namespace kvbench::test_stream_simple {
 namespace {
 
 using Given = std::map<std::string, std::string>;
@@ -204,4 +198,4 @@ TEST(StreamSimple, EveryTokenIsEquallyLikelyInTheReservoir) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_stream_simple

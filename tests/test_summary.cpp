@@ -10,7 +10,7 @@
 #include "report/summary_formats.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_summary {
 namespace {
 
 using testing_replay::refusal;
@@ -309,4 +309,4 @@ TEST(Summary, Refusals) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_summary

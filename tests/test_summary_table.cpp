@@ -12,7 +12,7 @@
 #include "report/summary_table.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_summary_table {
 namespace {
 
 using testing_rows::as_table;
@@ -233,4 +233,4 @@ TEST(SummaryTable, LabelsGiveWayBeforeTheLastColumn) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_summary_table

@@ -19,7 +19,7 @@
 #include "trace/synth.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_synth {
 namespace {
 
 using testing_replay::read_bytes;
@@ -299,4 +299,4 @@ TEST(Synth, RefusesValuesBeyondTheType) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_synth

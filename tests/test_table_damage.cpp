@@ -21,7 +21,7 @@
 #include "report/run_tables.hpp"
 #include "report/summary.hpp"
 
-namespace kvbench {
+namespace kvbench::test_table_damage {
 namespace {
 
 namespace fs = std::filesystem;
@@ -521,4 +521,4 @@ TEST_F(TableDamage, VerifySaysWhatItCannotCheck) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_table_damage

@@ -16,7 +16,7 @@
 #include "report/table_reader.hpp"
 #include "report_rows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_table_reader {
 namespace {
 
 using testing_replay::refusal;
@@ -179,4 +179,4 @@ TEST(TableReader, ARowWithoutEndTakesNoMemoryForTheFile) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_table_reader

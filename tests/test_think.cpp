@@ -1,13 +1,11 @@
 // think against its reference: which channels go, ties, bytes and budgets, and as a quantizer.
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/size.hpp"
 #include "compressed.hpp"
 #include "method_checks.hpp"
 #include "reference/think.hpp"
 
-namespace kvbench {
-
-Method method_think();
-
+namespace kvbench::test_think {
 namespace {
 
 HeadShape small(DType dtype = DType::float32) {
@@ -199,4 +197,4 @@ TEST(Think, Facts) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_think

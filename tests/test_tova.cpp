@@ -1,11 +1,9 @@
 // tova against the definition: the last query's softmax, mean over all query heads of the layer.
+#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/selection.hpp"
 
-namespace kvbench {
-
-Method method_tova();
-
+namespace kvbench::test_tova {
 namespace {
 
 // One softmax in float64 against long double.
@@ -80,4 +78,4 @@ TEST(Tova, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_tova

@@ -17,7 +17,7 @@
 #include "trace/writer.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_changed_values {
 namespace {
 
 using testing_replay::damage_bytes;
@@ -164,4 +164,4 @@ TEST(TraceMutations, ChangedValuesAreSeen) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_changed_values

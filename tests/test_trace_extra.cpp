@@ -12,7 +12,7 @@
 #include "trace/inspect.hpp"
 #include "trace/reader.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_extra {
 namespace {
 
 using testing_traces::alter;
@@ -333,4 +333,4 @@ TEST(TraceExtra, MembersThatAreMissingAreRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_extra

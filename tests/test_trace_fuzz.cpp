@@ -15,7 +15,7 @@
 #include "trace/reader.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_fuzz {
 namespace {
 
 using testing_replay::read_bytes;
@@ -86,4 +86,4 @@ TEST(TraceFuzz, FlippedBytesInChunks) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_fuzz

@@ -26,7 +26,7 @@
 #include "trace/survey.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_hostile {
 namespace {
 
 using testing_traces::alter;
@@ -485,4 +485,4 @@ TEST(TraceHostile, FilesThatShrinkWhileTheyAreOpen) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_hostile

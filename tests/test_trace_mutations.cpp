@@ -26,7 +26,7 @@
 #include "trace/reader.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_mutations {
 namespace {
 
 using testing_replay::below;
@@ -341,4 +341,4 @@ TEST(CachesMutations, AreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_mutations

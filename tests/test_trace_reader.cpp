@@ -16,7 +16,7 @@
 #include "trace/reader.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_reader {
 namespace {
 
 using testing_traces::alter;
@@ -308,4 +308,4 @@ TEST(TraceReader, ValidationVisitsEachHeadOnce) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_reader

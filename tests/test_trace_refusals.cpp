@@ -1,5 +1,6 @@
 // Every refusal of docs/trace_format.md: one line that names the file, the place, what is wrong and
 // what was expected.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +17,7 @@
 #include "trace/reader.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_refusals {
 namespace {
 
 using testing_traces::alter;
@@ -266,7 +267,7 @@ TEST(TraceRefusals, NotFiniteNamesHeadAndToken) {
   for (const std::uint16_t bits : {std::uint16_t{0x7e00}, std::uint16_t{0xfc00}}) {
     for (const char* name : {"q", "k", "v"}) {
       const std::string path = planted_trace("t.h5");
-      alter(path, (std::string(kLayer) + "/" + name).c_str(), [&](hid_t data) {
+      alter(path, fmt::format("{}/{}", kLayer, name).c_str(), [&](hid_t data) {
         const std::array<hsize_t, 3> start{2, 11, 3};
         const std::array<hsize_t, 3> one{1, 1, 1};
         const hid_t space = H5Dget_space(data);
@@ -305,4 +306,4 @@ TEST(TraceRefusals, CorruptChunk) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_refusals

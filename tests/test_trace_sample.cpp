@@ -12,7 +12,7 @@
 
 #include "trace/reader.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_sample {
 namespace {
 
 struct Expected {
@@ -195,4 +195,4 @@ TEST(TraceSample, RotaryTables) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_sample

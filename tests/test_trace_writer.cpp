@@ -15,7 +15,7 @@
 #include "trace/writer.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench {
+namespace kvbench::test_trace_writer {
 namespace {
 
 using testing_traces::temporary_path;
@@ -209,4 +209,4 @@ TEST(TraceWriter, ReportsWhereItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_trace_writer

@@ -1,10 +1,8 @@
 // value-merge against its reference, what stays untouched, ties, budgets and odd inputs.
+#include "algorithms/methods.hpp"
 #include "merge_checks.hpp"
 
-namespace kvbench {
-
-Method method_value_merge();
-
+namespace kvbench::test_value_merge {
 namespace {
 
 TEST(ValueMerge, EqualsTheReference) {
@@ -110,4 +108,4 @@ TEST(ValueMerge, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_value_merge

@@ -1,15 +1,13 @@
 // wildcat against its reference bin by bin, the law of its draws, what its weights must give,
 // budgets and odd inputs.
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/size.hpp"
 #include "attention/estimator.hpp"
 #include "compressed.hpp"
 #include "merge_checks.hpp"
 #include "reference/wildcat.hpp"
 
-namespace kvbench {
-
-Method method_wildcat();
-
+namespace kvbench::test_wildcat {
 namespace {
 
 // Sums over a bin in float64 under residuals of 1e-10 at worst, some 1e-3 here; stored as float32.
@@ -301,4 +299,4 @@ TEST(WildCat, BudgetsAndOddInputs) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_wildcat

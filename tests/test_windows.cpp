@@ -9,7 +9,7 @@
 
 #include "replay/windows.hpp"
 
-namespace kvbench {
+namespace kvbench::test_windows {
 namespace {
 
 ReplayOptions windows(Index sink, Index recent, Index queries, Scores scores = Scores::past) {
@@ -114,4 +114,4 @@ TEST(BudgetBytes, IsTheFloor) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_windows

@@ -5,14 +5,11 @@
 #include <set>
 #include <stdexcept>
 
+#include "algorithms/methods.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
-
-#define KVBENCH_METHOD(stem) Method method_##stem();
-#include "algorithms/methods.inc"
-#undef KVBENCH_METHOD
 
 std::span<const Method> methods() {
   static const std::vector<Method> all = [] {

@@ -3,7 +3,7 @@
 
 #include "cluster/offset.hpp"
 
-namespace kvbench {
+namespace kvbench::test_offset {
 namespace {
 
 TEST(Offset, OfRowsByHand) {
@@ -24,4 +24,4 @@ TEST(Offset, OfZeroRows) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_offset

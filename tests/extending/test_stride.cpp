@@ -1,10 +1,8 @@
 // stride against the definition.
+#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 
-namespace kvbench {
-
-Method method_stride();
-
+namespace kvbench::test_stride {
 namespace {
 
 TEST(Stride, KeepsTheMiddleOfEveryStride) {
@@ -25,4 +23,4 @@ TEST(Stride, BudgetsThatHoldNoWeightAreRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_stride
