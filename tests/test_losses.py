@@ -95,6 +95,11 @@ class LossesTest(CommandCase):
         row, = self.read("o.csv")
         self.assertEqual((row["method"], row["sources"], float(row["mean"])), ("policy:a", "2", 1.5))
         self.assertIn("policy:a: 2 files of this name, in different prompts", said)
+        # A policy of each model.
+        tables = [self.table(f"{i}.csv", [("p", "policy", 0.5, 0, 1.0 + i)], f"name=a;sha256={i}") for i in range(2)]
+        _, said = self.run_script("--scores", "m", tables[0], "--scores", "n", tables[1], "--csv", self.path("o.csv"))
+        self.assertEqual([row["method"] for row in self.read("o.csv")], ["policy:a", "policy:a"])
+        self.assertEqual(said, "")
 
     def test_the_column_source(self):
         """That of the reference's store; it needs no records."""

@@ -360,12 +360,15 @@ def add_labels(frame, ignore=(), short=False):
 
 
 def one_file_a_name(group, variants):
-    """Returns whether each prompt has one policy file of a name; notes names whose file differs between prompts."""
-    names = group["params"].map(lambda text: variants[text].get("name"))
-    by = [*(column for column in ("trace", "prompt") if column in group), names.rename("name")]
-    if (group.groupby(by, dropna=False)["params"].nunique() > 1).any():
+    """Returns whether each prompt of a model has one policy file of a name; notes names whose file differs
+    between prompts.
+    """
+    names = group["params"].map(lambda text: variants[text].get("name")).rename("name")
+    model = [column for column in ("model",) if column in group]
+    prompt = [column for column in ("trace", "prompt") if column in group]
+    if (group.groupby([*model, *prompt, names], dropna=False)["params"].nunique() > 1).any():
         return False
-    files = group.groupby(names)["params"].nunique()
+    files = group.groupby([*model, names], dropna=False)["params"].nunique().groupby("name").max()
     for name in files.index[files > 1]:
         note(f"policy:{name}: {files[name]} files of this name, in different prompts")
     return True
