@@ -104,15 +104,16 @@ for model in "${models[@]}"; do
       --csv "$table.csv" --markdown "$table.md"
   done
 done
-# Answers under policies beside the single methods, over the tasks that both have.
+# Answers under policies beside the single methods.
 for model in "${models[@]}"; do
   folder=$out/${model#*:}
   answers=()
   for setting in unseen seen; do
     files=()
     for scores in "$folder-policies/store/tasks_$setting"/*.scores.csv.gz; do
-      single=$folder/store/tasks_$setting/${scores##*/}
-      [[ ! -e $single ]] || files+=("$scores" "$single")
+      files+=("$scores")
+      single=$folder/store/tasks_$setting/${scores##*/}  # where it is not in the same table
+      [[ ! -e $single ]] || files+=("$single")
     done
     ((${#files[@]} == 0)) || answers+=(--scores "$setting" "${files[@]}")
   done
