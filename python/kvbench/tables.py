@@ -364,10 +364,10 @@ def one_file_a_name(group, variants):
     between prompts.
     """
     names = group["params"].map(lambda text: variants[text].get("name")).rename("name")
-    model = [column for column in ("model",) if column in group]
-    prompt = [column for column in ("trace", "prompt") if column in group]
-    if (group.groupby([*model, *prompt, names], dropna=False)["params"].nunique() > 1).any():
+    prompt = [column for column in ("model", "trace", "prompt") if column in group]
+    if (group.groupby([*prompt, names], dropna=False)["params"].nunique() > 1).any():
         return False
+    model = ["model"] if "model" in group else []
     files = group.groupby([*model, names], dropna=False)["params"].nunique().groupby("name").max()
     for name in files.index[files > 1]:
         note(f"policy:{name}: {files[name]} files of this name, in different prompts")

@@ -22,6 +22,7 @@ another model, at the same relative depth; budgets are scaled down where their m
 """
 
 import argparse
+import functools
 import json
 import os
 from dataclasses import dataclass
@@ -87,16 +88,28 @@ class Curves:
     prompts: int
 
 
-def curves(options, content):
+class Tables:
+    """Squared errors of all prompts, read once."""
+
+    def __init__(self, paths):
+        self.paths = paths
+        self.layers = cells.read_layers(paths)
+
+    @functools.cached_property
+    def heads(self):
+        return cells.read_heads(self.paths, self.layers[0])
+
+
+def curves(options, content, tables):
     """Returns the Curves of the layers, or with --by head of the KV heads, scaled so that those of a layer
     sum to its own squares, in the geometric mean over choices.
     """
-    table, layers = cells.read_layers(options.layers)
+    table, layers = tables.layers
     check_layers(layers, content, options)
     if options.by == LAYER:
         return means(options, table, [(layer, None) for layer in layers])
     of_layers = means(options, table, layers)
-    found = means(options, *cells.read_heads(options.layers, table), note=lambda text: None)
+    found = means(options, *tables.heads, note=lambda text: None)
     heads = len(found.parts) // len(layers)
     sums = found.squares.reshape(len(layers), heads, -1).sum(axis=1)
     if not ((sums > 0) & (of_layers.squares > 0)).all():
@@ -136,16 +149,14 @@ def main(arguments=None):
     if options.like:
         like(options, content)
         return
-    if options.each_prompt:
-        text = each_prompt(options, content)
-    else:
-        text = choose_from(options, content)
+    work = each_prompt if options.each_prompt else choose_from
+    text = work(options, content, Tables(options.layers))
     write_text(options.markdown or "-", text)
 
 
-def choose_from(options, content):
+def choose_from(options, content, tables):
     """Writes the policy. Returns its report."""
-    mine = curves(options, content)
+    mine = curves(options, content, tables)
     sensitivity = dict(zip(content["layers"], content["sensitivity"]))
     cost = mine.squares * np.array([sensitivity[layer] for layer, _ in mine.parts])[:, None]
     specs = [f"{name}:{text}" if text else name for name, text in zip(mine.algorithms, mine.params)]
@@ -157,10 +168,10 @@ def choose_from(options, content):
     return report(options, content, cost, mine, specs, found)
 
 
-def each_prompt(options, content):
+def each_prompt(options, content, tables):
     """Writes the policies of --each-prompt. Returns their reports."""
     folder, name = os.path.split(options.output)
-    names = cells.read_layers(options.layers)[0].index.get_level_values("prompt").unique().to_series()
+    names = tables.layers[0].index.get_level_values("prompt").unique().to_series()
     out = []
     for prompt in names[cells.of_prompts(names, options, options.layers[0])]:
         if os.path.basename(prompt) in ("", ".", "..") or os.path.basename(prompt) != prompt:
@@ -172,7 +183,7 @@ def each_prompt(options, content):
         except OSError as error:
             raise kt.CsvError(f"{place}: cannot be made: {error.strerror}") from None
         mine = argparse.Namespace(**{**vars(options), "prompts": [prompt], "output": os.path.join(place, name)})
-        out.append(f"## {prompt}\n\n{choose_from(mine, content)}")
+        out.append(f"## {prompt}\n\n{choose_from(mine, content, tables)}")
     return "\n".join(out)
 
 

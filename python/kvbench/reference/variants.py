@@ -107,9 +107,9 @@ class Variants:
             words = words if isinstance(words, list) else [words]
         out = {}
         for variant in split_words(words):
-            policies = [self.placeholders.policy(variant, self.placeholders.plan.prompts[one])
-                        for one in stage.prompts]
-            if any(policy and not os.path.isfile(policy) for policy in policies):
+            policies = {self.placeholders.policy(variant, self.placeholders.plan.prompts[one])
+                        for one in stage.prompts} - {""}
+            if not all(map(os.path.isfile, policies)):
                 return None
             if is_set(variant):
                 name, colon, values = variant.partition(":")
