@@ -17,7 +17,7 @@ void* allocate_aligned(std::size_t bytes) {
   if (bytes < kLarge) {
     return ::operator new(bytes, kLine);
   }
-  void* memory = ::operator new(bytes, std::align_val_t{kHugePage});
+  void* memory = ::operator new (bytes, std::align_val_t{kHugePage});
 #ifdef MADV_HUGEPAGE
   // Whole pages only, so that no more memory becomes resident. A kernel without huge pages refuses.
   (void)::madvise(memory, bytes - bytes % kHugePage, MADV_HUGEPAGE);
@@ -26,7 +26,7 @@ void* allocate_aligned(std::size_t bytes) {
 }
 
 void free_aligned(void* memory, std::size_t bytes) noexcept {
-  ::operator delete(memory, bytes < kLarge ? kLine : std::align_val_t{kHugePage});
+  ::operator delete (memory, bytes < kLarge ? kLine : std::align_val_t{kHugePage});
 }
 
 }  // namespace kvbench

@@ -16,8 +16,8 @@ struct ProjectedSquares {
   std::vector<double> of_heads;  ///< [kv_heads]: |X_g W_g'|^2
 };
 
-/// In float64, in one order of summation, over the KV heads g of a layer: `x[g]` [m, group * dv] are
-/// outputs (or their differences) of its query heads side by side, `w[g]` [hidden, group * dv]
+/// In float64, in one order of summation, over the KV heads g of a layer: `x[g]` [m, group * dv]
+/// are outputs (or their differences) of its query heads side by side, `w[g]` [hidden, group * dv]
 /// their columns of the output projection. NaN propagates. Time m * hidden * sum_g group * dv;
 /// memory projected_squares_bytes.
 ProjectedSquares projected_squares(std::span<const Matrix> x, std::span<const Matrix> w);
