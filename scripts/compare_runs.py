@@ -118,6 +118,13 @@ class Comparison:
         else:
             self.differ(f"{where}: {first or 'nothing'} and {second or 'nothing'}")
 
+    def numbers(self, first, second, where):
+        if len(first) != len(second):
+            self.differ(f"{where}: {len(first)} and {len(second)} numbers")
+            return
+        for a, b in zip(first, second):
+            self.number(a, b, self.relative, where)
+
     def text(self, first, second, where):
         if first != second or is_nan(first):
             self.differ(f"{where}: {shortened(first, second)}")
@@ -158,7 +165,7 @@ class Comparison:
             elif column == "diag":
                 self.diag(text, second[column], where)
             else:
-                self.number(text, second[column], self.relative, where)
+                self.numbers(text.split(";"), second[column].split(";"), where)
 
 
 def shortened(first, second):

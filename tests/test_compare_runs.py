@@ -166,6 +166,11 @@ class CompareTest(FolderCase):
             self.assertEqual(self.compare({}, {}).code, code, error)
         self.write("b.layers.csv", [{**first, "residual_rel_error": "0.1"}])
         self.assertEqual(self.compare({}, {}).code, 1)
+        for mine, other, code in (("0.5;0.25", "0.5;0.250001", 0), ("0.5;0.25", "0.5;0.26", 1),
+                                  ("0.5;0.25", "0.5", 1), ("0.5;nan", "0.5;nan", 1)):
+            self.write("a.layers.csv", [{**first, "residual_rel_error_heads": mine}])
+            self.write("b.layers.csv", [{**first, "residual_rel_error_heads": other}])
+            self.assertEqual(self.compare({}, {}).code, code, (mine, other))
 
     def test_refusals(self):
         good = self.write("a.csv", [ROW])

@@ -60,15 +60,17 @@ TYPED_TEST(FacilityLocationIn, GainsEqualTheDefinitionWithAndWithoutMatrix) {
       const std::vector<Index> all = positions(0, n);
       const auto slack = static_cast<long double>(n) * slack_of_pair<TypeParam>(6);
       EXPECT_LE(std::abs(static_cast<long double>(with.total()) - units(sim, kind, all)), slack);
-      EXPECT_EQ(with.singletons(), without.singletons());
+      EXPECT_EQ(with.all_gains(), without.all_gains());
       std::vector<Index> a;
-      std::vector<std::int64_t> before = with.singletons();
+      std::vector<std::int64_t> before = with.all_gains();
       for (Index step = 0; step < n; step += 1 + n / 7) {
         std::vector<std::int64_t> gains(all.size());
         std::vector<std::int64_t> again(all.size());
         with.gains(all, gains);
         without.gains(all, again);
         ASSERT_EQ(gains, again);
+        ASSERT_EQ(with.all_gains(), gains);
+        ASSERT_EQ(without.all_gains(), gains);
         for (const Index u : all) {
           std::vector<Index> more = a;
           more.push_back(u);
@@ -97,8 +99,8 @@ TYPED_TEST(FacilityLocationIn, BlocksOfKeysMeetWithoutSeams) {
       FacilityLocation<TypeParam> without(k, ground, kind, 0);
       const reference::Rows sim =
           reference::similarities(reference::rows_of(k), reference_of(kind), true);
-      const std::vector<std::int64_t> first = with.singletons();
-      ASSERT_EQ(first, without.singletons());
+      const std::vector<std::int64_t> first = with.all_gains();
+      ASSERT_EQ(first, without.all_gains());
       for (const Index u : ground) {
         ASSERT_LE(std::abs(static_cast<long double>(first[u]) - units(sim, kind, {u})),
                   static_cast<long double>(n) * slack_of_pair<TypeParam>(5));
@@ -112,6 +114,8 @@ TYPED_TEST(FacilityLocationIn, BlocksOfKeysMeetWithoutSeams) {
       with.gains(ground, gains);
       without.gains(ground, again);
       ASSERT_EQ(gains, again);
+      ASSERT_EQ(with.all_gains(), gains);
+      ASSERT_EQ(without.all_gains(), gains);
     }
   }
 }

@@ -36,23 +36,33 @@ TEST(LayerErrorTest, ProductsOfAnySizeAreThoseOfTripleLoops) {
         x.push_back(testing_replay::random_matrix(m, 5 + g, 1.0F, random));
         w.push_back(testing_replay::random_matrix(hidden, 5 + g, 1.0F, random));
       }
-      double expected = 0.0;
+      double whole = 0.0;
+      std::vector<double> of_heads(3, 0.0);
       for (Index j = 0; j < m; ++j) {
         for (Index r = 0; r < hidden; ++r) {
           double sum = 0.0;
           for (std::size_t g = 0; g < 3; ++g) {
+            double part = 0.0;
             for (Index t = 0; t < x[g].cols(); ++t) {
-              sum += static_cast<double>(x[g].row(j)[t]) * static_cast<double>(w[g].row(r)[t]);
+              part += static_cast<double>(x[g].row(j)[t]) * static_cast<double>(w[g].row(r)[t]);
             }
+            of_heads[g] += part * part;
+            sum += part;
           }
-          expected += sum * sum;
+          whole += sum * sum;
         }
       }
+      ProjectedSquares got = projected_squares(x, w);
       // Thousands of float64 terms that are all positive.
-      EXPECT_TRUE(std::abs(projected_square(x, w) - expected) <= 1e-12 * expected)
-          << m << " " << hidden;
+      EXPECT_TRUE(std::abs(got.whole - whole) <= 1e-12 * whole) << m << " " << hidden;
+      ASSERT_EQ(got.of_heads.size(), 3U);
+      for (std::size_t g = 0; g < 3; ++g) {
+        EXPECT_TRUE(std::abs(got.of_heads[g] - of_heads[g]) <= 1e-12 * of_heads[g]) << g;
+      }
       w[2].row(hidden - 1)[1] = std::numeric_limits<float>::quiet_NaN();
-      EXPECT_TRUE(std::isnan(projected_square(x, w)));
+      got = projected_squares(x, w);
+      EXPECT_TRUE(std::isnan(got.whole) && std::isnan(got.of_heads[2]));
+      EXPECT_FALSE(std::isnan(got.of_heads[0]) || std::isnan(got.of_heads[1]));
     }
   }
 }

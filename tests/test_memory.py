@@ -74,7 +74,7 @@ TABLES = [  # these need rotary tables or output projections
 ]
 EXTRA = [  # these need extra queries or scores
     ("past", "kvzip", TWO), ("past", "kvzip:plus=true", TWO), ("past", "snapkv:ref=repeat", TWO),
-    ("past", "h2o:ref=repeat", TWO), ("short", "attention-matching:ref=repeat", 0.5),
+    ("short", "h2o:ref=repeat", TWO), ("short", "attention-matching:ref=repeat", 0.5),
     ("past", "external-scores", TWO), ("past", "external-scores:threshold=0", None),
 ]
 STREAM = [

@@ -131,38 +131,33 @@ void FacilityLocation<T>::sweep(Visit visit) {
   });
 }
 
-// With an empty A the gain is the sum of the row.
 template <class T>
-std::vector<std::int64_t> FacilityLocation<T>::singletons() {
+std::vector<std::int64_t> FacilityLocation<T>::all_gains() {
   std::vector<std::int64_t> out(units_.padded(), 0);
-  const auto row_sum = [](const std::int32_t* row, Index count) {
-    std::int64_t sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (Index c = 0; c < count; ++c) {
-      sum += static_cast<std::int64_t>(row[c]);
-    }
-    return sum;
-  };
   if (has_matrix()) {
     for (Index u = 0; u < n_; ++u) {
-      out[u] = row_sum(matrix_.data() + u * units_.padded(), units_.padded());
+      out[u] = gain_in_row(matrix_.data() + u * units_.padded());
     }
   } else {
     std::mutex mutex;
     sweep([&](Index bi, Index bj, const std::int32_t* tile) {
-      std::array<std::int64_t, static_cast<std::size_t>(kBlock)> sums{};
+      std::array<std::int64_t, static_cast<std::size_t>(kBlock)> rows{};
       std::array<std::int64_t, static_cast<std::size_t>(kBlock)> columns{};
-      for (std::size_t r = 0; r < sums.size(); ++r) {
-        const std::int32_t* row = tile + static_cast<Index>(r) * kBlock;
-        sums[r] = row_sum(row, kBlock);
-        for (std::size_t c = 0; bj != bi && c < columns.size(); ++c) {
-          columns[c] += row[c];
+      const std::int32_t* best = best_.data() + bi * kBlock;
+      for (Index r = 0; r < kBlock; ++r) {
+        const std::int32_t* row = tile + r * kBlock;
+        rows[r] = gain_in_block(row, bj);
+        const std::int32_t own = best[r];
+#pragma omp simd
+        for (Index c = 0; c < kBlock; ++c) {
+          const std::int32_t more = row[c] - own;
+          columns[c] += static_cast<std::int64_t>(more > 0 ? more : 0);
         }
       }
       const std::lock_guard lock(mutex);  // integers: exact in any order
-      for (std::size_t r = 0; r < sums.size(); ++r) {
-        out[static_cast<std::size_t>(bi * kBlock) + r] += sums[r];
-        out[static_cast<std::size_t>(bj * kBlock) + r] += columns[r];
+      for (Index i = 0; i < kBlock; ++i) {
+        out[bi * kBlock + i] += rows[i];
+        out[bj * kBlock + i] += bj != bi ? columns[i] : 0;
       }
     });
   }
@@ -183,14 +178,20 @@ std::int64_t FacilityLocation<T>::gain_in_block(const std::int32_t* similarities
 }
 
 template <class T>
+std::int64_t FacilityLocation<T>::gain_in_row(const std::int32_t* row) const {
+  std::int64_t sum = 0;
+  for (Index b = 0; b < units_.blocks(); ++b) {
+    sum += gain_in_block(row + b * kBlock, b);
+  }
+  return sum;
+}
+
+template <class T>
 void FacilityLocation<T>::gains(std::span<const Index> candidates, std::span<std::int64_t> out) {
   std::fill(out.begin(), out.end(), 0);
   if (has_matrix()) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const std::int32_t* row = matrix_.data() + candidates[i] * units_.padded();
-      for (Index b = 0; b < units_.blocks(); ++b) {
-        out[i] += gain_in_block(row + b * kBlock, b);
-      }
+      out[i] = gain_in_row(matrix_.data() + candidates[i] * units_.padded());
     }
     return;
   }

@@ -71,15 +71,15 @@ class FacilityGains {
   virtual std::int64_t total() const = 0;
   /// f(A).
   virtual std::int64_t value() const = 0;
-  /// f({u}) for every u.
-  virtual std::vector<std::int64_t> singletons() = 0;
+  /// f(A + u) - f(A) for every u.
+  virtual std::vector<std::int64_t> all_gains() = 0;
   /// out[i] = f(A + candidates[i]) - f(A).
   virtual void gains(std::span<const Index> candidates, std::span<std::int64_t> out) = 0;
   /// A += u.
   virtual void add(Index u) = 0;
 };
 
-/// Bytes that FacilityLocation holds for n keys of width d, singletons() included. `element`: bytes
+/// Bytes that FacilityLocation holds for n keys of width d, all_gains() included. `element`: bytes
 /// of a T.
 Index facility_location_bytes(Index element, Index n, Index d, Index matrix_bytes);
 
@@ -99,7 +99,7 @@ class FacilityLocation final : public FacilityGains {
   std::int64_t total() const override { return total_; }
   std::int64_t value() const override { return value_; }
   /// Time O(n^2), without the matrix O(n^2 d / 2).
-  std::vector<std::int64_t> singletons() override;
+  std::vector<std::int64_t> all_gains() override;
   /// Time O(n) each, without the matrix O(n d).
   void gains(std::span<const Index> candidates, std::span<std::int64_t> out) override;
   /// Time of one gain.
@@ -109,6 +109,7 @@ class FacilityLocation final : public FacilityGains {
   template <class Visit>
   void sweep(Visit visit);
   std::int64_t gain_in_block(const std::int32_t* similarities, Index b) const;
+  std::int64_t gain_in_row(const std::int32_t* row) const;
 
   Index n_;
   Similarity kind_;

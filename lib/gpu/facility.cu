@@ -21,8 +21,7 @@ struct Ground {
 };
 
 // out[c] += sum over a tile of 64 keys of max(0, sim(c, .) - best), for 64 candidates. `candidates`
-// may be null: all places. `best` may be null: 0. With `add`, `count` is 1 and best becomes
-// max(best, sim(candidate, .)).
+// may be null: all places. With `add`, `count` is 1 and best becomes max(best, sim(candidate, .)).
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     add_gains(Ground<T> m, const Index* candidates, Index count, std::int32_t* best, bool add,
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(kTileThreads)
         const T other = m.offsets[key];
         const std::int32_t similarity =
             fixed_similarity(m.kind, acc[r][c], equal, own < other ? own : other);
-        const std::int32_t more = similarity - (best == nullptr ? 0 : best[key]);
+        const std::int32_t more = similarity - best[key];
         sum += more > 0 ? more : 0;
         if (add && more > 0) {
           best[key] = similarity;
@@ -101,9 +100,9 @@ class Gains final : public FacilityGains {
   std::int64_t total() const override { return total_; }
   std::int64_t value() const override { return value_; }
 
-  std::vector<std::int64_t> singletons() override {
+  std::vector<std::int64_t> all_gains() override {
     std::vector<std::int64_t> out(n_);
-    sum(nullptr, n_, nullptr, false, out);
+    sum(nullptr, n_, best_.data(), false, out);
     return out;
   }
 

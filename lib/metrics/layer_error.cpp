@@ -1,62 +1,64 @@
 #include "metrics/layer_error.hpp"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <vector>
 
+#include "attention/inner_products.hpp"
+#include "core/vector_sums.hpp"
 #include "metrics/error.hpp"
 
 namespace kvbench {
 namespace {
 
-using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using FloatMap =
-    Eigen::Map<const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
-
 // Queries and projection rows in float64 at a time: all of them would be large.
 constexpr Index kQueries = 256;
 constexpr Index kHidden = 128;
 
-// Rows [begin, end) of all matrices side by side, in float64.
-void widen(std::span<const Matrix> from, Index begin, Index end, Rows& to) {
-  Eigen::Index column = 0;
-  for (const Matrix& m : from) {
-    to.block(0, column, end - begin, m.cols()) =
-        FloatMap(m.row(begin), end - begin, m.cols()).cast<double>();
-    column += m.cols();
-  }
+// Rows [begin, begin + count) in float64.
+void widen(const Matrix& from, Index begin, Index count, MatrixD& to) {
+  to.resize(count, from.cols());
+  std::copy_n(from.row(begin), count * from.cols(), to.data());
+}
+
+double squared_norm(const MatrixD& m) {
+  return dot(m.data(), m.data(), m.rows() * m.cols());
 }
 
 }  // namespace
 
-double projected_square(std::span<const Matrix> x, std::span<const Matrix> w) {
-  const Index columns =
-      std::accumulate(x.begin(), x.end(), Index{0},
-                      [](Index sum, const Matrix& part) { return sum + part.cols(); });
+ProjectedSquares projected_squares(std::span<const Matrix> x, std::span<const Matrix> w) {
   const Index m = x.front().rows();
   const Index hidden = w.front().rows();
-  Rows queries(std::min(m, kQueries), columns);
-  Rows weights(std::min(hidden, kHidden), columns);
-  Rows product(queries.rows(), weights.rows());
-  double sum = 0.0;
+  ProjectedSquares out;
+  out.of_heads.assign(x.size(), 0.0);
+  std::vector<MatrixD> queries(x.size());
+  MatrixD weights;
+  MatrixD weights_t;
+  MatrixD part;
+  MatrixD whole;
   for (Index q0 = 0; q0 < m; q0 += kQueries) {
-    const Index rows = std::min(kQueries, m - q0);
-    widen(x, q0, q0 + rows, queries);
+    for (std::size_t g = 0; g < x.size(); ++g) {
+      widen(x[g], q0, std::min(kQueries, m - q0), queries[g]);
+    }
     for (Index h0 = 0; h0 < hidden; h0 += kHidden) {
-      const Index width = std::min(kHidden, hidden - h0);
-      widen(w, h0, h0 + width, weights);
-      auto block = product.topLeftCorner(rows, width);
-      block.noalias() = queries.topRows(rows) * weights.topRows(width).transpose();
-      sum += block.squaredNorm();
+      for (std::size_t g = 0; g < x.size(); ++g) {
+        widen(w[g], h0, std::min(kHidden, hidden - h0), weights);
+        transpose(weights, weights_t);
+        MatrixD& product = g == 0 ? whole : part;
+        inner_products(queries[g], weights_t, product);
+        out.of_heads[g] += squared_norm(product);
+        if (g > 0) {
+          add(1.0, part.data(), part.rows() * part.cols(), whole.data());
+        }
+      }
+      out.whole += squared_norm(whole);
     }
   }
-  return sum;
+  return out;
 }
 
-Index projected_square_bytes(Index columns) {
-  return 8 * ((kQueries + kHidden) * columns + kQueries * kHidden);
+Index projected_squares_bytes(Index columns) {
+  return 8 * ((kQueries + 2 * kHidden) * columns + 2 * kQueries * kHidden);
 }
 
 LayerError layer_error(double moved, double exact, std::optional<double> residual) {

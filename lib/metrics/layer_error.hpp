@@ -4,19 +4,26 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/types.hpp"
 
 namespace kvbench {
 
-/// sum_g X_g W_g'|_F^2 in float64, over the KV heads g of a layer: `x[g]` [m, group * dv] are
-/// outputs (or their differences) of its query heads side by side, `w[g]` [hidden, group * dv]
-/// their columns of the output projection. NaN propagates. Time m * hidden * sum_g group * dv;
-/// memory projected_square_bytes.
-double projected_square(std::span<const Matrix> x, std::span<const Matrix> w);
+/// Squared Frobenius norms of products X_g W_g'.
+struct ProjectedSquares {
+  double whole = 0.0;            ///< |sum_g X_g W_g'|^2
+  std::vector<double> of_heads;  ///< [kv_heads]: |X_g W_g'|^2
+};
 
-/// Peak bytes of projected_square for `columns` = sum_g group * dv.
-Index projected_square_bytes(Index columns);
+/// In float64, in one order of summation, over the KV heads g of a layer: `x[g]` [m, group * dv]
+/// are outputs (or their differences) of its query heads side by side, `w[g]` [hidden, group * dv]
+/// their columns of the output projection. NaN propagates. Time m * hidden * sum_g group * dv;
+/// memory projected_squares_bytes.
+ProjectedSquares projected_squares(std::span<const Matrix> x, std::span<const Matrix> w);
+
+/// Peak bytes of projected_squares for `columns` = sum_g group * dv.
+Index projected_squares_bytes(Index columns);
 
 /// Errors of one layer over its m evaluated queries.
 struct LayerError {

@@ -39,12 +39,10 @@ std::optional<double> residual_square(const PlanSpec& plan, const TraceReader& r
 }
 
 // residual_rel of each KV head's part, separated by `;`.
-std::string head_errors(const std::vector<Matrix>& differences,
-                        const std::vector<Matrix>& projection, double residual) {
+std::string head_errors(const std::vector<double>& moved, double residual) {
   std::string out;
-  for (std::size_t g = 0; g < differences.size(); ++g) {
-    const double moved = projected_square({&differences[g], 1}, {&projection[g], 1});
-    out += (g == 0 ? "" : ";") + field_text(*layer_error(moved, 0.0, residual).residual_rel);
+  for (const double square : moved) {
+    out += (out.empty() ? "" : ";") + field_text(*layer_error(square, 0.0, residual).residual_rel);
   }
   return out;
 }
@@ -217,25 +215,21 @@ bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& reader
     if (!exact) {
       outputs.push_back(-1);
     }
-    std::vector<std::optional<double>> squares(outputs.size());
-    std::vector<std::string> of_heads(outputs.size());
+    std::vector<std::optional<ProjectedSquares>> squares(outputs.size());
     parallel_for(std::ssize(outputs), threads, stop, [&](Index i) {
-      const std::vector<Matrix> differences = parts(units, outputs[i]);
-      squares[i] = projected_square(differences, projection);
-      if (residual && outputs[i] >= 0) {
-        of_heads[i] = head_errors(differences, projection, *residual);
-      }
+      squares[i] = projected_squares(parts(units, outputs[i]), projection);
     });
     if (!std::ranges::all_of(squares, [](const auto& s) { return s.has_value(); })) {
       return false;
     }
-    exact = exact ? exact : squares.back();
+    exact = exact ? exact : squares.back()->whole;
     std::vector<Fields> lines;
     for (std::size_t i = 0; i < end - begin; ++i) {
-      const LayerError error = layer_error(*squares[i], *exact, residual);
+      const LayerError error = layer_error(squares[i]->whole, *exact, residual);
       const Row row = blank_row(plan_, first, plan_.entries[outputs[i]], first.q_heads.front());
-      lines.push_back(
-          layers_table().line(to_fields(row), error.out_rel, error.residual_rel, of_heads[i]));
+      lines.push_back(layers_table().line(
+          to_fields(row), error.out_rel, error.residual_rel,
+          residual ? head_errors(squares[i]->of_heads, *residual) : std::string()));
     }
     writer_.append(lines);
     for (std::size_t i = 0; i < end - begin; ++i) {

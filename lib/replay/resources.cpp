@@ -118,7 +118,7 @@ void add_layer_need(const PlanSpec& plan, const Unit& unit, MemoryNeed& need) {
   need.unit += static_cast<std::uint64_t>(4 * l.hidden * columns);
   need.per_thread = std::max(
       need.per_thread + static_cast<std::uint64_t>(2 * part),
-      static_cast<std::uint64_t>(4 * m * columns + part + projected_square_bytes(columns)));
+      static_cast<std::uint64_t>(4 * m * columns + part + projected_squares_bytes(columns)));
 }
 
 }  // namespace

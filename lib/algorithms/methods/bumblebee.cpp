@@ -69,18 +69,18 @@ class Mixture {
   Index batch() const { return uses_f() ? f_->batch() : 1; }
   Index least_batch() const { return uses_f() ? f_->least_batch() : 1; }
 
-  // Gains of all candidates in order of place. Those of f are for the empty set, so upper bounds of
-  // the current ones; those of importance are current.
+  // Gains of all candidates in order of place.
   std::vector<Gain> first_gains() {
     std::vector<std::int64_t> f(n_, 0);
     if (uses_f()) {
-      f = f_->singletons();
+      f = f_->all_gains();
     }
     evaluations_ += candidates_;
     std::vector<Gain> out(candidates_);
     for (std::size_t i = 0; i < out.size(); ++i) {
       out[i].place = static_cast<Index>(i);
       out[i].f = f[i];
+      out[i].f_round = selected_;
       fill(out[i]);
     }
     return out;
@@ -180,9 +180,7 @@ std::vector<Index> greedy(Mixture& g, Index count) {
   std::vector<Index> out;
   std::vector<Gain> left = g.first_gains();
   while (static_cast<Index>(out.size()) < count) {
-    if (g.selected() > 0) {
-      g.refresh(left);
-    }
+    g.refresh(left);
     const Index place = best_of(left).place;
     g.select(place);
     out.push_back(place);

@@ -9,16 +9,18 @@
 
 #include "attention/inner_products.hpp"
 #include "core/math.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {
 
-constexpr Index kTile = 128;          // rows and columns of cosines at a time
+constexpr Index kTile = 128;          // rows and columns of cosines at a time, tokens of logits
+constexpr Index kQueries = 8;         // queries with logits over all tokens at a time
 constexpr double kBesideNorm = 1e-8;  // [2]'s, maps a zero key to zero
 constexpr double kAboveAllScores = 2.0;
 
 // In place, of at least one number, with one more logit `sink` (-inf: none).
-void softmax(std::vector<double>& x, double sink = -std::numeric_limits<double>::infinity()) {
+void softmax(std::span<double> x, double sink = -std::numeric_limits<double>::infinity()) {
   const double shift = std::max(*std::max_element(x.begin(), x.end()), sink);
   if (std::isinf(shift)) {  // no token is visible
     std::ranges::fill(x, 0.0);
@@ -34,6 +36,55 @@ void softmax(std::vector<double>& x, double sink = -std::numeric_limits<double>:
   }
 }
 
+// The keys of tokens in float64, transposed: [d, count].
+class KeyTile {
+ public:
+  const MatrixD& read(MatrixView keys, std::span<const Index> tokens) {
+    gather_rows(keys, tokens, rows_);
+    transpose(rows_, columns_);
+    return columns_;
+  }
+
+ private:
+  MatrixD rows_;
+  MatrixD columns_;
+};
+
+// out [queries, seen]: each query's logits over the tokens, reduced over the group; -inf: not seen.
+void reduced_logits(const KvHead& head, std::span<const Index> seen, Range queries,
+                    bool largest_logit, MatrixD& out) {
+  const Index group = head.group();
+  MatrixD rows(queries.size() * group, head.d());
+  for (Index r = 0; r < rows.rows(); ++r) {
+    std::copy_n(head.q[r % group].row(queries.begin + r / group - head.q_start()), head.d(),
+                rows.row(r));
+  }
+  out.resize(queries.size(), static_cast<Index>(seen.size()));
+  KeyTile keys;
+  MatrixD logits;
+  for (Index begin = 0; begin < out.cols(); begin += kTile) {
+    const auto tokens = seen.subspan(begin, std::min(kTile, out.cols() - begin));
+    inner_products(rows, keys.read(head.k.view(), tokens), logits);
+    for (Index j = 0; j < queries.size(); ++j) {
+      const Range visible = head.visible(queries.begin + j);
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        double sum = 0.0;
+        double largest = 0.0;
+        for (Index g = 0; g < group; ++g) {
+          const double logit = head.scale * logits.row(j * group + g)[i];
+          sum += logit;
+          largest = g == 0 ? logit : std::max(largest, logit);
+        }
+        double& to = out.row(j)[begin + static_cast<Index>(i)];
+        to = largest_logit ? largest : sum / static_cast<double>(group);
+        if (!visible.contains(tokens[i])) {
+          to = -std::numeric_limits<double>::infinity();
+        }
+      }
+    }
+  }
+}
+
 // [seen]: importance of the tokens before the queries.
 std::vector<double> importance(const KvHead& head, std::span<const Index> seen, Range queries,
                                bool largest_logit) {
@@ -41,32 +92,18 @@ std::vector<double> importance(const KvHead& head, std::span<const Index> seen, 
   if (seen.empty() || queries.size() == 0) {
     return out;
   }
-  std::vector<double> weights(seen.size());
-  const auto heads = static_cast<double>(head.q.size());
   double sink = sink_logit(head, 0);
   for (Index g = 1; g < head.group(); ++g) {
     sink = largest_logit ? std::max(sink, sink_logit(head, g)) : sink + sink_logit(head, g);
   }
-  sink = largest_logit ? sink : sink / heads;
-  for (Index j = queries.begin; j < queries.end; ++j) {
-    for (std::size_t i = 0; i < seen.size(); ++i) {
-      const std::span<const float> key = head.k.view().row_span(seen[i]);
-      double sum = 0.0;
-      double largest = 0.0;
-      for (std::size_t g = 0; g < head.q.size(); ++g) {
-        const double logit =
-            head.scale * inner_product(key, head.q[g].view().row_span(j - head.q_start()));
-        sum += logit;
-        largest = g == 0 ? logit : std::max(largest, logit);
-      }
-      weights[i] = largest_logit ? largest : sum / heads;
-      if (!head.visible(j).contains(seen[i])) {
-        weights[i] = -std::numeric_limits<double>::infinity();
-      }
-    }
-    softmax(weights, sink);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] += weights[i];
+  sink = largest_logit ? sink : sink / static_cast<double>(head.group());
+  MatrixD weights;
+  for (Index begin = queries.begin; begin < queries.end; begin += kQueries) {
+    reduced_logits(head, seen, {begin, std::min(begin + kQueries, queries.end)}, largest_logit,
+                   weights);
+    for (Index j = 0; j < weights.rows(); ++j) {
+      softmax({weights.row(j), seen.size()}, sink);
+      add(1.0, weights.row(j), weights.cols(), out.data());
     }
   }
   for (double& x : out) {
@@ -236,7 +273,7 @@ std::vector<std::string> rkv_book_keys(Index window, const RkvRules& rules) {
 
 Index rkv_scores_bytes(Index cache, Index own, Index d) {
   const Index tiles = 8 * kTile * (3 * d + kTile);
-  return 24 * cache + 8 * own + tiles + 8 * d;
+  return 8 * (kQueries + 1) * cache + 8 * own + tiles + 8 * d;
 }
 
 }  // namespace kvbench
