@@ -94,7 +94,7 @@ class FacilityLocation final : public FacilityGains {
 
   bool has_matrix() const { return !matrix_.empty(); }
   /// Without the matrix each batch reads all unit keys; smaller batches are bound by memory.
-  Index batch() const override { return has_matrix() ? 1 : 8 * UnitKeys<T>::kRows; }
+  Index batch() const override { return has_matrix() ? 1 : 32 * UnitKeys<T>::kRows; }
   Index least_batch() const override { return has_matrix() ? 1 : UnitKeys<T>::kRows; }
   std::int64_t total() const override { return total_; }
   std::int64_t value() const override { return value_; }
