@@ -54,7 +54,7 @@ PREFILL = [
     ("past", "curdkv", 0.5), ("whole", "expected-attention:rope=post", 0.5),
     ("past", "cam:prefill=once", 0.5), ("past", "cam", 0.1), ("past", "d2o", 0.5),
     ("past", "count-merge", 0.5), ("past", "value-merge", 0.5), ("short", "kmeans", TWO),
-    ("short", "attention-matching", 0.5), ("short", "attention-matching:ref_queries=768", 0.1),
+    ("short", "attention-matching", 0.5), ("short", "attention-matching:ref_queries=64,768", 0.1),
     ("short", "attention-matching:keys=omp;tokens=128", None), ("short", "oracle-matching", 0.5),
     ("past", "h2o@quant-kivi", 0.25), ("past", "uniform@quant-rotated", 0.25), ("past", "h2o@think", 0.25),
     ("past", "count-merge@quant-kivi", 0.25), ("short", "attention-matching@quant-kivi", 0.25),
@@ -69,7 +69,7 @@ PREFILL = [
     ("short-whole", "kvreviver:prefill=stream", 0.1), ("past", "h2o+quant-kivi", 0.5),
 ]
 TABLES = [  # these need rotary tables or output projections
-    ("past", "leverage", 0.5), ("past", "leverage:sketch=0", 0.5), ("past", "compactor", 0.5),
+    ("past", "leverage", 0.5), ("past", "leverage:sketch=0", 0.5), ("past", "compactor:chunk=128,256", 0.5),
     ("past", "expected-attention", 0.5), ("past", "criticalkv", 0.5),
 ]
 EXTRA = [  # these need extra queries or scores

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -120,6 +121,45 @@ TEST_F(RunTest, ARowDoesNotDependOnWhatElseIsReplayed) {
   for (const Fields& row : few) {
     EXPECT_EQ(std::count(all.begin(), all.end(), row), 1) << row[column_index("algorithm")];
   }
+}
+
+// What settings keep in a head's score book (MethodInfo::book) is that of their own parameters and
+// tokens: of the other parameters alone, or of what a composition leaves, rows would differ.
+TEST_F(RunTest, SettingsThatShareScoresHaveTheRowsThatTheyHaveAlone) {
+  TraceShape shape;
+  shape.tokens = {60, 37};
+  shape.rope = rope_tables(572, 8);
+  shape.hidden = 16;
+  ReplayOptions all = options("all.csv");
+  all.traces = {make_trace(folder_ / "tables.h5", shape)};
+  all.algorithms = {"attention-matching:ref_queries=4,30;keys=rms,max,h2o",
+                    "attention-matching:ridge=0,0.1",
+                    "local+attention-matching",
+                    "h2o+attention-matching:attention-matching.ref_queries=4",
+                    "compactor:blending=0,1;chunk=8,16;first=0,3;reduce=mean,max",
+                    "compactor@quant-kivi",
+                    "criticalkv:window=4,8;kernel=1,5",
+                    "rkv:window=4,8;lambda=0.1,0.3;logits=max,mean"};
+  all.budgets = {0.5, 0.25};
+  EXPECT_EQ(run(all).failed, 0);
+  std::vector<Fields> together = untimed(all.out);
+  std::set<std::string> settings;
+  for (const Fields& row : together) {
+    settings.insert(row[column_index("algorithm")] + ":" + row[column_index("params")]);
+  }
+  EXPECT_GT(settings.size(), 30U);
+  std::vector<Fields> alone;
+  for (const std::string& setting : settings) {
+    ReplayOptions one = all;
+    one.out = (folder_ / "one.csv").string();
+    one.overwrite = true;
+    one.algorithms = {setting};
+    run(one);
+    std::ranges::move(untimed(one.out), std::back_inserter(alone));
+  }
+  std::ranges::sort(alone);
+  std::ranges::sort(together);
+  expect_same(together, alone);
 }
 
 TEST_F(RunTest, SeedsMakeDifferentRows) {

@@ -21,6 +21,7 @@ class ComposedReads : public ReadIndex {
     left_ = tokens_without(task.tokens, kept_.held.tokens);
     Task second = task;
     second.tokens = left_;
+    second.whole = false;
     second.budget_bytes = composition_bytes(task, params) -
                           static_cast<Index>(kept_.held.tokens.size()) * task.head.pair_bytes() -
                           kept_.aux_bytes;

@@ -129,6 +129,7 @@ Compressed compose(const Method& a, const Method& b, const Task& task, const Par
   const Index used = row_bytes(kept, task.head) + kept.aux_bytes;
   Task second = task;
   second.tokens = left;
+  second.whole = false;
   second.budget_bytes = total - used;
   second.rng = task.rng.part(b.info.name);
   second.share = nullptr;

@@ -52,7 +52,10 @@ struct Task {
   std::span<const double> true_mass;
   Rng rng;
   const ScoreBook* scores = nullptr;  ///< of this head, computed once for all jobs
-  const Share* share = nullptr;       ///< set if the scope is wider than a head
+  /// Whether `tokens` are those of every job of the head, so that what depends on them can be kept
+  /// in `scores`. Not those that A of an A+B leaves.
+  bool whole = true;
+  const Share* share = nullptr;  ///< set if the scope is wider than a head
   /// The layer's attribute of that name [kv_heads], or empty.
   std::span<const std::uint8_t> retrieval_heads = {};
   Index kv_head = 0;
@@ -192,6 +195,12 @@ class StreamCache {
   virtual Compressed view() const = 0;
 };
 
+/// Numbers that a head's score book keeps.
+struct BookEntry {
+  std::string key;
+  Index count = 0;
+};
+
 /// A layer before any of its heads is read.
 struct LayerFacts {
   Index n = 0;   ///< tokens
@@ -294,9 +303,8 @@ struct MethodInfo {
   std::vector<std::string> (*extra_sets)(const Params&) = nullptr;
   /// The same for scores (`scores/<name>`). Requires `scores`, as their source is unknown.
   std::vector<std::string> (*named_scores)(const Params&) = nullptr;
-  /// Keys of vectors [n] that it keeps in the head's score book (ScoreBook::cached) under prefill.
-  /// Null: none.
-  std::vector<std::string> (*book_keys)(const Params&) = nullptr;
+  /// What it keeps in the head's score book (ScoreBook::cached) under prefill. Null: nothing.
+  std::vector<BookEntry> (*book)(const Params&, const LayerFacts&) = nullptr;
   /// Whether only queries at positions to compress may score (a streamed middle). Null: all
   /// positions of the prompt.
   bool (*middle_queries_only)(const Params&) = nullptr;

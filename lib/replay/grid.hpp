@@ -70,8 +70,8 @@ struct Variant {
   /// Names of extra query sets and of stored scores that some part reads. May repeat.
   std::vector<std::string> extra_sets() const { return names_read(&MethodInfo::extra_sets); }
   std::vector<std::string> named_scores() const { return names_read(&MethodInfo::named_scores); }
-  /// Keys of vectors in the score book. May repeat.
-  std::vector<std::string> book_keys() const { return names_read(&MethodInfo::book_keys); }
+  /// What the parts keep in a head's score book. May repeat.
+  std::vector<BookEntry> book(const LayerFacts& layer) const;
   /// Column `scores` of the rows under `--scores scores`.
   std::string scores_text(Scores scores) const;
   /// Heads that share one budget. A+B and A@Q: that of A. A policy: the widest of its parts.

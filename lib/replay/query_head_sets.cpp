@@ -64,6 +64,7 @@ std::vector<Compressed> compress_by_query_head(
              .true_mass = {},
              .rng = g == 0 ? task.rng : task.rng.part(fmt::format("query head {}", g)),
              .scores = &book,
+             .whole = false,  // its book ends with the job
              .retrieval_heads = task.retrieval_heads,
              .kv_head = task.kv_head,
              .fisher = task.fisher,

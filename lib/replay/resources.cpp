@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/error.hpp"
@@ -92,17 +93,22 @@ Index score_sets(const Plan& plan, const Unit& unit) {
   return static_cast<Index>(out.size());
 }
 
-// Vectors that methods keep in a head's score book besides.
-Index book_vectors(const Plan& plan, const Unit& unit) {
-  std::set<std::string> out;
+// Numbers that methods keep in a head's score book besides.
+Index book_numbers(const Plan& plan, const Unit& unit) {
+  const LayerFacts facts = layer_facts(plan, unit);
+  std::map<std::string, Index> counts;
   for (std::size_t v = 0; !plan.stream() && v < plan.variants.size(); ++v) {
     for (const Unit& one : plan.distinct_units(unit, v)) {
-      for (std::string& key : plan.variant_of(one, v).book_keys()) {
-        out.insert(std::move(key));
+      for (const BookEntry& entry : plan.variant_of(one, v).book(facts)) {
+        counts[entry.key] = std::max(counts[entry.key], entry.count);
       }
     }
   }
-  return static_cast<Index>(out.size());
+  Index out = 0;
+  for (const auto& [key, count] : counts) {
+    out += count;
+  }
+  return out;
 }
 
 void add_layer_need(const PlanSpec& plan, const Unit& unit, MemoryNeed& need) {
@@ -174,9 +180,8 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
         extra_bytes(*find_named(layer.extra, name), layer.group(), layer.d));
   }
   need.unit += 4 * extra.scores.size() * static_cast<std::uint64_t>(layer.n);
-  need.unit +=
-      8 * static_cast<std::uint64_t>(
-              (score_sets(plan, unit) * layer.group() + book_vectors(plan, unit)) * layer.n);
+  need.unit += 8 * static_cast<std::uint64_t>(score_sets(plan, unit) * layer.group() * layer.n +
+                                              book_numbers(plan, unit));
   need.unit *= plan.open_device ? 2 : 1;  // the next head is opened while jobs run
   if (plan.caches || !plan.options.export_caches.empty()) {
     // The held entries, and the same as a journal record or as read from a file.

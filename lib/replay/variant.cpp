@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "algorithms/composed_reads.hpp"
 #include "algorithms/composition.hpp"
@@ -101,6 +102,16 @@ std::vector<std::string> Variant::names_read(NamesHook hook) const {
   for (const Part& p : parts()) {
     const auto names = p.names_read(hook);
     out.insert(out.end(), names.begin(), names.end());
+  }
+  return out;
+}
+
+std::vector<BookEntry> Variant::book(const LayerFacts& layer) const {
+  std::vector<BookEntry> out;
+  for (const Part& p : parts()) {
+    if (p.method->info.book != nullptr) {
+      std::ranges::move(p.method->info.book(p.params, layer), std::back_inserter(out));
+    }
   }
   return out;
 }

@@ -23,13 +23,24 @@ namespace {
 
 Compressed compress(const Task& task, const Params& params) {
   const Index count = params.integer("ref_queries");
-  return match_attention(task, params, [&] {
+  const auto queries = [&] {
     const std::vector<std::string> ref = ref_sets(params);
     return ref.empty()
                ? reference_rows(task.head, {std::max(task.scoring.begin, task.scoring.end - count),
                                             task.scoring.end})
                : reference_rows(task.head, extra_set(task, ref.front()), count);
-  });
+  };
+  return match_attention(task, params, queries, matching_book_key(params));
+}
+
+// Reference queries of all query heads of the group.
+Index reference_count(const Params& p, const LayerFacts& l) {
+  Index available = l.scoring.size();
+  for (const std::string& name : ref_sets(p)) {
+    const ExtraSetInfo* set = find_named(l.extra, name);
+    available = set == nullptr ? 0 : set->queries();
+  }
+  return l.group * std::min(p.integer("ref_queries"), available);
 }
 
 }  // namespace
@@ -57,13 +68,11 @@ Method method_attention_matching() {
   info.resolve = resolve_ref;
   info.query_window = [](const Params& p) { return p.integer("ref_queries"); };
   info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    Index available = l.scoring.size();
-    for (const std::string& name : ref_sets(p)) {
-      const ExtraSetInfo* set = find_named(l.extra, name);
-      available = set == nullptr ? 0 : set->queries();
-    }
-    const Index positions = std::min(p.integer("ref_queries"), available);
-    return matching_scratch(p, l, l.group * positions, middle, kept);
+    return matching_scratch(p, l, reference_count(p, l), middle, kept);
+  };
+  info.book = [](const Params& p, const LayerFacts& l) {
+    const Index numbers = ReferenceAttention::book_numbers(reference_count(p, l), l.n, l.dv);
+    return std::vector<BookEntry>{{matching_book_key(p), numbers}};
   };
   return method;
 }

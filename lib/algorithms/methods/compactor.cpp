@@ -14,6 +14,8 @@
 // treated as a layer of its own.
 // In: K [m, d], Q of the task's tokens, V [m, dv]. Out: B tokens of weight 1.
 // float64. Time O(group m chunk d) beside leverage; memory O(m d + 256 chunk).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -99,12 +101,28 @@ std::vector<double> attention_scores(const Task& task, const Params& params,
   return out;
 }
 
+std::string book_key(const Params& params) {
+  return fmt::format("compactor attention {} {} {} {}", params.text("chunk"), params.text("reduce"),
+                     params.text("first"), params.text("last"));
+}
+
+// a of the scored tokens. Settings of one head share it.
+std::vector<double> shared_attention(const Task& task, const Params& params,
+                                     std::span<const Index> tokens) {
+  const auto compute = [&] { return attention_scores(task, params, tokens); };
+  if (task.scores == nullptr || !task.whole) {
+    return compute();
+  }
+  return task.scores->cached(book_key(params), [&] { return ScoreBook::Scores{compute()}; })
+      .front();
+}
+
 // l, then a, of the scored tokens.
 std::vector<double> both_scores(const Task& task, const Params& params) {
   const Range inner = inner_of(task, params);
   const std::span<const Index> tokens = task.tokens.subspan(inner.begin, inner.size());
   std::vector<double> out = leverage_scores(task, tokens, params);
-  const std::vector<double> attention = attention_scores(task, params, tokens);
+  const std::vector<double> attention = shared_attention(task, params, tokens);
   out.insert(out.end(), attention.begin(), attention.end());
   return out;
 }
@@ -148,7 +166,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   return out;
 }
 
-// Recomputes the head's scores, so that a row's time includes them.
+// Surveys' scores are not kept: a row's time includes the head's.
 Compressed compress(const Task& task, const Params& params) {
   const Share given = share_of(task, params, survey, share);
   const std::vector<double>& moments = *given.data;
@@ -204,6 +222,9 @@ Method method_compactor() {
   info.reads_rope = always;
   info.resolve = require_rope_tables;
   info.scope = Scope::layer;
+  info.book = [](const Params& p, const LayerFacts& l) {
+    return std::vector<BookEntry>{{book_key(p), l.n}};
+  };
   info.random = draws_sketch;
   info.scratch_bytes = scratch_bytes;
   return {info, compress, nullptr, survey, share};

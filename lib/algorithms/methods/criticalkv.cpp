@@ -82,7 +82,9 @@ Method method_criticalkv() {
   info.departures = "the first half is rounded down, to none for B = 1; SnapKV's departures";
   info.grid = {"first_share=0.25,0.5,0.75;window=32,256;kernel=1,5"};
   info.reads_o_proj = always;
-  info.book_keys = [](const Params&) { return std::vector<std::string>{kNorms}; };
+  info.book = [](const Params&, const LayerFacts& l) {
+    return std::vector<BookEntry>{{kNorms, l.n}};
+  };
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;
   return {info, compress};

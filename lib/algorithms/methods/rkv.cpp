@@ -150,7 +150,13 @@ Method method_rkv() {
   info.keeps_tokens = true;
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("window"); };
-  info.book_keys = [](const Params& p) { return rkv_book_keys(p.integer("window"), rules_of(p)); };
+  info.book = [](const Params& p, const LayerFacts& l) {
+    std::vector<BookEntry> out;
+    for (std::string& key : rkv_book_keys(p.integer("window"), rules_of(p))) {
+      out.push_back({std::move(key), l.n});
+    }
+    return out;
+  };
   info.check = check;
   info.scratch_bytes = scratch_bytes;
   return {info, compress, open_as<RkvCache>};

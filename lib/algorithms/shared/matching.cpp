@@ -328,8 +328,13 @@ Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows
          std::max(made_bytes(layer, kept) - 8 * rows * kept, selection_bytes(middle));
 }
 
+std::string matching_book_key(const Params& params) {
+  return fmt::format("attention-matching {} {} {}", params.text("ref"), params.text("ref_queries"),
+                     score_of(params.text("keys")) ? params.text("keys") : "no score");
+}
+
 Compressed match_attention(const Task& task, const Params& params,
-                           const std::function<MatrixD()>& reference) {
+                           const std::function<MatrixD()>& reference, const std::string& book_key) {
   const bool weighted = params.text("weights") == "fitted";
   const bool valued = params.text("values") == "fitted";
   Task own = task;
@@ -342,8 +347,8 @@ Compressed match_attention(const Task& task, const Params& params,
   if (count == 0) {
     return out;
   }
-  const ReferenceAttention attention(task.head, task.tokens, reference(),
-                                     score_of(params.text("keys")).value_or(KeyScore::none));
+  const ReferenceAttention attention(
+      task, reference(), score_of(params.text("keys")).value_or(KeyScore::none), book_key);
   const std::vector<Index> kept = keys_to_keep(task, params, attention, count);
   const std::optional<KvHead> coded = coded_head(task, kept);
   const KvHead& head = coded ? *coded : task.head;

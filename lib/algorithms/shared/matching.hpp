@@ -27,7 +27,12 @@ Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows
 /// at_min, at_max, fit_gap. R reference queries of the group, m tokens, B kept: time O(R m (d + dv)
 /// + R B min(R, B)) plus about twenty min(R, B)^3, memory O(R B + min(R, B)^2 + m (d + dv));
 /// keys=omp adds O(R m).
+/// `book_key` as for ReferenceAttention.
 Compressed match_attention(const Task& task, const Params& params,
-                           const std::function<MatrixD()>& reference);
+                           const std::function<MatrixD()>& reference,
+                           const std::string& book_key = {});
+
+/// The key of attention-matching's parameters ref, ref_queries and keys.
+std::string matching_book_key(const Params& params);
 
 }  // namespace kvbench

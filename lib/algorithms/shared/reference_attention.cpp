@@ -73,16 +73,28 @@ MatrixD reference_rows(const KvHead& head, const ExtraSet& set, Index count) {
   return out;
 }
 
-ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index> tokens,
-                                       MatrixD queries, KeyScore score)
-    : queries_(std::move(queries)),
-      shift_(queries_.rows()),
-      mass_(queries_.rows()),
-      output_(queries_.rows(), head.dv()) {
+ReferenceAttention::ReferenceAttention(const Task& task, MatrixD queries, KeyScore score,
+                                       const std::string& book_key)
+    : queries_(std::move(queries)), output_(queries_.rows(), task.head.dv()) {
+  ScoreBook::Scores own;
+  const auto compute = [&] { return attend(task, score); };
+  const bool kept = !book_key.empty() && task.scores != nullptr && task.whole;
+  const ScoreBook::Scores& from = kept ? task.scores->cached(book_key, compute) : own = compute();
+  shift_ = from[0];
+  mass_ = from[1];
+  scores_ = from[2];
+  std::ranges::copy(from[3], output_.data());
+}
+
+// Largest logits, masses, scores, outputs.
+ScoreBook::Scores ReferenceAttention::attend(const Task& task, KeyScore score) const {
+  const KvHead& head = task.head;
+  const std::span<const Index> tokens = task.tokens;
   const auto m = static_cast<Index>(tokens.size());
-  if (score != KeyScore::none) {
-    scores_.assign(tokens.size(), 0.0);
-  }
+  std::vector<double> shift(rows());
+  std::vector<double> masses(rows());
+  std::vector<double> scores(score == KeyScore::none ? 0 : m, 0.0);
+  std::vector<double> output(rows() * head.dv());
   const MatrixD keys_t = transposed_keys(head, tokens);
   MatrixD values;
   gather_rows(head.v, tokens, values);
@@ -96,20 +108,20 @@ ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index
     for (Index r = 0; r < count; ++r) {
       double* row = x.row(r);
       const auto i = static_cast<std::size_t>(begin + r);
-      shift_[i] = largest_of(row, m);
-      exponentiate(shift_[i], m, row);
+      shift[i] = largest_of(row, m);
+      exponentiate(shift[i], m, row);
       const double mass = sum(row, m);
-      mass_[i] = mass;
+      masses[i] = mass;
       for (Index j = 0; j < m; ++j) {
         row[j] /= mass;
       }
     }
     inner_products(x, values, block);
-    std::copy_n(block.data(), count * head.dv(), output_.row(begin));
+    std::copy_n(block.data(), count * head.dv(), output.data() + begin * head.dv());
     return x;
   };
   const auto add_scores = [&](Index, const MatrixD& x) {
-    double* s = scores_.data();
+    double* s = scores.data();
     for (Index r = 0; r < x.rows(); ++r) {
       const double* row = x.row(r);
       switch (score) {
@@ -134,10 +146,11 @@ ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index
   };
   share_in_order(m > 0 ? (rows() + kBlock - 1) / kBlock : 0, softmax_of_block, add_scores);
   const double count = static_cast<double>(std::max<Index>(1, rows()));
-  for (double& s : scores_) {
+  for (double& s : scores) {
     s = score == KeyScore::max ? s : s / count;
     s = score == KeyScore::rms ? std::sqrt(s) : s;
   }
+  return {std::move(shift), std::move(masses), std::move(scores), std::move(output)};
 }
 
 MatrixD ReferenceAttention::logits(const KvHead& head, std::span<const Index> kept) const {

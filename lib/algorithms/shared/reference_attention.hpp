@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "algorithms/contract.hpp"
@@ -25,9 +26,13 @@ class ReferenceAttention {
   static constexpr Index kBlock = 48;
 
   /// `queries` [R, d]; R may be 0. Time O(R m (d + dv)), memory O(R (d + dv) + m d). Scores are
-  /// summed in a fixed order, so selections do not depend on blocking.
-  ReferenceAttention(const KvHead& head, std::span<const Index> tokens, MatrixD queries,
-                     KeyScore score);
+  /// summed in a fixed order, so selections do not depend on blocking. What is computed is kept in
+  /// the head's score book as `book_key`, which determines the queries, and the score; not if
+  /// empty.
+  ReferenceAttention(const Task& task, MatrixD queries, KeyScore score,
+                     const std::string& book_key);
+  /// Numbers in the book of R queries and at most m tokens.
+  static Index book_numbers(Index rows, Index m, Index dv) { return rows * (dv + 2) + m; }
 
   Index rows() const { return queries_.rows(); }
   /// [m]; empty for `none`; 0 if R is 0.
@@ -44,6 +49,7 @@ class ReferenceAttention {
 
  private:
   MatrixD logits(const KvHead& head, std::span<const Index> kept) const;
+  ScoreBook::Scores attend(const Task& task, KeyScore score) const;
 
   MatrixD queries_;            // [R, d], times the scale
   std::vector<double> shift_;  // [R]
