@@ -4,7 +4,8 @@
   scripts/compare_runs.py CPU.csv CUDA.csv [--relative 1e-5]
 
 Rows are joined by the key columns of docs/schema.md except `device`. Numbers must agree within
---relative; values below 1e-6 (rounding of an exact cache) within --relative times 1e-6. Numbers in
+--relative; values below 1e-6 (rounding of an exact cache) within --relative times 1e-6. Lists of numbers
+(`residual_rel_error_heads`) must have one length and are compared one by one. Numbers in
 `diag` have six digits and must agree within 1e-5 or --relative, whichever is larger; `gain_evaluations`,
 which depends on the device, is ignored, as are timing columns, `run_id` and `row_crc`. Other columns
 (status, tokens kept, bytes) must be equal. NaN equals nothing. The side tables CPU.steps.csv,

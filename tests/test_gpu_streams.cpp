@@ -42,9 +42,7 @@ class GpuStreams : public OnGpu {
 };
 
 TEST_F(GpuStreams, EveryMethod) {
-  ReplayOptions o = options();
-  o.budgets = {0.5};
-  expect_same(o, nullptr, "every stream");
+  expect_same(options(), nullptr, "every stream");
 }
 
 TEST_F(GpuStreams, ShapesAndTypes) {
@@ -57,9 +55,6 @@ TEST_F(GpuStreams, ShapesAndTypes) {
         TraceShape{{40}, {0}, 2, 1, 0, 8, 8, DType::float16, 6, 0.0F, {}}}) {
     for (const auto& [sink, recent] :
          {std::pair<Index, Index>{0, 16}, {5, 0}, {9, 16}, {1000, 0}}) {
-      if (shape.tokens.front() > 100 && sink != 5 && sink != 9) {
-        continue;  // most of the time, on an emulated device
-      }
       ReplayOptions o = options();
       o.traces = {make_trace(folder_ / ("s" + std::to_string(seed++) + ".h5"), shape)};
       o.budgets = {0.7};

@@ -19,16 +19,11 @@ class ComposedReads : public ReadIndex {
   ComposedReads(const Method& a, const Method& r, const Task& task, const Params& params)
       : a_(a), r_(r), kept_(keep_first(a, task, params)) {
     left_ = tokens_without(task.tokens, kept_.held.tokens);
-    Task second = task;
-    second.tokens = left_;
-    second.whole = false;
-    second.budget_bytes = composition_bytes(task, params) -
-                          static_cast<Index>(kept_.held.tokens.size()) * task.head.pair_bytes() -
-                          kept_.aux_bytes;
-    second.rng = task.rng.part(r.info.name);
-    second.share = nullptr;
+    const Index bytes = composition_bytes(task, params) -
+                        static_cast<Index>(kept_.held.tokens.size()) * task.head.pair_bytes() -
+                        kept_.aux_bytes;
     if (!left_.empty()) {
-      rest_ = r.open_reads(second, part_params(r, params));
+      rest_ = r.open_reads(second_task(r, task, left_, bytes), part_params(r, params));
     }
   }
 

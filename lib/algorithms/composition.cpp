@@ -122,18 +122,22 @@ std::vector<Index> tokens_without(std::span<const Index> tokens, std::span<const
   return left;
 }
 
+Task second_task(const Method& b, const Task& task, std::span<const Index> left, Index bytes) {
+  Task out = task;
+  out.tokens = left;
+  out.whole = false;
+  out.budget_bytes = bytes;
+  out.rng = task.rng.part(b.info.name);
+  out.share = nullptr;
+  return out;
+}
+
 Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params) {
   const Index total = composition_bytes(task, params);
   const Compressed kept = keep_first(a, task, params);
   const std::vector<Index> left = tokens_without(task.tokens, kept.held.tokens);
   const Index used = row_bytes(kept, task.head) + kept.aux_bytes;
-  Task second = task;
-  second.tokens = left;
-  second.whole = false;
-  second.budget_bytes = total - used;
-  second.rng = task.rng.part(b.info.name);
-  second.share = nullptr;
-  Compressed rest = b.compress(second, part_params(b, params));
+  Compressed rest = b.compress(second_task(b, task, left, total - used), part_params(b, params));
 
   Compressed out;
   out.payload_bytes = row_bytes(kept, task.head) + row_bytes(rest, task.head);

@@ -27,6 +27,9 @@ std::vector<Index> tokens_without(std::span<const Index> tokens, std::span<const
 /// A's part of the task.
 Task first_task(const Method& a, const Task& task, const Params& params);
 
+/// B's part of the task: the tokens `left` by A, within `bytes`. `left` must outlive it.
+Task second_task(const Method& b, const Task& task, std::span<const Index> left, Index bytes);
+
 /// Bytes of the whole head; if A shares with other heads, A's share (task.share) plus B's part.
 Index composition_bytes(const Task& task, const Params& params);
 

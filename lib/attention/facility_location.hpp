@@ -94,7 +94,8 @@ class FacilityLocation final : public FacilityGains {
 
   bool has_matrix() const { return !matrix_.empty(); }
   /// Without the matrix each batch reads all unit keys; smaller batches are bound by memory.
-  Index batch() const override { return has_matrix() ? 1 : 32 * UnitKeys<T>::kRows; }
+  static constexpr Index kBatch = 32 * UnitKeys<T>::kRows;
+  Index batch() const override { return has_matrix() ? 1 : kBatch; }
   Index least_batch() const override { return has_matrix() ? 1 : UnitKeys<T>::kRows; }
   std::int64_t total() const override { return total_; }
   std::int64_t value() const override { return value_; }

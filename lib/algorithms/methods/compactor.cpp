@@ -106,23 +106,16 @@ std::string book_key(const Params& params) {
                      params.text("first"), params.text("last"));
 }
 
-// a of the scored tokens. Settings of one head share it.
-std::vector<double> shared_attention(const Task& task, const Params& params,
-                                     std::span<const Index> tokens) {
-  const auto compute = [&] { return attention_scores(task, params, tokens); };
-  if (task.scores == nullptr || !task.whole) {
-    return compute();
-  }
-  return task.scores->cached(book_key(params), [&] { return ScoreBook::Scores{compute()}; })
-      .front();
-}
-
 // l, then a, of the scored tokens.
 std::vector<double> both_scores(const Task& task, const Params& params) {
   const Range inner = inner_of(task, params);
   const std::span<const Index> tokens = task.tokens.subspan(inner.begin, inner.size());
   std::vector<double> out = leverage_scores(task, tokens, params);
-  const std::vector<double> attention = shared_attention(task, params, tokens);
+  // Settings of one head share it.
+  const std::vector<double> attention =
+      whole_scores(task, book_key(params), [&] {
+        return ScoreBook::Scores{attention_scores(task, params, tokens)};
+      }).front();
   out.insert(out.end(), attention.begin(), attention.end());
   return out;
 }

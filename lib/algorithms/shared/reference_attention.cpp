@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "algorithms/shared/extra_attention.hpp"
+#include "algorithms/shared/scoring.hpp"
 #include "core/math.hpp"
 #include "core/shared_work.hpp"
 #include "core/vector_sums.hpp"
@@ -76,14 +77,12 @@ MatrixD reference_rows(const KvHead& head, const ExtraSet& set, Index count) {
 ReferenceAttention::ReferenceAttention(const Task& task, MatrixD queries, KeyScore score,
                                        const std::string& book_key)
     : queries_(std::move(queries)), output_(queries_.rows(), task.head.dv()) {
-  ScoreBook::Scores own;
   const auto compute = [&] { return attend(task, score); };
-  const bool kept = !book_key.empty() && task.scores != nullptr && task.whole;
-  const ScoreBook::Scores& from = kept ? task.scores->cached(book_key, compute) : own = compute();
-  shift_ = from[0];
-  mass_ = from[1];
-  scores_ = from[2];
-  std::ranges::copy(from[3], output_.data());
+  ScoreBook::Scores found = book_key.empty() ? compute() : whole_scores(task, book_key, compute);
+  shift_ = std::move(found[0]);
+  mass_ = std::move(found[1]);
+  scores_ = std::move(found[2]);
+  std::ranges::copy(found[3], output_.data());
 }
 
 // Largest logits, masses, scores, outputs.

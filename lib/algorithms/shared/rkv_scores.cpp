@@ -36,20 +36,6 @@ void softmax(std::span<double> x, double sink = -std::numeric_limits<double>::in
   }
 }
 
-// The keys of tokens in float64, transposed: [d, count].
-class KeyTile {
- public:
-  const MatrixD& read(MatrixView keys, std::span<const Index> tokens) {
-    gather_rows(keys, tokens, rows_);
-    transpose(rows_, columns_);
-    return columns_;
-  }
-
- private:
-  MatrixD rows_;
-  MatrixD columns_;
-};
-
 // out [queries, seen]: each query's logits over the tokens, reduced over the group; -inf: not seen.
 void reduced_logits(const KvHead& head, std::span<const Index> seen, Range queries,
                     bool largest_logit, MatrixD& out) {
@@ -60,11 +46,12 @@ void reduced_logits(const KvHead& head, std::span<const Index> seen, Range queri
                 rows.row(r));
   }
   out.resize(queries.size(), static_cast<Index>(seen.size()));
-  KeyTile keys;
-  MatrixD logits;
+  MatrixD keys, keys_t, logits;
   for (Index begin = 0; begin < out.cols(); begin += kTile) {
     const auto tokens = seen.subspan(begin, std::min(kTile, out.cols() - begin));
-    inner_products(rows, keys.read(head.k.view(), tokens), logits);
+    gather_rows(head.k, tokens, keys);
+    transpose(keys, keys_t);
+    inner_products(rows, keys_t, logits);
     for (Index j = 0; j < queries.size(); ++j) {
       const Range visible = head.visible(queries.begin + j);
       for (std::size_t i = 0; i < tokens.size(); ++i) {

@@ -36,6 +36,11 @@ std::vector<double> accumulated_scores(const Task& task, const Params& params) {
                       reduce_of(params));
 }
 
+ScoreBook::Scores whole_scores(const Task& task, const std::string& key,
+                               const std::function<ScoreBook::Scores()>& compute) {
+  return task.scores != nullptr && task.whole ? task.scores->cached(key, compute) : compute();
+}
+
 Index accumulated_scores_bytes(const LayerFacts& layer, Index middle) {
   return std::max(attention_sums_bytes(layer.element_bytes, layer.scoring.size(), layer.n),
                   8 * layer.n + selection_bytes(middle));

@@ -1,7 +1,9 @@
 // Shared by methods that score tokens with queries.
 #pragma once
 
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "algorithms/contract.hpp"
@@ -18,6 +20,10 @@ std::vector<double> gather_scores(std::span<const double> all, std::span<const I
 /// [n]: accumulated attention, the scoring queries' summed softmax weights reduced over the group
 /// by `reduce`. With `ref`, weights of that set's queries (extra_sums).
 std::vector<double> accumulated_scores(const Task& task, const Params& params);
+
+/// The result of `compute`, kept in the head's score book as `key` if the task is whole.
+ScoreBook::Scores whole_scores(const Task& task, const std::string& key,
+                               const std::function<ScoreBook::Scores()>& compute);
 
 /// Peak bytes of accumulated_scores and of a selection by them.
 Index accumulated_scores_bytes(const LayerFacts& layer, Index middle);
