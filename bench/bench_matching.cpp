@@ -30,12 +30,22 @@ KvHead head_of(Index m, Index rows, Index d) {
   return make_head(shape, 1);
 }
 
+Task task_of(const KvHead& head, const std::vector<Index>& tokens, Index rows) {
+  const Index m = std::ssize(tokens);
+  return {head, tokens, std::nullopt, {m, m + rows}, {}, Rng(1, {"p", 0, 0}, "m")};
+}
+
+ReferenceAttention reference_of(const KvHead& head, const std::vector<Index>& tokens, Index rows) {
+  const Task task = task_of(head, tokens, rows);
+  return {task, reference_rows(head, task.scoring), KeyScore::none, ""};
+}
+
 void bounded_weights(benchmark::State& state) {
   const Index rows = state.range(0);
   const Index kept = state.range(1);
   const KvHead head = head_of(4 * kept, rows, 64);
   const std::vector<Index> tokens = positions(0, 4 * kept);
-  const ReferenceAttention reference(head, tokens, {4 * kept, 4 * kept + rows}, KeyScore::none);
+  const ReferenceAttention reference = reference_of(head, tokens, rows);
   const MatrixD e = reference.exponentials(head, positions(0, kept));
   for (auto _ : state) {
     const BoundedFit fit = bounded_least_squares(e, reference.mass(), 1.0, kHigh);
@@ -49,7 +59,7 @@ void pursuit(benchmark::State& state) {
   const Index m = 3584;
   const KvHead head = head_of(m, rows, 64);
   const std::vector<Index> tokens = positions(0, m);
-  const ReferenceAttention reference(head, tokens, {m, m + rows}, KeyScore::none);
+  const ReferenceAttention reference = reference_of(head, tokens, rows);
   const MatrixD e = reference.exponentials(head, tokens);
   for (auto _ : state) {
     benchmark::DoNotOptimize(matching_pursuit(e, reference.mass(), kept, 1e-12, 1096.6));
@@ -65,7 +75,7 @@ void whole_method(benchmark::State& state) {
   const Method& method = find_method("attention-matching");
   const Params params(method.info.name, method.info.params,
                       {{"tokens", std::to_string(kept)}, {"ref_queries", std::to_string(rows)}});
-  const Task task{head, tokens, std::nullopt, {m, m + rows}, {}, Rng(1, {"p", 0, 0}, "m")};
+  const Task task = task_of(head, tokens, rows);
   for (auto _ : state) {
     const Compressed c = method.compress(task, params);
     benchmark::DoNotOptimize(c.made.v.data());
