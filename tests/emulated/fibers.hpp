@@ -50,6 +50,7 @@ namespace emulated {
 constexpr int kMaxThreads = 1024;
 constexpr int kLanes = 32;
 constexpr std::size_t kGuard = 4096;
+constexpr std::size_t kColour = 256;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr std::size_t kStack = 256 * 1024;  // frames have red zones
 #else
@@ -78,6 +79,7 @@ inline bool differ(const char* a, const char* b) {
 // What a warp's meeting knows.
 struct Warp {
   int alive = 0;
+  int ready = 0;
   int waiting = 0;
   const char* place = nullptr;
 };
@@ -117,8 +119,8 @@ class Block {
     alive_ = threads;
     warps_.assign((threads + kLanes - 1) / kLanes, {});
     for (int t = 0; t < threads; ++t) {
-      state_[t] = State::ready;
       ++warps_[t / kLanes].alive;
+      set_ready(t);
       prepare(t);
     }
     const auto warps = static_cast<int>(warps_.size());
@@ -126,7 +128,9 @@ class Block {
       bool went_on = false;
       const Order order(random_, warps);
       for (int w = 0; w < warps; ++w) {
-        while (pass(order(w))) {
+        const int warp = order(w);
+        while (warps_[warp].ready > 0 && fault_.empty()) {
+          pass(warp);
           went_on = true;
         }
       }
@@ -179,9 +183,11 @@ class Block {
   class Order {
    public:
     Order(std::minstd_rand& random, int count)
-        : count_(count), begin_(static_cast<int>(random() % 1024)), backward_(random() % 2 == 1) {}
+        : count_(count),
+          begin_(static_cast<int>(random()) % 1024 % count),
+          backward_(random() % 2 == 1) {}
     int operator()(int i) const {
-      const int at = (begin_ + i) % count_;
+      const int at = begin_ + i < count_ ? begin_ + i : begin_ + i - count_;
       return backward_ ? count_ - 1 - at : at;
     }
 
@@ -204,7 +210,8 @@ class Block {
   }
 
   void prepare(int t) {
-    char* end = stacks_ + static_cast<std::size_t>(t + 1) * (kStack + kGuard);
+    // Stacks begin at different sets of the caches.
+    char* end = stacks_ + static_cast<std::size_t>(t + 1) * (kStack + kGuard) - t % 16 * kColour;
     auto** top = reinterpret_cast<void**>(end) - 1;  // as if enter() had been called
     *top = nullptr;
     *--top = reinterpret_cast<void*>(&Block::enter);
@@ -243,41 +250,42 @@ class Block {
 #endif
   }
 
-  // Runs the lanes of a warp that can go on; whether any could.
-  bool pass(int warp) {
+  // Runs the lanes of a warp that can go on.
+  void pass(int warp) {
+    Warp& own = warps_[warp];
     const int begin = warp * kLanes;
     const int count = std::min(kLanes, threads_ - begin);
     const Order order(random_, count);
-    bool any = false;
     for (int i = 0; i < count && fault_.empty(); ++i) {
       const int t = begin + order(i);
       if (state_[t] == State::ready) {
-        any = true;
+        --own.ready;
         running_ = t;
         thread_index = dim3(static_cast<unsigned>(t));
         resume(t);
       }
     }
-    Warp& own = warps_[warp];
     if (own.waiting > 0 && own.waiting == own.alive) {
       own.waiting = 0;
       release(begin, begin + count, State::at_warp);
-      any = true;
     }
     if (alive_ > 0 && at_barrier_ == alive_) {
       at_barrier_ = 0;
       release(0, threads_, State::at_block);
-      any = true;
     }
-    return any && fault_.empty();
   }
 
   void release(int begin, int end, State from) {
     for (int t = begin; t < end; ++t) {
       if (state_[t] == from) {
-        state_[t] = State::ready;
+        set_ready(t);
       }
     }
+  }
+
+  void set_ready(int t) {
+    state_[t] = State::ready;
+    ++warps_[t / kLanes].ready;
   }
 
   void wait(State state) {

@@ -1,5 +1,6 @@
-// In place of CUB's header: as much of cub::BlockReduce as lib/gpu calls. A tree over the threads,
-// as CUB's raking reduction has one; the result is thread 0's.
+// In place of CUB's header: as much of cub::BlockReduce as lib/gpu calls. A tree over the threads'
+// values, as CUB's raking reduction has one; the result is thread 0's. Thread 0 joins them alone: a
+// barrier for each level would take most of the time of the tests.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -17,15 +18,15 @@ class BlockReduce {
 
   template <class Op>
   T Reduce(T x, Op op) {
-    const unsigned thread = threadIdx.x;
-    storage_.x[thread] = x;
+    storage_.x[threadIdx.x] = x;
     __syncthreads();
+    if (threadIdx.x != 0) {
+      return x;
+    }
     for (int half = kThreads / 2; half > 0; half /= 2) {
-      if (static_cast<int>(thread) < half) {
-        storage_.x[thread] =
-            op(storage_.x[thread], storage_.x[thread + static_cast<unsigned>(half)]);
+      for (int thread = 0; thread < half; ++thread) {
+        storage_.x[thread] = op(storage_.x[thread], storage_.x[thread + half]);
       }
-      __syncthreads();
     }
     return storage_.x[0];
   }
