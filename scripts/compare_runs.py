@@ -136,7 +136,7 @@ class Comparison:
             self.differ(f"{where}: {shortened(first, second)}")
             return
         for (name, _, a), (_, _, b) in zip(*parts):
-            if name not in DIAG_IGNORED:
+            if name.rpartition(".")[2] not in DIAG_IGNORED:
                 self.number(a, b, max(self.relative, DIAG_RELATIVE), f"{where} {name}")
 
     def tables(self, first_path, second_path):

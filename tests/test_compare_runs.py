@@ -80,6 +80,7 @@ class CompareTest(FolderCase):
         self.assertRegex(out, r"largest relative difference 9\.6e-06 \(.*rel_error\)")
         self.expect_same({}, {"amnesia_mass": "5e-12"})
         self.expect_same({}, {"diag": "objective=12.50001;gain_evaluations=7"})
+        self.expect_same({"diag": "bumblebee.gain_evaluations=9"}, {"diag": "bumblebee.gain_evaluations=7"})
         self.expect_same({}, {"rel_error": "0.26"}, "--relative", "0.05")
 
     def test_every_figure_beyond_the_tolerance_differs(self):
