@@ -322,7 +322,7 @@ std::string name_after_parameters(const std::string& spec) {
   const std::size_t colon = std::min(spec.find(':'), spec.size());
   const std::vector<std::string> pieces = split(spec.substr(colon), ',');
   for (std::size_t i = 1; i < pieces.size(); ++i) {
-    const std::string name = pieces[i].substr(0, pieces[i].find_first_of(":;+@"));
+    std::string name = pieces[i].substr(0, pieces[i].find_first_of(":;+@"));
     if (is_method_set(name) ||
         std::ranges::any_of(methods(), [&](const Method& m) { return m.info.name == name; })) {
       return name;
