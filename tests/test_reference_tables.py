@@ -220,6 +220,18 @@ class CompareTest(unittest.TestCase):
             with self.subTest(expected=expected), self.assertRaisesRegex(samples.Differs, expected):
                 samples.same_bits("t", old, self.pair(*rows))
 
+    def test_digits(self):
+        def layers(error):
+            return store.condense(table(row("a", 0, 0, 0, error)), "layers")
+        old, other = layers("0.1"), layers("0.10000000000000002")
+        compare = samples.Samples.compare
+        self.assertEqual(compare("t", old, layers("0.1"), False, True), "bits")
+        self.assertEqual(compare("t", old, other, False, True), "digits")
+        self.assertEqual(compare("t", old, other, True, False), "means")
+        for new, digits in ((other, False), (layers("0.100000001"), True), (layers("nan"), True)):
+            with self.assertRaisesRegex(samples.Differs, "check: the store has|rel_error: the store has"):
+                compare("t", old, new, False, digits)
+
     def test_tolerance(self):
         old = self.pair(row("a", 0, 0, 0, "0.1"), row("a", 0, 1, 0, "0.3"))
         samples.near("t", old, self.pair(row("a", 0, 0, 0, "0.12"), row("a", 0, 1, 0, "0.285")))
