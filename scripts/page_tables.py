@@ -33,6 +33,11 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
 
+from kvbench import interpreter  # noqa: E402
+
+if __name__ == "__main__":
+    interpreter.require("numpy", "pandas")
+
 from kvbench import command  # noqa: E402
 from kvbench import tables as kt  # noqa: E402
 
