@@ -270,9 +270,7 @@ TEST(Grid, RefusesInOneLineThatNamesTheTrouble) {
       {"nosuch", "balancekv"},  // all names are listed
       {"", "algorithm"},
       {"Uniform", "Uniform"},
-      {"all:T=1", "got all with 'T=1', expected all, all:grid or all:authors"},
-      {"all:grid,h2o",
-       "all:authors (after ':' commas separate values; repeat --algorithm if h2o is"},
+      {"all:T=1", "got all with 'T=1', expected all, all:grid or all:authors; give other methods"},
       {"h2o:grid,snapkv:grid",
        "expected key=value (after ':' commas separate values; repeat --algorithm if snapkv"},
       {"h2o:tokens=4,snapkv", "got 'snapkv', expected an integer"},

@@ -291,36 +291,9 @@ std::vector<std::string> method_set_names() {
 
 namespace {
 
-// Appends the variants of one algorithm or set.
-void expand_spec(const std::string& spec, Protocol protocol, std::vector<Variant>& out,
-                 std::vector<SpecRange>* ranges) {
-  const std::size_t colon = std::min(spec.find(':'), spec.size());
-  const std::string name = spec.substr(0, colon);
-  const std::string rest = spec.substr(std::min(colon + 1, spec.size()));
-  const bool declared = rest == "grid" || rest == "authors";
-  if (is_method_set(name)) {
-    if (!declared && colon != spec.size()) {
-      throw InputError(
-          fmt::format("--algorithm {0}: got {1} with '{2}', expected {1}, {1}:grid or {1}:authors",
-                      spec, name, rest));
-    }
-    expand_set(name, protocol, rest, out);
-  } else if (declared) {
-    const Variant named = name_variant(name);
-    if (named.rest != nullptr || named.quantizer != nullptr) {
-      throw InputError(fmt::format(
-          "--algorithm {}: A+B and A@Q declare no settings, expected one method", spec));
-    }
-    expand_declared(*named.method, rest, out);
-  } else {
-    expand(spec, out, ranges);
-  }
-}
-
 // The first method or set that a comma separates from another's parameters, or "".
 std::string name_after_parameters(const std::string& spec) {
-  const std::size_t colon = std::min(spec.find(':'), spec.size());
-  const std::vector<std::string> pieces = split(spec.substr(colon), ',');
+  const std::vector<std::string> pieces = split(spec.substr(spec.find(':') + 1), ',');
   for (std::size_t i = 1; i < pieces.size(); ++i) {
     std::string name = pieces[i].substr(0, pieces[i].find_first_of(":;+@"));
     if (is_method_set(name) ||
@@ -329,6 +302,22 @@ std::string name_after_parameters(const std::string& spec) {
     }
   }
   return "";
+}
+
+// expand, whose errors say to repeat --algorithm where another algorithm may be meant.
+void expand_listed(const std::string& spec, std::vector<Variant>& out,
+                   std::vector<SpecRange>* ranges) {
+  try {
+    expand(spec, out, ranges);
+  } catch (const InputError& e) {
+    const std::string name = name_after_parameters(spec);
+    if (name.empty()) {
+      throw;
+    }
+    throw InputError(fmt::format(
+        "{} (after ':' commas separate values; repeat --algorithm if {} is another algorithm)",
+        e.what(), name));
+  }
 }
 
 }  // namespace
@@ -345,16 +334,27 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
     listed.back() += spec.substr(colon);
   }
   for (const std::string& spec : listed) {
-    try {
-      expand_spec(spec, protocol, out, ranges);
-    } catch (const InputError& e) {
-      const std::string name = name_after_parameters(spec);
-      if (name.empty()) {
-        throw;
+    const std::size_t colon = std::min(spec.find(':'), spec.size());
+    const std::string name = spec.substr(0, colon);
+    const std::string rest = spec.substr(std::min(colon + 1, spec.size()));
+    const bool declared = rest == "grid" || rest == "authors";
+    if (is_method_set(name)) {
+      if (!declared && colon != spec.size()) {
+        throw InputError(fmt::format(
+            "--algorithm {0}: got {1} with '{2}', expected {1}, {1}:grid or {1}:authors; "
+            "give other methods in another --algorithm",
+            spec, name, rest));
       }
-      throw InputError(fmt::format(
-          "{} (after ':' commas separate values; repeat --algorithm if {} is another algorithm)",
-          e.what(), name));
+      expand_set(name, protocol, rest, out);
+    } else if (declared) {
+      const Variant named = name_variant(name);
+      if (named.rest != nullptr || named.quantizer != nullptr) {
+        throw InputError(fmt::format(
+            "--algorithm {}: A+B and A@Q declare no settings, expected one method", spec));
+      }
+      expand_declared(*named.method, rest, out);
+    } else {
+      expand_listed(spec, out, ranges);
     }
   }
   if (out.empty()) {

@@ -50,7 +50,6 @@ namespace emulated {
 constexpr int kMaxThreads = 1024;
 constexpr int kLanes = 32;
 constexpr std::size_t kGuard = 4096;
-constexpr std::size_t kColour = 256;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr std::size_t kStack = 256 * 1024;  // frames have red zones
 #else
@@ -183,9 +182,7 @@ class Block {
   class Order {
    public:
     Order(std::minstd_rand& random, int count)
-        : count_(count),
-          begin_(static_cast<int>(random()) % 1024 % count),
-          backward_(random() % 2 == 1) {}
+        : count_(count), begin_(static_cast<int>(random()) % count), backward_(random() % 2 == 1) {}
     int operator()(int i) const {
       const int at = begin_ + i < count_ ? begin_ + i : begin_ + i - count_;
       return backward_ ? count_ - 1 - at : at;
@@ -210,8 +207,7 @@ class Block {
   }
 
   void prepare(int t) {
-    // Stacks begin at different sets of the caches.
-    char* end = stacks_ + static_cast<std::size_t>(t + 1) * (kStack + kGuard) - t % 16 * kColour;
+    char* end = stacks_ + static_cast<std::size_t>(t + 1) * (kStack + kGuard);
     auto** top = reinterpret_cast<void**>(end) - 1;  // as if enter() had been called
     *top = nullptr;
     *--top = reinterpret_cast<void*>(&Block::enter);

@@ -149,13 +149,13 @@ class Samples:
         try:
             same_bits(name, old, new)
             return "bits"
-        except Differs as error:
+        except Differs:
             if digits:
                 with contextlib.suppress(Differs):
                     same_bits(name, old, new, but=("check",))
                     return "digits"
             if not free:
-                raise error
+                raise
         near(name, old, new)
         return "means"
 
