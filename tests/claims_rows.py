@@ -8,7 +8,7 @@ import numpy as np
 
 LAYERS = (0, 3)
 KINDS = ("prose", "code")
-AUTHORS = "center=none;denominator=uniform;select=repo;step=repo"
+AUTHORS = "bias=plain;center=padded;denominator=uniform;select=repo;step=repo;temp=0.1"
 
 
 def prompts_of(count):
@@ -42,7 +42,8 @@ def halving_rows(ratio, prompts=8, rate=-0.5, uniform_rate=-0.5, noise=0.02, ts=
             more = setting if name == "balancekv" else ""
             yield {"prompt": prompt, "layer": layer, "q_head": head, "algorithm": name,
                    "params": ";".join(part for part in (f"T={t}", more) if part),
-                   "tokens_kept": 20 + kept, "rel_error": error, "eps_fro": 2 * error}
+                   "tokens_kept": 20 + kept, "rel_error": error, "rel_error_mean": error,
+                   "eps_fro": 2 * error}
 
 
 def score_row(prompt, algorithm, params, budget, kl, **more):

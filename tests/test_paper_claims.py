@@ -19,7 +19,7 @@ if SCIPY:
     from kvbench.claims import main as paper_claims
     from kvbench.cluster.tables import relative_delta
 
-COLUMNS = [*DEFAULTS, "eps_fro"]
+COLUMNS = [*DEFAULTS, "rel_error_mean", "eps_fro"]
 HOLDS, FAILS, OPEN, ESTIMATE = "holds here", "does not hold here", "not decided", "estimate"
 HEAD = "trace,prompt,layer,kv_head,what,"
 PAPER = {"sink": 256, "recent": 256, "n_queries": 256, "n_tokens": 2000}
@@ -87,15 +87,15 @@ class PaperClaimsTest(ClaimsTest):
         found = [(row["method"], row["label"], row["verdict"], self.counts(row)[0],
                   row["protocol"].rpartition("layers ")[2])
                  for row in self.rows_of("balancekv-figure2")]
-        self.assertEqual(found, [("balancekv:authors", "setting replicated", FAILS, 12, "0, 1, 4"),
-                                 ("balancekv:authors", "adapted", HOLDS, 4, "20"),
+        self.assertEqual(found, [("balancekv:authors;temp=0.1", "setting replicated", FAILS, 12, "0, 1, 4"),
+                                 ("balancekv:authors;temp=0.1", "adapted", HOLDS, 4, "20"),
                                  ("balancekv", "adapted", HOLDS, 16, "0, 1, 4, 20")])
         self.assertEqual([row["differs"] for row in self.rows_of("balancekv-figure2")],
                          ["another model, other texts", "another model, other texts; other layers",
                           "another model, other texts; kvbench's default setting, chosen on development "
                           "prompts; other layers"])
         self.assertEqual([row["method"] for row in self.rows_of("balancekv-rate-eps_fro")],
-                         ["balancekv:authors", "balancekv"])
+                         ["balancekv:authors;temp=0.1", "balancekv"])
 
     def test_what_is_no_replication(self):
         rows = list(halving_rows(lambda layer, t: 0.5, setting=AUTHORS, layers=(0, 1)))
@@ -138,7 +138,7 @@ class PaperClaimsTest(ClaimsTest):
         hit = [i for i, row in enumerate(rows)
                if all(row[name] == value for name, value in where.items())]
         self.assertEqual(len(hit), 10)
-        for spoil, count, word in (({"rel_error": "nan"}, 2, HOLDS), ({"rel_error": "inf"}, 2, HOLDS),
+        for spoil, count, word in (({"rel_error_mean": "nan"}, 2, HOLDS), ({"rel_error_mean": "inf"}, 2, HOLDS),
                                    ({"status": "degenerate: x"}, 3, "-"), (None, 3, "-")):
             with self.subTest(spoil=spoil):
                 mine = [dict(row) for row in rows]
@@ -154,7 +154,7 @@ class PaperClaimsTest(ClaimsTest):
                                   and c["side"] != "shown"}, {str(10 - count)})
                 self.assertIn(f"layers 0, 3): {count} of 10.", read_text(self.path("markdown.out")))
         for i in hit:
-            rows[i]["rel_error"] = "nan"
+            rows[i]["rel_error_mean"] = "nan"
         claims, _, _ = self.halvings(rows)
         self.assertEqual((claims["balancekv-figure2"]["decide"], claims["balancekv-figure2"]["verdict"]),
                          ("measurements of 1 of 8 cells that no prompt has whole (first: layer 3, T=4)", OPEN))
@@ -351,7 +351,7 @@ class PaperClaimsTest(ClaimsTest):
                 (lambda: [{**row, "params": row["params"] + f";block={i // 2 % 2}"}
                           for i, row in enumerate(rows)], "with other parameters too than T"),
                 (lambda: [{**row, "params": row["params"] + ";step=theory"} for row in rows],
-                 "expected the authors' setting (balancekv:authors) or the default"),
+                 "expected the authors' setting (balancekv:authors, temp=0.1 or 1) or the default"),
                 (lambda: [row for row in rows if row["params"] in ("T=1", "T=2")],
                  "rows of 2 T, expected 3 or more"),
                 (lambda: [row for row in rows if row["algorithm"] == "uniform"],

@@ -23,6 +23,8 @@ struct Case {
   // d / 4, and gamma / G_jj can multiply y by much more than 1.
   double tolerance;
   double tolerance32;  // the same in float32
+  bool plain_bias = false;
+  Index padded = 0;
 };
 
 class WalkTest : public ::testing::TestWithParam<Case> {};
@@ -55,7 +57,13 @@ INSTANTIATE_TEST_SUITE_P(Options, WalkTest,
                                            Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
                                                 false, 0.025, 128, 64, 100.0, 1e-8, 1e-3},
                                            Case{WalkStep::greedy, reference::ReferenceStep::greedy,
-                                                1.0, false, 0.0, 128, 64, 100.0, 0.0, 0.0}));
+                                                1.0, false, 0.0, 128, 64, 100.0, 0.0, 0.0},
+                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
+                                                true, 0.025, 64, 128, 3.0, 1e-11, 1e-4, true, 256},
+                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
+                                                8.0, true, 3.0, 5, 33, 6.0, 1e-11, 1e-5, true, 64},
+                                           Case{WalkStep::self, reference::ReferenceStep::self, 4.0,
+                                                true, 0.5, 64, 100, 6.0, 1e-10, 1e-4, true, 0}));
 
 // A draw within the tolerance of its probability may give either sign, and from there on the walks
 // are two: no more of that seed's is compared. Returns how many tokens were.
@@ -84,6 +92,8 @@ Index expect_reference(const Case& c, double tolerance) {
     options.scale = head.scale;
     options.value_bias = c.bias;
     options.center = c.center;
+    options.plain_bias = c.plain_bias;
+    options.padded = c.padded;
     BasicMatrix<T> keys, values;
     gather_rows(head.k, positions(0, c.block), keys);
     gather_rows(head.v, positions(0, c.block), values);
@@ -99,6 +109,8 @@ Index expect_reference(const Case& c, double tolerance) {
     t.scale = head.scale;
     t.bias = c.bias;
     t.center = c.center;
+    t.plain_bias = c.plain_bias;
+    t.padded = static_cast<std::size_t>(c.padded);
     const reference::WalkResult slow = reference::walk(
         reference::rows_of(head.k), reference::rows_of(head.v), long_weights, t, uniforms);
     int saturated = 0;

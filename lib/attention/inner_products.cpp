@@ -176,7 +176,7 @@ template void inner_products(const MatrixD&, const MatrixD&, MatrixD&, bool);
 template void inner_products(const Matrix&, const Matrix&, Matrix&, bool);
 
 template <class T>
-std::vector<double> center_rows(BasicMatrix<T>& rows) {
+std::vector<double> center_rows(BasicMatrix<T>& rows, Index padded) {
   const Index d = rows.cols();
   std::vector<double> mean(d, 0.0);
   for (Index i = 0; i < rows.rows(); ++i) {
@@ -185,7 +185,7 @@ std::vector<double> center_rows(BasicMatrix<T>& rows) {
     }
   }
   for (double& x : mean) {
-    x /= static_cast<double>(std::max<Index>(1, rows.rows()));
+    x /= static_cast<double>(std::max({Index{1}, rows.rows(), padded}));
   }
   for (Index i = 0; i < rows.rows(); ++i) {
     T* row = rows.row(i);
@@ -196,8 +196,8 @@ std::vector<double> center_rows(BasicMatrix<T>& rows) {
   return mean;
 }
 
-template std::vector<double> center_rows(MatrixD&);
-template std::vector<double> center_rows(Matrix&);
+template std::vector<double> center_rows(MatrixD&, Index);
+template std::vector<double> center_rows(Matrix&, Index);
 
 template <class T>
 void transpose(const BasicMatrix<T>& m, BasicMatrix<T>& out) {

@@ -44,12 +44,12 @@ inline double squared_norm(std::span<const float> x) {
   return inner_product(x, x);
 }
 
-/// Subtracts the rows' mean from each row, in place, in float64. Returns the mean [cols], 0 of no
-/// rows.
+/// Subtracts the rows' mean from each row, in place, in float64. Zero rows up to `padded` rows
+/// count in the mean. Returns the mean [cols], 0 of no rows.
 template <class T>
-std::vector<double> center_rows(BasicMatrix<T>& rows);
-extern template std::vector<double> center_rows(MatrixD&);
-extern template std::vector<double> center_rows(Matrix&);
+std::vector<double> center_rows(BasicMatrix<T>& rows, Index padded = 0);
+extern template std::vector<double> center_rows(MatrixD&, Index);
+extern template std::vector<double> center_rows(Matrix&, Index);
 
 /// out [cols, rows] = m [rows, cols] transposed.
 template <class T>

@@ -13,9 +13,13 @@ namespace {
 constexpr double kInfiniteLog = std::numeric_limits<double>::infinity();
 constexpr double kCoinMargin = 0.01;
 
-// log of w^2 (|v|^2 + bias), the factor of a diagonal entry beside its exponential.
-double log_value(double weight, double square, double bias) {
-  const double x = square + bias;
+// log of a diagonal entry's factor beside its exponential.
+double log_value(const WalkOptions& options, double weight, double square) {
+  if (options.plain_bias) {
+    const double x = weight * weight * square + options.value_bias;
+    return x > 0.0 ? std::log(x) : -kInfiniteLog;
+  }
+  const double x = square + options.value_bias;
   return x > 0.0 ? std::log(x) + 2.0 * std::log(weight) : -kInfiniteLog;
 }
 
@@ -36,7 +40,7 @@ Index walk_bytes(Index element, Index block, Index d, Index dv) {
 
 double log_diagonal(const WalkOptions& options, double key_square, double value_square,
                     double weight) {
-  return options.scale * key_square + log_value(weight, value_square, options.value_bias);
+  return options.scale * key_square + log_value(options, weight, value_square);
 }
 
 double theory_constant(const WalkOptions& options, Index nb) {
@@ -58,7 +62,7 @@ WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
                            std::span<double> probability, WalkNumbers<T>& scratch) {
   const Index nb = keys.rows();
   if (options.center) {
-    center_rows(keys);
+    center_rows(keys, options.padded);
   }
   transpose(keys, scratch.transposed);
   inner_products(keys, scratch.transposed, scratch.exponent, /*upper=*/true);
@@ -80,6 +84,7 @@ WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
   // Column j's shift: the largest exponent against the tokens before it.
   const auto scale = static_cast<T>(options.scale);
   const auto bias = static_cast<T>(options.value_bias);
+  const bool plain = options.plain_bias;
   scratch.shift.assign(count, -std::numeric_limits<T>::infinity());
   T* shift = scratch.shift.data();
   scratch.weights.assign(weights.begin(), weights.end());
@@ -112,10 +117,11 @@ WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
 
     const T* e = scratch.exponent.row(i);
     const T* inner = scratch.kernel.row(i);
-    const double signed_weight = static_cast<double>(sign) * weights[at];
+    const double signed_weight = static_cast<double>(sign) * row_weight(options, weights[at]);
+    const T own_weight = column_weight[i];
 #pragma omp simd
     for (Index j = i + 1; j < nb; ++j) {
-      const T value = (inner[j] + bias) * column_weight[j];
+      const T value = value_factor(plain, inner[j], bias, own_weight, column_weight[j]);
       const T factor = exp_shared(e[j] - shift[j]) * value;
       sums[j] = std::fma(static_cast<double>(factor), signed_weight, sums[j]);
     }

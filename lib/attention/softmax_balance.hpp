@@ -1,5 +1,6 @@
 // SoftmaxBalance: the self-balancing walk over one block of tokens, with the kernel
-//   G_ij = exp(s <k_i, k_j>) w_i w_j (<v_i, v_j> + bias).
+//   G_ij = exp(s <k_i, k_j>) w_i w_j (<v_i, v_j> + bias), or with a plain bias
+//   G_ij = exp(s <k_i, k_j>) (w_i w_j <v_i, v_j> + bias).
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithm 2.
 // [2] Alweiss, Liu, Sawhney, "Discrepancy minimization via a self-balancing walk", STOC 2021.
 //
@@ -39,7 +40,9 @@ struct WalkOptions {
   double failure = 0.01;    ///< in (0, 1); for theory: probability of failure
   double scale = 1.0;       ///< s, already multiplied by `temp`
   double value_bias = 0.0;  ///< >= 0; adds a value coordinate sqrt(bias) to every token
+  bool plain_bias = false;  ///< the weights do not multiply the bias
   bool center = true;       ///< subtract the block's mean key, a common factor for each query
+  Index padded = 0;         ///< tokens; a shorter block's mean key counts zero keys up to this many
 };
 
 /// Events of a walk.
@@ -116,7 +119,7 @@ Index walk_bytes(Index element, Index block, Index d, Index dv);
 
 // The parts of a walk that every backend shares.
 
-/// log G_jj = s|k|^2 + log w^2 (|v|^2 + bias), from token j's squared norms.
+/// log G_jj, from token j's squared norms.
 double log_diagonal(const WalkOptions& options, double key_square, double value_square,
                     double weight);
 
@@ -143,6 +146,18 @@ KVB_HD inline double probability_of_plus(const WalkOptions& o, double sum, doubl
     case WalkStep::repo: return 0.5 - o.gamma * scaled_exp(sum, shift);
   }
   return 0.5;
+}
+
+/// What a token's sign is multiplied by in the sums of later tokens: a plain bias takes the weight
+/// w_i into G_ij's bracket.
+KVB_HD inline double row_weight(const WalkOptions& o, double weight) {
+  return o.plain_bias ? 1.0 : weight;
+}
+
+/// G_ij / exp(s <k_i, k_j>) / row_weight. `inner` = <v_i, v_j>; `bias` = o.value_bias.
+template <class T>
+KVB_HD inline T value_factor(bool plain_bias, T inner, T bias, T weight_i, T weight_j) {
+  return plain_bias ? inner * weight_j * weight_i + bias : (inner + bias) * weight_j;
 }
 
 KVB_HD inline double clamp_probability(double p) {

@@ -29,9 +29,10 @@ struct Layout {
   }
 };
 
-// mean[b, t]: channel t over block b, in the order of its tokens. A thread per channel.
+// mean[b, t]: channel t over block b, in the order of its tokens, filled up with zeros to `padded`
+// tokens. A thread per channel.
 __global__ void mean_keys(Layout layout, const float* rows, const Index* tokens, Index d,
-                          double* mean) {
+                          Index padded, double* mean) {
   const Index at = Index{blockIdx.x} * kMeanThreads + threadIdx.x;
   const Index b = at / d;
   if (b < layout.blocks()) {
@@ -40,7 +41,7 @@ __global__ void mean_keys(Layout layout, const float* rows, const Index* tokens,
     for (Index i = 0; i < nb; ++i) {
       sum += static_cast<double>(rows[tokens[b * layout.block + i] * d + at % d]);
     }
-    mean[at] = sum / static_cast<double>(nb);
+    mean[at] = sum / static_cast<double>(nb < padded ? padded : nb);
   }
 }
 
@@ -83,12 +84,12 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-// shift[j] = max over i < j of the exponents e_ij, which become exp(e_ij - shift_j) (inner_ij +
-// bias) w_j. `inner` may be null: 1. A thread block has 32 columns, a warp every eighth row.
+// shift[j] = max over i < j of the exponents e_ij, which become exp(e_ij - shift_j) times their
+// value_factor. `inner` may be null: 1. A thread block has 32 columns, a warp every eighth row.
 template <class T>
 __global__ void __launch_bounds__(kColumns* kLines)
-    walk_factors(Layout layout, T* exponents, const T* inner, const double* weights, T bias,
-                 T* shift) {
+    walk_factors(Layout layout, T* exponents, const T* inner, const double* weights,
+                 bool plain_bias, T bias, T* shift) {
   __shared__ T max_of[kLines][kColumns];
   const Index groups = ceil_div(layout.block, kColumns);
   const Index b = Index{blockIdx.x} / groups;
@@ -111,10 +112,11 @@ __global__ void __launch_bounds__(kColumns* kLines)
   if (line == 0 && j < layout.length(b)) {
     shift[base + j] = max;
   }
+  const auto own = static_cast<T>(j < layout.length(b) ? weights[base + j] : 0.0);
   for (Index i = line; i < end; i += kLines) {
     const Index at = column + i * layout.block;
-    const T value =
-        ((inner == nullptr ? T{1} : inner[at]) + bias) * static_cast<T>(weights[base + j]);
+    const T value = value_factor(plain_bias, inner == nullptr ? T{1} : inner[at], bias,
+                                 static_cast<T>(weights[base + i]), own);
     exponents[at] = exp_shared(exponents[at] - max) * value;
   }
 }
@@ -170,7 +172,8 @@ __global__ void __launch_bounds__(kThreads) walk(Walk<T> w) {
         const double p = probability_of_plus(w.options, sums[0], shift, constants.log_r2, log_own,
                                              constants.theory_c, i == 0);
         w.plus[base + i] = p;
-        signed_weight[i % 2] = static_cast<double>(sign_of(p, uniform)) * weight;
+        signed_weight[i % 2] =
+            static_cast<double>(sign_of(p, uniform)) * row_weight(w.options, weight);
       }
       __syncthreads();
       for (int k = 0; k < kOwn; ++k) {
@@ -239,7 +242,7 @@ WalkCounts balance_blocks_in(const Head& head, const BalanceBlocks& blocks, cons
     uniforms.put(blocks.uniforms.subspan(begin, count));
     if (options.center) {
       device.launch(mean_keys, ceil_div(layout.blocks() * d, kMeanThreads), kMeanThreads, layout,
-                    head.k.data(), positions.data(), d, mean.data());
+                    head.k.data(), positions.data(), d, options.padded, mean.data());
     }
     device.launch(gram<T>, grams, kTileThreads, layout, head.k.data(), positions.data(), d,
                   mean.data(), static_cast<T>(options.scale), squares.data(), exponents.data());
@@ -249,7 +252,7 @@ WalkCounts balance_blocks_in(const Head& head, const BalanceBlocks& blocks, cons
     }
     device.launch(walk_factors<T>, layout.blocks() * ceil_div(all.block, kColumns),
                   kColumns * kLines, layout, exponents.data(), inner.data(), weights.data(),
-                  static_cast<T>(options.value_bias), shift.data());
+                  options.plain_bias, static_cast<T>(options.value_bias), shift.data());
     host_squares.assign(2 * count, T{1});
     const std::span<T> key_part = std::span(host_squares).first(count);
     const std::span<T> value_part = std::span(host_squares).last(count);

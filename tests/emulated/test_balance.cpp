@@ -121,6 +121,24 @@ TEST(EmulatedBalance, EqualsTheCpuForEveryStepAndOption) {
   }
 }
 
+// Weights that are no power of two, and a last block of 52 tokens in the mean of 64.
+TEST(EmulatedBalance, PlainBiasAndPaddedMean) {
+  HeadShape shape;
+  shape.n = 200;
+  shape.key_offset = 0.5;
+  for (const WalkStep step : {WalkStep::fixed, WalkStep::self, WalkStep::repo}) {
+    for (const bool ones : {false, true}) {
+      Input in(shape, 180, 64, 11);
+      in.blocks.options.step = step;
+      in.blocks.options.plain_bias = true;
+      in.blocks.options.value_bias = 0.3;
+      in.blocks.options.padded = 64;
+      in.blocks.ones = ones;
+      expect_equal(in);
+    }
+  }
+}
+
 struct Size {
   Index count, block, d, dv;
 };

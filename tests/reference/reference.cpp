@@ -79,7 +79,7 @@ WalkResult walk(Rows keys, const Rows& values, const Vec& weights, const WalkRef
     Vec mean(keys[0].size(), 0);
     for (const Vec& k : keys) {
       for (std::size_t t = 0; t < mean.size(); ++t) {
-        mean[t] += k[t] / static_cast<Real>(n);
+        mean[t] += k[t] / static_cast<Real>(std::max(n, o.padded));
       }
     }
     for (Vec& k : keys) {
@@ -89,8 +89,10 @@ WalkResult walk(Rows keys, const Rows& values, const Vec& weights, const WalkRef
     }
   }
   const auto kernel = [&](std::size_t i, std::size_t j) {
-    return std::exp(o.scale * dot(keys[i], keys[j])) * weights[i] * weights[j] *
-           (dot(values[i], values[j]) + o.bias);
+    const Real weight = weights[i] * weights[j];
+    const Real value = dot(values[i], values[j]);
+    return std::exp(o.scale * dot(keys[i], keys[j])) *
+           (o.plain_bias ? weight * value + o.bias : weight * (value + o.bias));
   };
   Real r2 = 0;
   for (std::size_t j = 0; j < n; ++j) {

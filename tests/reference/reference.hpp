@@ -46,7 +46,8 @@ enum class ReferenceStep { theory, fixed, self, greedy, repo };
 struct WalkReference {
   ReferenceStep step = ReferenceStep::fixed;
   Real gamma = 1, failure = 0.01L, scale = 1, bias = 0;
-  bool center = true;
+  bool center = true, plain_bias = false;
+  std::size_t padded = 0;
 };
 
 /// Algorithm 2 of BalanceKV by its definition: the kernel in long double, whose exponent reaches

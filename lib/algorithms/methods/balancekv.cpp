@@ -19,6 +19,9 @@
 namespace kvbench {
 namespace {
 
+// The public code adds it to every inner product of values, beside value_bias.
+constexpr double kPlainBias = 1e-8;
+
 struct Options {
   WalkOptions walk;
   Select select = Select::weighted;
@@ -48,12 +51,15 @@ Options read_options(const Task& task, const Params& p) {
   o.walk.value_bias = p.is_auto("value_bias") ? (o.walk.step == WalkStep::repo ? 0.025 : 0.0)
                                               : p.real("value_bias");
   o.walk.value_bias += p.real("value_bias_rel") * mean_square_value(task);
+  o.walk.plain_bias = p.text("bias") == "plain";
+  o.walk.value_bias += o.walk.plain_bias ? kPlainBias : 0.0;
   o.select = p.choice<Select>("select", {{"weighted", Select::weighted},
                                          {"repo", Select::repo},
                                          {"strict", Select::strict},
                                          {"block", Select::block}});
   o.fill = fill_of(p);
   o.block = p.integer("block");
+  o.walk.padded = p.text("center") == "padded" ? o.block : 0;
   o.rescale = p.flag("rescale");
   return o;
 }
@@ -216,8 +222,10 @@ Method method_balancekv() {
       "section 4.1";
   info.departures =
       "step chosen on development prompts; "
-      "step=theory;center=none;select=strict;denominator=separate is the paper's text, "
-      "step=repo;select=repo;center=none;denominator=uniform the public code";
+      "step=theory;center=none;select=strict;denominator=separate is the paper's text, with R^2 "
+      "the "
+      "block's largest diagonal entry; balancekv:authors is the public code, ksheth96/BalanceKV "
+      "4ccee30, balanced_walk; temp=0.1 besides in its notebook of figure 2";
   const std::vector<ParamSpec> walk = walk_params(
       "scale of P(+1) = 1/2 - y * step: the sign that opposes y, gamma/G_jj, gamma/R^2, 1/(2cR^2), "
       "gamma",
@@ -228,6 +236,11 @@ Method method_balancekv() {
                  "otherwise 0"),
       real_param("value_bias_rel", "0", 0, 1e300, "mean |v|^2",
                  "value_bias in units of the mean squared value norm"),
+      choice_param("bias", {"weighted", "plain"},
+                   "w_i w_j (<v_i,v_j> + value_bias), or w_i w_j <v_i,v_j> + value_bias + 1e-8"),
+      choice_param("center", {"block", "none", "padded"},
+                   "subtract the block's mean key before the kernel; padded: zero keys fill up the "
+                   "last block for its mean"),
       real_param("temp", "1", 0, 1e6, "", "multiplies the scale s inside the kernel"),
       integer_param("block", "256", 2, 4096, "tokens", "block of one walk; even"),
       choice_param("select", {"weighted", "repo", "strict", "block"},
@@ -241,13 +254,9 @@ Method method_balancekv() {
   info.params = joined({size_params(), walk, own});
   info.weight_bytes = [](const Params&) { return WeightBytes{4, 0}; };
   info.own_denominator = [](const Params& p) { return p.text("denominator") != "shared"; };
-  info.grid = {"center=block,none;value_bias_rel=0,0.1,0.5",
-               "step=self;value_bias_rel=0,0.5",
-               "select=strict",
-               "block=64",
-               "temp=0.5",
-               "step=repo;select=repo;center=none;denominator=uniform"};
-  info.authors = "step=repo;select=repo;center=none;denominator=uniform";
+  info.grid = {"center=block,none;value_bias_rel=0,0.1,0.5", "step=self;value_bias_rel=0,0.5",
+               "select=strict", "block=64", "temp=0.5"};
+  info.authors = "step=repo;select=repo;center=padded;bias=plain;denominator=uniform";
   info.selects_tokens = true;
   info.random = always_random;
   info.scratch_bytes = scratch_bytes;

@@ -387,7 +387,9 @@ Method method_balancekv_stream() {
   info.params =
       joined({own,
               walk_params("scale of P(+1) = 1/2 - y * step, as for balancekv", "t"),
-              {real_param("temp", "1", 0, 1e6, "", "multiplies the scale s inside the kernel"),
+              {choice_param("center", {"block", "none"},
+                            "subtract the block's mean key before the kernel"),
+               real_param("temp", "1", 0, 1e6, "", "multiplies the scale s inside the kernel"),
                choice_param("fill", {"random", "order"},
                             "how the minority is filled up from the majority to exactly half")}});
   info.grid = {"step=greedy,self;center=block,none"};

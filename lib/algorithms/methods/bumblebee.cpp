@@ -3,7 +3,7 @@
 //   g(A) = lambda f(A)/f(M) + (1 - lambda) c(A)/c(M),  f(A) = sum_{v in M} max_{u in A} sim(v, u),
 //   c(A) = phi(sum_{i in A} acc_i), acc_i accumulated attention from the scoring queries.
 // A term whose normaliser is 0 is 0. The floor(recent_share B) most recent tokens are in A from the
-// start (0.5 follows [1]'s experiments); the objective covers all of M.
+// start (a split that [1] does not have; 0 is its objective); the objective covers all of M.
 // [1] Kumari et al., "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for
 //     Infinite-Context Transformers", COLM 2024, Algorithm 1.
 // [2] Minoux, "Accelerated greedy algorithms for maximizing submodular set functions", 1978.
@@ -316,6 +316,8 @@ Method method_bumblebee() {
       "Infinite-Context Transformers, Algorithm 1";
   info.departures =
       "lazy greedy by default, the same set as greedy (the paper runs optimizer=stochastic); "
+      "recent_share, which the paper's text has not; chunked prefill (section 6.4) cannot be "
+      "replayed; "
       "similarities rounded to multiples of 2^-30, so that sums are exact";
   info.params =
       joined({size_params(),

@@ -121,7 +121,6 @@ std::vector<ParamSpec> walk_params(std::string step_doc, const std::string& bloc
                  "strength of the walk for fixed, self, repo; auto: 4 for repo, else 1; 0: a coin"),
       real_param("failure", "0.01", 1e-300, 1, "",
                  fmt::format("failure probability of step=theory, c = 30 ln({}/failure)", block)),
-      choice_param("center", {"block", "none"}, "subtract the block's mean key before the kernel"),
   };
 }
 
@@ -135,7 +134,7 @@ WalkOptions walk_options(const KvHead& head, const Params& p) {
   out.gamma = p.is_auto("gamma") ? (out.step == WalkStep::repo ? 4.0 : 1.0) : p.real("gamma");
   out.failure = p.real("failure");
   out.scale = head.scale * p.real("temp");
-  out.center = p.text("center") == "block";
+  out.center = p.text("center") != "none";
   return out;
 }
 

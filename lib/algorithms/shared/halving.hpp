@@ -34,8 +34,7 @@ struct Survivor {
 std::vector<Survivor> halve(std::span<const std::int8_t> signs, Select select, Fill fill,
                             Index block, RngStream& fill_stream);
 
-/// `step` (with help `step_doc`), `gamma`, `failure`, `center`. `block`: name of the block size
-/// parameter.
+/// `step` (with help `step_doc`), `gamma`, `failure`. `block`: name of the block size parameter.
 std::vector<ParamSpec> walk_params(std::string step_doc, const std::string& block);
 
 /// From these and `temp`; no value bias.
