@@ -114,6 +114,25 @@ TEST(Manifest, Refusals) {
     std::ofstream(manifest_path(csv)) << text;
     EXPECT_THROW(read_manifest(csv), InputError) << text;
   }
+  // Copying a value of any depth would overflow the stack.
+  const auto deep = [](const char* open, const char* close, int levels) {
+    std::string text = R"({"format": "kvbench-manifest", "configuration": )";
+    for (int i = 0; i < levels; ++i) {
+      text += open;
+    }
+    text += "1";
+    for (int i = 0; i < levels; ++i) {
+      text += close;
+    }
+    return text + "}";
+  };
+  for (const auto& [open, close] : {std::pair("[", "]"), std::pair("{\"a\": ", "}")}) {
+    for (const int levels : {63, 64, 200000}) {
+      std::ofstream(manifest_path(csv)) << deep(open, close, levels);
+      testing_replay::expect_refusal([&] { read_manifest(csv); },
+                                     levels == 63 ? "key 'traces' not found" : "levels deep");
+    }
+  }
   EXPECT_THROW(write_manifest(test_folder() / "no" / "out.csv", begin_manifest("", nullptr)),
                IoError);
 }

@@ -1,6 +1,9 @@
 // Policies: each layer's rows are those of a plain run of its algorithm and budget.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +14,7 @@
 #include "cache_runs.hpp"
 #include "replay/planner.hpp"
 #include "replay/policy.hpp"
+#include "replay/verify.hpp"
 
 namespace kvbench::test_policy {
 namespace {
@@ -267,6 +271,39 @@ TEST_F(PolicyTest, AChangedFileIsAnotherRun) {
   expect_refusal([&] { run(o); }, "--algorithm: missing policy:name=p;sha256=");
 }
 
+TEST_F(PolicyTest, VerifySaysThatTheFileWasChanged) {
+  static const std::atomic<bool> go_on = false;
+  const std::string file = write("p.json", 0.5, {{0, "snapkv", 0.5}, {2, "h2o", 0.5}});
+  const ReplayOptions o = of_policies("out.csv", {file});
+  run(o);
+  EXPECT_EQ(verify_sample(o.out, 1, 1, 1, go_on).different, 0);
+  const auto again = [&] { verify_sample(o.out, 1, 1, 1, go_on); };
+  write("p.json", 0.5, {{0, "snapkv", 0.5}, {2, "local", 0.5}});
+  expect_refusal(again, "p.json: the policy was changed after the run of ");
+  write_text("p.json", "{");
+  expect_refusal(again, "p.json: the policy was changed after the run of ");
+}
+
+// `made up` is what the trace names.
+TEST_F(PolicyTest, IsForItsModel) {
+  const auto plan = [&](const std::string& model) {
+    make_plan(of_policies(
+        "o.csv", {write_text("m.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,)"
+                                       R"("model":")" +
+                                           model +
+                                           R"(","layers":[)"
+                                           R"({"layer":0,"algorithm":"h2o","budget":0.5},)"
+                                           R"({"layer":2,"algorithm":"h2o","budget":0.5}]})")}));
+  };
+  for (const char* same : {"", "made up", "Made Up", "somebody/made up @ 1a2b"}) {
+    EXPECT_NO_THROW(plan(same)) << same;
+  }
+  for (const char* other : {"made", "made up/other", "made up 2"}) {
+    expect_refusal([&] { plan(other); }, "policy m: model: got " + std::string(other) +
+                                             ", expected that of projected.h5, made up");
+  }
+}
+
 TEST_F(PolicyTest, Refusals) {
   const auto plan = [&](const std::string& file) { make_plan(of_policies("o.csv", {file})); };
   const LayerChoice good{0, "snapkv", 0.5};
@@ -293,7 +330,18 @@ TEST_F(PolicyTest, Refusals) {
                   R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[{"layer":0,)"
                   R"("heads":[{"kv_head":1,"algorithm":"h2o","budget":0.5}]}]})"),
        "layer 0: heads: got kv_head 1, expected 0"},
-      {write_text("x.json", "{"), "expected a JSON object with \"format\""},
+      {write_text("hf.json",
+                  R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[{"layer":0,)"
+                  R"("algorithm":"h2o","heads":[{"kv_head":0,"algorithm":"h2o","budget":0.5}]}]})"),
+       "layer 0: got `heads` and `algorithm`, expected one of them"},
+      {write_text("da.json", R"({"budget":0.5,"layers":[{"layer":0},{"layer":1,"layer":2}]})"),
+       "da.json: layers[1].layer: duplicate key"},
+      {write_text("de.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":)" +
+                                 std::string(200000, '[') + std::string(200000, ']') + "}"),
+       "nested more than 64 levels deep"},
+      {write_text("mo.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"model":7})"),
+       "model: got 7, expected text"},
+      {write_text("x.json", "{"), "x.json: not readable as JSON: "},
       {write_text("y.json", "[]"), "expected a JSON object with \"format\""},
       {write_text("z.json", R"({"format":"kvbench-policy","version":2})"), "\"version\": 1"},
       {write_text("w.json", R"({"format":"kvbench-policy","version":1,"budget":0.5})"),
@@ -318,7 +366,12 @@ TEST_F(PolicyTest, Refusals) {
   stream.per_query = PerQuery::none;
   expect_refusal([&] { make_plan(stream); }, "--policy: got --protocol stream");
   expect_refusal([&] { plan((folder_ / "none.json").string()); }, "none.json: cannot be read");
-  expect_refusal([&] { plan("/dev/zero"); }, "/dev/zero: got more than");
+  expect_refusal([&] { plan("/dev/zero"); }, "/dev/zero: not a regular file");
+  const std::filesystem::path pipe = folder_ / "pipe.json";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_refusal([&] { plan(pipe.string()); }, "pipe.json: not a regular file");
+  expect_refusal([&] { plan(write_text("big.json", std::string((1U << 24U) + 1, ' '))); },
+                 "big.json: got more than");
 }
 
 }  // namespace

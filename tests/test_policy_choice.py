@@ -80,9 +80,9 @@ class PolicyTest(CommandCase):
             with self.assertRaises(choose.Infeasible):
                 chosen(vary, total)
 
-    def sensitivities(self, layers, values):
+    def sensitivities(self, layers, values, model="M"):
         with open(self.path("s.json"), "w", encoding="utf-8") as file:
-            json.dump({"format": "kvbench-sensitivities", "version": 1, "model": "M", "layers": layers,
+            json.dump({"format": "kvbench-sensitivities", "version": 1, "model": model, "layers": layers,
                        "sensitivity": values, "ratio": {"prompt": [0.5, 2], "mean": [0.8, 1.2]}}, file)
         return self.path("s.json")
 
@@ -224,7 +224,8 @@ class PolicyTest(CommandCase):
             table.writeheader()
             for row in rows:
                 table.writerow({name: row.get(name, row["rel_error"]) for name in LAYER_COLUMNS})
-        self.run_script(self.sensitivities(layers, [1.0, 5.0, 0.1, 20.0][:len(layers)]), self.path("l.csv"),
+        model = read_rows(curves)[0]["model"]
+        self.run_script(self.sensitivities(layers, [1.0, 5.0, 0.1, 20.0][:len(layers)], model), self.path("l.csv"),
                         "--budget", "0.25", "-o", self.path("p.json"))
         with open(self.path("p.json"), encoding="utf-8") as file:
             chosen = {str(one["layer"]): one for one in json.load(file)["layers"]}

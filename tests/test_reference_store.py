@@ -67,7 +67,7 @@ for one in a:0.5 b:0.25 c:0.125; do
   test -e "$folder/$prompt.budget" && budget=$(cat "$folder/$prompt.budget")
   mkdir "$out/$prompt"
   part='"algorithm": "h2o", "budget": '$budget
-  echo '{"format": "kvbench-policy", "version": 1, "model": "M", "budget": '$budget', "layers":' \\
+  echo '{"format": "kvbench-policy", "version": 1, "model": "kvbench synth", "budget": '$budget', "layers":' \\
     '[{"layer": 0, '$part'}, {"layer": 1, '$part'}]}' > "$out/$prompt/own.json"
 done
 """

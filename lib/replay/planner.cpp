@@ -237,6 +237,11 @@ Plan make_plan(const ReplayOptions& options) {
   for (const TraceReader& reader : plan.readers) {
     plan.traces.push_back(reader.meta());
   }
+  for (const Variant& variant : plan.variants) {
+    for (std::size_t t = 0; variant.policy != nullptr && t < plan.traces.size(); ++t) {
+      check_model(*variant.policy, plan.trace_names[t], plan.traces[t].model);
+    }
+  }
   plan.units = list_units(plan.options, plan.readers);
   if (plan.caches) {
     keep_loaded_units(plan);

@@ -8,10 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/files.hpp"
+#include "core/parse_json.hpp"
 #include "core/sha256.hpp"
 
 namespace kvbench {
@@ -30,6 +33,11 @@ class PolicyFile {
 
   Policy read() const {
     constexpr std::size_t kMost = std::size_t{1} << 24;
+    std::error_code error;
+    const auto status = std::filesystem::status(path_, error);
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+      fail("not a regular file");  // opening a pipe waits for its writer
+    }
     const std::optional<std::string> found = read_at_most(path_, kMost);
     if (!found) {
       fail("cannot be read");
@@ -38,7 +46,7 @@ class PolicyFile {
     if (text.size() > kMost) {
       fail(fmt::format("got more than {} bytes, expected a policy", kMost));
     }
-    const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const json file = parse_json(text, fmt::format("--policy {}", path_));
     if (!file.is_object() || file.value("format", json()) != kFormat ||
         file.value("version", json()) != kVersion) {
       fail(fmt::format("expected a JSON object with \"format\": \"{}\", \"version\": {}", kFormat,
@@ -56,6 +64,11 @@ class PolicyFile {
     Sha256 hash;
     hash.add(text);
     out.sha256 = hash.text();
+    const json model = file.value("model", json(""));
+    if (!model.is_string()) {
+      fail(fmt::format("model: got {}, expected text", model.dump()));
+    }
+    out.model = model.get<std::string>();
     out.budget = fraction(file, "budget", "");
     const json layers = file.value("layers", json());
     if (!layers.is_array() || layers.empty()) {
@@ -110,6 +123,11 @@ class PolicyFile {
     const std::string where = fmt::format("layer {}: ", layer);
     std::vector<Policy::Part> parts;
     const bool by_head = object.contains("heads");
+    for (const char* key : {"algorithm", "budget"}) {
+      if (by_head && object.contains(key)) {
+        fail(fmt::format("{}got `heads` and `{}`, expected one of them", where, key));
+      }
+    }
     if (!by_head) {
       parts.push_back(part(object, where, Scope::layer));
     } else {
@@ -163,6 +181,17 @@ class PolicyFile {
   const std::string& path_;
 };
 
+// The name alone, in lower case, of ORGANISATION/NAME @ REVISION.
+std::string plain_name(std::string_view model) {
+  model = model.substr(0, model.find(" @ "));
+  model.remove_prefix(model.rfind('/') + 1);  // 0 without one
+  std::string out(model);
+  std::ranges::transform(out, out.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
+  return out;
+}
+
 }  // namespace
 
 std::string Policy::params() const {
@@ -193,6 +222,14 @@ void add_policies(const std::vector<std::string>& paths, Scores scores,
       }
     });
     variants.push_back(std::move(out));
+  }
+}
+
+void check_model(const Policy& policy, const std::string& trace, const std::string& model) {
+  if (!policy.model.empty() && !model.empty() && plain_name(policy.model) != plain_name(model)) {
+    throw InputError(
+        fmt::format("policy {}: model: got {}, expected that of {}, {} (or no `model`)",
+                    policy.name, policy.model, trace, model));
   }
 }
 

@@ -22,6 +22,7 @@ struct Policy {
 
   std::string name;               ///< of the file, without .json
   std::string sha256;             ///< of the file
+  std::string model;              ///< that it is for; "": the file does not say
   double budget = 0.0;            ///< fraction of the middle's full bytes over all layers
   std::map<Index, Layer> layers;  ///< by the layer's index in the model; not empty
 
@@ -29,16 +30,21 @@ struct Policy {
   std::string params() const;
 };
 
-/// Reads a policy. Throws InputError (file, layer, got, expected) if the file is no policy, a layer
-/// or KV head is listed twice, KV heads are not 0, 1, ..., an algorithm is not exactly one, has a
-/// size of its own or shares its budget more widely than its part, or the mean of the layers'
-/// budgets (means over heads) exceeds the policy's.
+/// Reads a policy. Throws InputError (file, layer, got, expected) if it is no regular file or no
+/// policy, a layer or KV head is listed twice, a layer has both `heads` and an algorithm, KV heads
+/// are not 0, 1, ..., an algorithm is not exactly one, has a size of its own or shares its budget
+/// more widely than its part, or the mean of the layers' budgets (means over heads) exceeds the
+/// policy's.
 Policy read_policy(const std::string& path);
 
 /// Appends a variant per file. Its `scores` text is the widest of the parts'. Throws InputError as
 /// read_policy(), and for two files of one name.
 void add_policies(const std::vector<std::string>& paths, Scores scores,
                   std::vector<Variant>& variants);
+
+/// Throws InputError if the policy is for another model than `model`, the one that `trace` names.
+/// The case of letters, an organisation before `/` and a revision after ` @ ` may differ.
+void check_model(const Policy& policy, const std::string& trace, const std::string& model);
 
 /// Returns the variants of a layer of `kv_heads` KV heads: one for all, or one per head. Throws
 /// InputError if the policy lacks the layer, or lists another number of heads.

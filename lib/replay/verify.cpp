@@ -7,13 +7,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/rng.hpp"
+#include "core/sha256.hpp"
 #include "core/temporary_files.hpp"
 #include "replay/planner.hpp"
+#include "replay/policy.hpp"
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
 #include "report/csv.hpp"
@@ -148,6 +151,25 @@ std::vector<std::string> check_traces(const fs::path& csv, const Manifest& m) {
   return out;
 }
 
+// The manifest has the first digits of each policy's SHA-256 in the parameters of its entry.
+void check_policies(const fs::path& csv, const Manifest& m, const ReplayOptions& options) {
+  if (options.policies.empty()) {
+    return;
+  }
+  std::set<std::string> params;
+  for (const nlohmann::json& a : m.configuration.at("algorithms")) {
+    params.insert(a.at("params"));
+  }
+  for (const std::string& path : options.policies) {
+    Policy now;
+    now.name = fs::path(path).stem().string();
+    now.sha256 = sha256_file(path);
+    check_input(params.contains(now.params()),
+                fmt::format("{}: the policy was changed after the run of {}: SHA-256 is {:.16}...",
+                            path, csv.string(), now.sha256));
+  }
+}
+
 // Copies the table, which is in the plan's order, without the jobs of the rows in `drawn`.
 void copy_other_rows(const Plan& plan, TableReader& table, const std::vector<Index>& drawn,
                      CsvWriter& writer) {
@@ -267,6 +289,7 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   out.traces = check_traces(csv, m);
   const ScratchFolder scratch;
   ReplayOptions options = options_of(csv, m);
+  check_policies(csv, m, options);
   options.threads = threads;
   options.out = (scratch.path() / csv.filename()).string();
   options.resume = true;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/parse_json.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
 
@@ -78,7 +79,7 @@ std::filesystem::path manifest_path(const std::filesystem::path& csv) {
 FileKind manifest_kind() {
   const auto made_here = [](const std::filesystem::path& path) {
     try {
-      const json j = json::parse(read_text_file(path), nullptr, false);
+      const json j = parse_json(read_text_file(path), path.string());
       return j.is_object() && j.contains("format") && j.at("format") == format_name;
     } catch (const Error&) {
       return false;
@@ -159,9 +160,8 @@ void write_manifest(const std::filesystem::path& csv, const Manifest& manifest) 
 
 Manifest read_manifest(const std::filesystem::path& csv) {
   const std::filesystem::path path = manifest_path(csv);
-  const std::string text = read_text_file(path);
+  json j = parse_json(read_text_file(path), path.string());
   try {
-    json j = json::parse(text);
     if (j.at("format") != format_name) {
       throw InputError(fmt::format("{}: not a {} (format {})", path.string(), format_name,
                                    j.at("format").dump()));

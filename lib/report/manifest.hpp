@@ -92,8 +92,8 @@ void write_manifest(const std::filesystem::path& csv, const Manifest& manifest);
 /// The same, unpublished. Throws IoError.
 StagedFile stage_manifest(const std::filesystem::path& csv, const Manifest& manifest);
 
-/// Reads manifest_path(csv). Throws InputError if it is absent, no JSON, of another format, or
-/// lacks a key.
+/// Reads manifest_path(csv). Throws InputError if it is absent, no JSON as of parse_json(), of
+/// another format, or lacks a key.
 Manifest read_manifest(const std::filesystem::path& csv);
 
 nlohmann::json manifest_to_json(const Manifest& manifest);

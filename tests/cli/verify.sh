@@ -34,6 +34,17 @@ done
 mv manifest out.csv.json
 good verify out.csv --sample 1
 
+# A manifest may be nested to any depth.
+cp out.csv.json manifest
+brackets() { head -c 200000 /dev/zero | tr '\0' "$1"; }
+text=$(< manifest) config='"configuration": {'
+printf '%s' "${text/"$config"/"$config\"deep\": $(brackets '[')$(brackets ']'), "}" > out.csv.json
+for act in 'verify out.csv' 'summarize out.csv' 'merge out.csv -o merged.csv' "${command[*]} -o out.csv --resume"; do
+  read -ra words <<< "$act"
+  refused 2 'out.csv.json: ' -- "${words[@]}"
+done
+mv manifest out.csv.json
+
 # The same options give the same run, others another one.
 good "${command[@]}" -o again.csv --threads 1
 [[ $(column again.csv algorithm | wc -l) == "$(column out.csv algorithm | wc -l)" ]] || fail 'other rows'

@@ -36,7 +36,7 @@ def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     sub = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     fit = sub.add_parser("fit", help="estimate the layers' sensitivities")
-    fit.add_argument("--model", required=True, metavar="NAME", help="of the model, for the report")
+    fit.add_argument("--model", required=True, metavar="NAME", help="of the model, as in its traces")
     add_tables(fit)
     fit.add_argument("--ridge", type=positive, default=model.RIDGE, metavar="X",
                      help="weight of the variance of log s over layers [%(default)g]")
@@ -44,7 +44,7 @@ def parse_arguments(arguments=None):
     fit.add_argument("--csv", metavar="CELLS.csv", help="held-out predictions of every cell")
     fit.add_argument("--markdown", metavar="FILE", help="report; - for stdout")
     measure = sub.add_parser("measure", help="measure the sensitivities, one layer at a time")
-    measure.add_argument("--model", required=True, metavar="NAME", help="of the model, for the report")
+    measure.add_argument("--model", required=True, metavar="NAME", help="of the model, as in its traces")
     measure.add_argument("--alone", nargs="+", required=True, metavar="SCORES.layers.csv")
     measure.add_argument("--prompts", **cells.PROMPTS)
     measure.add_argument("-o", "--output", required=True, metavar="SENSITIVITIES.json")
