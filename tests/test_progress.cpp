@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/files.hpp"
 #include "replay/progress.hpp"
 
 namespace kvbench::test_progress {
@@ -52,6 +54,30 @@ class Pty {
   int screen = -1;
   int terminal = -1;
 };
+
+// The process's handling of SIGPIPE is another thread's too.
+TEST(WriteIfRead, ABrokenPipeIsIgnoredWithoutAnotherSignalHandler) {
+  static int caught = 0;
+  struct sigaction mine {};
+  mine.sa_sigaction = [](int, siginfo_t*, void*) { ++caught; };
+  mine.sa_flags = SA_SIGINFO;
+  struct sigaction before {};
+  ASSERT_EQ(::sigaction(SIGPIPE, &mine, &before), 0);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  ::close(ends[0]);
+  write_if_read(ends[1], "to nobody");
+  ::close(ends[1]);
+  struct sigaction after {};
+  ASSERT_EQ(::sigaction(SIGPIPE, &before, &after), 0);
+  EXPECT_EQ(after.sa_flags & SA_SIGINFO, SA_SIGINFO);  // std::signal() would have dropped it
+  EXPECT_EQ(caught, 0);
+  sigset_t left;
+  ::sigpending(&left);
+  EXPECT_EQ(sigismember(&left, SIGPIPE), 0);
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &left);
+  EXPECT_EQ(sigismember(&left, SIGPIPE), 0);
+}
 
 TEST(ProgressLine, CountsRateAndTimeLeft) {
   EXPECT_EQ(progress_line("replay", {50, 200, 10.0}, 80),

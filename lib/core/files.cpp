@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -102,9 +103,19 @@ bool write_all(int fd, std::string_view bytes) {
 }
 
 void write_if_read(int fd, std::string_view text) {
-  const auto before = std::signal(SIGPIPE, SIG_IGN);
-  static_cast<void>(write_all(fd, text));
-  std::signal(SIGPIPE, before);
+  // A broken pipe signals the writing thread: the other threads keep their handling of the signal.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  sigset_t pending;
+  sigpending(&pending);
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  if (!write_all(fd, text) && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    const timespec now{};
+    sigtimedwait(&pipe, nullptr, &now);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void fix_resolved_paths(const std::vector<fs::path>& paths) {
