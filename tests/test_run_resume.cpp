@@ -1,6 +1,8 @@
 // Runs that are stopped, cut anywhere and resumed give the undisturbed file; what is there already
 // is left alone.
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -234,6 +236,26 @@ TEST_F(RunTest, TwoRunsDoNotWriteOneFile) {
     EXPECT_NE(refusal([&] { run(o); }).find("another run"), std::string::npos);
     EXPECT_EQ(read_bytes(folder_ / "out.csv"), text);
   }
+}
+
+// A second run could take the lock between the removal of the old files and the first new one.
+TEST_F(RunTest, OverwriteTakesTheLockOnce) {
+  ReplayOptions o = options();
+  run(o);
+  o.overwrite = true;
+  const int watch = ::inotify_init1(IN_NONBLOCK);
+  ASSERT_GE(::inotify_add_watch(watch, folder_.c_str(), IN_CREATE), 0);
+  run(o);
+  std::vector<char> events(std::size_t{1} << 16);
+  const ssize_t bytes = ::read(watch, events.data(), events.size());
+  ::close(watch);
+  int locks = 0;
+  for (ssize_t at = 0; at < bytes;) {
+    const auto* event = reinterpret_cast<const inotify_event*>(events.data() + at);
+    locks += std::string(event->name) == "out.csv.lock" ? 1 : 0;
+    at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+  }
+  EXPECT_EQ(locks, 1);
 }
 
 TEST_F(RunTest, AStopKeepsWholeRowsAndResumeCompletesThem) {

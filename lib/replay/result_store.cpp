@@ -133,17 +133,18 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now) : plan_(plan
                                   ? check_resumable(plan, now)
                                   : "";
   CacheExport::check_earlier(plan);
+  auto lock = std::make_unique<FileLock>(plan.options.out);
   if (plan.options.overwrite) {
-    const FileLock lock(plan.options.out);
     remove_files(files(plan));
   }
   const CsvWriter::Mode mode = mode_of(plan.options);
   std::vector<FinishedTable> before;
   const auto open = [&](const TableSpec* table) {
     FinishedTable& lines = before.emplace_back(plan, table);
-    tables_.push_back({table, std::make_unique<CsvWriter>(
-                                  table->path(plan.options.out), table->header(), mode, run,
-                                  [&](const TableReader& line) { lines.add(line); }, earlier)});
+    tables_.push_back(
+        {table, std::make_unique<CsvWriter>(
+                    table->path(plan.options.out), table->header(), mode, run,
+                    [&](const TableReader& line) { lines.add(line); }, earlier, std::move(lock))});
   };
   open(&main_table());
   for (const TableSpec* table : side_tables(plan)) {

@@ -25,12 +25,13 @@ FileKind table_kind(std::string name, const Fields& header) {
 }
 
 CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string run,
-                     const ExistingRow& existing, const std::string& earlier)
+                     const ExistingRow& existing, const std::string& earlier,
+                     std::unique_ptr<FileLock> lock)
     : path_(resolved_path(path)),
       header_(std::move(header)),
       checks_at_(row_crc_place(header_)),
       run_(std::move(run)),
-      lock_(path_) {
+      lock_(lock ? std::move(lock) : std::make_unique<FileLock>(path_)) {
   std::error_code error;
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -34,13 +35,14 @@ class CsvWriter {
   /// Called under `resume` for each existing row, in file order.
   using ExistingRow = std::function<void(const TableReader&)>;
 
-  /// Locks, then opens. Under `resume` the torn last line of a killed run is cut off, the header
-  /// must equal `header`, and existing rows must be of `run` (the column `run_id`) or of the run
-  /// `earlier`. Rows of `earlier` must be replaced before any row is appended. Throws InputError
-  /// (lock held, header differs, malformed file, a row that was changed or is of another run, not a
-  /// regular file) or IoError.
+  /// Takes `lock`, that of PATH, or locks; then opens. Under `resume` the torn last line of a
+  /// killed run is cut off, the header must equal `header`, and existing rows must be of `run` (the
+  /// column `run_id`) or of the run `earlier`. Rows of `earlier` must be replaced before any row is
+  /// appended. Throws InputError (lock held, header differs, malformed file, a row that was changed
+  /// or is of another run, not a regular file) or IoError.
   CsvWriter(const std::filesystem::path& path, Fields header, Mode mode, std::string run,
-            const ExistingRow& existing = {}, const std::string& earlier = {});
+            const ExistingRow& existing = {}, const std::string& earlier = {},
+            std::unique_ptr<FileLock> lock = nullptr);
   ~CsvWriter();
   CsvWriter(const CsvWriter&) = delete;
   CsvWriter& operator=(const CsvWriter&) = delete;
@@ -78,7 +80,7 @@ class CsvWriter {
   Fields header_;
   std::size_t checks_at_;  // own cells before run_id and row_crc
   std::string run_;
-  FileLock lock_;
+  std::unique_ptr<FileLock> lock_;
   int fd_ = -1;
   bool holds_earlier_ = false;
   bool has_strays_ = false;
