@@ -177,6 +177,25 @@ TEST(ClusterRun, ExistingTablesAreNotTouched) {
   expect_refusal(o, "points.h5: is also what the run reads");
 }
 
+TEST(ClusterRun, OverwriteKeepsTheEarlierTablesUntilThereAreNewOnes) {
+  ClusterOptions o = options(make_trace(temporary_path("t.h5")));
+  run(o);
+  const std::string before = read_bytes(fs::path(o.out) / "coverage.csv");
+  const std::string manifest = read_bytes(fs::path(o.out) / kClusterManifest);
+  o.overwrite = true;
+  o.study.deltas_rel = {0.5};
+  {
+    fs::create_directories(cluster_stage(o));
+    const FileLock lock(cluster_stage(o) / "norms.csv");  // no table can be made
+    expect_refusal(o, "another run is writing");
+  }
+  EXPECT_EQ(read_bytes(fs::path(o.out) / "coverage.csv"), before);
+  EXPECT_EQ(read_bytes(fs::path(o.out) / kClusterManifest), manifest);
+  run(o);
+  EXPECT_NE(read_bytes(fs::path(o.out) / kClusterManifest), manifest);
+  EXPECT_FALSE(fs::exists(cluster_stage(o)));
+}
+
 // What a killed run left is in a folder of its own; somebody else's file there stays.
 TEST(ClusterRun, UnfinishedTablesOfAKilledRunAreReplaced) {
   ClusterOptions o = options(make_trace(temporary_path("t.h5")));

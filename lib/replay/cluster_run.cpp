@@ -30,12 +30,13 @@ void check_output(const ClusterOptions& o) {
   std::vector<fs::path> inputs(o.traces.begin(), o.traces.end());
   inputs.insert(inputs.end(), o.kept_by.begin(), o.kept_by.end());
   inputs.emplace_back(o.config);
-  const std::vector<Output> files = cluster_files(o);
-  check_outputs(inputs, files);
+  const std::vector<Output> files = cluster_files(o.out);
+  std::vector<Output> all = cluster_files(cluster_stage(o));  // a killed run left those that exist
+  all.insert(all.begin(), files.begin(), files.end());
+  check_outputs(inputs, all);
   for (const Output& file : files) {
-    // Files in cluster_stage() were left by a killed run.
     check_input(
-        o.overwrite || !fs::exists(file.path) || file.path.parent_path() == cluster_stage(o),
+        o.overwrite || !fs::exists(file.path),
         fmt::format("{}: exists, expected --overwrite or another folder", file.path.string()));
   }
 }
@@ -189,8 +190,16 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   }
   const FileLock lock(fs::path(o.out) / kClusterManifest);
   check_output(o);  // again: another run may have ended meanwhile
-  remove_files(cluster_files(o));
-  remove_leftovers(cluster_files(o));
+  const std::vector<Output> staged = cluster_files(cluster_stage(o));
+  remove_files(staged);
+  remove_leftovers(staged);
+  remove_leftovers(cluster_files(o.out));
+  const auto publish = [&] {
+    if (result.heads == 0) {
+      remove_files(staged);
+    }
+    publish_cluster(o);
+  };
   try {
     write_cluster_manifest(cluster_stage(o), manifest, {});
     const auto written = study_heads(plan, kept, threads, stop, manifest, result);
@@ -203,13 +212,10 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
     end_manifest(manifest, result.rows, 0, result.wall_s);
     write_cluster_manifest(cluster_stage(o), manifest, written);
   } catch (...) {
-    if (result.heads == 0) {
-      remove_files(cluster_files(o));
-    }
-    publish_cluster(o);  // finished heads stay; the manifest has no end time
+    publish();  // finished heads stay; the manifest has no end time
     throw;
   }
-  publish_cluster(o);
+  publish();
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "core/files.hpp"
 #include "metrics/error.hpp"
 #include "report/manifest.hpp"
+#include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "trace/file_kinds.hpp"
 
@@ -141,24 +142,24 @@ std::filesystem::path cluster_stage(const ClusterOptions& options) {
   return std::filesystem::path(options.out) / "unfinished";
 }
 
-std::vector<Output> cluster_files(const ClusterOptions& options) {
-  std::vector<Output> out;
-  for (const auto& folder : {std::filesystem::path(options.out), cluster_stage(options)}) {
-    out.push_back({folder / kClusterManifest, manifest_kind()});
-    for (const auto& [table, columns] : cluster_columns()) {
-      out.push_back({folder / table, table_kind("a table " + table, header(table, 1))});
-    }
-    out.push_back({folder / kPointsFile, points_kind()});
+std::vector<Output> cluster_files(const std::filesystem::path& folder) {
+  std::vector<Output> out{{folder / kClusterManifest, manifest_kind()}};
+  for (const auto& [table, columns] : cluster_columns()) {
+    out.push_back({folder / table, table_kind("a table " + table, header(table, 1))});
   }
+  out.push_back({folder / kPointsFile, points_kind()});
   return out;
 }
 
 void publish_cluster(const ClusterOptions& options) {
-  const std::vector<Output> files = cluster_files(options);
-  const auto half = static_cast<std::ptrdiff_t>(files.size() / 2);
-  for (auto from = files.rbegin(), to = from + half; from != files.rbegin() + half; ++from, ++to) {
-    if (std::filesystem::exists(from->path)) {
-      rename_file(from->path, to->path);
+  const std::vector<Output> from = cluster_files(cluster_stage(options));
+  const std::vector<Output> to = cluster_files(options.out);
+  if (std::filesystem::exists(from.front().path)) {
+    remove_files(to);  // also tables that this run does not write
+  }
+  for (std::size_t i = from.size(); i-- > 0;) {
+    if (std::filesystem::exists(from[i].path)) {
+      rename_file(from[i].path, to[i].path);
     }
   }
   std::error_code ignored;  // a folder with foreign files stays

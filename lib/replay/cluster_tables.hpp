@@ -34,12 +34,11 @@ inline constexpr const char* kClusterManifest = "cluster.json";
 /// The folder OUT/unfinished, which has the tables until the run ends.
 std::filesystem::path cluster_stage(const ClusterOptions& options);
 
-/// All files that a run with any options may write into OUT, the manifest first, then the same
-/// files in cluster_stage().
-std::vector<Output> cluster_files(const ClusterOptions& options);
+/// All files that a run with any options may write into OUT or cluster_stage(), the manifest first.
+std::vector<Output> cluster_files(const std::filesystem::path& folder);
 
-/// Moves the files of cluster_stage() to OUT, the manifest last, and removes the folder. Throws
-/// IoError.
+/// Replaces the files of OUT by those of cluster_stage(), the manifest last, and removes the
+/// folder. Without a manifest there, keeps OUT as it is. Throws IoError.
 void publish_cluster(const ClusterOptions& options);
 
 /// All tables of a run. The rows of a head are appended to each table at once (points: in blocks).
