@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -23,6 +24,7 @@ struct VerifyCommand {
   Index sample = 0;
   std::uint64_t seed = 0;
   int threads = 0;
+  std::vector<std::string> traces;
 };
 
 void run(const VerifyCommand& o) {
@@ -36,7 +38,7 @@ void run(const VerifyCommand& o) {
     return;
   }
   const VerifyResult r =
-      verify_sample(o.table, o.sample, o.seed, o.threads, stop_on_signals(kInterrupted));
+      verify_sample(o.table, o.sample, o.seed, o.threads, stop_on_signals(kInterrupted), o.traces);
   if (r.interrupted) {
     log("{}\n", kInterrupted);
     throw Exit{kExitInterrupted};
@@ -68,11 +70,18 @@ void add_verify(CLI::App& app) {
   sub->add_option("table", o->table, "Result table to verify, with its manifest and side tables")
       ->required()
       ->type_name("OUT.csv");
-  integer_option(
+  CLI::Option* sample = integer_option(
       *sub, "--sample", o->sample,
       "Number of random rows to recompute with the traces and options of the manifest. All cells "
       "but timings are compared, also for other query heads of the same KV head",
       "N");
+  sub->add_option(
+         "--trace", o->traces,
+         "Trace of the run, by its file name, where the manifest's path does not lead to it "
+         "from this folder. May be repeated")
+      ->needs(sample)
+      ->allow_extra_args(false)
+      ->type_name("TRACE.h5");
   integer_option(*sub, "--seed", o->seed, "Seed of the random sample", "S");
   integer_option(*sub, "--threads", o->threads, "CPU threads; 0 uses all", "N");
   sub->callback([o] { run(*o); });

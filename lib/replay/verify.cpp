@@ -134,6 +134,19 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
   return o;
 }
 
+// Replaces the paths of the manifest by those of `traces`, by file name.
+void move_traces(const fs::path& csv, const std::vector<std::string>& traces, Manifest& m) {
+  for (const std::string& path : traces) {
+    const auto found =
+        std::ranges::find(m.traces, fs::path(path).filename(),
+                          [](const TraceFile& trace) { return fs::path(trace.path).filename(); });
+    check_input(found != m.traces.end(),
+                fmt::format("--trace {}: the run read no trace of this file name ({})", path,
+                            manifest_path(csv).string()));
+    found->path = path;
+  }
+}
+
 // Opens each path as a trace before hashing it: the manifest may name any file.
 std::vector<std::string> check_traces(const fs::path& csv, const Manifest& m) {
   std::vector<std::string> out;
@@ -277,8 +290,9 @@ std::vector<std::string> verify_tables(const fs::path& csv) {
 }
 
 VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed, int threads,
-                           const std::atomic<bool>& stop) {
-  const Manifest m = read_manifest(csv);
+                           const std::atomic<bool>& stop, const std::vector<std::string>& traces) {
+  Manifest m = read_manifest(csv);
+  move_traces(csv, traces, m);
   check_input(m.sha256 && m.plan,
               fmt::format("{}: the run has not ended or has a schema before 1.2, expected a "
                           "finished run",

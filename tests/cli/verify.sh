@@ -34,6 +34,20 @@ done
 mv manifest out.csv.json
 good verify out.csv --sample 1
 
+# From another folder, and a trace that was moved.
+mkdir elsewhere
+(
+  cd elsewhere
+  run verify ../out.csv --sample 1
+  [[ $code == 2 && $err == *'t.h5: '* ]] || fail "$code: $err"
+  good verify ../out.csv --sample 1 --trace ../t.h5
+  [[ $out == *', 0 differ' ]] || fail "verify says: $out"
+  cp ../t.h5 other.h5
+  run verify ../out.csv --sample 1 --trace other.h5
+  [[ $code == 2 && $err == *'--trace other.h5: the run read no trace of this file name'* ]] || fail "$code: $err"
+  refused 2 '--sample' -- verify ../out.csv --trace ../t.h5
+)
+
 # A manifest may be nested to any depth.
 cp out.csv.json manifest
 brackets() { head -c 200000 /dev/zero | tr '\0' "$1"; }
