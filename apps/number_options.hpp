@@ -1,5 +1,5 @@
-// Options that take decimal numbers, or lists of them. CLI11 alone reads 010 as 8, 0x10 as 16 and
-// an overflow as the largest number.
+// Options that take decimal numbers, or lists. CLI11 alone reads 010 as 8, 0x10 as 16 and an
+// overflow as the largest number.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 #include <vector>
@@ -108,17 +109,48 @@ inline CLI::Option* index_option(CLI::App& app, const char* flag, std::vector<In
       ->type_name("N|A:B[:STEP],...");
 }
 
+/// The parts of a list: commas separate them, `\,` is a comma within one. Empty parts are dropped.
+inline std::vector<std::string> list_parts(std::string_view text) {
+  std::vector<std::string> out(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ',') {
+      out.emplace_back();
+    } else {
+      out.back() += text[text.substr(i).starts_with("\\,") ? ++i : i];
+    }
+  }
+  std::erase(out, "");
+  return out;
+}
+
 /// An option that takes a comma-separated list as one word: the next word may be a trace.
 template <class T>
 CLI::Option* list_option(CLI::App& app, const char* flag, std::vector<T>& values, const char* help,
                          const char* type_name) {
-  CLI::Option* option = app.add_option(flag, values, help)->allow_extra_args(false);
-  if constexpr (std::is_integral_v<T>) {
-    option->check(decimal<T>());
-  } else if constexpr (std::is_floating_point_v<T>) {
-    option->check(real());
+  if constexpr (std::is_same_v<T, std::string>) {
+    const auto read = [&values](const std::vector<std::string>& texts) {
+      values.clear();
+      for (const std::string& text : texts) {
+        const std::vector<std::string> parts = list_parts(text);
+        values.insert(values.end(), parts.begin(), parts.end());
+      }
+      if (values.empty()) {
+        values.emplace_back();  // an empty list would mean all
+      }
+    };
+    return app.add_option_function<std::vector<std::string>>(flag, read, help)
+        ->default_function([&values] { return fmt::format("[{}]", fmt::join(values, ",")); })
+        ->allow_extra_args(false)
+        ->type_name(type_name);
+  } else {
+    CLI::Option* option = app.add_option(flag, values, help)->allow_extra_args(false);
+    if constexpr (std::is_integral_v<T>) {
+      option->check(decimal<T>());
+    } else {
+      option->check(real());
+    }
+    return option->delimiter(',')->type_name(type_name);
   }
-  return option->delimiter(',')->type_name(type_name);
 }
 
 }  // namespace kvbench

@@ -41,6 +41,17 @@ class TextTest(FolderCase):
         self.assertEqual(kx.storable("a\x9b\u202e\n"), "a\x9b\u202e\n")
         self.assertEqual(kx.storable("a\0\udcff\ud800"), "a???")
 
+    def test_lists(self):
+        """`\\,` is a comma within a part, as in tests/cli/selection.sh."""
+        from kvbench.dump.options import names
+
+        for text, parts in (("a,b", ["a", "b"]), ("a\\,b,c", ["a,b", "c"]), (",a,,b,", ["a", "b"]),
+                            ("a\\b", ["a\\b"]), ("", [])):
+            self.assertEqual(kx.list_parts(text), parts)
+            self.assertEqual(names(text), parts or [""])
+        for name in ("a,b", "a", ",,"):
+            self.assertEqual(kx.list_parts(kx.list_part(name)), [name])
+
     def test_json(self):
         self.assertEqual(kx.parse_json('{"a": [1]}'), {"a": [1]})
         for bad in (NESTED, '{"a":' * 100_000, "[", "", "1" * 5000):

@@ -7,7 +7,7 @@ import sys
 
 from kvbench.errors import CsvError, TraceError
 from kvbench.programs import PIP, MissingModules
-from kvbench.text import one_line
+from kvbench.text import list_parts, one_line
 
 
 class _Parser(argparse.ArgumentParser):
@@ -98,8 +98,8 @@ def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", 
 
 
 def name_list(text):
-    """Returns `a,b` as a list; empty parts are dropped."""
-    return [part for part in text.split(",") if part]
+    r"""Returns `a,b` as a list; `\,` is a comma within a part, empty parts are dropped."""
+    return list_parts(text)
 
 
 def number_list(text):

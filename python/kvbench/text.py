@@ -23,6 +23,18 @@ def one_line(text: object) -> str:
     return " ".join(printable(re.sub("[ \t\n\v\f\r]+", " ", str(text))).split())
 
 
+def list_parts(text: str) -> list[str]:
+    r"""Splits at commas, but not at `\,`, a comma within a part. Empty parts are dropped. As kvbench's
+    options do.
+    """
+    return [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", text) if part]
+
+
+def list_part(text: str) -> str:
+    """Returns the text as one part of a list, for list_parts() or kvbench."""
+    return text.replace(",", "\\,")
+
+
 def storable(text: object) -> str:
     """Returns the text with `?` for characters that HDF5 cannot store: NUL and invalid UTF-8."""
     return str(text).replace("\0", "?").encode("utf-8", "replace").decode("utf-8")

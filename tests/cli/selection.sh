@@ -30,6 +30,14 @@ good cluster t.h5 -o c --layers 1:3 --kv-heads 0:1 --points none
 [[ $(column c/norms.csv layer | sort -un | xargs) == '1 2' ]] || fail 'layers of cluster'
 [[ $(column c/coverage.csv kv_head | sort -un | xargs) == 0 ]] || fail 'KV heads of cluster'
 
+# In lists of names `\,` is a comma of a name.
+refused 2 'no trace has a,b, expected some of p0' -- replay t.h5 -o no.csv --algorithm exact --prompts 'p0,a\,b'
+refused 2 'no trace has a,b, expected some of p0' -- cluster t.h5 -o no --prompts 'a\,b,p0'
+refused 2 'no trace has a\b, expected some of p0' -- cluster t.h5 -o no --prompts 'a\b'
+refused 2 'no trace has , expected some of p0' -- cluster t.h5 -o no --prompts ,
+printf "prompts = ['p0', 'a\\\\,b']\n" > names.toml
+refused 2 'no trace has a,b, expected some of p0' -- replay t.h5 -o no.csv --algorithm exact --config names.toml
+
 for value in 2:2 3:1 :2 1: 99:120 3,99 -1:2 0:x 0:2:0 0:2:1:1 0:1000002 01:3 0:99999999999999999999; do
   refused 2 --layers -- replay t.h5 -o no.csv --algorithm exact --layers "$value"
   refused 2 --heads -- replay t.h5 -o no.csv --algorithm exact --heads "$value"

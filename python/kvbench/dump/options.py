@@ -2,6 +2,8 @@
 
 import argparse
 
+from kvbench.text import list_parts
+
 DTYPES = ("float16", "bfloat16", "float32")
 
 
@@ -22,7 +24,7 @@ def positive(text):
 
 
 def names(text):
-    return text.split(",")
+    return list_parts(text) or [""]
 
 
 def count(text):
@@ -65,8 +67,7 @@ def parse_arguments():
         "records context, a blank line, input]")
     add("--template", metavar="TEXT|@FILE", help="prompt with {field} for the record's fields")
     add("--set", help="only records whose field `set` is this, such as dev or test")
-    add("--ids", type=lambda text: text.split(","), metavar="ID,...",
-        help="only records of these ids")
+    add("--ids", type=names, metavar="ID,...", help="only records of these ids")
     add("--source", help="name of the data in the trace [default: the prompt file's name]")
     add("--created", metavar="DATE", help="date in the trace [default: today]")
     add("--max-prompts", type=positive, metavar="N", help="only the first N prompts")

@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 from typing import Any
 
+from kvbench.text import list_part
 from kvbench.trace.writer import TraceError
 
 POLICY = "policy"  # column `algorithm` of a policy's rows
@@ -39,7 +40,7 @@ class Variant:
     def options(self) -> list[str]:
         """Returns the options of the program that select it."""
         if self.policy:
-            return ["--policy", self.policy]
+            return ["--policy", list_part(self.policy)]
         return ["--algorithm", f"{self.algorithm}:{self.params}" if self.params else self.algorithm]
 
     def keys(self) -> list[tuple[str, str, float | None, int]]:
@@ -143,12 +144,12 @@ def read_plan_table(text: str) -> list[tuple[str, str, int]]:
 def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
     """Returns [Variant] of the command line for a prompt of a trace, in the program's order."""
     config = read_config(args.config)
-    common = ["replay", trace, *common_options(args), "--prompts=" + prompt, "--dry-run",
+    common = ["replay", trace, *common_options(args), "--prompts=" + list_part(prompt), "--dry-run",
               f"--output={args.output}.plan"]
     for algorithm in args.algorithm or ():
         common += ["--algorithm", algorithm]
     for path in args.policy:
-        common += ["--policy", path]
+        common += ["--policy", list_part(path)]
     budget = args.budget if args.budget is not None else config.get("budget")
     seeds = args.seeds if args.seeds is not None else config.get("seeds")
     budgets = () if budget is None else read_budgets(text_of(budget))

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from kvbench.judge.plan import Part, ReplayError, common_options
 from kvbench.score.table import KEY, check_output, field
+from kvbench.text import list_part
 from kvbench.trace.writer import TraceError
 
 SOME_FAILED = 1  # exit code of the program
@@ -58,7 +59,7 @@ class Replay:
         self.folder = tempfile.mkdtemp(prefix=f"kvbench-judge-{os.getpid()}-", dir=args.work)
         self.rows, self.caches = (os.path.join(self.folder, name) for name in ("rows.csv", "caches.h5"))
         command = [args.program, "replay", trace, *common_options(args), *part.options(),
-                   f"--prompts={prompt}", f"--threads={args.replay_threads}", "--device=cpu",
+                   f"--prompts={list_part(prompt)}", f"--threads={args.replay_threads}", "--device=cpu",
                    f"--output={self.rows}", f"--export-caches={self.caches}"]
         try:
             # Spinning threads would take the model's cores.

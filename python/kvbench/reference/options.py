@@ -23,10 +23,11 @@ import os
 import sys
 
 from kvbench.reference import plan as rp
+from kvbench.text import list_parts
 
 
 def names(text):
-    return [name for name in text.split(",") if name]
+    return list_parts(text)
 
 
 def layer_list(text):
