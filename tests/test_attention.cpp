@@ -82,8 +82,12 @@ long double largest_eigenvalue_by_jacobi(std::vector<reference::Vec> a) {
   return largest;
 }
 
-void expect_spectral_norms(const KvHead& head, Index m) {
-  const ValueNorms norms = value_norms(head, m, 2);
+// Every third of the last `m` queries, in both element types, against sums over the values it sees.
+void expect_norms(const KvHead& head, Index m) {
+  // A thousand float64 roundings; chains of up to 256 float32 products, twice a rounding of 2^-24.
+  constexpr double kFloat64 = 1e-13, kFloat32 = 256 * 0x1p-23;
+  const ValueNorms norms = value_norms<double>(head, m, 2);
+  const ValueNorms narrow = value_norms<float>(head, m, 2);
   const auto d = static_cast<std::size_t>(head.dv());
   for (Index j = 0; j < m; j += 3) {
     std::vector<reference::Vec> gram(d, reference::Vec(d, 0.0L));
@@ -95,36 +99,44 @@ void expect_spectral_norms(const KvHead& head, Index m) {
         }
       }
     }
-    const auto slow = static_cast<double>(std::sqrt(largest_eigenvalue_by_jacobi(gram)));
-    EXPECT_NEAR(norms.spectral[j], slow, 1e-13 * slow) << j;  // a thousand roundings
+    long double trace = 0.0L;
+    for (std::size_t t = 0; t < d; ++t) {
+      trace += gram[t][t];
+    }
+    const auto fro = static_cast<double>(std::sqrt(trace));
+    const auto op = static_cast<double>(std::sqrt(largest_eigenvalue_by_jacobi(gram)));
+    EXPECT_NEAR(norms.frobenius[j], fro, kFloat64 * fro) << j;
+    EXPECT_NEAR(norms.spectral[j], op, kFloat64 * op) << j;
+    EXPECT_NEAR(narrow.frobenius[j], fro, kFloat32 * fro) << j;
+    EXPECT_NEAR(narrow.spectral[j], op, kFloat32 * op) << j;
   }
 }
 
 // Where the last query's eigenvector leads to the next, and where it does not.
-TEST(ValueNorms, SpectralNormsOfEveryKind) {
+TEST(ValueNorms, OfEveryKind) {
   HeadShape shape;
   shape.n = 140;
   shape.nq = 100;
   for (const Index d : {1, 2, 7, 40}) {
     shape.dv = d;
     KvHead head = make_head(shape, 5);
-    expect_spectral_norms(head, 100);
+    expect_norms(head, 100);
     for (Index i = 0; i < shape.n; ++i) {  // nothing for long, then a new direction, ever larger
       for (Index t = 0; t < d; ++t) {
         head.v.row(i)[t] = i > 70 && t == i % d ? static_cast<float>(i - 60) : 0.0F;
       }
     }
-    expect_spectral_norms(head, 100);
+    expect_norms(head, 100);
     for (Index i = 0; i < shape.n; ++i) {  // equal eigenvalues
       for (Index t = 0; t < d; ++t) {
         head.v.row(i)[t] = t == i % d ? 2.0F : 0.0F;
       }
     }
-    expect_spectral_norms(head, 100);
+    expect_norms(head, 100);
     for (Index i = 0; i < shape.n; ++i) {  // one direction
       std::fill_n(head.v.row(i), d, 0.3F);
     }
-    expect_spectral_norms(head, 100);
+    expect_norms(head, 100);
   }
 }
 
@@ -137,8 +149,50 @@ TEST(ValueNorms, OfTheWindow) {
   for (const Index window : {1, 3, 50, 51, 89, 90, 91}) {
     KvHead head = make_head(shape, 6);
     head.window = window;
-    expect_spectral_norms(head, 40);
-    expect_spectral_norms(head, 90);
+    expect_norms(head, 40);
+    expect_norms(head, 90);
+  }
+}
+
+// Values of 1 beside some that leave the window, whatever their size.
+TEST(ValueNorms, LargeValuesLeaveNothingBehind) {
+  HeadShape shape;
+  shape.n = 400;
+  shape.nq = 400;
+  shape.dv = 6;
+  for (const Index window : {1, 20, 70, 200, 350}) {
+    for (const float size : {1e4F, 1e5F, 1e6F, 1e30F}) {
+      SCOPED_TRACE(testing::Message() << window << " " << size);
+      KvHead head = make_head(shape, 7);
+      head.window = window;
+      for (const Index token : {3, 150, 260, 301, 333}) {
+        for (Index t = 0; t < shape.dv; ++t) {
+          head.v.row(token)[t] *= size;
+        }
+      }
+      for (const Index m : {9, 400}) {
+        expect_norms(head, m);
+      }
+    }
+  }
+}
+
+// Values whose squares vanish or overflow in float32.
+TEST(ValueNorms, OfTinyAndHugeValues) {
+  HeadShape shape;
+  shape.n = 120;
+  shape.nq = 120;
+  shape.dv = 5;
+  for (const Index window : {0, 1, 30, 90}) {
+    for (const float size : {1e-40F, 1e-30F, 1e-20F, 1e20F, 1e37F}) {
+      SCOPED_TRACE(testing::Message() << window << " " << size);
+      KvHead head = make_head(shape, 8);
+      head.window = window;
+      for (Index i = 0; i < shape.n * shape.dv; ++i) {
+        head.v.data()[i] *= size;
+      }
+      expect_norms(head, 50);
+    }
   }
 }
 

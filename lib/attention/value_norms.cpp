@@ -14,6 +14,10 @@ constexpr Index kNormBlock = 32;  // consecutive queries of one thread
 constexpr Index kSteps = 24;      // of Lanczos
 constexpr Index kStepsAtOnce = 4;
 constexpr double kTolerance = 1e-14;  // relative; the error of the tridiagonal form
+// Of values whose largest is within, sums of kTokenSlab squares neither overflow in float32 nor
+// lose digits to denormal numbers.
+constexpr float kLeastOfSquares = 0x1p-50F;
+constexpr float kMostOfSquares = 0x1p59F;
 
 void scale(double factor, Index n, double* x) {
 #pragma omp simd
@@ -32,11 +36,11 @@ void multiply(const MatrixD& m, Index first, const double* x, double* y) {
 }
 
 // The largest eigenvalue of symmetric positive semidefinite matrices, each the last one plus a
-// matrix of rank one. A few Lanczos steps from the last eigenvector find it (Golub, Van Loan,
-// "Matrix Computations", section 10.1; the bound is that of Kato and Temple). Where they do not
-// suffice, and for the first matrix, Householder reflections make the matrix tridiagonal. A matrix
-// has the same value either way to 1e-14 relative. Sums have one order, so the bits do not depend
-// on the instruction set; a library's would.
+// matrix of rank one, less such matrices. A few Lanczos steps from the last eigenvector find it
+// (Golub, Van Loan, "Matrix Computations", section 10.1; the bound is that of Kato and Temple).
+// Where they do not suffice, and for the first matrix, Householder reflections make the matrix
+// tridiagonal. A matrix has the same value either way to 1e-14 relative. Sums have one order, so
+// the bits do not depend on the instruction set; a library's would.
 class LargestEigenvalue {
  public:
   // `gram` [d, d], symmetric, d >= 1, finite. Time O(d^2), at worst O(d^3).
@@ -56,16 +60,32 @@ class LargestEigenvalue {
   MatrixD basis_, reduced_;
 };
 
-// gram += sign v v'.
-void add_value(MatrixView values, Index position, MatrixD& gram, double sign = 1.0) {
-  const float* v = values.row(position);
-  for (Index t = 0; t < gram.rows(); ++t) {
-    double* row = gram.row(t);
-    const double x = sign * static_cast<double>(v[t]);
+// gram += v v' over the values in `which`; empty if its end is not after its begin.
+void add_values(MatrixView values, Range which, MatrixD& gram) {
+  for (Index i = which.begin; i < which.end; ++i) {
+    const float* v = values.row(i);
+    for (Index t = 0; t < gram.rows(); ++t) {
+      double* row = gram.row(t);
+      const auto x = static_cast<double>(v[t]);
 #pragma omp simd
-    for (Index u = 0; u < gram.cols(); ++u) {
-      row[u] = std::fma(x, static_cast<double>(v[u]), row[u]);
+      for (Index u = 0; u < gram.cols(); ++u) {
+        row[u] = std::fma(x, static_cast<double>(v[u]), row[u]);
+      }
     }
+  }
+}
+
+// The same over all values; products in T if it holds their squares.
+template <class T>
+void add_all_values(MatrixView values, MatrixD& gram) {
+  float largest = 0.0F;
+  for (Index i = 0; i < values.rows * values.cols; ++i) {
+    largest = std::max(largest, std::abs(values.data[i]));
+  }
+  if (kLeastOfSquares <= largest && largest <= kMostOfSquares) {
+    add_gram<T>(values, gram);
+  } else {
+    add_gram<double>(values, gram);
   }
 }
 
@@ -76,8 +96,9 @@ double LargestEigenvalue::operator()(const MatrixD& gram) {
   return value_;
 }
 
-// The growth has rank one, so the second eigenvalue is at most the previous first. The first is
-// within residual^2 / distance of a Ritz value above that (Kato and Temple).
+// What was added has rank one, so the second eigenvalue is at most the previous first, whatever was
+// subtracted. The first is within residual^2 / distance of a Ritz value above that (Kato and
+// Temple).
 bool LargestEigenvalue::follow(const MatrixD& gram) {
   const Index d = gram.rows();
   if (static_cast<Index>(vector_.size()) != d) {
@@ -223,42 +244,41 @@ template <class T>
 ValueNorms value_norms(const KvHead& head, Index m, int threads) {
   const Index before = head.n() - m;
   const MatrixView values = head.v.view();
-  // The values that the query before the first one saw.
-  const Index first = before > 0 ? head.visible(before - 1).begin : 0;
-  MatrixD seen_before(head.dv(), head.dv());
-  add_gram<T>(values.slice({first, before}), seen_before);
-  // From one query to the next: adds its own value and subtracts the one that leaves the window.
-  const auto advance = [&](Index position, MatrixD& gram) {
-    add_value(values, position, gram);
-    const bool loses =
-        position > 0 && head.visible(position).begin > head.visible(position - 1).begin;
-    if (loses) {
-      add_value(values, head.visible(position - 1).begin, gram, -1.0);
-    }
-    return loses;
-  };
+  // No value is ever taken out of a sum: a large one would leave its rounding behind. So queries
+  // share the sum over the tokens that all of them see, [first, before), and add the others.
+  const Index first = std::min(before, head.visible(head.n() - 1).begin);
+  MatrixD seen_by_all(head.dv(), head.dv());
+  add_all_values<T>(values.slice({first, before}), seen_by_all);
   ValueNorms out;
   out.frobenius.resize(m);
   out.spectral.resize(m);
   const Index blocks = (m + kNormBlock - 1) / kNormBlock;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (Index b = 0; b < blocks; ++b) {
-    MatrixD gram = seen_before;
-    for (Index r = 0; r < b * kNormBlock; ++r) {
-      advance(before + r, gram);
-    }
+    const Index begin = before + b * kNormBlock;
+    const Index end = std::min(head.n(), begin + kNormBlock);
+    // Tokens that the block's queries see, up to the current one.
+    const Index seen_by_block = head.visible(end - 1).begin;
+    MatrixD shared = seen_by_all;
+    add_values(values, {seen_by_block, first}, shared);
+    add_values(values, {std::max(seen_by_block, before), begin}, shared);
+    MatrixD beside;
     LargestEigenvalue largest_eigenvalue;
-    for (Index r = b * kNormBlock; r < std::min(m, (b + 1) * kNormBlock); ++r) {
-      if (advance(before + r, gram)) {
-        largest_eigenvalue = {};  // it follows growing matrices only
+    for (Index position = begin; position < end; ++position) {
+      add_values(values, {std::max(seen_by_block, position), position + 1}, shared);
+      const MatrixD* gram = &shared;
+      if (const Index oldest = head.visible(position).begin; oldest < seen_by_block) {
+        beside = shared;
+        add_values(values, {oldest, std::min(seen_by_block, position + 1)}, beside);
+        gram = &beside;
       }
       double trace = 0.0;
-      for (Index t = 0; t < gram.rows(); ++t) {
-        trace += gram.row(t)[t];
+      for (Index t = 0; t < head.dv(); ++t) {
+        trace += gram->row(t)[t];
       }
-      const auto at = static_cast<std::size_t>(r);
+      const auto at = static_cast<std::size_t>(position - before);
       out.frobenius[at] = std::sqrt(trace);
-      out.spectral[at] = std::sqrt(largest_eigenvalue(gram));
+      out.spectral[at] = std::sqrt(largest_eigenvalue(*gram));
     }
   }
   return out;

@@ -15,10 +15,11 @@ struct ValueNorms {
 };
 
 /// Norms of V_j for the last `m` positions, 1 <= m <= n. Spectral norms come from the eigenvalues
-/// of V'V [dv, dv], updated by rank one per query, twice in a window. Time O(n dv^2 + m dv^2), at
+/// of V'V [dv, dv], a sum over the values seen: none is subtracted. Time O((n + m^2 / 32) dv^2), at
 /// worst O(m dv^3).
 ValueNorms value_norms(const KvHead& head, Index m, int threads);
-/// The same with the products of values before the first query in T.
+/// The same with products in T of the values that all m queries see and that precede them; in
+/// float64 if their squares overflow or lose digits in T.
 template <class T>
 ValueNorms value_norms(const KvHead& head, Index m, int threads);
 
