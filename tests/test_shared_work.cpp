@@ -1,7 +1,10 @@
 // Work that a job shares with idle threads: every part once, sums in order, exceptions, and rows of
 // one head with the same bits for any number of threads.
 #include <algorithm>
+#include <barrier>
 #include <chrono>
+#include <latch>
+#include <memory>
 #include <set>
 #include <stdexcept>
 
@@ -105,6 +108,43 @@ TEST(SharedWork, AnExceptionEndsAllThreads) {
                      }
                    }),
                std::runtime_error);
+}
+
+// While part 0 is added, a part behind it fails; the others ask for their turn only after part 0.
+TEST(SharedWork, AFailureDuringAnAdditionEndsThoseThatWaitForTheirTurn) {
+  const Idle three(3);
+  std::barrier all_started(4);
+  std::latch first_is_added(1);
+  std::latch first_has_ended(1);
+  const std::thread::id main = std::this_thread::get_id();
+  std::atomic<Index> part_of_main = -1;
+  const auto compute = [&](Index i) {
+    if (std::this_thread::get_id() == main) {
+      part_of_main = i;
+    }
+    all_started.arrive_and_wait();
+    if (i == (part_of_main == 1 ? 2 : 1)) {  // a helper's: the count of idle threads shows its end
+      first_is_added.wait();
+      throw std::runtime_error("part");
+    }
+    if (i > 0) {
+      first_has_ended.wait();
+      return std::shared_ptr<void>();
+    }
+    return std::shared_ptr<void>(&first_has_ended,
+                                 [](void* p) { static_cast<std::latch*>(p)->count_down(); });
+  };
+  const auto add = [&](Index i, const std::shared_ptr<void>&) {
+    if (i > 0) {
+      return;
+    }
+    first_is_added.count_down();
+    while (!IdleThreads::take()) {
+      std::this_thread::yield();
+    }
+    IdleThreads::add(1);
+  };
+  EXPECT_THROW(share_in_order(4, compute, add), std::runtime_error);
 }
 
 TEST(SharedWork, ThreadsWithoutATaskHelp) {

@@ -8,7 +8,6 @@
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -74,7 +73,7 @@ void share_work(Index count, const Work& work) {
           }
           IdleThreads::add(1);
         });
-      } catch (const std::system_error&) {  // no more threads: go on with these
+      } catch (const std::exception&) {  // no more threads or memory: go on with these
         IdleThreads::add(1);
         break;
       }
@@ -129,7 +128,8 @@ void share_in_order(Index count, const Compute& compute, const Add& add) {
         turn.wait(now);
       }
       add(i, std::move(part));
-      turn = i + 1;
+      Index mine = i;  // a part behind this one may have failed meanwhile: then kBroken stays
+      turn.compare_exchange_strong(mine, i + 1);
     } catch (...) {
       turn = kBroken;
       turn.notify_all();
