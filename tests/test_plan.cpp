@@ -1,15 +1,22 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "algorithms/registry.hpp"
 #include "core/error.hpp"
 #include "make_trace.hpp"
 #include "refusal.hpp"
+#include "replay/plan_spec.hpp"
 #include "replay/planner.hpp"
 #include "report_rows.hpp"
 
@@ -421,6 +428,101 @@ TEST_F(PlanTest, WhatIsNamedIsRefusedWhereALayerLacksIt) {
                          o.algorithms = {"all", "compactor"};
                        }); },
                  "a.h5: prompt p0 layer 0: compactor: needs the trace's");
+}
+
+// Columns `algorithm` and `params` of the first unit's rows.
+std::vector<std::string> settings_of(const Plan& plan) {
+  std::vector<std::string> out;
+  for (std::size_t v = 0; v < plan.variants.size(); ++v) {
+    const Variant& variant = plan.variant_of(plan.units.front(), v);
+    out.push_back(variant.label() + ":" + variant.label_params());
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+class GridWidths : public PlanTest {
+ protected:
+  std::string trace_of(Index d) const {
+    TraceShape shape;
+    shape.d = shape.dv = d;
+    shape.hidden = 3;
+    shape.rope = testing_replay::rope_tables(48 + 512, d);
+    const fs::path path = folder_ / fmt::format("d{}.h5", d);
+    return fs::exists(path) ? path.string() : make_trace(path, shape);
+  }
+
+  Plan plan_of(const std::vector<Index>& widths, const std::string& spec, Protocol protocol) const {
+    return plan_with([&](auto& o) {
+      o.traces.clear();
+      std::ranges::transform(widths, std::back_inserter(o.traces),
+                             [&](Index d) { return trace_of(d); });
+      o.algorithms = {spec};
+      o.protocol = protocol;
+    });
+  }
+};
+
+// Settings that a head width makes equal run once.
+TEST_F(GridWidths, EveryGridRunsEachOfItsSettingsOnce) {
+  // Need extra queries or scores, which the traces lack.
+  const std::set<std::string> unfed{"external-scores", "kvzip"};
+  int grids = 0;
+  int merged = 0;
+  for (const Index d : {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256}) {
+    for (const Protocol protocol : kProtocols) {
+      const auto expect_each_once = [&](const std::string& spec, const Plan& plan) {
+        SCOPED_TRACE(fmt::format("{} {} {}", spec, name(protocol), d));
+        const std::vector<std::string> got = settings_of(plan);
+        std::set<std::string> expected;
+        const std::vector<Variant> variants = expand_algorithms({spec}, protocol);
+        for (const Variant& v : variants) {
+          try {
+            const Variant one = v.resolved(layer_facts(plan, plan.units.front()));
+            expected.insert(one.label() + ":" + one.label_params());
+          } catch (const InputError&) {
+            EXPECT_EQ(spec, "all:grid");  // which skips what the trace lacks
+          }
+        }
+        EXPECT_EQ(got, std::vector<std::string>(expected.begin(), expected.end()));
+        merged += spec != "all:grid" && got.size() < variants.size() ? 1 : 0;
+      };
+      for (const Method& m : methods()) {
+        const std::string& name = m.info.name;
+        const bool fits =
+            name != "quant-rotated" || std::has_single_bit(static_cast<std::uint64_t>(d));
+        if (Variant{&m, {}}.runs_under(protocol) && fits && !unfed.contains(name)) {
+          expect_each_once(name + ":grid", plan_of({d}, name + ":grid", protocol));
+          ++grids;
+        }
+      }
+      expect_each_once("all:grid", plan_of({d}, "all:grid", protocol));
+    }
+  }
+  EXPECT_GT(grids, 11 * 40);
+  EXPECT_GE(merged, 3);  // pq:grid at 32, 64 and 128
+}
+
+TEST_F(GridWidths, SettingsThatAreEqualInSomeLayersOnly) {
+  // parts=auto is 4 where d = 64, and 3 where d = 48.
+  expect_refusal(
+      [&] {
+        plan_of({48, 64}, "pq:grid", Protocol::retrieval);
+      },
+      "--algorithm pq: duplicate");
+  const Plan all = plan_of({48, 64}, "@retrieval:grid", Protocol::retrieval);
+  EXPECT_NE(line_of(all, "pq").find("after `auto` is resolved"), std::string::npos);
+  EXPECT_EQ(names_of(all).count("pq"), 1U);
+  // Named beside a set, one of two equal settings counts as named.
+  const Plan both = plan_with([&](auto& o) {
+    o.traces = {trace_of(64)};
+    o.algorithms = {"@retrieval", "pq:parts=4"};
+    o.protocol = Protocol::retrieval;
+  });
+  EXPECT_EQ(
+      std::ranges::count_if(both.variants,
+                            [](const Variant& v) { return v.name() == "pq" && v.by_set.empty(); }),
+      1);
 }
 
 TEST_F(PlanTest, AcceptsTheEdgesOfEveryRange) {

@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "core/error.hpp"
 #include "gpu/device.hpp"
@@ -74,28 +76,57 @@ std::vector<Unit> list_units(ReplayOptions& o, const std::vector<TraceReader>& r
   return out;
 }
 
-// Removes variants of sets that some layer cannot run. `lacking`: name and reason, by variant.
-void skip_variants(PlanSpec& plan, const std::map<std::size_t, std::string>& lacking) {
-  for (const auto& [v, what] : lacking) {
-    plan.notes.push_back(
-        fmt::format("note: --algorithm {} skips {}", plan.variants[v].by_set, what));
-  }
-  for (auto it = lacking.rbegin(); it != lacking.rend(); ++it) {
-    plan.variants.erase(plan.variants.begin() + static_cast<std::ptrdiff_t>(it->first));
+// `which`: ascending.
+void remove_variants(PlanSpec& plan, const std::vector<std::size_t>& which) {
+  for (auto v = which.rbegin(); v != which.rend(); ++v) {
+    plan.variants.erase(plan.variants.begin() + static_cast<std::ptrdiff_t>(*v));
   }
   plan.entries = list_entries(plan.options, plan.variants);
   plan.resolved.clear();
 }
 
-// Resolves parameters that depend on the layer. Throws InputError if a named method needs what a
-// layer lacks.
+// Removes variants of sets that some layer cannot run. `lacking`: name and reason, by variant.
+void skip_variants(PlanSpec& plan, const std::map<std::size_t, std::string>& lacking) {
+  std::vector<std::size_t> which;
+  for (const auto& [v, what] : lacking) {
+    plan.notes.push_back(
+        fmt::format("note: --algorithm {} skips {}", plan.variants[v].by_set, what));
+    which.push_back(v);
+  }
+  remove_variants(plan, which);
+}
+
+// Removes variants with the settings of an earlier one in all layers. `first_equal`: by variant,
+// the first with its settings. A duplicate counts as named if either was.
+bool drop_repeated(PlanSpec& plan, const std::vector<std::size_t>& first_equal) {
+  std::vector<std::size_t> which;
+  for (std::size_t v = 0; v < first_equal.size(); ++v) {
+    if (first_equal[v] != v) {
+      which.push_back(v);
+      if (plan.variants[v].by_set.empty()) {
+        plan.variants[first_equal[v]].by_set.clear();
+      }
+    }
+  }
+  if (!which.empty()) {
+    remove_variants(plan, which);
+  }
+  return !which.empty();
+}
+
+// Resolves parameters that depend on the layer. What then has equal settings in all layers runs
+// once. Throws InputError if a named method needs what a layer lacks, or if named variants have
+// equal settings in some layers only.
 void resolve_variants(PlanSpec& plan) {
   std::map<std::size_t, std::string> lacking;
+  std::map<std::size_t, std::string> equal_here;  // the first that equals another in some layer
+  std::vector<std::size_t> first_equal(plan.variants.size(), 0);  // in all layers so far
   for (const Range units : plan.layers()) {
     const Unit& unit = plan.units[units.begin];
     const LayerMeta& l = plan.layer_meta(unit);
     const LayerFacts facts = layer_facts(plan, unit);
-    std::set<std::pair<std::string, std::string>> here;
+    std::map<std::pair<std::string, std::string>, std::size_t> here;
+    std::map<std::tuple<std::size_t, std::string, std::string>, std::size_t> so_far;
     for (std::size_t v = 0; v < plan.variants.size(); ++v) {
       const Variant& variant = plan.variants[v];
       std::vector<Variant> now;
@@ -116,10 +147,17 @@ void resolve_variants(PlanSpec& plan) {
         continue;
       }
       const Variant& first = now.front();
-      check_input(
-          here.emplace(first.label(), first.label_params()).second,
-          fmt::format("--algorithm {}: duplicate {} after `auto` is resolved (prompt {} layer {})",
-                      first.label(), first.label_params(), plan.prompt_meta(unit).id, l.layer));
+      const auto [equal, is_new] = here.emplace(std::pair(first.label(), first.label_params()), v);
+      if (!is_new && equal_here.empty()) {
+        const std::size_t other = variant.by_set.empty() ? equal->second : v;
+        equal_here.emplace(
+            other,
+            fmt::format("{}: duplicate {} after `auto` is resolved (prompt {} layer {})",
+                        first.label(), first.label_params(), plan.prompt_meta(unit).id, l.layer));
+      }
+      first_equal[v] =
+          so_far.emplace(std::tuple(first_equal[v], first.label(), first.label_params()), v)
+              .first->second;
       if (variant.policy == nullptr && first.params.canonical() == variant.params.canonical()) {
         continue;
       }
@@ -129,8 +167,17 @@ void resolve_variants(PlanSpec& plan) {
       }
     }
   }
-  if (!lacking.empty()) {  // the indices of variants change
+  // The indices of variants change where some are removed.
+  if (!lacking.empty()) {
     skip_variants(plan, lacking);
+    resolve_variants(plan);
+  } else if (drop_repeated(plan, first_equal)) {
+    resolve_variants(plan);
+  } else if (!equal_here.empty()) {
+    for (const auto& [v, what] : equal_here) {
+      check_input(!plan.variants[v].by_set.empty(), "--algorithm " + what);
+    }
+    skip_variants(plan, equal_here);
     resolve_variants(plan);
   }
 }
