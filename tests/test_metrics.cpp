@@ -296,6 +296,21 @@ TEST(HeldFigures, AllAndNothing) {
   EXPECT_EQ(none.amnesia_mass, 1.0);
 }
 
+TEST(HeldFigures, StayWithinZeroAndOne) {
+  // Nine ninths add up to 1 + 2^-52.
+  ExactAttention truth;
+  truth.mass.assign(9, 1.0 / 9.0);
+  truth.noticed.assign(9, 1);
+  HeldOverSteps kept(9);
+  HeldOverSteps lost(9);
+  kept.add(truth.mass, std::vector<std::uint8_t>(9, 1));
+  lost.add(truth.mass, std::vector<std::uint8_t>(9, 0));
+  EXPECT_EQ(kept.figures().mass_kept, 1.0);
+  EXPECT_EQ(lost.figures().amnesia_mass, 1.0);
+  EXPECT_EQ(held_figures(truth, std::vector<std::uint8_t>(9, 1)).mass_kept, 1.0);
+  EXPECT_EQ(held_figures(truth, std::vector<std::uint8_t>(9, 0)).amnesia_mass, 1.0);
+}
+
 KvHead head_of(Index n, Index d, Index dv, DType dtype) {
   KvHead head;
   head.k = Matrix(n, d);

@@ -783,6 +783,18 @@ TEST(ReadFigures, CountWhatTheQueriesRead) {
   EXPECT_EQ(read_figures(head, 0, truth, middle, fixed, lists, asked).recall, 0.0);
 }
 
+// One query that reads none of n tokens of equal weight: for some n their sum exceeds 1.
+TEST(ReadFigures, StayWithinZeroAndOne) {
+  for (Index n = 2; n < 60; ++n) {
+    KvHead head = make_head({.n = n, .nq = 1, .group = 1}, 20);
+    std::fill_n(head.k.data(), n * head.d(), 0.0F);
+    const HeldFigures held =
+        read_figures(head, 0, exact_attention(head, 0, 1, 1), positions(0, n), {}, {}, {}).held;
+    EXPECT_TRUE(held.mass_kept >= 0.0 && held.mass_kept < 1e-12) << held.mass_kept;
+    EXPECT_TRUE(held.amnesia_mass <= 1.0 && held.amnesia_mass > 1.0 - 1e-12) << held.amnesia_mass;
+  }
+}
+
 TEST(CheckReads, RefusesWhatViolatesTheContract) {
   const Method method = method_topk();
   const ReadsOf job(method, make_rounded_head(retrieval_shape(), 19), positions(8, 120), 2);

@@ -35,6 +35,8 @@ HeldFigures held_figures(const ExactAttention& truth, std::span<const std::uint8
       out.amnesia_mass += truth.mass[i];
     }
   }
+  out.mass_kept = share_of_mass(out.mass_kept);
+  out.amnesia_mass = share_of_mass(out.amnesia_mass);
   return out;
 }
 
@@ -63,13 +65,14 @@ void HeldOverSteps::add(std::span<const double> p, std::span<const std::uint8_t>
 HeldFigures HeldOverSteps::figures() const {
   HeldFigures out;
   const auto queries = static_cast<double>(queries_);
-  out.mass_kept = kept_ / queries;
+  out.mass_kept = share_of_mass(kept_ / queries);
   for (std::size_t i = 0; i < lost_.size(); ++i) {
     if (noticed_[i] != 0) {
       ++out.amnesia_count;
       out.amnesia_mass += lost_[i] / queries;
     }
   }
+  out.amnesia_mass = share_of_mass(out.amnesia_mass);
   return out;
 }
 

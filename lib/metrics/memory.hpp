@@ -3,6 +3,7 @@
 // that it lost.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -41,10 +42,16 @@ struct MemoryFigures {
 MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index middle,
                              std::optional<Index> seen = {});
 
+/// A sum of probabilities that rounding may have put outside [0, 1]. NaN stays NaN.
+inline double share_of_mass(double sum) {
+  return std::clamp(sum, 0.0, 1.0);
+}
+
 struct HeldFigures {
-  double mass_kept = 0.0;     ///< attention on tokens held exactly, mean over queries
-  Index amnesia_count = 0;    ///< tokens not held exactly that some query gave > kAmnesiaThreshold
-  double amnesia_mass = 0.0;  ///< their attention, mean over queries     (KVReviver, figure 2)
+  double mass_kept = 0.0;   ///< attention on tokens held exactly, mean over queries; in [0, 1]
+  Index amnesia_count = 0;  ///< tokens not held exactly that some query gave > kAmnesiaThreshold
+  double amnesia_mass =
+      0.0;  ///< their attention, mean over queries; in [0, 1] (KVReviver, figure 2)
 };
 
 /// `held` [n]: 1 if the cache holds the token's (k,v) pair exactly. `sink_mass`: share of the sink

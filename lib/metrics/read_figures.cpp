@@ -52,13 +52,14 @@ ReadFigures read_figures(const KvHead& head, Index g, const ExactAttention& trut
                    }
                  });
   const auto queries = static_cast<double>(m);
-  out.held.mass_kept = kept / queries;
+  out.held.mass_kept = share_of_mass(kept / queries);
   for (std::size_t i = 0; i < middle.size(); ++i) {
     if (noticed[i] != 0) {
       ++out.held.amnesia_count;
       out.held.amnesia_mass += lost[i] / queries;
     }
   }
+  out.held.amnesia_mass = share_of_mass(out.held.amnesia_mass);
   out.recall = recall / queries;
   return out;
 }
