@@ -157,7 +157,7 @@ void print_units(const Plan& plan, const std::vector<UnitNeed>& needs) {
   std::vector<std::pair<std::string, HeadGroup>> lines;
   for (const auto& [unit, need, bytes] : needs) {
     const LayerMeta& l = plan.layer_meta(*unit);
-    const Windows w = windows_of(plan.options, l.n, l.nq);
+    const Windows w = windows_of(plan.options, l);
     const auto by_bytes = [](const auto& x, const auto& y) { return x.second < y.second; };
     const auto largest = std::ranges::max_element(need.jobs, by_bytes);
     const std::string figures =

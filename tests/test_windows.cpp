@@ -22,25 +22,25 @@ ReplayOptions windows(Index sink, Index recent, Index queries, Scores scores = S
 }
 
 TEST(Windows, ByHand) {
-  const Windows w = windows_of(windows(4, 8, 5), 100, 100);
+  const Windows w = windows_of(windows(4, 8, 5), 100, 100, 0);
   EXPECT_EQ(w.sink, (Range{0, 4}));
   EXPECT_EQ(w.middle, (Range{4, 92}));
   EXPECT_EQ(w.recent, (Range{92, 100}));
   EXPECT_EQ(w.queries, 5);
   EXPECT_EQ(w.scoring, (Range{0, 95}));
-  EXPECT_EQ(windows_of(windows(4, 8, 5, Scores::all), 100, 100).scoring, (Range{0, 100}));
+  EXPECT_EQ(windows_of(windows(4, 8, 5, Scores::all), 100, 100, 0).scoring, (Range{0, 100}));
   // Of 20 stored queries the first 15 may be seen; of 3, none, and only 3 can be evaluated.
-  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 20).scoring, (Range{80, 95}));
-  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3).scoring.size(), 0);
-  EXPECT_EQ(windows_of(windows(4, 8, 5, Scores::all), 100, 3).scoring, (Range{97, 100}));
-  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3).queries, 3);
+  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 20, 0).scoring, (Range{80, 95}));
+  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3, 0).scoring.size(), 0);
+  EXPECT_EQ(windows_of(windows(4, 8, 5, Scores::all), 100, 3, 0).scoring, (Range{97, 100}));
+  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3, 0).queries, 3);
 }
 
 TEST(Windows, LegalEdges) {
-  const Windows none = windows_of(windows(0, 5, 5), 9, 9);
+  const Windows none = windows_of(windows(0, 5, 5), 9, 9, 0);
   EXPECT_EQ(none.sink.size(), 0);
   EXPECT_EQ(none.middle, (Range{0, 4}));
-  const Windows one = windows_of(windows(256, 256, 256), 1, 1);
+  const Windows one = windows_of(windows(256, 256, 256), 1, 1, 0);
   EXPECT_EQ(one.sink, (Range{0, 1}));
   EXPECT_EQ(one.middle.size(), 0);
   EXPECT_EQ(one.recent.size(), 0);
@@ -53,8 +53,8 @@ TEST(Windows, PartitionTheTokensWhateverTheSizes) {
       for (Index recent = 1; recent <= 12; ++recent) {
         for (Index queries = 1; queries <= recent; ++queries) {
           for (Index nq = 1; nq <= n; ++nq) {
-            const Windows past = windows_of(windows(sink, recent, queries), n, nq);
-            const Windows all = windows_of(windows(sink, recent, queries, Scores::all), n, nq);
+            const Windows past = windows_of(windows(sink, recent, queries), n, nq, 0);
+            const Windows all = windows_of(windows(sink, recent, queries, Scores::all), n, nq, 0);
             std::vector<int> covered(n, 0);
             for (const Range r : {past.sink, past.middle, past.recent}) {
               for (Index i = r.begin; i < r.end; ++i) {

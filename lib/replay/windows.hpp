@@ -24,7 +24,7 @@ struct Windows {
 };
 
 /// `window`: the layer's sliding window (KvHead::window), 0 for none.
-Windows windows_of(const ReplayOptions& options, Index n, Index nq, Index window = 0);
+Windows windows_of(const ReplayOptions& options, Index n, Index nq, Index window);
 inline Windows windows_of(const ReplayOptions& options, const LayerMeta& layer) {
   return windows_of(options, layer.n, layer.nq, layer.window.value_or(0));
 }
