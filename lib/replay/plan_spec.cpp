@@ -12,24 +12,24 @@ namespace kvbench {
 LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit) {
   const LayerMeta& l = plan.layer_meta(unit);
   const Windows w = windows_of(plan.options, l);
-  return {l.n,
-          l.d,
-          l.dv,
-          plan.stream(),
-          w.scoring,
-          l.fisher.has_value(),
-          l.rope_positions,
-          l.rope_dim,
-          l.hidden,
-          l.group(),
-          w.queries,
-          bytes_per_element(plan.options.precision),
-          plan.pair_bytes(unit),
-          w.sink.end,
-          std::min(plan.options.recent, l.n),
-          l.extra,
-          l.scores,
-          l.window.value_or(0)};
+  return {.n = l.n,
+          .d = l.d,
+          .dv = l.dv,
+          .stream = plan.stream(),
+          .scoring = w.scoring,
+          .has_fisher = l.fisher.has_value(),
+          .rope_positions = l.rope_positions,
+          .rope_dim = l.rope_dim,
+          .hidden = l.hidden,
+          .group = l.group(),
+          .evaluated = w.queries,
+          .element_bytes = bytes_per_element(plan.options.precision),
+          .pair_bytes = plan.pair_bytes(unit),
+          .sink = w.sink.end,
+          .recent = std::min(plan.options.recent, l.n),
+          .extra = l.extra,
+          .scores = l.scores,
+          .window = l.window.value_or(0)};
 }
 
 const Variant& PlanSpec::variant_of(const Unit& unit, std::size_t variant) const {
