@@ -17,6 +17,9 @@ least=4
 # Methods of the smallest stage `judged` that fit 1/8 of the bytes, without oracles.
 served=(snapkv h2o expected-attention tova bumblebee local attention-matching kmeans
   attention-matching@quant-kivi h2o@quant-kivi)
+# Oracles, codes, losses of whole nats.
+apart=(exact oracle oracle-matching {h2o,snapkv,attention-matching}@quant-kivi quant-kivi quant-rotated lowrank
+  cam clustergen kvreviver)
 usual=()
 sampled=()
 tuned=()  # with the rows of the defaults
@@ -43,7 +46,11 @@ fi
 losses() {
   "$python" scripts/kvbench-py losses "$@"
 }
-losses "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md" --orders "$out/losses.orders.csv"
+losses "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md"
+# Against what needs no queries and no scores.
+losses "${usual[@]}" --exclude exact --to local --csv "$out/losses.to_local.csv" --markdown "$out/losses.to_local.md"
+# How alike the models order methods that keep 16-bit tokens: oracles, codes and losses of whole nats agree anyway.
+losses "${usual[@]}" --orders "$out/losses.orders.csv" --exclude "$(IFS=,; echo "${apart[*]}")"
 # The smallest losses, two methods of reference, and what selection could gain at most.
 shown=()
 for method in oracle h2o@quant-kivi attention-matching@quant-kivi quant-kivi h2o attention-matching expected-attention bumblebee \
@@ -146,4 +153,6 @@ if ((${#heads[@]})); then
 fi
 if ((${#tuned[@]})); then
   losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"
+  losses "${tuned[@]}" --budgets 0.125 --exclude exact --to local --csv "$out/tuned.to_local.csv" \
+    --markdown "$out/tuned.to_local.md"
 fi

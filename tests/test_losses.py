@@ -209,11 +209,45 @@ class LossesTest(CommandCase):
         b = self.table("b.csv", rows([2, 1, 3, 4, 5, 6], 4))
         out, _ = self.run_script("--scores", "a", a, "--scores", "b", b, "--orders", self.path("o.csv"),
                                  "--markdown", "-")
-        row, = self.read("o.csv")
-        self.assertAlmostEqual(float(row["spearman"]), 1 - 12 / 210, 9)
-        self.assertEqual((row["methods"], row["sources"], row["sources_other"]), ("6", "9", "4"))
-        self.assertLessEqual(float(row["low"]), float(row["spearman"]))
-        self.assertIn("| 1/4 | a | b | 6 | 0.94 [", out)
+        means, middles = self.read("o.csv")
+        self.assertEqual((means["figure"], middles["figure"]), ("mean", "geometric"))
+        for row in (means, middles):
+            self.assertAlmostEqual(float(row["spearman"]), 1 - 12 / 210, 9)
+            self.assertEqual((row["methods"], row["sources"], row["sources_other"]), ("6", "9", "4"))
+            # Sources alone never change this order: methods do.
+            self.assertEqual((row["low"], row["high"]), (row["spearman"], row["spearman"]))
+            self.assertLess(float(row["both_low"]), float(row["spearman"]))
+        self.assertIn("| 1/4 | a | b | 6 | 0.94 [0.94, 0.94; ", out)
+
+    def test_orders_of_a_skewed_loss(self):
+        """One source of nine makes the mean of a method: it is last by its mean, first by its logarithms."""
+        rows = [(f"p{i}", f"m{at}", 0.25, 0, 50.0 if (at, i) == (1, 8) else at) for i in range(9)
+                for at in range(1, 7)]
+        plain = [(f"p{i}", f"m{at}", 0.25, 0, at) for i in range(9) for at in range(1, 7)]
+        self.run_script("--scores", "a", self.table("a.csv", rows), "--scores", "b", self.table("b.csv", plain),
+                        "--orders", self.path("o.csv"), "--csv", self.path("c.csv"), "--to", "m2")
+        found = {row["figure"]: float(row["spearman"]) for row in self.read("o.csv")}
+        self.assertAlmostEqual(found["mean"], 1 - 6 * (5**2 + 5) / 210, 9)
+        self.assertAlmostEqual(found["geometric"], 1, 9)
+        mine = [row for row in self.read("c.csv") if row["model"] == "a"]
+        self.assertEqual([row["method"] for row in mine], [f"m{at}" for at in range(1, 7)])
+        self.assertAlmostEqual(float(mine[0]["mean"]), 58 / 9, 12)
+        self.assertAlmostEqual(float(mine[0]["geometric"]), 50 ** (1 / 9), 12)
+        self.assertAlmostEqual(float(mine[0]["median"]), 1, 12)
+        self.assertAlmostEqual(float(mine[0]["ratio"]), 50 ** (1 / 9) / 2, 12)
+        self.assertLess(float(mine[0]["ratio_low"]), float(mine[0]["ratio"]))
+        for row, ratio in zip(mine[2:], (3 / 2, 2, 5 / 2, 3)):
+            self.assertAlmostEqual(float(row["ratio"]), ratio, 12)
+
+    def test_figures_that_are_not_positive_have_no_logarithm(self):
+        rows = [(f"p{i}", method, 0.25, 0, kl) for i in range(9)
+                for method, kl in (("a", 0.0 if i == 3 else 1.0), ("b", 2.0))]
+        out, _ = self.run_script("--scores", "m", self.table("a.csv", rows), "--to", "b", "--csv",
+                                 self.path("c.csv"), "--markdown", "-")
+        zero, other = self.read("c.csv")
+        self.assertEqual([zero[name] for name in ("geometric", "ratio", "ratio_low", "ratio_high")], 4 * [""])
+        self.assertAlmostEqual(float(other["geometric"]), 2, 12)
+        self.assertIn("| a | 0.889 [", out)
 
     def test_errors_of_the_replay(self):
         """Layers and heads of a prompt are averaged; a method without a line for some layer (where a
@@ -250,10 +284,10 @@ class LossesTest(CommandCase):
     def test_the_tables_over_all_models(self):
         """scripts/models_tables.sh reads what is there of the models' stores."""
         for folder, stage, rows, params in (
-                ("smollm2-135m", "judged", self.many(9), ""), ("qwen2.5-coder-0.5b", "judged", self.many(4), ""),
+                ("smollm2-135m", "judged", self.judged(9), ""), ("qwen2.5-coder-0.5b", "judged", self.judged(4), ""),
                 ("qwen2.5-coder-0.5b", "tuned", [r for r in self.many(4) if r[1] == "h2o"], "x=1"),
                 ("smollm2-135m", "tuned", [r for r in self.many(3) if r[1] == "h2o"], "x=1"),
-                ("qwen2.5-coder-1.5b", "judged", self.many(3), "")):  # two stages with too few sources
+                ("qwen2.5-coder-1.5b", "judged", self.judged(3), "")):  # two stages with too few sources
             os.makedirs(self.path(f"{folder}/store/{stage}"))
             for prompt in {row[0] for row in rows}:
                 self.table(f"{folder}/store/{stage}/{prompt}.scores.csv.gz",
@@ -267,13 +301,15 @@ class LossesTest(CommandCase):
                          {("SmolLM2-135M", "9"), ("Qwen2.5-Coder-0.5B", "4")})
         self.assertEqual({row["model"] for row in self.read("tuned.csv") if row["setting"]},
                          {"Qwen2.5-Coder-0.5B"})
+        for name in ("losses.to_local.csv", "tuned.to_local.csv"):
+            self.assertEqual({row["to"] for row in self.read(name) if row["method"] == "h2o"}, {"local"})
         rows = {(row["method"], row["budget"]): row for row in self.read("policies.csv")}
         # Over the works that both have, three of nine.
         self.assertEqual({row["sources"] for row in rows.values()}, {"3"})
         self.assertEqual(float(rows["policy:both-8", "0.125"]["mean"]), 1.0)
         self.assertEqual(float(rows["policy:own-8", "0.125"]["mean"]), 0.5)
         self.assertEqual({row["method"] for row in self.read("policies.errors.csv")},
-                         {"snapkv", "h2o", "h2o@quant-kivi", "policy:both-4", "policy:both-8", "policy:both-16",
+                         {"snapkv", "h2o", "local", "h2o@quant-kivi", "policy:both-4", "policy:both-8", "policy:both-16",
                           "policy:own-8"})
         self.assertEqual({row["budget"] for row in self.read("policies.tuned.csv")}, {"0.125"})
         self.assertEqual({row["method"] for row in self.read("policies.tuned.csv") if row["setting"]}, {"h2o"})
@@ -283,6 +319,10 @@ class LossesTest(CommandCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("found no scores of a model", done.stderr)
 
+    def judged(self, sources):
+        rows = self.many(sources)
+        return rows + [(prompt, "local", *rest) for prompt, method, *rest in rows if method == "snapkv"]
+
     def policies(self, model):
         """Works p0 to p2, and one without single methods: policies that choose, and of the work itself; layers'
         errors of the single methods too.
@@ -291,7 +331,7 @@ class LossesTest(CommandCase):
         for prompt in ("p0", "p1", "p2", "q"):
             both = [(prompt, f"policy,name=both-{part};sha256=1", budget, 1.0) for part, budget in budgets.items()]
             own = [(prompt, f"policy,name=own-8;sha256={prompt}", 0.125, 0.5)]
-            single = [(prompt, f"{row[1]},", row[2], row[4]) for row in self.many(9) if row[0] == prompt]
+            single = [(prompt, f"{row[1]},", row[2], row[4]) for row in self.judged(9) if row[0] == prompt]
             single += [(prompt, "h2o@quant-kivi,", budget, 2.0) for budget in budgets.values()]
             for place, rows in ((f"{model}-policies/store/judged", both), (f"{model}-policies/store/judged_more", own),
                                 (f"{model}/store/judged", single if prompt != "q" else ())):

@@ -11,9 +11,9 @@ prompts of a source (column `source` of the reference's store, or field `source`
 otherwise each prompt is its own source). At a budget a method counts the sources where all its rows
 are ok.
 
-The table has the mean over sources of the KL divergence, in nats per token, with 95 % studentised
-bootstrap intervals over sources, or with fewer than 8 sources the minimum and maximum. --to METHOD
-tests differences to it by the exact Wilcoxon signed-rank test with Holm's correction over the
+The table has the geometric mean over sources of the KL divergence, which ranks the methods, and the
+mean, in nats per token, with 95 % studentised bootstrap intervals over sources, or with fewer than 8
+sources the minimum and maximum. --to METHOD gives ratios to it, and tests differences to it by the exact Wilcoxon signed-rank test with Holm's correction over the
 methods of a model and budget; the page gives the smallest p that the number of sources can reach,
 and no verdicts if it is above .05.
 
@@ -22,7 +22,8 @@ and the page lists the effect of tuning. --metric residual_rel_error and out_rel
 OUT.layers.csv of the replay, rel_error OUT.csv: layers, heads and seeds of a prompt are averaged
 first.
 
-For several models the page and --orders have the rank correlation of their means.
+For several models the page and --orders have the rank correlation of their means and geometric means,
+with intervals over sources, and over sources and methods.
 
 The figure shows at most ten methods (--show), a panel per model: KL by budget, with the intervals
 of the table.

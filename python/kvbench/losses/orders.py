@@ -1,5 +1,5 @@
 """Agreement of two models, or lengths, on the order of methods: Spearman's correlation of their
-means.
+means and of their geometric means, under resampled sources, and sources and methods.
 """
 
 from itertools import combinations
@@ -9,16 +9,18 @@ import numpy as np
 from kvbench import ranks as kr
 from kvbench import stats as ks
 from kvbench.compare.tables import number
-from kvbench.losses.tables import share
+from kvbench.losses.tables import logs, share
 
-COLUMNS = ["budget", "model", "other", "methods", "sources", "sources_other", "spearman", "low", "high"]
+COLUMNS = ["budget", "model", "other", "figure", "methods", "sources", "sources_other", "spearman", "low",
+           "high", "both_low", "both_high"]
 FEWEST = 5  # methods: fewer may agree by chance
 RESAMPLES = 2000
 
 
 def orders(found, seed=0):
-    """Returns a dict of COLUMNS per budget and pair of models, over the methods that both have at
-    all sources. Intervals resample sources, shared ones together.
+    """Returns a dict of COLUMNS per budget, pair of models and figure, over the methods that both have
+    at all sources. low, high: intervals that draw sources, shared ones together; both_low, both_high:
+    that draw methods too.
     """
     out = []
     for budget in found.budgets():
@@ -27,41 +29,62 @@ def orders(found, seed=0):
                 continue
             a, b = (found.values[model, budget].dropna(axis=1) for model in (one, other))
             common = [method for method in a.columns if method in b.columns and method != "exact"]
-            if len(common) >= FEWEST:
-                point, low, high = correlated(a[common], b[common], seed)
-                out.append({"budget": budget, "model": one, "other": other, "methods": len(common),
-                            "sources": len(a), "sources_other": len(b), "spearman": point, "low": low,
-                            "high": high})
+            if len(common) < FEWEST:
+                continue
+            a, b = a[common], b[common]
+            for figure, sides in (("mean", (a, b)), ("geometric", (logs(a), logs(b)))):
+                if not any(side.isna().to_numpy().any() for side in sides):
+                    out.append({"budget": budget, "model": one, "other": other, "figure": figure,
+                                "methods": len(common), "sources": len(a), "sources_other": len(b),
+                                **correlated(*sides, seed)})
     return out
 
 
 def correlated(a, b, seed):
-    """Returns (Spearman, low, high) of the mean rows of two frames [sources, methods]."""
-    sources = sorted({*a.index, *b.index})
+    """Returns {spearman, low, high, both_low, both_high} of the mean rows of two frames [sources,
+    methods].
+    """
+    sources, methods = sorted({*a.index, *b.index}), len(a.columns)
     counts = np.concatenate([np.ones((1, len(sources)), int),
                              ks.resample_counts(len(sources), RESAMPLES, seed)])
-    pairs = kr.Pairs(len(a.columns))
-    everything = pairs.group(list(range(len(a.columns))))
-    sides = []
+    # Another stream: with as many methods as sources the draws would coincide.
+    drawn_methods = np.concatenate([np.ones((1, methods), int),
+                                    ks.resample_counts(methods, RESAMPLES, [seed, 1])])
+    pairs, members = kr.Pairs(methods), list(range(methods))
+    group = pairs.group(members)
+    signs = []
     for frame in (a, b):
         drawn = counts[:, [sources.index(source) for source in frame.index]]
         total = drawn.sum(axis=1, keepdims=True)
-        means = np.divide(drawn @ frame.to_numpy(), total, out=np.full((len(drawn), len(a.columns)), np.nan),
+        means = np.divide(drawn @ frame.to_numpy(), total, out=np.full((len(drawn), methods), np.nan),
                           where=total > 0)
-        sides.append(kr.Ranked(pairs.signs(means), everything))
-    values = kr.spearman(*sides)
+        signs.append(pairs.signs(means))
     few = min(len(a), len(b))
-    return (float(values[0]), *kr.interval(values[0], values[1:], few, bounds=(-1, 1)))
+    out = {}
+    for names, copies, n in ((("low", "high"), None, few),
+                             (("both_low", "both_high"), kr.Copies(drawn_methods, pairs, members, group),
+                              min(few, methods))):
+        values = kr.spearman(*(kr.Ranked(side, group, copies) for side in signs))
+        out["spearman"] = float(values[0])
+        out.update(zip(names, kr.interval(values[0], values[1:], n, bounds=(-1, 1))))
+    return out
 
 
 def markdown(rows):
     """Returns the table for the page; empty without rows."""
     if not rows:
         return ""
-    out = ["", "Order of the methods by their means, Spearman's correlation [95 % interval over sources]:", "",
-           "| budget | between | and | methods | correlation |", "| --- | --- | --- | --- | --- |"]
-    for row in rows:
-        low, high = number(row["low"], 2), number(row["high"], 2)
+    out = ["", "Order of the methods, Spearman's correlation [95 % interval over sources; over sources and "
+           "methods]:", "", "| budget | between | and | methods | by means | by geometric means |",
+           "| --- | --- | --- | --- | --- | --- |"]
+    for row in (row for row in rows if row["figure"] == "mean"):
+        other = [r for r in rows if r["figure"] == "geometric"
+                 and all(r[key] == row[key] for key in ("budget", "model", "other"))]
         out.append(f"| {share(row['budget'])} | {row['model']} | {row['other']} | {row['methods']} | "
-                   f"{number(row['spearman'], 2)} [{low}, {high}] |")
+                   f"{text(row)} | {text(other[0]) if other else '-'} |")
     return "\n".join([*out, ""])
+
+
+def text(row):
+    low, high, both_low, both_high = (number(row[name], 2) for name in ("low", "high", "both_low", "both_high"))
+    return f"{number(row['spearman'], 2)} [{low}, {high}; {both_low}, {both_high}]"

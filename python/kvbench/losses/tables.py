@@ -20,9 +20,9 @@ METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the lo
 PARTS = {"rel_error": ["layer", "q_head"], **dict.fromkeys(kt.LAYER_METRICS, ["layer"])}
 KEY = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed"]
 TEXT = ("trace", "prompt", "source", "algorithm", "params", "status")
-COLUMNS = ["model", "budget", "method", "sources", "mean", "low", "high", "to", "difference",
-           "difference_low", "difference_high", "p", "p_holm", "verdict", "setting", "default", "change",
-           "change_low", "change_high"]
+COLUMNS = ["model", "budget", "method", "sources", "mean", "low", "high", "geometric", "median", "to",
+           "difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high", "p",
+           "p_holm", "verdict", "setting", "default", "change", "change_low", "change_high"]
 SOURCE_COLUMNS = ["model", "budget", "method", "source", "value"]
 ALPHA = 0.05
 FEWEST = 8  # sources of an interval; the studentised bootstrap of four exceeds their range
@@ -169,28 +169,52 @@ def extent(values, kind="t"):
     return float(low), float(high)
 
 
+def logs(table):
+    """Returns logarithms, NaN where a figure is not positive."""
+    return np.log(table.where(table > 0))
+
+
+def geometric(table):
+    """Returns the geometric mean of each column; NaN where a figure is not positive."""
+    return np.exp(logs(table).mean()).where((table > 0).sum() == table.notna().sum())
+
+
+def centre(table):
+    """Returns what ranks the methods: geometric means, since a few sources make the mean; means where
+    some figure is not positive.
+    """
+    middles = geometric(table)
+    return middles if middles.notna().all() else table.mean()
+
+
 def lines(found, to=None):
-    """Returns a dict of COLUMNS per model, budget and method, sorted by the mean."""
+    """Returns a dict of COLUMNS per model, budget and method, sorted by `centre`. geometric, median:
+    of the sources; ratio: geometric mean of the ratio to `to`; all of figures above 0.
+    """
     if to is not None and to not in found.methods:
         raise kt.CsvError(f"--to: got `{to}`, expected one of {', '.join(found.methods)}")
     out = []
     for (model, budget), table in found.values.items():
-        rows = []
+        rows, middles = [], geometric(table)
         for label in table.columns:
             values = table[label].dropna().to_numpy()
             low, high = extent(values)
             rows.append({"model": model, "budget": budget, "method": label, "sources": len(values),
-                         "mean": float(values.mean()), "low": low, "high": high})
+                         "mean": float(values.mean()), "low": low, "high": high,
+                         "geometric": float(middles[label]), "median": float(np.median(values))})
         if to in table.columns:
             tested(rows, table, to)
         for row in rows:
             row.update(changed_by_tuning(found, model, budget, row["method"]))
-        out += sorted(rows, key=lambda row: row["mean"])
+        place = centre(table)
+        out += sorted(rows, key=lambda row: place[row["method"]])
     return out
 
 
 def tested(rows, table, to):
-    """Adds differences to the method `to`, with p and verdicts if the number of sources allows."""
+    """Adds differences and ratios to the method `to`, with p of the differences, and verdicts if the
+    number of sources allows.
+    """
     others = [row for row in rows if row["method"] != to]
     pairs = [(table[row["method"]] - table[to]).dropna().to_numpy() for row in others]
     ps = [ks.signed_rank_test(pair)[0] if len(pair) else math.nan for pair in pairs]
@@ -202,7 +226,19 @@ def tested(rows, table, to):
             verdict = "less" if pair.mean() < 0 else "more"
         row.update(to=to, difference=float(pair.mean()) if len(pair) else math.nan,
                    difference_low=float(low), difference_high=float(high), p=float(p),
-                   p_holm=float(adjusted), verdict=verdict)
+                   p_holm=float(adjusted), verdict=verdict, **ratio_to(table, row["method"], to))
+
+
+def ratio_to(table, method, to):
+    """Returns {ratio...}: the geometric mean of the ratio to `to` with its interval; NaN where a figure
+    is not positive.
+    """
+    pairs = table[[method, to]].dropna()
+    if pairs.empty or not (pairs > 0).to_numpy().all():
+        return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), math.nan)
+    apart = (logs(pairs[method]) - logs(pairs[to])).to_numpy()
+    low, high = extent(apart)
+    return {"ratio": math.exp(apart.mean()), "ratio_low": math.exp(low), "ratio_high": math.exp(high)}
 
 
 def changed_by_tuning(found, model, budget, method):
@@ -227,8 +263,8 @@ def by_source(found):
 
 
 def mean_ranks(found):
-    """Returns {method: mean rank over models and budgets} of methods in all of them."""
-    ranks = [table.mean().rank() for table in found.values.values()]
+    """Returns {method: mean rank by `centre` over models and budgets} of methods in all of them."""
+    ranks = [centre(table).rank() for table in found.values.values()]
     return {method: float(np.mean([rank[method] for rank in ranks])) for method in found.methods
             if all(method in rank.index for rank in ranks)}
 
@@ -236,7 +272,7 @@ def mean_ranks(found):
 def shown(found, most):
     """Returns the best of each model and budget, then those with the lowest mean rank."""
     ranks = mean_ranks(found)
-    best = [table.mean().idxmin() for table in found.values.values()]
+    best = [centre(table).idxmin() for table in found.values.values()]
     order = [*dict.fromkeys(best), *sorted(ranks, key=ranks.get)]
     return [m for m in dict.fromkeys(order) if m != "exact"][:most]
 
@@ -249,14 +285,14 @@ def markdown(found, rows, options):
                if (model, budget) in found.values]
     n = {key: len(table) for key, table in found.values.items()}
     few = any(count < FEWEST for count in n.values())
-    out = [f"{METRICS[options.metric]}: mean over sources [95 % interval over sources]"
+    out = [f"{METRICS[options.metric]}: geometric mean over sources; mean [95 % interval over sources]"
            + (f", or of fewer than {FEWEST} sources (least to largest)." if few else "."), ""]
     out.append("| method | " + " | ".join(f"{model}, {share(budget)} (n = {n[model, budget]})"
                                           for model, budget in columns) + " |")
     out.append("| --- |" + " --- |" * len(columns))
     order = {method: rank for method, rank in mean_ranks(found).items()}
     middle = columns[len(columns) // 2]
-    later = found.values[middle].mean()
+    later = centre(found.values[middle])
     for method in sorted(found.methods, key=lambda m: (order.get(m, math.inf),
                                                        later.get(m, math.inf))):
         texts = []
@@ -264,7 +300,8 @@ def markdown(found, rows, options):
             row = cells.get((model, budget, method))
             texts.append("-" if row is None else cell(row, n[model, budget], options))
         out.append(f"| {method} | " + " | ".join(texts) + " |")
-    out += ["", "Methods that every column has stand first, by mean rank over the columns."]
+    out += ["", "Methods that every column has stand first, by mean rank of the geometric "
+            "means over the columns."]
     if options.to:
         out += ["", f"Tested against {options.to}: * differs (Holm over the methods of the column)."]
         for model, budget in columns:
@@ -298,6 +335,8 @@ def tuning_lines(found, rows, options):
 
 def cell(row, most, options):
     text = spanned(row["mean"], (row["low"], row["high"]), row["sources"], options)
+    if not math.isnan(row["geometric"]):
+        text = f"{number(row['geometric'], options.digits)}; {text}"
     if row.get("verdict") in ("less", "more"):
         text += " *"
     return text + (f" (n = {row['sources']})" if row["sources"] < most else "")
