@@ -63,10 +63,10 @@ def revive_scores(kl, prompts=12, noise=0.01, budgets=(0.5, 0.25)):
     """Scores of h2o and kvreviver in both forms; kl(form, kind), form: `stream`, `batch`, `none fisher`,
     `none uniform` or `h2o`."""
     rng = np.random.default_rng(9)
-    forms = {"stream": "layer_budget=fisher;prefill=stream;vague=sketch",
-             "batch": "layer_budget=uniform;prefill=batch;vague=sketch",
-             "none fisher": "layer_budget=fisher;prefill=batch;vague=none",
-             "none uniform": "layer_budget=uniform;prefill=batch;vague=none", "h2o": "heavy_ratio=0.5"}
+    forms = {"stream": "estimate=sum;layer_budget=fisher;prefill=stream;vague=sketch",
+             "batch": "estimate=sum;layer_budget=uniform;prefill=batch;vague=sketch",
+             "none fisher": "estimate=sum;layer_budget=fisher;prefill=batch;vague=none",
+             "none uniform": "estimate=sum;layer_budget=uniform;prefill=batch;vague=none", "h2o": "heavy_ratio=0.5"}
     for prompt, budget, (form, params) in itertools.product(range(prompts), budgets, forms.items()):
         for seed in range(2 if "sketch" in params else 1):
             value = kl(form, KINDS[prompt % 2]) * math.exp(noise * rng.standard_normal())

@@ -238,13 +238,14 @@ class PaperClaimsTest(ClaimsTest):
             self.assertAlmostEqual(float(cell["value"]), (better - 6) / 10, delta=0.02)
 
     def test_growth_of_keys_and_values(self):
-        """Keys n^.4, values n^.6 and n^.3, as many as tokens at the small delta: cells are equal there."""
-        for power, word, share in ((0.6, OPEN, 0.5), (0.3, FAILS, 0)):
+        """Keys n^.4, values n^.6 and n^.3, as many as tokens at the small delta: cells are equal there. No
+        verdict, since delta is free."""
+        for power, share in ((0.6, 0.5), (0.3, 0)):
             folders = self.cluster(lambda *_: 5, lambda what, layer, delta, n, at=power: (
                 n if delta == 1 else n**(0.4 if what == "keys" else at)), 1.0)
             claims, cells, _ = self.judge("--cluster", *folders)
             row = claims["clustergen-growth"]
-            self.assertEqual((row["verdict"], float(row["share"]), row["cells"]), (word, share, "4"))
+            self.assertEqual((row["verdict"], float(row["share"]), row["cells"]), (ESTIMATE, share, "4"))
             found = {(c["setting"], c["side"]): float(c["value"]) for c in cells if c["claim"] == "clustergen-growth"}
             for (setting, _), value in found.items():
                 np.testing.assert_allclose(value, 0.4 - power if setting == "delta=0.5" else 0, atol=1e-9)
@@ -255,8 +256,7 @@ class PaperClaimsTest(ClaimsTest):
         folders = self.cluster(lambda *_: 5, lambda what, layer, delta, n: (
             n**(0.4 if what == "keys" else 0.7)), 1.0)
         claims, _, _ = self.judge("--cluster", *folders)
-        self.assertEqual((claims["clustergen-growth"]["verdict"], claims["clustergen-sublinear"]["verdict"]),
-                         (HOLDS, ESTIMATE))
+        self.assertEqual({claims[f"clustergen-{name}"]["verdict"] for name in ("growth", "sublinear")}, {ESTIMATE})
         self.assertAlmostEqual(float(claims["clustergen-sublinear"]["value"]), 0.4)
 
     def test_heads_meet_with_radii_of_the_store(self):

@@ -11,7 +11,8 @@ cells, each with its interval over units (--by: prompts or sources).
                          side
     does not hold here   the share's interval lies below 1/2, and the mean's on the other side
     not decided          otherwise; `decide` lists what is open
-    estimate             the claim is a bound with free constants, which no table can contradict
+    estimate             the claim is a bound with free constants, which no table can contradict, or
+                         has no control of its kind
     -                    fewer than 8 units: no verdict
 
 `Here` is this model with these texts and settings. `label` says what was tested:

@@ -10,7 +10,7 @@ from scipy import stats
 from kvbench import stats as ks
 
 HOLDS, FAILS, UNDECIDED = "holds here", "does not hold here", "not decided"
-# Without a verdict: free constants, or too few sources.
+# Without a verdict: free constants or no control of its kind, or too few sources.
 ESTIMATE, NONE = "estimate", "-"
 # How a claim was tested: in the authors' configuration, protocol and figure; in others, listed in
 # `differs`; by an assumption of the paper.
