@@ -1,10 +1,12 @@
-"""docs/tutorial.md and docs/cluster_runs.md: their commands run as they stand, in order, on the sample.
+"""Pages name only programs that exist. docs/tutorial.md and docs/cluster_runs.md: their commands run as
+they stand, in order, on the sample.
 
 Blocks marked `sh` run in a folder that holds links to the source tree's data, scripts and configs,
 with the program under test as build/kvbench; output stays in that folder. Blocks marked `bash` need
 a model, other machines or minutes: of these only the files that they name are looked for.
 """
 
+import glob
 import os
 import re
 import shutil
@@ -14,6 +16,8 @@ import tempfile
 import unittest
 
 from script_case import KVBENCH, ROOT
+
+from kvbench.programs import PROGRAMS
 
 # Everything that a block writes, by option: a command that wrote nothing must not pass.
 WRITTEN = re.compile(r"(?:^|\s)(?:-o|--output)\s+(results/(?:tutorial|cluster)/[\w./${}-]+)")
@@ -121,6 +125,29 @@ class Page:
             for path in made:
                 if os.path.isfile(path):
                     self.assertGreater(os.path.getsize(path), 0, path)
+
+
+class ProgramsOfPagesTest(unittest.TestCase):
+    """Of all pages, results included; CHANGELOG.md tells of programs of former versions."""
+
+    def test_programs_that_pages_name_exist(self):
+        found, absent = 0, []
+        for page in (path for folder in (".", "docs", "data", "results")
+                     for path in glob.glob(os.path.join(ROOT, folder, "*.md" if folder == "." else "**/*.md"),
+                                           recursive=True) if os.path.basename(path) != "CHANGELOG.md"):
+            with open(page, encoding="utf-8") as file:
+                text = file.read()
+            scripts = set(re.findall(r"(?<![\w/.-])scripts/[\w/]+\.(?:py|sh|sbatch)", text))
+            named = set(re.findall(r"^    (?:\S*python3? )?(?:scripts/)?kvbench-py ((?:plot )?[a-z][a-z-]*)",
+                                   text, re.M))
+            found += len(scripts) + len(named)
+            absent += [(os.path.relpath(page, ROOT), name) for name in sorted(scripts)
+                       if not os.path.exists(os.path.join(ROOT, name))]
+            absent += [(os.path.relpath(page, ROOT), name) for name in sorted(named) if name not in PROGRAMS]
+            absent += [(os.path.relpath(page, ROOT), line) for line in re.findall(
+                r"^ +\S*python3? kvbench-py .*", text, re.M)]  # a file that is in scripts/
+        self.assertEqual(absent, [])
+        self.assertGreater(found, 100)
 
 
 class TutorialTest(Page, unittest.TestCase):

@@ -309,8 +309,8 @@ class LossesTest(CommandCase):
         self.assertEqual(float(rows["policy:both-8", "0.125"]["mean"]), 1.0)
         self.assertEqual(float(rows["policy:own-8", "0.125"]["mean"]), 0.5)
         self.assertEqual({row["method"] for row in self.read("policies.errors.csv")},
-                         {"snapkv", "h2o", "local", "h2o@quant-kivi", "policy:both-4", "policy:both-8", "policy:both-16",
-                          "policy:own-8"})
+                         {"snapkv", "h2o", "local", "h2o@quant-kivi", "policy:both-4", "policy:both-8",
+                          "policy:both-16", "policy:own-8"})
         self.assertEqual({row["budget"] for row in self.read("policies.tuned.csv")}, {"0.125"})
         self.assertEqual({row["method"] for row in self.read("policies.tuned.csv") if row["setting"]}, {"h2o"})
         with tempfile.TemporaryDirectory() as empty:

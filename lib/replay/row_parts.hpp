@@ -1,4 +1,4 @@
-// Shared by the jobs of both protocols: exceptions of methods, a row's status and diagnostics.
+// Shared by the jobs of all protocols: exceptions of methods, a row's status and diagnostics.
 #pragma once
 
 #include <cstdint>

@@ -33,10 +33,11 @@ def clustergen_growth(frame):
     """Clusters of keys grow more slowly with the stream than clusters of values: an estimate.
 
     The paper's delta is free, and at small and at large deltas the figures have opposite signs:
-    their mean would depend on the grid. Section 3 in the terms of the premise (section 2, corollary B.5), m = n^(1 - Omega(1)) clusters.
-    Figure: alpha of keys minus alpha of values at the same delta, relative to the radius of one
-    centre of the head; alpha: exponent of online clusters in tokens, mean over KV heads. A cell is
-    a layer at a delta. Also shown: exponents from 256 tokens on.
+    their mean would depend on the grid. Section 3 in the terms of the premise (section 2, corollary
+    B.5), m = n^(1 - Omega(1)) clusters. Figure: alpha of keys minus alpha of values at the same
+    delta, relative to the radius of one centre of the head; alpha: exponent of online clusters in
+    tokens, mean over KV heads. A cell is a layer at a delta. Also shown: exponents from 256 tokens
+    on.
     """
     claim = cv.Claim("clustergen-growth", "ClusterGen", "section 3, corollary B.5",
                      "Clusters of keys grow more slowly than those of values", "all tokens",

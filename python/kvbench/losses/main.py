@@ -13,9 +13,9 @@ are ok.
 
 The table has the geometric mean over sources of the KL divergence, which ranks the methods, and the
 mean, in nats per token, with 95 % studentised bootstrap intervals over sources, or with fewer than 8
-sources the minimum and maximum. --to METHOD gives ratios to it, and tests differences to it by the exact Wilcoxon signed-rank test with Holm's correction over the
-methods of a model and budget; the page gives the smallest p that the number of sources can reach,
-and no verdicts if it is above .05.
+sources the minimum and maximum. --to METHOD gives ratios to it, and tests differences to it by the
+exact Wilcoxon signed-rank test with Holm's correction over the methods of a model and budget; the
+page gives the smallest p that the number of sources can reach, and no verdicts if it is above .05.
 
 --tuned MODEL FILE... gives tables of tuned settings: they replace the methods' rows of --scores,
 and the page lists the effect of tuning. --metric residual_rel_error and out_rel_error read
