@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 from script_case import call, missing, write_text
 
@@ -79,6 +80,11 @@ def unrotate(x, cos, sin, layout):
         out[..., a] = (c * x[..., a] + s * x[..., b]) / length
         out[..., b] = (c * x[..., b] - s * x[..., a]) / length
     return out
+
+
+def attends_as(capture):
+    """The dump with another Capture, as if the model's own attention were that one."""
+    return mock.patch.multiple(dump_traces, Capture=capture, check_own_attention=lambda *_: None)
 
 
 class DumpCase(unittest.TestCase):

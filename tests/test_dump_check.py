@@ -1,4 +1,5 @@
-"""--attn-check of kvbench-py dump: wrong attention is told from what rounding does.
+"""Checks of kvbench-py dump: wrong attention is told from what rounding does (--attn-check), and the
+captured run is the model's own.
 
 Needs torch and transformers (`make test-dump`); without them every test is skipped.
 """
@@ -7,13 +8,17 @@ import sys
 import unittest
 from unittest import mock
 
-from dump_models import MISSING, DumpCase
+from dump_models import MISSING, DumpCase, attends_as, read_trace
 
 if not MISSING:
     import torch
+    import transformers
     from dump_models import dump_traces
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.llama import modeling_llama
+    from transformers.models.llama.modeling_llama import LlamaAttention
 
-    from kvbench.dump import check
+    from kvbench.dump import capture, check
 
 KEY_BIAS, QUERY_BIAS = 200.0, 2.0  # keys with norms in the hundreds, as Qwen 2.5's are
 SLOW = (6, 7, 14, 15)  # channels of 16 that hardly turn: their part of the logits is all keys' alike
@@ -74,7 +79,7 @@ class AttnCheckTest(DumpCase):
             def attend(self, *arguments):
                 output, weights = super().attend(*arguments)
                 return output + SHIFT * output.norm(dim=-1, keepdim=True) / 4, weights
-        with mock.patch.object(dump_traces, "Capture", Shifted):
+        with attends_as(Shifted):
             for name in ("plain", "biased"):
                 for dtype in ("float32", "float16", "bfloat16"):
                     with self.subTest(name=name, dtype=dtype):
@@ -87,7 +92,7 @@ class AttnCheckTest(DumpCase):
         class Sharper(dump_traces.Capture):
             def attend(self, module, query, key, value, mask, scaling, options):
                 return super().attend(module, query, key, value, mask, 1.01 * scaling, options)
-        with mock.patch.object(dump_traces, "Capture", Sharper):
+        with attends_as(Sharper):
             for name in ("plain", "biased"):
                 self.expect_error("attention that deviates", *self.options(name))
 
@@ -97,6 +102,83 @@ class AttnCheckTest(DumpCase):
         self.expect_error("expected --dtype bfloat16 or float32", *self.options("tiny"))
         for _, rounding in self.said("tiny", dtype="bfloat16"):
             self.assertLess(rounding, 0.1)
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class OwnAttentionTest(DumpCase):
+    def common(self, name="llama", **config):
+        return "--model", self.model(name, **config), "--token-ids", self.ids_file
+
+    def attention(self, change):
+        """Llama's attention with `change(module, kwargs)` before each call."""
+        def forward(module, *args, own=LlamaAttention.forward, **kwargs):
+            change(module, kwargs)
+            return own(module, *args, **kwargs)
+        return mock.patch.object(LlamaAttention, "forward", forward)
+
+    def test_behaviour_by_the_backends_name_is_refused(self):
+        def change(module, kwargs):
+            own = module.config._attn_implementation in ("eager", "sdpa")
+            module.scaling = 16**-0.5 / (2 if own else 1)
+        with self.attention(change):
+            for options in ((), ("--inexact", "keep"), ("--layers", "0")):
+                self.expect_error("LlamaForCausalLM depends on the name of its attention function",
+                                  *self.common(), *options)
+
+    def test_unknown_arguments_are_refused_by_name(self):
+        with self.attention(lambda module, kwargs: kwargs.update(indices=torch.arange(3))):
+            for options in ((), ("--inexact", "keep")):
+                self.expect_error("LlamaAttention calls its attention with `indices`: unsupported",
+                                  *self.common(), *options)
+        with self.attention(lambda module, kwargs: kwargs.update(indices=None, use_cache=False)):
+            self.dump(self.model("llama"))
+
+    def test_selected_tokens(self):
+        if not hasattr(transformers, "DeepseekV32Config"):
+            self.skipTest(f"transformers {transformers.__version__} has no DeepSeek-V3.2")
+        common = self.common(
+            "selected", config="DeepseekV32Config", num_key_value_heads=4, moe_intermediate_size=32,
+            n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, n_shared_experts=1,
+            first_k_dense_replace=1, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16,
+            qk_rope_head_dim=8, v_head_dim=12, index_topk=16, index_n_heads=4, index_head_dim=16)
+        self.expect_error("calls its attention with `indices`", *common)
+        with mock.patch.object(capture, "ARGUMENTS", capture.ARGUMENTS | {"indices"}):
+            self.expect_error("depends on the name of its attention function", *common)
+
+    def test_a_mask_by_name(self):
+        whole = read_trace(self.dump(self.model("llama")))
+
+        class ByName(dict):
+            """Attention functions that a model calls with every argument by name."""
+
+            def get_interface(self, name, default):
+                function = ALL_ATTENTION_FUNCTIONS.get_interface(name, default)
+                names = ("query", "key", "value", "attention_mask")
+                return lambda module, *args, **options: function(
+                    module, **dict(zip(names, args)), **options)
+
+            def __getitem__(self, name):
+                return self.get_interface(name, None)
+        with mock.patch.object(modeling_llama, "ALL_ATTENTION_FUNCTIONS", ByName()):
+            named = read_trace(self.dump(self.model("llama")))
+        for index, layer in whole.items():
+            for part in "qkv":
+                self.assert_same(named[index][part], layer[part])
+
+    def test_a_layer_that_attends_twice_is_refused(self):
+        def twice(module, *args, own=LlamaAttention.forward, **kwargs):
+            own(module, *args, **kwargs)
+            return own(module, *args, **kwargs)
+        with mock.patch.object(LlamaAttention, "forward", twice):
+            self.expect_error("layer 0: LlamaAttention calls its attention more than once in a run: "
+                              "unsupported", *self.common())
+
+    def test_a_model_that_cannot_run_is_refused_in_one_line(self):
+        def change(module, kwargs):
+            raise AttributeError("no such thing\nat all")
+        with self.attention(change):
+            self.expect_error("LlamaForCausalLM does not run (AttributeError: no such thing): "
+                              "unsupported", *self.common())
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")

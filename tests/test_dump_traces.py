@@ -13,9 +13,8 @@ import os
 import subprocess
 import sys
 import unittest
-from unittest import mock
 
-from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_trace
+from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, attends_as, read_trace
 from script_case import KVBENCH, read_rows
 
 if not MISSING:
@@ -314,7 +313,7 @@ class DumpTracesTest(DumpCase):
             def attend(self, *arguments):
                 output, weights = super().attend(*arguments)
                 return output + 0.01 * output.abs().mean(), weights
-        with mock.patch.object(dump_traces, "Capture", Shifted):
+        with attends_as(Shifted):
             common = ("--model", self.model("llama"), "--token-ids", self.ids_file)
             self.expect_error("layer 0: attention that deviates", *common, "--attn-check")
 

@@ -9,6 +9,7 @@ from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.dump import check
+from kvbench.dump.forward import forward
 from kvbench.dump.rope import Stop
 from kvbench.text import printable_lines
 from kvbench.trace.writer import TraceError
@@ -16,6 +17,10 @@ from kvbench.trace.writer import TraceError
 ATTENTION = "kvbench_capture"
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 CHECK_ROWS = 64  # queries recomputed by --attn-check per layer and chunk
+# Arguments of the attention call: those that `bounds` reads, and those that change no attention.
+ARGUMENTS = {"softcap", "position_bias", "s_aux", "is_causal", "sliding_window", "position_ids",
+             "cache_position", "use_cache", "output_attentions", "output_hidden_states",
+             "output_router_logits"}
 
 
 @dataclass
@@ -47,11 +52,14 @@ class Capture:
         self.args, self.model, self.dtype = args, model, dtype
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
+        self.called = set()  # layers of this run of the model
         self.writer = self.fisher = self.rotary = self.projections = self.extra = None
         self.log, self.layer_done = note, lambda layer, tokens: None
         self.n = self.start = 0
 
-    def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
+    def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0,
+                 **options):
+        mask = attention_mask  # some models pass it by this name
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
         layer = getattr(module, "layer_idx", None)
         if self.rotary is not None:
@@ -65,6 +73,10 @@ class Capture:
         if layer is None:
             raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
                              "layer it is: unsupported")
+        if layer in self.called:
+            raise TraceError(f"{self.args.model}: layer {layer}: {type(module).__name__} calls its attention "
+                             "more than once in a run: unsupported")
+        self.called.add(layer)
         self.seen.add(layer)
         if self.wanted(layer) and layer not in self.prompt_skips:
             scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
@@ -84,8 +96,13 @@ class Capture:
 
     def attend(self, module, query, key, value, mask, scaling, options):
         """Runs the model's own attention: SDPA, or the architecture's eager one where SDPA lacks a
-        feature.
+        feature. Raises TraceError for arguments whose meaning is not known here.
         """
+        unknown = sorted(name for name, given in options.items()
+                         if given is not None and name not in ARGUMENTS)
+        if unknown:
+            raise TraceError(f"{self.args.model}: {type(module).__name__} calls its attention with "
+                             f"`{unknown[0]}`: unsupported")
         special = options.get("softcap") is not None or options.get("s_aux") is not None
         if self.model._supports_sdpa and not special:
             # Explicit, since libraries that wrap the interface (kvpress) require it.
@@ -242,17 +259,13 @@ class Capture:
         self.seen.clear()
         self.prompt_skips.clear()
         cache = DynamicCache(config=self.model.config) if step < n else None
-        tokens = torch.as_tensor(ids, device=self.model.device)[None]
         try:
-            with torch.inference_mode():
-                for self.start in range(0, n, step):
-                    try:
-                        # The base model, since logits of a long prompt outweigh its cache.
-                        self.model.base_model(
-                            input_ids=tokens[:, self.start:self.start + step],
-                            past_key_values=cache, use_cache=cache is not None)
-                    except Stop:
-                        pass
+            for self.start in range(0, n, step):
+                self.called.clear()
+                try:
+                    forward(self.model, ids[self.start:self.start + step], cache)
+                except Stop:
+                    pass
         finally:
             self.writer = None
         if not self.seen:

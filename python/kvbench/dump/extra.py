@@ -6,10 +6,10 @@ after rotation.
 """
 
 import numpy as np
-import torch
 from transformers import AutoTokenizer, DynamicCache
 
 from kvbench.dump.extra_texts import REPEAT, StoredScores, Tokens, parse_extra, repeat_segments
+from kvbench.dump.forward import forward
 from kvbench.dump.prompts import check_tokenizer, load
 from kvbench.dump.rope import Stop
 from kvbench.trace.writer import TraceError
@@ -95,12 +95,10 @@ class ExtraQueries:
                              f"model is made for {limit}")
 
     def forward(self, ids, cache):
-        tokens = torch.as_tensor(np.asarray(ids), device=self.model.device)[None]
-        with torch.inference_mode():
-            try:
-                self.model.base_model(input_ids=tokens, past_key_values=cache, use_cache=True)
-            except Stop:
-                pass
+        try:
+            forward(self.model, ids, cache)
+        except Stop:
+            pass
 
     def observe(self, module, query, key, mask, options):
         """Records a layer of the current run. Raises Stop after the last wanted layer."""

@@ -19,6 +19,7 @@ from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
 from kvbench.dump.check import describe
 from kvbench.dump.extra import ExtraQueries
 from kvbench.dump.fisher import fisher_information
+from kvbench.dump.forward import check_own_attention
 from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
 from kvbench.dump.prompts import load, read_prompts
@@ -175,6 +176,7 @@ def main():
     files = args.prompts or [args.token_ids]
     source = args.source or ", ".join(os.path.basename(path) for path in files)
     try:
+        check_own_attention(model, prompts[0][2], ATTENTION, args.model)
         rotary.find(prompts[0][2])
         if args.o_proj:
             capture.projections = OutputProjections(model, args, dtype)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers.pytorch_utils import Conv1D
 
+from kvbench.dump.forward import forward
 from kvbench.trace.writer import TraceError
 
 PROBE_TOKENS = 32  # of the short runs
@@ -47,17 +48,16 @@ class OutputProjections:
     def find(self, ids):
         """Finds the projection and residual stream of every wanted layer."""
         ids = (list(ids) * PROBE_TOKENS)[:PROBE_TOKENS]
-        tokens = torch.as_tensor(np.asarray(ids), device=self.model.device)[None]
         modules = dict(self.model.named_modules())
         names = {module: name for name, module in modules.items()}
-        self._run(tokens)  # which modules call the attention function
+        self._run(ids)  # which modules call the attention function
         runs = {}
         for attention in self.outputs:
             layer = getattr(attention, "layer_idx", None)
             if layer is not None and (self.args.layers is None or layer in self.args.layers):
                 runs[layer] = LayerRun(modules[names[attention].rpartition(".")[0]], attention)
         try:
-            self._run(tokens)
+            self._run(ids)
         finally:
             for run in runs.values():
                 run.end()
@@ -75,10 +75,9 @@ class OutputProjections:
                 with_kwargs=True)
         self.outputs = None
 
-    def _run(self, tokens):
+    def _run(self, ids):
         self.outputs = {}
-        with torch.inference_mode():
-            self.model.base_model(input_ids=tokens, use_cache=False)
+        forward(self.model, ids)
 
     def observe(self, module, output):
         """Records the output of the attention function in a short run."""

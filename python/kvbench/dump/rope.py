@@ -10,9 +10,9 @@ import inspect
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
+from kvbench.dump.forward import forward
 from kvbench.trace.parts import FUTURE_POSITIONS
 
 PROBE_TOKENS = 32  # of the short run; layouts differ from the second position on
@@ -144,7 +144,6 @@ class RotaryTables:
     def find(self, ids):
         """Determines every layer's source and layout from a short run over the first token ids."""
         ids = (list(ids) * PROBE_TOKENS)[:PROBE_TOKENS]
-        tokens = torch.as_tensor(np.asarray(ids), device=self.model.device)[None]
         hooks = []
         for module in self.model.modules():
             if takes_rotation(module):
@@ -154,8 +153,7 @@ class RotaryTables:
                 hooks.append(module.register_forward_hook(self._made, with_kwargs=True))
         self.finding = True
         try:
-            with torch.inference_mode():
-                self.model.base_model(input_ids=tokens, use_cache=False)
+            forward(self.model, ids)
         except Stop:
             pass
         except NoTables as error:

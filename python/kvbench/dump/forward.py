@@ -1,0 +1,75 @@
+"""Runs of the base model, and the check that the capture leaves the model as it is."""
+
+import inspect
+
+import torch
+
+from kvbench.dump.check import CHECK_LIMIT
+from kvbench.errors import TraceError
+
+PREFIX = 64  # tokens of the short runs
+
+
+def cache_argument(model):
+    """Returns the name of the cache among the model's arguments; transformers renames it."""
+    names = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in names and "past_key_values" not in names else "past_key_values"
+
+
+def forward(model, ids, cache=None):
+    """Runs the base model over token ids and returns its last hidden states [tokens, hidden].
+
+    Not the model itself, since logits of a long prompt outweigh its cache.
+    """
+    base = model.base_model
+    tokens = torch.as_tensor(ids, device=model.device)[None]
+    given = {} if cache is None else {cache_argument(base): cache}
+    with torch.inference_mode():
+        return base(input_ids=tokens, use_cache=cache is not None, **given)[0][0]
+
+
+def deviation(got, expected):
+    """Returns the relative deviation (Frobenius norm)."""
+    got, expected = got.double(), expected.double()
+    return float((got - expected).norm() / expected.norm())
+
+
+def limit(model):
+    return CHECK_LIMIT[str(model.dtype).removeprefix("torch.")]
+
+
+def refusal(where, model, what, error):
+    first = str(error).strip().split("\n")[0]
+    return TraceError(f"{where}: {type(model).__name__} {what} ({type(error).__name__}: {first}): "
+                      "unsupported")
+
+
+def check_own_attention(model, ids, name, where):
+    """Raises TraceError unless the model gives the hidden states of its own attention while it
+    runs under the attention function called `name`: some models ask for the name.
+    """
+    ids = ids[:PREFIX]
+    try:
+        captured = forward(model, ids)
+    except (MemoryError, RuntimeError, TraceError):
+        raise
+    except Exception as error:  # a model's code may raise anything
+        raise refusal(where, model, "does not run", error) from None
+    found = {}
+    for own in ("sdpa", "eager") if model._supports_sdpa else ("eager",):
+        model.set_attn_implementation(own)
+        try:
+            found[own] = deviation(captured, forward(model, ids))
+        except ValueError as error:  # SDPA lacks a feature
+            found[own] = refusal(where, model, f"does not run with its own `{own}`", error)
+            continue
+        finally:
+            model.set_attn_implementation(name)
+        if found[own] <= limit(model):
+            return
+    text = " and ".join(f"its own `{own}` by {off:.2g}" for own, off in found.items()
+                        if not isinstance(off, TraceError))
+    if not text:
+        raise found[own]
+    raise TraceError(f"{where}: {type(model).__name__} depends on the name of its attention function: its "
+                     f"hidden states deviate from those of {text}, limit {limit(model):g}: unsupported")
