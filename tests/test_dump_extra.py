@@ -65,6 +65,8 @@ class ExtraTextsTest(FolderCase):
         with self.assertRaisesRegex(TraceError, "2 records, expected one for each prompt"):
             ordered.texts(2, "x", "y")
         self.assertEqual(et.parse_extra("repeat"), "repeat")
+        lines = et.parse_extra("text:" + write_text(self.path("l.jsonl"), '{"text": "a\u2028b"}\n'))
+        self.assertEqual(lines.texts(0, "x", "y"), ["a\u2028b"])
 
     def test_refusals(self):
         def refused(text, expected):
@@ -78,6 +80,7 @@ class ExtraTextsTest(FolderCase):
         refused("text:" + self.records("a b.jsonl", {"text": "x"}), "becomes the set's")
         refused("text:" + self.records("e.jsonl"), "no records")
         refused("text:" + self.records("t.jsonl", {"question": "x"}), "t.jsonl:1: expected an object")
+        refused("text:" + self.records("s.jsonl", {"text": "\ud800"}), "s.jsonl:1: its text has half")
         refused("text:" + self.records("m.jsonl", {"text": "x"}, {"id": 1, "text": "y"}), "1 of 2")
         refused("text:" + write_text(self.path("j.jsonl"), "{\n"), "j.jsonl:1: not JSON")
 

@@ -295,6 +295,56 @@ class DumpTracesTest(DumpCase):
         self.expect_error("--set and --ids need --prompts", "--model", self.words_model(),
                           "--token-ids", self.ids_file, "--ids", "a")
 
+    def test_records_that_are_no_text_are_refused(self):
+        common = ("--model", self.words_model(), "--prompts")
+        for record, expected in (
+                ({"text": None}, "field `text` is null, expected a text"),
+                ({"text": ["w5", "w6"]}, 'field `text` is ["w5", "w6"], expected a text'),
+                ({"text": "bad \ud800 w5"}, "its text has half of a surrogate pair"),
+                ({"context": "w5", "input": None}, "field `input` is null, expected a text")):
+            for name in ("bad.jsonl", "BAD.JSONL"):
+                bad = self.file(name, json.dumps({"text": "w5"}) + "\n" + json.dumps(record) + "\n")
+                self.expect_error(f"{name}:2: {expected}", *common, bad)
+        lines = self.file("list.jsonl", json.dumps({"text": "w5", "answers": ["w6"]}) + "\n")
+        self.expect_error("list.jsonl:1: field `answers` is", *common, lines, "--template",
+                          "{text} {answers}")
+
+    def test_ids_with_commas(self):
+        data = self.file("comma.jsonl", "".join(json.dumps({"id": id, "text": text}) + "\n" for id, text in (
+            ("law, 3", "w5"), ("law", "w6"), (" 3", "w7"), ("b", "w8"), ("half \udc00", "w9"))))
+
+        def ids(*texts):
+            options = ["--ids", *texts] if texts else []
+            path = self.dump(self.words_model(), *options, prompts=("--prompts", data))
+            with h5py.File(path) as file:
+                return [p["token_ids"][1] for p in file["prompts"].values()]
+        self.assertEqual(ids(r"law\, 3"), [5])
+        self.assertEqual(sorted(ids("b,law")), [6, 8])
+        self.assertEqual(sorted(ids(r"law\, 3,b,law")), [5, 6, 8])
+        self.assertEqual(sorted(ids()), [5, 6, 7, 8, 9])  # an id that no group can have: p0, p1, ...
+
+    def test_padding_is_no_prompt(self):
+        def dumped(**record):
+            lines = self.file("padded.jsonl", json.dumps(record) + "\n")
+            with h5py.File(self.dump(self.model("llama"), prompts=("--token-ids", lines))) as file:
+                return file["prompts/p0/token_ids"][:].tolist()
+        self.assertEqual(dumped(input_ids=[0, 0, 5, 6, 7], attention_mask=[0, 0, 1, 1, 1]), [5, 6, 7])
+        self.assertEqual(dumped(input_ids=[5, 6, 7, 0], attention_mask=[1, 1, 1, 0],
+                                position_ids=[0, 1, 2, 1]), [5, 6, 7])
+        self.assertEqual(dumped(input_ids=[0, 5, 6], attention_mask=None, position_ids=[0, 1, 2]),
+                         [0, 5, 6])
+        for record, expected in (
+                ({"attention_mask": [1, 0, 1]}, "`attention_mask`: expected ones with zeros before or"),
+                ({"attention_mask": [0, 0, 0]}, "`attention_mask`: expected ones with zeros before or"),
+                ({"attention_mask": [2, 1, 1]}, "`attention_mask`: expected ones with zeros before or"),
+                ({"attention_mask": [1, 1]}, "`attention_mask`: expected 3 integers"),
+                ({"attention_mask": [[1, 1, 1]]}, "`attention_mask`: expected 3 integers"),
+                ({"position_ids": [5, 6, 7]}, "`position_ids`: expected 0 to 2"),
+                ({"position_ids": "012"}, "`position_ids`: expected 3 integers")):
+            lines = self.file("bad.jsonl", json.dumps({"input_ids": [5, 6, 7]} | record) + "\n")
+            self.expect_error(f"bad.jsonl:1: {expected}", "--model", self.model("llama"),
+                              "--token-ids", lines)
+
     def test_what_is_not_plain_attention_is_refused(self):
         ids = ("--token-ids", self.ids_file)
         model = self.model("capped", "gemma2", attn_logit_softcapping=5.0)

@@ -40,6 +40,11 @@ def storable(text: object) -> str:
     return str(text).replace("\0", "?").encode("utf-8", "replace").decode("utf-8")
 
 
+def encodable(text: str) -> bool:
+    """Returns whether the text is Unicode: JSON may hold half of a surrogate pair."""
+    return not any("\ud800" <= one <= "\udfff" for one in text)
+
+
 def parse_json(text: str | bytes) -> Any:
     """Parses JSON. Raises ValueError for invalid text, including text nested too deeply."""
     try:

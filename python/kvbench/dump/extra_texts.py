@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from kvbench.errors import TraceError
-from kvbench.text import parse_json
+from kvbench.text import encodable, parse_json
 from kvbench.trace.extra import NAME
 
 # KVzip (Kim et al., 2025, arXiv:2505.23416), as in kvpress 8bb29b9 (KVzipPress): the prompt in
@@ -54,7 +54,7 @@ def read_records(path):
     out = []
     try:
         with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+            lines = file.read().split("\n")  # not at U+2028
     except UnicodeDecodeError:
         raise TraceError(f"{path}: not UTF-8") from None
     except OSError as error:
@@ -68,6 +68,8 @@ def read_records(path):
             raise TraceError(f"{path}:{number}: not JSON ({error})") from None
         if not isinstance(record, dict) or not isinstance(record.get("text"), str):
             raise TraceError(f"{path}:{number}: expected an object with a text `text`")
+        if not encodable(record["text"]):
+            raise TraceError(f"{path}:{number}: its text has half of a surrogate pair, expected Unicode")
         out.append((str(record["id"]) if "id" in record else None, record["text"]))
     if not out:
         raise TraceError(f"{path}: no records")

@@ -7,7 +7,7 @@ import re
 import numpy as np
 from transformers import AutoTokenizer
 
-from kvbench.text import parse_json
+from kvbench.text import encodable, parse_json
 from kvbench.trace.writer import TraceError
 
 
@@ -49,13 +49,15 @@ def record_text(record, where, field, template):
         if name not in record:
             raise TraceError(f"{where}: no field `{name}`, it has {', '.join(record) or 'none'}")
         value = record[name]
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if value is None or isinstance(value, (list, dict)):
+            raise TraceError(f"{where}: field `{name}` is {json.dumps(value)[:40]}, expected a text")
+        return value if isinstance(value, str) else json.dumps(value)
 
     if template is not None:
         return re.sub(r"\{(\w+)\}", lambda match: get(match[1]), template)
     if field is None and "text" not in record and "context" in record:
         # LongBench: summarisation tasks have an empty input.
-        return "\n\n".join(filter(None, (get("context"), record.get("input", ""))))
+        return "\n\n".join(filter(None, (get("context"), "input" in record and get("input"))))
     return get(field or "text")
 
 
@@ -69,6 +71,30 @@ def read_file(path):
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+def read_records(args):
+    """Yields (record's `id` or None, text_id, where, record) of --prompts, filtered by --set; a text
+    file's record is its text.
+    """
+    for path in args.prompts:
+        name = os.path.basename(path)
+        if not path.lower().endswith((".jsonl", ".json")):
+            for value, option in ((args.field, "field"), (args.template, "template"),
+                                  (args.set, "set"), (args.ids, "ids")):
+                if value is not None:
+                    raise TraceError(f"{path}: --{option} needs a .jsonl file")
+            yield None, name, path, read_file(path)
+            continue
+        for number, record in read_lines(path):
+            where = f"{path}:{number}"
+            if not isinstance(record, dict):
+                raise TraceError(f"{where}: got {type(record).__name__}, expected an object")
+            if args.set is not None and record.get("set") != args.set:
+                continue
+            text_id = str(record.get("_id", record.get("id", f"{name}:{number}")))
+            own = str(record["id"]) if "id" in record and "_id" not in record else None
+            yield own, text_id, where, record
+
+
 def read_texts(args):
     """Returns [(record's `id` or None, text_id, text)] of --prompts, filtered by --set and
     --ids.
@@ -76,45 +102,38 @@ def read_texts(args):
     template = args.template
     if template is not None and template.startswith("@"):
         template = read_file(template[1:])
+    records = read_records(args)
+    if args.ids is not None:
+        records = list(records)
+        wanted = wanted_ids(args, {text_id for _, text_id, *_ in records})
     out = []
-    for path in args.prompts:
-        name = os.path.basename(path)
-        if not path.endswith((".jsonl", ".json")):
-            for value, option in ((args.field, "field"), (args.template, "template"),
-                                  (args.set, "set"), (args.ids, "ids")):
-                if value is not None:
-                    raise TraceError(f"{path}: --{option} needs a .jsonl file")
-            out.append((None, name, read_file(path)))
+    for own, text_id, where, record in records:
+        if args.ids is not None and text_id not in wanted:
             continue
-        for number, record in read_lines(path):
-            where = f"{path}:{number}"
-            if not isinstance(record, dict):
-                raise TraceError(f"{where}: got {type(record).__name__}, expected an object")
-            text_id = str(record.get("_id", record.get("id", f"{name}:{number}")))
-            if (args.ids is not None and text_id not in args.ids
-                    or args.set is not None and record.get("set") != args.set):
-                continue
-            own = str(record["id"]) if "id" in record and "_id" not in record else None
-            out.append((own, text_id, record_text(record, where, args.field, template)))
-            if len(out) == args.max_prompts:
-                return out
-    return out[:args.max_prompts]
+        text = record if isinstance(record, str) else record_text(record, where, args.field, template)
+        if not encodable(text):
+            raise TraceError(f"{where}: its text has half of a surrogate pair, expected Unicode")
+        out.append((own, text_id, text))
+        if len(out) == args.max_prompts:
+            break
+    if not out and args.set is not None:
+        raise TraceError(f"{', '.join(args.prompts)}: --set: no record has the set {args.set}")
+    return out
 
 
-def check_chosen(args, texts):
-    """Rejects --ids or --set without a matching record."""
-    files = ", ".join(args.prompts)
-    absent = [one for one in args.ids or () if one not in {text_id for _, text_id, _ in texts}]
-    if absent and (args.max_prompts is None or len(texts) < args.max_prompts):
+def wanted_ids(args, known):
+    """Returns the set of --ids. Rejects ids that no record has."""
+    absent = [one for one in args.ids if one not in known]
+    if absent:
         of_set = f" in set {args.set}" if args.set is not None else ""
-        raise TraceError(f"{files}: --ids: no record {', '.join(absent)}{of_set}")
-    if not texts and args.set is not None:
-        raise TraceError(f"{files}: --set: no record has the set {args.set}")
+        raise TraceError(f"{', '.join(args.prompts)}: --ids: no record {', '.join(absent)}{of_set}")
+    return set(args.ids)
 
 
 def prompt_names(ids):
     """Returns the prompts' names in the trace: their ids if all are valid, otherwise p0, p1, ..."""
-    fit = all(one and "/" not in one and "\0" not in one and one != "." for one in ids)
+    fit = all(one and "/" not in one and "\0" not in one and one != "." and encodable(one)
+              for one in ids)
     if fit and len(set(ids)) == len(ids):
         return ids
     return [f"p{i}" for i in range(len(ids))]
@@ -127,12 +146,36 @@ def read_ids(args):
     for number, record in read_lines(args.token_ids):
         if len(out) == args.max_prompts:
             break
+        where = f"{args.token_ids}:{number}"
         ids = record.get("input_ids") if isinstance(record, dict) else record
-        if not (isinstance(ids, list) and ids and all(type(i) is int for i in ids)):
-            raise TraceError(f"{args.token_ids}:{number}: expected a list of token ids, or an "
-                             "object with such a list as `input_ids`")
+        if not is_integers(ids) or not ids:
+            raise TraceError(f"{where}: expected a list of token ids, or an object with such a list as "
+                             "`input_ids`")
+        if isinstance(record, dict):
+            ids = without_padding(record, where)
         out.append((None, f"{name}:{number}", ids))
     return out
+
+
+def is_integers(value):
+    return isinstance(value, list) and all(type(one) is int for one in value)
+
+
+def without_padding(record, where):
+    """Returns the `input_ids` that a tokenizer's `attention_mask` does not leave out. Rejects other
+    masks and positions than those of one text, padded on a side.
+    """
+    ids = record["input_ids"]
+    mask, positions = record.get("attention_mask"), record.get("position_ids")
+    for name, value in (("attention_mask", mask), ("position_ids", positions)):
+        if value is not None and not (is_integers(value) and len(value) == len(ids)):
+            raise TraceError(f"{where}: `{name}`: expected {len(ids)} integers, one for each token id")
+    kept = [at for at, seen in enumerate(mask or [1] * len(ids)) if seen == 1]
+    if mask is not None and (set(mask) - {0, 1} or not kept or kept[-1] - kept[0] + 1 != len(kept)):
+        raise TraceError(f"{where}: `attention_mask`: expected ones with zeros before or after")
+    if positions is not None and [positions[at] for at in kept] != list(range(len(kept))):
+        raise TraceError(f"{where}: `position_ids`: expected 0 to {len(kept) - 1}")
+    return [ids[at] for at in kept]
 
 
 def check_tokenizer(args):
@@ -151,7 +194,6 @@ def read_prompts(args, vocabulary):
         check_tokenizer(args)
         tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
         texts = read_texts(args)
-        check_chosen(args, texts)
         prompts = [(own, text_id, tokenizer(text)["input_ids"]) for own, text_id, text in texts]
     else:
         path = args.token_ids
