@@ -4,11 +4,14 @@ captured run is the model's own.
 Needs torch and transformers (`make test-dump`); without them every test is skipped.
 """
 
+import os
+import shutil
 import sys
 import unittest
+import warnings
 from unittest import mock
 
-from dump_models import MISSING, DumpCase, attends_as, read_trace
+from dump_models import MISSING, TOKENS, DumpCase, attends_as, read_trace
 
 if not MISSING:
     import torch
@@ -18,7 +21,7 @@ if not MISSING:
     from transformers.models.llama import modeling_llama
     from transformers.models.llama.modeling_llama import LlamaAttention
 
-    from kvbench.dump import capture, check
+    from kvbench.dump import capture, check, forward
 
 KEY_BIAS, QUERY_BIAS = 200.0, 2.0  # keys with norms in the hundreds, as Qwen 2.5's are
 SLOW = (6, 7, 14, 15)  # channels of 16 that hardly turn: their part of the logits is all keys' alike
@@ -111,10 +114,10 @@ class OwnAttentionTest(DumpCase):
 
     def attention(self, change):
         """Llama's attention with `change(module, kwargs)` before each call."""
-        def forward(module, *args, own=LlamaAttention.forward, **kwargs):
+        def changed(module, *args, own=LlamaAttention.forward, **kwargs):
             change(module, kwargs)
             return own(module, *args, **kwargs)
-        return mock.patch.object(LlamaAttention, "forward", forward)
+        return mock.patch.object(LlamaAttention, "forward", changed)
 
     def test_behaviour_by_the_backends_name_is_refused(self):
         def change(module, kwargs):
@@ -179,6 +182,53 @@ class OwnAttentionTest(DumpCase):
         with self.attention(change):
             self.expect_error("LlamaForCausalLM does not run (AttributeError: no such thing): "
                               "unsupported", *self.common())
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class PartsTest(DumpCase):
+    """Models whose parts are not a whole run: --chunk and --extra refuse them."""
+
+    def common(self):
+        model = self.model(
+            "jamba", "JambaConfig", attn_layer_period=3, attn_layer_offset=1, num_experts=1,
+            expert_layer_period=2, mamba_d_state=8, mamba_dt_rank=4, use_mamba_kernels=False)
+        return "--model", model, "--token-ids", self.ids_file
+
+    def test_recurrent_layers(self):
+        whole = read_trace(self.dump(*self.common()[1:2]))
+        self.assertEqual(sorted(whole), [1])
+        for chunk in (8, 16):
+            self.expect_error("--chunk: JambaForCausalLM ", *self.common(), "--chunk", chunk)
+        whole_enough = read_trace(self.dump(*self.common()[1:2], "--chunk", TOKENS))
+        self.assert_same(whole_enough[1]["k"], whole[1]["k"])
+
+    def test_extra_queries_of_recurrent_layers(self):
+        self.words_model()
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(os.path.join(self.models["words"], name), self.common()[1])
+        self.expect_error("--extra: JambaForCausalLM ", *self.common(), "--extra", "repeat",
+                          "--evaluated", "8")
+
+    def test_the_cache_has_the_name_of_the_models_argument(self):
+        def both(input_ids, past_key_values=None, cache=None):
+            pass
+
+        def new(input_ids, cache=None, **kwargs):
+            pass
+        for function, name in ((both, "past_key_values"), (new, "cache")):
+            model = mock.Mock(forward=function)
+            self.assertEqual(forward.cache_argument(model), name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # the name will be dropped
+            self.dump(self.model("llama"), "--chunk", "8")
+
+    def test_a_wrong_cache_is_refused(self):
+        class Forgets(dump_traces.DynamicCache):
+            def get_seq_length(self, *args, **named):
+                return max(0, super().get_seq_length(*args, **named) - 1)
+        with mock.patch.object(dump_traces, "DynamicCache", Forgets):
+            self.expect_error("in parts deviates from a whole run by", "--model", self.model("llama"),
+                              "--token-ids", self.ids_file, "--chunk", "8")
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")

@@ -84,7 +84,7 @@ class ExtraQueries:
                     rows = self.rows
                 finally:
                     self.rows = None
-                cache.crop(self.prefix)
+                cache.crop(-len(segment.ids))  # negative: of all releases
                 self.write(writer, set_name, segment, rows, layers)
 
     def check_lengths(self, name, sets):

@@ -1,4 +1,6 @@
-"""Runs of the base model, and the check that the capture leaves the model as it is."""
+"""Runs of the base model, and checks on a short prefix: that the capture leaves the model as it
+is, and that the model runs in parts.
+"""
 
 import inspect
 
@@ -57,10 +59,12 @@ def check_own_attention(model, ids, name, where):
         raise refusal(where, model, "does not run", error) from None
     found = {}
     for own in ("sdpa", "eager") if model._supports_sdpa else ("eager",):
-        model.set_attn_implementation(own)
         try:
+            model.set_attn_implementation(own)
             found[own] = deviation(captured, forward(model, ids))
-        except ValueError as error:  # SDPA lacks a feature
+        except (MemoryError, RuntimeError, TraceError):
+            raise
+        except Exception as error:  # SDPA lacks a feature
             found[own] = refusal(where, model, f"does not run with its own `{own}`", error)
             continue
         finally:
@@ -73,3 +77,29 @@ def check_own_attention(model, ids, name, where):
         raise found[own]
     raise TraceError(f"{where}: {type(model).__name__} depends on the name of its attention function: its "
                      f"hidden states deviate from those of {text}, limit {limit(model):g}: unsupported")
+
+
+def check_parts(model, ids, step, where, cache, again=False):
+    """Raises TraceError unless the model gives the hidden states of a whole run when it runs in
+    parts of `step` tokens.
+
+    cache   an empty one
+    again   remove the last part from the cache and run it once more
+    """
+    ids = ids[:PREFIX]
+    step = min(step, -(-len(ids) // 3))
+    starts = range(0, len(ids), step)
+    whole = forward(model, ids)
+    try:
+        parts = [forward(model, ids[start:start + step], cache) for start in starts]
+        if again:
+            cache.crop(starts[-1] - len(ids))
+            parts[-1] = forward(model, ids[starts[-1]:], cache)
+    except (MemoryError, torch.OutOfMemoryError, TraceError):
+        raise
+    except Exception as error:  # a model's code may raise anything
+        raise refusal(where, model, "does not run in parts", error) from None
+    off = deviation(torch.cat(parts), whole)
+    if not off <= limit(model):
+        raise TraceError(f"{where}: {type(model).__name__} in parts deviates from a whole run by {off:.2g}, "
+                         f"limit {limit(model):g} (recurrent layers?): unsupported")

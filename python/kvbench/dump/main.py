@@ -11,7 +11,7 @@ import os
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache  # noqa: F401
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -19,7 +19,7 @@ from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
 from kvbench.dump.check import describe
 from kvbench.dump.extra import ExtraQueries
 from kvbench.dump.fisher import fisher_information
-from kvbench.dump.forward import check_own_attention
+from kvbench.dump.forward import check_own_attention, check_parts
 from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
 from kvbench.dump.prompts import load, read_prompts
@@ -125,6 +125,16 @@ def check_lengths(prompts, config, args, ropes):
                              f"({', '.join(sorted(ropes))}); expected a run without --chunk")
 
 
+def check_runs(model, prompts, extra, args):
+    """Checks that short runs of the longest prompt give what the model gives by itself."""
+    ids = max((ids for *_, ids in prompts), key=len)
+    check_own_attention(model, ids, ATTENTION, args.model)
+    if args.chunk and args.chunk < len(ids):
+        check_parts(model, ids, args.chunk, f"{args.model}: --chunk", DynamicCache(config=model.config))
+    if extra is not None and extra.sets:
+        check_parts(model, ids, len(ids), f"{args.model}: --extra", DynamicCache(), again=True)
+
+
 def dump_prompts(writer, prompts, capture):
     layers = capture.model.config.get_text_config().num_hidden_layers
     if capture.args.layers is not None:
@@ -176,7 +186,7 @@ def main():
     files = args.prompts or [args.token_ids]
     source = args.source or ", ".join(os.path.basename(path) for path in files)
     try:
-        check_own_attention(model, prompts[0][2], ATTENTION, args.model)
+        check_runs(model, prompts, extra, args)
         rotary.find(prompts[0][2])
         if args.o_proj:
             capture.projections = OutputProjections(model, args, dtype)
