@@ -51,6 +51,13 @@ class DumpFisherTest(DumpCase):
         self.assertGreater(layers[1]["fisher"], 0)
         self.assertNotIn("fisher", read_trace(self.dump(path))[0])
 
+    def test_weights_that_take_no_part_are_refused(self):
+        bart = self.model("bart", "BartConfig", d_model=64, encoder_layers=1, decoder_layers=2,
+                          encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96,
+                          decoder_ffn_dim=96)
+        self.expect_error("--fisher: BartForCausalLM: its key and value weights are not known here",
+                          "--model", bart, "--token-ids", self.ids_file, "--fisher")
+
     def fused_llama(self):
         """The Llama's weights in a Phi-3, whose projections are fused: the same function."""
         source = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama")).state_dict()

@@ -272,6 +272,12 @@ class OutputProjectionTest(DumpCase):
             lambda layers: layers[0].post_attention_layernorm.register_forward_pre_hook(
                 lambda _, inputs: (inputs[0].flip(-1),)) and layers[0].register_forward_hook(
                     lambda _, inputs, output: output * 1.5))
+        gemma = self.model("streams", "Gemma3nTextConfig", intermediate_size=[96] * 3, num_kv_shared_layers=0,
+                           head_dim=16, laurel_rank=8, altup_num_inputs=2, hidden_size_per_layer_input=8,
+                           vocab_size_per_layer_input=97, activation_sparsity_pattern=[0.0] * 3,
+                           layer_types=["sliding_attention", "sliding_attention", "full_attention"])
+        self.expect_error("where it adds its attention's output is not known here", "--model", gemma,
+                          "--token-ids", self.ids_file, "--o-proj")
         # Another layer's trouble is none of a selection's.
         result = self.run_script("--model", self.model("llama"), "--token-ids", self.ids_file,
                                  "--o-proj", "--layers", "1", "-o",

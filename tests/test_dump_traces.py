@@ -357,6 +357,9 @@ class DumpTracesTest(DumpCase):
         self.assertIn("soft capping", kept[2]["inexact"])
         model = self.model("bloom", "BloomConfig")
         self.expect_error("does not use transformers' attention interface", "--model", model, *ids)
+        model = self.model("falcon", "FalconConfig")
+        self.expect_error("falcon: it does not use transformers' attention interface", "--model", model,
+                          *ids)
 
     def test_attn_check_sees_what_nothing_announces(self):
         class Shifted(dump_traces.Capture):

@@ -18,9 +18,10 @@ def kv_weights(model, layers):
         if layer is None or (layers is not None and layer not in layers):
             continue
         child = dict(module.named_children())
-        if "k_proj" in child and "v_proj" in child:
+        if all(hasattr(child.get(name), "weight") for name in ("k_proj", "v_proj")):
             out[layer] = [(child[name].weight, lambda g: g) for name in ("k_proj", "v_proj")]
-        elif "qkv_proj" in child and "o_proj" in child:  # Phi-3: rows of queries, keys, values.
+        elif all(hasattr(child.get(name), "weight") for name in ("qkv_proj", "o_proj")):
+            # Phi-3: rows of queries, keys, values.
             queries = child["o_proj"].weight.shape[1]
             out[layer] = [(child["qkv_proj"].weight, lambda g, q=queries: g[q:])]
         elif type(module).__name__ == "GPTNeoXAttention":  # Per head: queries, keys, values.
@@ -41,9 +42,10 @@ def fisher_information(model, prompts, args):
     the diagonal, empirical Fisher information.
     """
     weights = kv_weights(model, args.layers)
+    unknown = TraceError(f"{args.model}: --fisher: {type(model).__name__}: its key and value weights are not "
+                         "known here: unsupported")
     if not weights:
-        raise TraceError(f"{args.model}: --fisher: {type(model).__name__}: its key and value "
-                         "weights are not known here: unsupported")
+        raise unknown
     for pairs in weights.values():
         for weight, _ in pairs:
             weight.requires_grad_(True)
@@ -55,7 +57,10 @@ def fisher_information(model, prompts, args):
             if part.shape[1] < 2:
                 continue
             model.zero_grad(set_to_none=True)
-            (model(input_ids=part, labels=part, use_cache=False).loss * factor).backward()
+            loss = model(input_ids=part, labels=part, use_cache=False).loss
+            if not loss.requires_grad:  # the weights found take no part: those of cross attention
+                raise unknown
+            (loss * factor).backward()
             for layer, pairs in weights.items():
                 sums[layer] += sum(float((rows(weight.grad).double() / factor).square().sum())
                                    for weight, rows in pairs)

@@ -57,8 +57,14 @@ def load_model(args):
                              f"--dtype {', '.join(DTYPES)}")
     compute = compute_dtype(args.device, dtype, args.compute_dtype)
     # Not `model.to(dtype)`, which would round the rotary frequencies.
-    model = load(AutoModelForCausalLM.from_pretrained, "model", args, dtype=DTYPES[compute],
-                 attn_implementation=ATTENTION)
+    try:
+        model = load(AutoModelForCausalLM.from_pretrained, "model", args, dtype=DTYPES[compute],
+                     attn_implementation=ATTENTION)
+    except TraceError as error:
+        if ATTENTION in str(error):  # Falcon, GPT-Neo: classes by the function's name
+            raise TraceError(f"{args.model}: it does not use transformers' attention interface: "
+                             "unsupported") from None
+        raise
     try:
         model = model.to(args.device)
     except (RuntimeError, AssertionError) as error:

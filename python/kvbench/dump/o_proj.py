@@ -194,8 +194,13 @@ class LayerRun:
         """Returns what lies between the projection and the addition to the layer's input; None:
         nothing.
         """
+        refused = TraceError(f"{where}{type(self.block).__name__}: where it adds its attention's "
+                             "output is not known here: unsupported")
         at = next(i for i, part in enumerate(self.parts) if part[0] is self.attention)
-        stream, added = self.entered.double(), self.parts[at][2].double()
+        stream, added = self.entered, self.parts[at][2]
+        if stream is None or self.left is None or not stream.shape == self.left.shape == added.shape:
+            raise refused  # several streams (Gemma 3n)
+        stream, added = stream.double(), added.double()
         later = [part[1] for part in self.parts[at + 1:]] + [self.left]
         later = [s.double() for s in later if s is not None and s.shape == stream.shape
                  and not torch.equal(s, self.entered)]
@@ -221,8 +226,7 @@ class LayerRun:
             # The factor and its product are rounded as well.
             if deviation(seen - stream - factor * added, stream, added) <= 2 * limit:
                 return f"a factor of {factor:.4g} lies between it and the residual stream"
-        raise TraceError(f"{where}{type(self.block).__name__}: where it adds its attention's "
-                         "output is not known here: unsupported")
+        raise refused
 
 
 def hidden_states(args, kwargs):
