@@ -125,9 +125,9 @@ class DumpCase(unittest.TestCase):
         return cls.models[name]
 
     @classmethod
-    def words_model(cls):
-        """A Llama with a word tokenizer: `w7` is the token 7, and every text starts with 1."""
-        path = cls.model("words", "llama")
+    def words_model(cls, name="words", config="llama", **changes):
+        """A model with a word tokenizer: `w7` is the token 7, and every text starts with 1."""
+        path = cls.model(name, config, **changes)
         if not os.path.exists(os.path.join(path, "tokenizer.json")):
             from tokenizers import Tokenizer, models, pre_tokenizers, processors
             words = {"<pad>": 0, "<s>": 1, "<unk>": 2} | {f"w{i}": i for i in range(3, VOCABULARY)}

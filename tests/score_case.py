@@ -35,14 +35,12 @@ class ScoreCase(DumpCase):
 
     def setUp(self):
         self.logits = []
-        decode = score_model.Scorer.decode
+        figures = score_model.Scorer.figures
 
-        def recorded(scorer, mode, start, tokens, cache=None):
-            out = decode(scorer, mode, start, tokens, cache)
-            if mode == "compressed" and cache is None:
-                self.logits.extend(out[0].double().numpy())
-            return out
-        patch = mock.patch.object(score_model.Scorer, "decode", recorded)
+        def recorded(scorer, logits):
+            self.logits.append(logits.double().numpy())
+            return figures(scorer, logits)
+        patch = mock.patch.object(score_model.Scorer, "figures", recorded)
         patch.start()
         self.addCleanup(patch.stop)
 

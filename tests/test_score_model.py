@@ -31,9 +31,7 @@ class ScoreModelTest(ScoreCase):
                 rows = self.score(model, trace, self.caches(trace, ("exact", everything)),
                                   "--self-check")
                 expected = own_logits(model, self.ids)
-                self.assertEqual(len(self.logits), 2)
-                for logits in self.logits:
-                    self.assert_logits(logits, expected, name)
+                self.assert_logits(*self.logits, expected, name)
                 chances = torch.as_tensor(expected).log_softmax(-1).numpy()
                 loss = -np.mean([chances[i, self.ids[TOKENS - QUERIES + i + 1]]
                                  for i in range(QUERIES - 1)])

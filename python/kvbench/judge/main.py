@@ -78,7 +78,8 @@ class Judge:
         check_prompts(self.args, self.model, [prompt], reader)
         self.scorer = Scorer(self.args, self.model, self.attention, self.tokenizer, reader)
         self.scorer.begin(prompt.ids, set(prompt.layers), self.answers.get(prompt.name))
-        deviation = check_model(self.args, prompt, self.attention.exact)
+        deviation = check_model(self.args, prompt, self.attention.exact, self.scorer.prefix)
+        self.scorer.self_check(prompt.layers)
         self.at = prompt.trace, prompt.name
         note(f"{prompt.name}: read in {time.monotonic() - begin:.0f} s; {len(prompt.layers)} of "
              f"{len(self.attention.seen)} layers replaced; keys within {deviation:.1e} of the trace's")

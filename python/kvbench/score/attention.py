@@ -1,15 +1,14 @@
 """Attention over compressed caches in a running model, for kvbench-py score.
 
 A layer in the caches attends, per KV head, to the exact sinks, the entries with their log weight as
-a bias, the exact recent tokens of the prefix, and the new tokens, causally. Other layers attend as
-the model does. Softmax and sums are float32.
+a bias, the exact recent tokens of the prefix, and the new tokens, causally, and within the layer's
+sliding window if it has one. Other layers attend as the model does. Softmax and sums are float32.
 """
 
 import dataclasses
 import functools
 
 import torch
-from transformers.cache_utils import DynamicLayer
 
 from kvbench.dump.capture import Capture
 from kvbench.dump.check import CHECK_LIMIT
@@ -29,6 +28,7 @@ class Bucket:
     bias    [h, 1, N], log of the weights; None if all weights are 1
     k_den, bias_den   [h, B2, d], [h, 1, B2]: separate entries of the denominator
     entries           [begin, end) of the numerator's entries within N
+    position          int64 [h, N + capacity], in the prompt; None: the layer's queries see all tokens
     """
 
     heads: list
@@ -39,19 +39,7 @@ class Bucket:
     k_den: torch.Tensor | None
     bias_den: torch.Tensor | None
     entries: tuple
-
-
-class NewTokens(DynamicLayer):
-    """A layer of the model's cache that holds only the tokens after the prefix, but counts all.
-    over_caches has the prefix: copying it per cache would take a tenth of the time.
-    """
-
-    def __init__(self, prefix, is_sliding):
-        super().__init__()
-        self.prefix, self.is_sliding = prefix, is_sliding
-
-    def get_seq_length(self, *_):
-        return self.prefix + super().get_seq_length()
+    position: torch.Tensor | None
 
 
 @functools.lru_cache(maxsize=4)
@@ -60,27 +48,32 @@ def later(rows, device):
     return torch.ones(rows, rows, dtype=torch.bool, device=device).triu(1)
 
 
-def attend(q, k, v, rows, bias=None, k_den=None, bias_den=None, entries=None):
+def attend(q, k, v, rows, bias=None, k_den=None, bias_den=None, entries=None, hidden=None):
     """Returns attention [h, group * rows, dv] of queries over weighted tokens, float32.
 
     q      [h, group * rows, d], scaled: `rows` queries of each query head of a group
     k, v   [h, N, d], [h, N, dv]: the last `rows` of the N tokens are the queries' own, causal bias
     [h, 1, n] on the first n tokens; k_den, bias_den, entries: see Bucket
+    hidden [h, rows, N]: tokens that a query does not see; k_den are then the keys of `entries`
     """
     logits = torch.bmm(q, k.transpose(1, 2))
     if bias is not None:
         logits[..., :bias.shape[-1]] += bias
+    if hidden is not None:
+        logits.unflatten(1, (-1, rows)).masked_fill_(hidden[:, None], -torch.inf)
     if rows > 1:
         logits[..., -rows:].unflatten(1, (-1, rows)).masked_fill_(later(rows, q.device), -torch.inf)
     if k_den is None:
         return torch.bmm(logits.softmax(-1), v)
     below = torch.bmm(q, k_den.transpose(1, 2)) + bias_den
+    begin, end = entries
+    if hidden is not None:
+        below.unflatten(1, (-1, rows)).masked_fill_(hidden[:, None, :, begin:end], -torch.inf)
     # One shift for numerator and denominator.
     shift = logits.amax(-1, keepdim=True)
     if below.shape[-1]:
         shift = torch.maximum(shift, below.amax(-1, keepdim=True))
     weights, below = (logits - shift).exp(), (below - shift).exp()
-    begin, end = entries
     total = (weights[..., :begin].sum(-1) + weights[..., end:].sum(-1) + below.sum(-1))
     return torch.bmm(weights, v) / total[..., None]
 
@@ -89,8 +82,7 @@ class CompressedAttention(Capture):
     """Attention function of the running model. mode:
 
     plain        the model's attention
-    exact        the same; stores keys and values of `wanted_layers`, and checks that attention over
-    an exact
+    exact        the same; stores keys and values of `wanted_layers`, and checks that attention over an exact
                  cache is the model's
     continued    the same after the prompt's end: checks, stores nothing
     compressed   layers of `caches` attend to these
@@ -100,8 +92,10 @@ class CompressedAttention(Capture):
         super().__init__(args, model, dtype)
         self.mode, self.wanted_layers = "plain", set()
         self.caches = []  # per decoded cache: {layer: [Bucket]}; all have the same layers
-        self.exact = {}  # layer -> (k [Hkv, n, d], v [Hkv, n, dv])
+        self.exact = {}  # layer -> (k [Hkv, m, d], v [Hkv, m, dv]) of the last m tokens: n, or what a window leaves
+        self.windows = {}  # layer -> tokens that a query sees, in layers where it does not see all
         self.prefix = 0  # tokens before the first new one
+        self.sink = self.recent = 0  # the caches' windows
 
     @property
     def replaced(self):
@@ -119,29 +113,55 @@ class CompressedAttention(Capture):
             return self.over_caches(layer, query, key, value, scale), None
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
         if self.mode in ("exact", "continued") and layer in self.wanted_layers:
-            reason = self.inexact(module, query, key, mask, options)
-            if reason is None and self.mode == "exact":
-                reason = self.deviates(query, key, value, scale, output)
-            if reason is not None:
-                raise TraceError(f"{self.args.model}: layer {layer}: {reason}; got "
-                                 f"{self.start + query.shape[2]} tokens, expected plain causal "
-                                 "attention over all of them in layers that caches replace")
+            self.verify(layer, query, key, value, scale, output, self.bounds(module, query, key, mask, options))
             if self.mode == "exact":
                 self.exact[layer] = key[0], value[0]
         return output, weights
 
-    def deviates(self, query, key, value, scale, output):
+    def verify(self, layer, query, key, value, scale, output, bounds):
+        """Raises TraceError unless attention over caches can be that of a layer. Notes its window."""
+        reason = bounds.reason
+        if bounds.window is not None:
+            self.windows[layer] = bounds.window
+        if reason is None and bounds.sinks is not None:
+            reason = "an attention sink (`s_aux`)"
+        if reason is None and self.mode == "exact":
+            reason = self.deviates(query, key, value, scale, output, bounds.window)
+        if reason is not None:
+            raise TraceError(f"{self.args.model}: layer {layer}: {reason}; got {self.start + query.shape[2]} "
+                             "tokens, expected plain causal attention over all of them, or over a window, in "
+                             "layers that caches replace")
+
+    def deviates(self, query, key, value, scale, output, window):
         """Returns a reason if attention over an exact cache differs from the model's."""
         rows, heads = min(CHECK_ROWS, query.shape[2]), key.shape[1]
         q = query[0, :, -rows:].float().unflatten(0, (heads, -1)).flatten(1, 2) * scale
         own = output[0, -rows:].float()
-        ours = attend(q, key[0].float(), value[0].float(), rows).unflatten(1, (-1, rows))
+        hidden = None
+        if window is not None:
+            at = torch.arange(key.shape[2], device=key.device)
+            hidden = self.hidden(at.expand(heads, -1), at[-rows:], window)
+        ours = attend(q, key[0].float(), value[0].float(), rows, hidden=hidden).unflatten(1, (-1, rows))
         ours = ours.flatten(0, 1).transpose(0, 1)
         deviation = float((ours - own).norm() / own.norm())
         limit = CHECK_LIMIT[str(query.dtype).removeprefix("torch.")]
         if deviation <= limit:
             return None
         return f"attention that deviates from exact attention by {deviation:.2g}, limit {limit:g}"
+
+    @staticmethod
+    def hidden(position, own, window):
+        """Returns bool [h, rows, N]: which tokens at `position` [h, N] lie before the window of a query at
+        `own` [rows].
+        """
+        return position[:, None] <= own[None, :, None] - window
+
+    def middle(self, layer):
+        """Returns the range of positions that caches of a layer stand for."""
+        sink = min(self.sink, self.prefix)
+        if layer in self.windows:
+            sink = max(sink, self.prefix - self.windows[layer] + 1)
+        return range(sink, max(self.n - self.recent, sink))
 
     def over_caches(self, layer, query, key, value, scale):
         """Returns [batch, rows, Hq, dv]: attention of the last rows over the caches of a layer.
@@ -152,14 +172,16 @@ class CompressedAttention(Capture):
         rows, group = query.shape[2], query.shape[1] // key.shape[1]
         out = torch.empty(len(query), query.shape[1], rows, value.shape[3], device=query.device)
         for i, caches in enumerate(self.caches):
-            self.over_cache(caches[layer], query[i].float().unflatten(0, (-1, group)).flatten(1, 2) * scale,
-                            key[i], value[i], rows, out[i].view(-1, group * rows, value.shape[3]))
+            q = query[i].float().unflatten(0, (-1, group)).flatten(1, 2) * scale
+            self.over_cache(caches[layer], self.windows.get(layer), q, key[i], value[i], rows,
+                            out[i].view(-1, group * rows, value.shape[3]))
         return out.transpose(1, 2).to(query.dtype).contiguous()
 
-    def over_cache(self, buckets, q, key, value, rows, out):
+    def over_cache(self, buckets, window, q, key, value, rows, out):
         """Computes one cache's part of over_caches: q [Hkv, group * rows, d], out [Hkv, group *
         rows, dv].
         """
+        own_positions = torch.arange(self.prefix + key.shape[1] - rows, self.prefix + key.shape[1], device=q.device)
         for bucket in buckets:
             end = bucket.size + key.shape[1]
             own = slice(end - rows, end)
@@ -169,33 +191,37 @@ class CompressedAttention(Capture):
             for at in range(0, len(bucket.heads), step):
                 part = slice(at, at + step)
                 heads = bucket.heads[part]
+                hidden = None
+                if bucket.position is not None:
+                    hidden = self.hidden(bucket.position[part, :end], own_positions, window)
                 out[heads] = attend(
                     q[heads], bucket.k[part, :end], bucket.v[part, :end], rows,
                     *(None if t is None else t[part]
-                      for t in (bucket.bias, bucket.k_den, bucket.bias_den)), bucket.entries)
+                      for t in (bucket.bias, bucket.k_den, bucket.bias_den)), bucket.entries, hidden)
 
-    def buckets(self, layer, entries, sink, recent, capacity):
+    def buckets(self, layer, entries, capacity):
         """Returns [Bucket] of a layer.
 
         entries       {KV head: CacheEntry}; other heads keep the model's middle
-        sink, recent  [0, sink) and [recent, prefix) are the exact tokens
-        capacity          maximum number of new tokens
+        capacity      maximum number of new tokens
         """
-        keys, values = self.exact[layer]
         sizes = {}
-        for head in range(len(keys)):
+        for head in range(len(self.exact[layer][0])):
             entry = entries.get(head)
-            size = (recent - sink, None) if entry is None else (
+            size = (len(self.middle(layer)), None) if entry is None else (
                 len(entry.k), None if entry.k_den is None and entry.log_weight_den is None
                 else len(entry.k if entry.k_den is None else entry.k_den))
             sizes.setdefault(size, []).append(head)
-        return [self.bucket(keys, values, heads, entries, size, (sink, recent), capacity)
-                for size, heads in sizes.items()]
+        return [self.bucket(layer, heads, entries, size, capacity) for size, heads in sizes.items()]
 
-    def bucket(self, keys, values, heads, entries, size, exact, capacity):
-        (count, count_den), (sink, recent) = size, exact
-        device, end = keys.device, exact[0] + count
-        total = end + self.prefix - recent
+    def bucket(self, layer, heads, entries, size, capacity):
+        """entries in layers with a window have their `token`."""
+        (keys, values), middle, (count, count_den) = self.exact[layer], self.middle(layer), size
+        # Tokens before `first` are hidden from all queries; keys and values begin at `begin`.
+        first = max(0, self.prefix + 1 - self.windows[layer]) if layer in self.windows else 0
+        begin = self.n - keys.shape[1]
+        device, sink = keys.device, middle.start - first
+        end, total = sink + count, sink + count + self.prefix - middle.stop
 
         def empty(*shape):
             return torch.empty(*shape, device=device)
@@ -203,20 +229,30 @@ class CompressedAttention(Capture):
         def tensor(array):
             return torch.from_numpy(array).to(device)
 
+        def positions(start, stop):
+            return torch.arange(start, stop, device=device)
+
         k = empty(len(heads), total + capacity, keys.shape[2])
         v = empty(len(heads), total + capacity, values.shape[2])
         bias = torch.zeros(len(heads), 1, total, device=device)
-        k_den = bias_den = None
+        k_den = bias_den = position = None
         if count_den is not None:
             k_den = empty(len(heads), count_den, keys.shape[2])
             bias_den = torch.zeros(len(heads), 1, count_den, device=device)
+        if layer in self.windows:
+            position = torch.empty(len(heads), total + capacity, dtype=torch.int64, device=device)
         for i, head in enumerate(heads):
             entry = entries.get(head)
             for to, own, name in ((k, keys, "k"), (v, values, "v")):
-                to[i, :sink] = own[head, :sink]
-                to[i, sink:end] = (own[head, sink:recent] if entry is None
+                to[i, :sink] = own[head, first - begin:middle.start - begin]
+                to[i, sink:end] = (own[head, middle.start - begin:middle.stop - begin] if entry is None
                                    else tensor(getattr(entry, name)))
-                to[i, end:total] = own[head, recent:self.prefix]
+                to[i, end:total] = own[head, middle.stop - begin:self.prefix - begin]
+            if position is not None:
+                position[i, :sink] = positions(first, middle.start)
+                position[i, sink:end] = (positions(middle.start, middle.stop) if entry is None
+                                         else tensor(entry.token))
+                position[i, end:] = positions(middle.stop, self.prefix + capacity)
             if entry is not None and entry.log_weight is not None:
                 bias[i, 0, sink:end] = tensor(entry.log_weight)
             if count_den is not None:
@@ -228,4 +264,4 @@ class CompressedAttention(Capture):
                     bias_den[i, 0] = tensor(weight)
         if not bool((bias != 0).any()):
             bias = None
-        return Bucket(heads, k, v, total, bias, k_den, bias_den, (sink, end))
+        return Bucket(heads, k, v, total, bias, k_den, bias_den, (sink, end), position)

@@ -32,11 +32,10 @@ from kvbench.trace.writer import TraceError
 def score_prompt(scorer, prompt, question, missing, table, progress):
     args, begin = scorer.args, time.monotonic()
     scorer.begin(prompt.ids, set(prompt.layers), question)
-    deviation = check_model(args, prompt, scorer.attention.exact)
+    deviation = check_model(args, prompt, scorer.attention.exact, scorer.prefix)
+    kl = scorer.self_check(prompt.layers, args.self_check)
     read = time.monotonic() - begin
-    said = ""
-    if args.self_check:
-        said = f", logits over a whole cache within {scorer.self_check(prompt.layers):.1e}"
+    said = f", KL over a whole cache {kl:.1e}" if args.self_check else ""
     for group, row in scorer.rows(prompt, missing):
         table.write(row)
         progress.step(1, f"{progress.done + 1}/{progress.total} rows  {prompt.name} {group}")

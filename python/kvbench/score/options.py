@@ -27,8 +27,8 @@ def parse_arguments():
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time")
     add("--batch", type=positive, default=4, metavar="N", help="decode over up to N caches at a time, "
         "within 512 MiB of logits [default: 4]")
-    add("--self-check", action="store_true", help="run a cache with all of the model's keys "
-        "and values per prompt, and report the deviation of its logits")
+    add("--self-check", action="store_true", help="check all queries of each prompt over a cache with all of the "
+        "model's keys and values, not the first 16, and report the KL")
     old = parser.add_mutually_exclusive_group()
     old.add_argument("--resume", action="store_true", help="keep the rows of SCORES.csv, compute missing "
                      "and failed ones")

@@ -41,18 +41,18 @@ class Prompt:
             own = np.arange(part["k"].shape[0])
             self.heads[layer] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
 
-    def entries(self, group, exact, layers=None):
+    def entries(self, group, attention, layers=None):
         """Returns {layer: {the model's KV head: CacheEntry}} of a group, and text on degenerate
         ones.
 
-        exact: {layer: (k, v)}, whose widths entries must have; layers: default all
+        attention: the CompressedAttention, whose keys and values have the widths of entries; layers: default all
         """
         out, degenerate = {layer: {} for layer in layers or self.layers}, None
         for layer, head in self.held:
             if layer not in out:
                 continue
             where = f"layer {layer}, KV head {head}"
-            keys, values = exact[layer]
+            keys, values = attention.exact[layer]
             if head >= len(self.heads[layer]):
                 raise Failed(f"failed: {where}: the trace has {len(self.heads[layer])} KV heads")
             try:
@@ -64,10 +64,30 @@ class Prompt:
             for word, reason in (("infeasible", entry.infeasible), ("failed", entry.failed)):
                 if reason is not None:
                     raise Failed(f"{word}: {where}: {reason}")
+            if layer in attention.windows:
+                entry.token = positions_of(entry, attention.middle(layer), where)
             if entry.degenerate is not None and degenerate is None:
                 degenerate = f"degenerate: {where}: {entry.degenerate}"
             out[layer][self.heads[layer][head]] = entry
         return out, degenerate
+
+
+def positions_of(entry, middle, where):
+    """Returns int64 [B]: the position of each token of an entry in a layer with a window, which hides tokens by
+    position. Quantised tokens have none in the file: they are all of the middle's that are not held exactly,
+    or those of `counted`. Raises Failed for other entries.
+    """
+    if entry.k_den is not None:
+        raise Failed(f"failed: {where}: k_den: got keys without positions, which the layer's window cannot hide")
+    token = np.full(len(entry.k), -1) if entry.token is None else entry.token.copy()
+    made = token < 0
+    coded = np.setdiff1d(middle, token) if len(token) == len(middle) else entry.counted
+    if made.any():
+        if coded is None or not len(coded) == made.sum() == entry.attributes.get("quantised", 0):
+            raise Failed(f"failed: {where}: token: got {made.sum()} made entries, which the layer's window cannot "
+                         "hide")
+        token[made] = coded
+    return token
 
 
 def read_plan(args, reader):
@@ -128,23 +148,31 @@ def check_prompts(args, model, prompts, reader):
                              f"{vocabulary - 1}: not this model's tokens")
 
 
-def check_model(args, prompt, exact):
+def deviation_of(own, other):
+    return float(np.linalg.norm(own - other) / np.linalg.norm(other))
+
+
+def check_model(args, prompt, exact, prefix):
     """Returns the largest deviation of the model's keys from the trace's. Raises TraceError if it
-    is too large.
+    is too large. prefix: the tokens that the model has read first
     """
     worst = 0.0
     for layer in {prompt.layers[0], prompt.layers[-1]}:
         head = read_head(prompt.trace, prompt.name, layer, 0, with_q=False)
         own = exact[layer][0][prompt.heads[layer][0]].float().cpu().numpy()
         where = f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}/k"
-        if own.shape != head.k.shape:
+        if own.shape[1:] != head.k.shape[1:]:
             raise TraceError(f"{where}: got shape {head.k.shape}, the model {args.model} has "
                              f"{own.shape}: not the model of the trace")
-        deviation = float(np.linalg.norm(own - head.k) / np.linalg.norm(head.k))
+        other, first = head.k[-len(own):], prefix - (len(head.k) - len(own))
+        deviation = deviation_of(own, other)
         limit = max(SAME_MODEL[head.dtype], SAME_MODEL[args.compute_dtype])
         if not deviation <= limit:
+            why = "not the model of the trace"
+            if first > 0 and deviation_of(own[:first], other[:first]) <= limit:
+                why = (f"only those behind token {prefix}: the model does not go on from a prefix as it reads a "
+                       "whole prompt, unsupported")
             raise TraceError(f"{where}: the keys of {args.model} differ from the trace's by "
-                             f"{deviation:.2g} (relative), expected at most {limit:g}: not the "
-                             "model of the trace")
+                             f"{deviation:.2g} (relative), expected at most {limit:g}: {why}")
         worst = max(worst, deviation)
     return worst

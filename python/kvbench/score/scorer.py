@@ -8,12 +8,16 @@ import torch
 from transformers import DynamicCache
 
 from kvbench.caches.reader import CacheEntry
-from kvbench.score.attention import NewTokens
 from kvbench.score.prompts import Failed
+from kvbench.score.states import cache_argument, copy_layer, keys_only, new_tokens
 from kvbench.trace.writer import TraceError
 
 ROWS = 32  # rows of logits compared at a time
 LOGITS_BYTES = 1 << 29  # logits of the caches decoded together
+CHECK_TOKENS = 16  # decoded by the short self-check
+# Largest KL over a cache that holds everything, by the model's type, to which its attention is rounded and ours is
+# not: SmolLM2-135M has 3e-12, 1e-5 and 9e-4.
+SELF_CHECK = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 5e-2}
 
 
 def dot(a, b):
@@ -34,17 +38,21 @@ class Scorer:
         attention, n = self.attention, len(ids)
         self.ids = torch.as_tensor(ids, device=self.model.device)[None]
         self.n, self.prefix, self.question = n, n - self.queries, question
+        longest = len(question.tokens[0]) if question else 0
+        self.capacity = self.queries + max(self.args.answer_tokens if question else 0, longest)
         attention.n, attention.prefix, attention.wanted_layers = n, self.prefix, layers
+        attention.sink, attention.recent = self.sink, self.recent
         attention.exact, attention.caches = {}, []
         self.cache = DynamicCache(config=self.model.config)
+        attention.windows = {
+            at: layer.sliding_window for at, layer in enumerate(self.cache.layers)
+            if getattr(layer, "is_sliding", False) and layer.sliding_window < self.prefix + self.capacity}
         step = self.args.chunk or self.prefix
         attention.seen.clear()
         attention.mode = "plain"
         for start in range(0, self.prefix, step):
             attention.start = start
-            # The base model, since the prefix needs no logits.
-            self.model.base_model(input_ids=self.ids[:, start:min(start + step, self.prefix)],
-                                  past_key_values=self.cache, use_cache=True)
+            self.read(self.ids[:, start:min(start + step, self.prefix)])
         if not attention.seen:
             raise TraceError(f"{self.args.model}: {type(self.model).__name__} does not use "
                              "transformers' attention interface: unsupported")
@@ -68,6 +76,15 @@ class Scorer:
         self.nats_exact, = self.answer_nlls(logits[:, -1], after, "continued")
         self.said_exact, = self.continuations(logits[:, -1], after, "continued")
 
+    def read(self, tokens):
+        """Reads tokens of the prefix, with the base model, since they need no logits."""
+        model = self.model.base_model
+        try:
+            model(input_ids=tokens, use_cache=True, **{cache_argument(model): self.cache})
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise TraceError(f"{self.args.model}: {type(self.model).__name__} does not run with transformers' "
+                             f"DynamicCache: {error}: unsupported") from error
+
     def decode(self, mode, start, tokens, cache=None):
         """Returns logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the
         extended cache.
@@ -77,12 +94,12 @@ class Scorer:
         if cache is None:
             cache = copy.copy(self.cache)
             cache.layers = [
-                NewTokens(self.prefix, layer.is_sliding)
-                if mode == "compressed" and at in self.attention.replaced else copy.copy(layer)
+                new_tokens(layer, self.prefix)
+                if mode == "compressed" and at in self.attention.replaced else copy_layer(layer)
                 for at, layer in enumerate(self.cache.layers)]
         self.attention.mode, self.attention.start = mode, start
         try:
-            logits = self.model(input_ids=tokens, past_key_values=cache, use_cache=True).logits
+            logits = self.model(input_ids=tokens, use_cache=True, **{cache_argument(self.model): cache}).logits
         finally:
             self.attention.mode = "plain"
         return logits, cache
@@ -109,7 +126,7 @@ class Scorer:
             rows = logits[:, None]
             if len(answer) > 1:
                 own = copy.copy(cache)
-                own.layers = [copy.copy(layer) for layer in cache.layers]
+                own.layers = [copy_layer(layer) for layer in cache.layers]
                 more, _ = self.decode(mode, self.n, answer[None, :-1].expand(len(logits), -1), own)
                 rows = torch.cat([rows, more], 1)
             rows = rows.double().log_softmax(-1)
@@ -144,27 +161,24 @@ class Scorer:
 
     def batch(self, layers):
         """Returns how many caches can be decoded together. layers: those of the caches."""
-        if self.attention.seen - set(layers):
-            return 1  # the cache of the other layers has one prompt
+        others = self.attention.seen.union(range(len(self.cache.layers))) - set(layers)
+        if others or not all(map(keys_only, self.cache.layers)):
+            return 1  # keys, values and states of the prefix are those of one prompt
         size = self.exact.numel() * self.exact.element_size()
         return max(1, min(self.args.batch, LOGITS_BYTES // size))
 
     def place(self, many):
         """Puts caches, each {layer: {KV head: CacheEntry}}, into the attention's layers."""
-        sink = min(self.sink, self.prefix)
-        recent = max(self.n - self.recent, sink)
-        longest = len(self.question.tokens[0]) if self.question else 0
-        capacity = self.queries + max(self.args.answer_tokens, longest)
-        self.attention.caches = [{layer: self.attention.buckets(layer, heads, sink, recent, capacity)
+        self.attention.caches = [{layer: self.attention.buckets(layer, heads, self.capacity)
                                   for layer, heads in entries.items()} for entries in many]
 
-    def logits_over(self, many):
-        """Returns logits [batch, queries, vocabulary] of the prompt's last tokens over caches, and
-        the extended cache.
+    def logits_over(self, many, tokens=None):
+        """Returns logits [batch, tokens, vocabulary] of the first tokens after the prefix over caches, and
+        the extended cache. tokens: default all
         """
         self.place(many)
-        return self.decode("compressed", self.prefix,
-                           self.ids[:, self.prefix:].expand(len(many), -1))
+        end = self.n if tokens is None else self.prefix + tokens
+        return self.decode("compressed", self.prefix, self.ids[:, self.prefix:end].expand(len(many), -1))
 
     def score(self, many):
         """Returns [{column: value}, or Failed] of several groups' caches, decoded together."""
@@ -210,7 +224,7 @@ class Scorer:
             row = self.row_of(prompt, group, len(prompt.layers))
             entries = None
             try:
-                entries, degenerate = prompt.entries(group, self.attention.exact)
+                entries, degenerate = prompt.entries(group, self.attention)
                 row["status"] = degenerate or "ok"
             except Failed as failed:
                 row["status"] = str(failed)
@@ -225,7 +239,7 @@ class Scorer:
         for layer in prompt.layers:
             row = self.row_of(prompt, group, 1) | {"layer": layer}
             try:
-                entries, degenerate = prompt.entries(group, self.attention.exact, [layer])
+                entries, degenerate = prompt.entries(group, self.attention, [layer])
                 found, = self.score([entries])
                 if isinstance(found, Failed):
                     raise found
@@ -251,17 +265,23 @@ class Scorer:
                 row |= {"status": str(found)} if isinstance(found, Failed) else found
             yield group, row
 
+    def divergence(self, logits):
+        """Returns KL(exact || other) [tokens] and logsumexp(other) [tokens] of logits [tokens, vocabulary] of the
+        first tokens after the prefix.
+        """
+        kl, lse = [], []
+        for at in range(0, len(logits), ROWS):
+            other = logits[at:at + ROWS].double()
+            rows = slice(at, at + len(other))
+            lse.append(other.logsumexp(-1))
+            kl.append(self.neg_entropy[rows] - dot(self.chances[rows], other) + lse[-1])
+        return torch.cat(kl).cpu().numpy(), torch.cat(lse)
+
     def figures(self, logits):
         """Returns {column: value} of logits [queries, vocabulary]. Raises Failed if they are not
         finite.
         """
-        kl, lse = [], []
-        for at in range(0, self.queries, ROWS):
-            rows = slice(at, at + ROWS)
-            other = logits[rows].double()
-            lse.append(other.logsumexp(-1))
-            kl.append(self.neg_entropy[rows] - dot(self.chances[rows], other) + lse[-1])
-        kl, lse = torch.cat(kl).cpu().numpy(), torch.cat(lse)
+        kl, lse = self.divergence(logits)
         if not np.isfinite(kl).all():
             raise Failed("degenerate: the model's logits are not finite: sums of weights overflow "
                          "or vanish")
@@ -273,16 +293,22 @@ class Scorer:
                 "kl": float(kl.mean()), "kl_p95": float(np.percentile(kl, 95)),
                 "top_agreement": float((logits.argmax(-1) == self.exact_top).double().mean())}
 
-    def self_check(self, layers):
-        """Returns the largest difference of logits, relative to their largest, over caches that
-        hold everything.
+    def self_check(self, layers, whole=False):
+        """Returns the median KL over caches that hold everything, of some tokens or, with `whole`, of all
+        queries. Raises TraceError if it is not that of rounding.
         """
-        sink, recent = min(self.sink, self.prefix), max(self.n - self.recent, self.sink)
         entries = {}
         for layer in layers:
-            keys, values = (t[:, sink:recent].float().cpu().numpy()
-                            for t in self.attention.exact[layer])
-            entries[layer] = {head: CacheEntry(keys[head], values[head], None, None, None, None, {})
-                              for head in range(len(keys))}
-        logits, _ = self.logits_over([entries])
-        return float((logits[0] - self.exact).abs().max() / self.exact.abs().max())
+            middle = self.attention.middle(layer)
+            keys, values = self.attention.exact[layer]
+            begin = self.n - keys.shape[1]
+            k, v = (t[:, middle.start - begin:middle.stop - begin].float().cpu().numpy() for t in (keys, values))
+            entries[layer] = {head: CacheEntry(k[head], v[head], None, np.array(middle, np.int64), None, None, {})
+                              for head in range(len(k))}
+        (logits,), _ = self.logits_over([entries], None if whole else min(CHECK_TOKENS, self.queries))
+        # Of a mixture of experts, rounding may route single tokens elsewhere: the median leaves them out.
+        kl, limit = float(np.median(self.divergence(logits)[0])), SELF_CHECK[self.args.compute_dtype]
+        if not kl <= limit:
+            raise TraceError(f"{self.args.model}: self-check: KL over a cache that holds everything: got {kl:.2g}, "
+                             f"expected at most {limit:g}: {type(self.model).__name__} is unsupported")
+        return max(kl, 0.0)

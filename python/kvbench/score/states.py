@@ -1,0 +1,55 @@
+"""The model's own cache, for kvbench-py score: copies of its layers, and layers that hold new tokens only."""
+
+import copy
+import functools
+import inspect
+
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+
+def cache_argument(model):
+    """Returns the name that a model's forward() has for its cache: another one since transformers 5.24."""
+    names = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in names else "past_key_values"
+
+
+def keys_only(layer):
+    """Returns whether a layer of a cache has keys and values, and no other state."""
+    return type(layer) in (DynamicLayer, DynamicSlidingWindowLayer)
+
+
+def copy_layer(layer):
+    """Returns a copy of a layer of a cache, to decode with.
+
+    Recurrent states change in place and are copied. Keys and values grow by concatenation and are shared.
+    """
+    shared = (getattr(layer, "keys", None), getattr(layer, "values", None))
+    return copy.deepcopy(layer, {id(one): one for one in shared})
+
+
+class NewTokens:
+    """Mixin of a layer of the cache that holds keys and values only of the tokens after the prefix, but counts
+    all. over_caches has the prefix: copying it per cache would take a tenth of the time.
+    """
+
+    def update(self, keys, values, *_, **__):
+        if self.is_sliding:
+            self.cumulative_length += keys.shape[-2]
+        return DynamicLayer.update(self, keys, values)
+
+    def get_seq_length(self, *_):
+        return self.cumulative_length if self.is_sliding else self.prefix + DynamicLayer.get_seq_length(self)
+
+
+@functools.cache
+def with_new_tokens(kind):
+    # Without the type's name, since transformers registers classes by it.
+    return type("NewTokens", (NewTokens, kind), {"_layer_type": None})
+
+
+def new_tokens(layer, prefix):
+    """Returns a copy of a layer of the cache as NewTokens. prefix: the tokens that it has read."""
+    kind = with_new_tokens(type(layer))
+    out = kind.__new__(kind)
+    vars(out).update(vars(copy_layer(layer)), prefix=prefix, keys=None, values=None, is_initialized=False)
+    return out

@@ -1,0 +1,97 @@
+"""kvbench-py score on models with recurrent layers, whose state no decode may change for the next; the self-check.
+
+Needs torch and transformers (`make test-dump`); without them every test is skipped.
+"""
+
+import unittest
+from unittest import mock
+
+from dump_models import MISSING, SIZES
+from score_case import ScoreCase, everything, keep
+
+if not MISSING:
+    import torch
+    import transformers
+    from transformers import cache_utils
+
+    from kvbench.score import states
+    from kvbench.score.attention import CompressedAttention
+
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_expand": 2}
+EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+           "shared_expert_intermediate_size": 32}
+HYBRIDS = {
+    "GraniteMoeHybridConfig": {"layer_types": ["mamba", "attention", "mamba"], "shared_intermediate_size": 32}
+    | MAMBA | EXPERTS,
+    "FalconH1Config": MAMBA | {"mamba_d_ssm": 128},  # each layer has attention and a state
+    "Lfm2Config": {"layer_types": ["conv", "full_attention", "conv"]},
+    "Qwen3NextConfig": {"head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                        "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+                        "layer_types": ["linear_attention", "full_attention", "linear_attention"]} | EXPERTS,
+    "BambaConfig": {"attn_layer_indices": [1]} | MAMBA,
+}
+CONTINUED = {"BambaConfig"}  # transformers reads a second part of a prompt with other results than a whole one
+# Whether transformers' DynamicCache holds states; where it does not, such models have caches of their own.
+STATES = not MISSING and hasattr(cache_utils, "LinearAttentionLayer")
+
+
+class HybridTest(ScoreCase):
+    def test_groups_do_not_change_each_other(self):
+        for name, sizes in HYBRIDS.items():
+            with self.subTest(name=name):
+                model = self.model(name, name, **SIZES | sizes)
+                trace = self.trace(model)
+                caches = self.caches(trace, ("some", keep([9, 20])), ("exact", everything), ("again", keep([9, 20])))
+                options = "--model", model, "--trace", trace, "--caches", caches
+                if not STATES:
+                    self.refused("does not run with transformers' DynamicCache", *options)
+                elif name in CONTINUED:
+                    self.refused("the model does not go on from a prefix as it reads a whole prompt", *options)
+                else:
+                    self.check(model, trace, caches)
+
+    def check(self, model, trace, caches):
+        for batch in ("1", "4"):
+            some, exact, again = self.score(model, trace, caches, "--batch", batch)
+            self.assertTrue(0 <= float(exact["kl"]) <= 1e-8, exact)
+            self.assertGreater(float(some["kl"]), 1e-6)
+            self.assertEqual(some["kl"], again["kl"])
+
+    def test_copies_share_keys_and_values_alone(self):
+        layer = cache_utils.DynamicLayer()
+        layer.update(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
+        layer.states = {0: torch.zeros(3)}
+        for copied in (states.copy_layer(layer), states.new_tokens(layer, 3)):
+            copied.states[0] += 1
+            self.assertEqual(float(layer.states[0].sum()), 0)
+            self.assertEqual(copied.get_seq_length(), 3)
+            copied.update(torch.ones(1, 2, 5, 4), torch.ones(1, 2, 5, 4))
+            self.assertEqual((copied.get_seq_length(), layer.get_seq_length()), (8, 3))
+        self.assertIs(states.copy_layer(layer).keys, layer.keys)
+        self.assertEqual(copied.keys.shape[2], 5)
+
+    def test_a_failed_self_check_is_an_error(self):
+        model = self.model("llama")
+        trace = self.trace(model)
+        caches = self.caches(trace, ("exact", everything))
+        over_caches = CompressedAttention.over_caches
+        for factor, got in ((1.1, "got "), (float("nan"), "got nan")):
+            for options in ((), ("--self-check",)):
+                with mock.patch.object(CompressedAttention, "over_caches",
+                                       lambda *a, factor=factor: over_caches(*a) * factor):
+                    self.refused("self-check: KL over a cache that holds everything: " + got, "--model", model,
+                                 "--trace", trace, "--caches", caches, *options)
+
+    def test_the_cache_is_passed_by_its_name(self):
+        """The name changed in transformers 5.24, which warns of the old one."""
+        model = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama"))
+        names = {"cache", "past_key_values"}
+        for one in (model, model.base_model):
+            self.assertIn(states.cache_argument(one), names)
+            with mock.patch("warnings.warn", side_effect=AssertionError):
+                one(input_ids=torch.tensor([[3, 4]]), use_cache=True,
+                    **{states.cache_argument(one): cache_utils.DynamicCache(config=model.config)})
+
+
+if __name__ == "__main__":
+    unittest.main()
