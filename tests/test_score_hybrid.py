@@ -70,6 +70,16 @@ class HybridTest(ScoreCase):
         self.assertIs(states.copy_layer(layer).keys, layer.keys)
         self.assertEqual(copied.keys.shape[2], 5)
 
+    def test_layers_that_share_keys_are_replaced_together(self):
+        model = self.model("gemma3n", "Gemma3nTextConfig", **SIZES | {
+            "num_kv_shared_layers": 1, "head_dim": 16, "vocab_size_per_layer_input": 97, "laurel_rank": 4,
+            "hidden_size_per_layer_input": 8, "intermediate_size": [96] * 3, "activation_sparsity_pattern": [0.0] * 3,
+            "layer_types": ["full_attention"] * 3, "altup_num_inputs": 2})
+        trace = self.trace(model)
+        caches = self.caches(trace, ("some", lambda head, layer, _: everything(head) if layer == 1 else None))
+        self.refused("layer 2: attends to another layer's keys and values", "--model", model, "--trace", trace,
+                     "--caches", caches)
+
     def test_a_failed_self_check_is_an_error(self):
         model = self.model("llama")
         trace = self.trace(model)

@@ -168,7 +168,15 @@ class Scorer:
         return max(1, min(self.args.batch, LOGITS_BYTES // size))
 
     def place(self, many):
-        """Puts caches, each {layer: {KV head: CacheEntry}}, into the attention's layers."""
+        """Puts caches, each {layer: {KV head: CacheEntry}}, into the attention's layers. Raises TraceError if other
+        layers need the keys of these.
+        """
+        seen = self.attention.seen
+        own = {at for at, layer in enumerate(self.cache.layers) if getattr(layer, "keys", None) is not None}
+        sharing = sorted(seen - own)
+        if sharing and not all(entries.keys() == seen for entries in many):
+            raise TraceError(f"{self.args.model}: layer {sharing[0]}: attends to another layer's keys and values; "
+                             "expected caches of all layers at once")
         self.attention.caches = [{layer: self.attention.buckets(layer, heads, self.capacity)
                                   for layer, heads in entries.items()} for entries in many]
 
