@@ -8,8 +8,10 @@ import threading
 from scikit_build_core import build as _build
 from scikit_build_core.build import (  # noqa: F401  (hooks of PEP 517)
     build_sdist,
+    get_requires_for_build_editable,
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
 
@@ -65,3 +67,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     build = (config_settings or {}).get("build-dir", BUILD)
     with shown_progress(build):
         return _build.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """PEP 660."""
+    with shown_progress():
+        return _build.build_editable(wheel_directory, config_settings, metadata_directory)

@@ -3,14 +3,18 @@ commands of the recipes in packaging/, the list of pages in the README."""
 
 import fnmatch
 import glob
+import importlib.util
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import tomllib
+import types
 import unittest
+from unittest import mock
 
 from script_case import KVBENCH, ROOT, read_text, write_text
 
@@ -41,6 +45,22 @@ class VersionTest(unittest.TestCase):
             self.skipTest("KVBENCH names no program")
         done = subprocess.run([KVBENCH, "--version"], capture_output=True, text=True, check=True)
         self.assertEqual(done.stdout.split()[:2], ["kvbench", self.version])
+
+
+class BackendTest(unittest.TestCase):
+    def test_it_has_every_hook(self):
+        """pip refuses `pip install -e .` where the hooks of PEP 660 are absent."""
+        kinds = ("wheel", "editable", "sdist")
+        hooks = {f"{what}_{kind}" for what in ("build", "get_requires_for_build") for kind in kinds}
+        hooks |= {"prepare_metadata_for_build_wheel", "prepare_metadata_for_build_editable"}
+        inner = types.SimpleNamespace(**{hook: mock.Mock(return_value=hook) for hook in hooks})
+        modules = {"scikit_build_core": types.SimpleNamespace(build=inner), "scikit_build_core.build": inner}
+        spec = importlib.util.spec_from_file_location("backend", os.path.join(ROOT, "packaging", "build_backend.py"))
+        backend = importlib.util.module_from_spec(spec)
+        with mock.patch.dict(sys.modules, modules):
+            spec.loader.exec_module(backend)
+        self.assertEqual({hook for hook in hooks if not callable(getattr(backend, hook, None))}, set())
+        self.assertEqual(backend.build_editable("wheels"), "build_editable")
 
 
 class RequirementsTest(unittest.TestCase):

@@ -27,17 +27,15 @@ class ProgramError(Exception):
 
 
 def program() -> str:
-    """Returns the program's path: $KVBENCH, the one installed with this package, build/kvbench of
-    the repository, or the first `kvbench` on the PATH. Raises ProgramError.
+    """Returns the program's path: $KVBENCH, build/kvbench of the repository, the one installed with this package,
+    or the first `kvbench` on the PATH. Raises ProgramError.
     """
     if os.environ.get("KVBENCH"):
         return os.environ["KVBENCH"]
+    own = [os.path.join(sysconfig.get_path("scripts", scheme), "kvbench")
+           for scheme in (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))]
     if os.path.isfile(os.path.join(ROOT, "python", "kvbench", "__init__.py")):
-        own = [os.path.join(ROOT, "build", "kvbench")]
-    else:
-        own = [os.path.join(sysconfig.get_path("scripts", scheme), "kvbench")
-               for scheme in (sysconfig.get_default_scheme(),
-                              sysconfig.get_preferred_scheme("user"))]
+        own.insert(0, os.path.join(ROOT, "build", "kvbench"))
     for path in own:
         if os.access(path, os.X_OK):
             return path
