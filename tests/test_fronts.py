@@ -10,6 +10,7 @@ from unittest import mock
 
 from script_case import ROOT, SCRIPTS, FolderCase, call, missing, read_text
 
+import kvbench
 from kvbench import __main__ as entry
 from kvbench import programs
 
@@ -63,6 +64,26 @@ class ProgramsTest(FolderCase):
             done = call(lambda words=words: entry.run(words), "kvbench-py")
             self.assertEqual((done.code, done.out, done.err.count("\n")), (2, "", 1))
             self.assertTrue(done.err.startswith(says), done.err)
+        for words in (["plot", "--help"], ["plot", "-h"]):
+            done = call(lambda words=words: entry.run(words), "kvbench-py")
+            self.assertEqual((done.code, done.err), (0, ""))
+            self.assertEqual(re.findall(r"^  (plot \S+) ", done.out, re.M),
+                             [name for name in programs.PROGRAMS if name.startswith("plot ")])
+
+    def test_the_version(self):
+        version = re.search(r"^version: (\S+)$", read_text(os.path.join(ROOT, "CITATION.cff")), re.M)[1]
+        done = call(lambda: entry.run(["--version"]), "kvbench-py")
+        self.assertEqual((done.code, done.out, kvbench.__version__), (0, f"kvbench-py {version}\n", version))
+        with mock.patch.object(kvbench, "ROOT", self.folder), \
+                mock.patch("importlib.metadata.version", return_value="1.2.3") as of:
+            self.assertEqual(kvbench.__version__, "1.2.3")
+        of.assert_called_once_with("kvbench")
+
+    def test_errors_of_options_are_one_line(self):
+        for name in programs.PROGRAMS:
+            done = call(lambda name=name: entry.run([*name.split(), "--nope"]), "kvbench-py")
+            self.assertEqual((done.code, done.out, done.err.count("\n")), (2, "", 1), done.err)
+            self.assertTrue(done.err.startswith(f"kvbench-py {name}: "), done.err)
 
     @unittest.skipIf(missing("pandas", "matplotlib"), "no pandas, no matplotlib")
     def test_from_any_folder_and_by_a_link(self):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,7 +50,21 @@ _MODULES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "table
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
+def _version() -> str:
+    """Version of the checkout, or of the installed package."""
+    path = os.path.join(ROOT, "CMakeLists.txt")
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8") as file:
+            found = re.search(r"project\(kvbench\s+VERSION ([0-9.]+)", file.read())
+        if found:
+            return found[1]
+    from importlib.metadata import version
+    return version("kvbench")
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _MODULES:
         raise AttributeError(f"module `kvbench` has no `{name}`")
     return getattr(importlib.import_module("kvbench." + _MODULES[name]), name)

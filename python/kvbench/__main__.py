@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+import kvbench
 from kvbench import programs
 from kvbench.text import one_line
 
@@ -13,9 +14,12 @@ def run(words: list[str]) -> int:
     """Runs a program and returns its exit code (docs/cli.md); prints an error as one line on
     stderr.
     """
-    if not words or words[0] in ("-h", "--help"):
-        print(programs.help_text(), file=sys.stdout if words else sys.stderr)
+    if not words or words[0] in ("-h", "--help") or words in (["plot", "-h"], ["plot", "--help"]):
+        print(programs.help_text(words[:-1]), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
+    if words == ["--version"]:
+        print(f"{programs.NAME} {kvbench.__version__}")
+        return 0
     try:
         name, rest = programs.find_program(words)
     except LookupError as error:

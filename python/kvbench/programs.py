@@ -114,11 +114,14 @@ def expect_modules(who: str, modules: Iterable[str]) -> None:
     raise MissingModules(f"{who}: {sys.executable} has no {', '.join(missing)}: {remedy}")
 
 
-def help_text() -> str:
-    width = max(map(len, PROGRAMS))
-    lines = [f"usage: {NAME} PROGRAM ...", "", "programs:"]
-    lines += [f"  {name:<{width}}  {program.about}" for name, program in PROGRAMS.items()]
-    lines += ["", f"{NAME} PROGRAM --help lists its options."]
+def help_text(words: Iterable[str] = ()) -> str:
+    """Returns the list of programs, or those whose names begin with `words`."""
+    first = "".join(word + " " for word in words)
+    shown = {name: program for name, program in PROGRAMS.items() if name.startswith(first)}
+    width = max(map(len, shown))
+    lines = [f"usage: {NAME} {first}{'FIGURE' if first else 'PROGRAM'} ...", "", "programs:"]
+    lines += [f"  {name:<{width}}  {program.about}" for name, program in shown.items()]
+    lines += ["", f"{NAME} PROGRAM --help lists its options; {NAME} --version says the version."]
     return "\n".join(lines)
 
 

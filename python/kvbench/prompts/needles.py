@@ -18,6 +18,7 @@ import hashlib
 import re
 import sys
 
+from kvbench import command
 from kvbench.prompts import records as kp
 from kvbench.text import one_line
 
@@ -105,8 +106,7 @@ def positive(text):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.plain_parser(__doc__)
     parser.add_argument("texts", metavar="TEXTS.jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="FILE.jsonl")
     parser.add_argument("--depth", type=depths, default=[0.1, 0.3, 0.5, 0.7], metavar="SHARE,...",

@@ -29,6 +29,10 @@ def read_jsonl(path):
     for at, record in enumerate(records, 1):
         if not isinstance(record, dict) or not isinstance(record.get("text"), str):
             raise PromptError(f"{path}: record {at}: expected an object with a `text`")
+        try:
+            json.dumps(record, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise PromptError(f"{path}: record {at}: got half of a surrogate pair, expected text") from None
     return records
 
 
@@ -49,7 +53,10 @@ class Tokens:
         path = os.path.join(folder, "tokenizer.json")
         if not os.path.isfile(path):
             raise PromptError(f"{path}: no such file (make model: build/models/smollm2-135m)")
-        self.inner = Tokenizer.from_file(path)
+        try:
+            self.inner = Tokenizer.from_file(path)
+        except Exception as error:  # the library has no class of its own
+            raise PromptError(f"{path}: {error}") from None
 
     def spans(self, text):
         """Returns (begin, end) of each token, in characters."""

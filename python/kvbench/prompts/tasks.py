@@ -29,6 +29,7 @@ import argparse
 import hashlib
 import sys
 
+from kvbench import command
 from kvbench.prompts import records as kp
 from kvbench.prompts.needles import position_near, positive
 from kvbench.text import one_line
@@ -218,8 +219,7 @@ def task_list(text):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.plain_parser(__doc__)
     parser.add_argument("texts", nargs="+", metavar="TEXTS.jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="FILE.jsonl")
     parser.add_argument("--tasks", type=task_list, default=list(TASKS), metavar="TASK,...",

@@ -22,6 +22,7 @@ import argparse
 import os
 import sys
 
+from kvbench import command
 from kvbench.reference import plan as rp
 from kvbench.text import list_parts
 
@@ -65,8 +66,7 @@ class FormerOutput(argparse.Action):
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.plain_parser(__doc__)
     add = parser.add_argument
     add("--plan", default=os.path.join(rp.ROOT, rp.USUAL), metavar="FILE.toml",
         help=f"what to do [{rp.USUAL}]")
