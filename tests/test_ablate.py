@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import unittest
 
-from script_case import KVBENCH, ROOT, CommandCase, missing, write_rows
+from script_case import KVBENCH, ROOT, CommandCase, missing, read_text, write_rows
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -106,6 +106,9 @@ class AblateTest(CommandCase):
     def test_refusals(self):
         path, _ = self.write(without=("attention-matching", FIT.format("h2o", "kept", "fitted")))
         self.refused("no rows of attention-matching:keys=h2o;values=kept;weights=fitted", path)
+        text = read_text(path).splitlines(keepends=True)
+        other = self.write_file("other.csv", "".join(line for line in text if "attention-matching" not in line))
+        self.refused("no rows of attention-matching:keys=h2o", other)
         path, _ = self.write()
         with open(path, encoding="utf-8") as file:
             text = file.read()

@@ -2,14 +2,16 @@
 terminal, and a text that is nested too deeply is one line."""
 
 import contextlib
+import glob
 import io
 import json
 import os
+import re
 import sys
 import types
 import unittest
 
-from script_case import FolderCase, call, missing, read_text, write_text
+from script_case import ROOT, FolderCase, call, missing, read_text, write_text
 
 from kvbench import text as kx
 
@@ -54,7 +56,8 @@ class TextTest(FolderCase):
 
     def test_json(self):
         self.assertEqual(kx.parse_json('{"a": [1]}'), {"a": [1]})
-        for bad in (NESTED, '{"a":' * 100_000, "[", "", "1" * 5000):
+        self.assertEqual(kx.parse_json("[-2.5, 1e300, 12345678901234567890]"), [-2.5, 1e300, 12345678901234567890])
+        for bad in (NESTED, '{"a":' * 100_000, "[", "", "1" * 5000, "1" + "0" * 400, "[-1e400]"):
             with self.assertRaises(ValueError):
                 kx.parse_json(bad)
 
@@ -139,6 +142,22 @@ class TerminalTest(FolderCase):
 
 class NestedTest(FolderCase):
     """JSON that is nested too deeply, in every file that is read."""
+
+    def test_one_place_parses(self):
+        found = [path for path in glob.glob(os.path.join(ROOT, "python", "kvbench", "**", "*.py"), recursive=True)
+                 if re.search(r"\bjson\.loads?\(", read_text(path))]
+        self.assertEqual([os.path.relpath(path, ROOT) for path in found], ["python/kvbench/text.py"])
+
+    @unittest.skipIf(NO_TABLES or missing("scipy"), f"{sys.executable} lacks packages")
+    def test_sensitivities_and_policies(self):
+        from kvbench.atlas import heads
+        from kvbench.predict import tables
+        from kvbench.tables import CsvError
+        for text in (NESTED, '{"layers": 1' + "0" * 400 + "}"):
+            path = self.write_file("s.json", text)
+            for read in (tables.read_sensitivities, heads.budgets):
+                with self.assertRaisesRegex(CsvError, "s.json: "):
+                    read(path)
 
     def test_manifests_of_tables(self):
         from kvbench import checksums

@@ -1,6 +1,7 @@
 """Sanitises foreign text for terminals and parsers. Needs the standard library only."""
 
 import json
+import math
 import re
 from typing import Any
 
@@ -45,9 +46,18 @@ def encodable(text: str) -> bool:
     return not any("\ud800" <= one <= "\udfff" for one in text)
 
 
+def _number(kind: type) -> Any:
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not math.isfinite(float(text)):
+            raise ValueError("number: got one that overflows, expected one below 1.8e308")
+        return value
+    return parse
+
+
 def parse_json(text: str | bytes) -> Any:
-    """Parses JSON. Raises ValueError for invalid text, including text nested too deeply."""
+    """Parses JSON. Raises ValueError for invalid text, including text nested too deeply and numbers that overflow."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_number(int), parse_float=_number(float))
     except RecursionError:
         raise ValueError("nested too deeply") from None

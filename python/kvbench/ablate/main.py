@@ -40,7 +40,7 @@ class Variant:
     def of(self, frame):
         rows = frame[frame["algorithm"] == self.algorithm]
         wanted = set(self.params)
-        return rows[[wanted <= set(kt.parse_params(text).items()) for text in rows["params"]]]
+        return rows[np.array([wanted <= set(kt.parse_params(text).items()) for text in rows["params"]], bool)]
 
     def __str__(self):
         return self.algorithm + "".join(f"{';' if i else ':'}{name}={value}"

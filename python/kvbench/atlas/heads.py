@@ -1,6 +1,5 @@
 """Features and errors of KV heads, for kvbench-py atlas."""
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ from kvbench import tables as kt
 from kvbench import units
 from kvbench.cluster import tables as kcc
 from kvbench.losses import tables as losses
+from kvbench.text import parse_json
 
 HEAD = ["layer", "kv_head"]
 # feature: (table, column, what). docs/schema.md has the units.
@@ -93,7 +93,7 @@ def budgets(path):
     try:
         with open(path, encoding="utf-8") as file:
             return {int(one["layer"]): float(np.mean([part["budget"] for part in one.get("heads", [one])]))
-                    for one in json.load(file)["layers"]}
+                    for one in parse_json(file.read())["layers"]}
     except OSError as error:
         raise kt.CsvError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):

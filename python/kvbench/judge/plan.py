@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import subprocess
 import tomllib
 from typing import Any
 
-from kvbench.text import list_part
+from kvbench.text import list_part, parse_json
 from kvbench.trace.writer import TraceError
 
 POLICY = "policy"  # column `algorithm` of a policy's rows
@@ -186,7 +185,7 @@ def policy_of(params: str, paths: list[str]) -> str:
 
 def policy_budget(path: str) -> float:
     with open(path, encoding="utf-8") as file:
-        return float(json.load(file)["budget"])
+        return float(parse_json(file.read())["budget"])
 
 
 @dataclasses.dataclass

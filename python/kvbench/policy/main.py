@@ -35,6 +35,7 @@ from kvbench.compare.tables import markdown_table, opened, write_text
 from kvbench.policy import choose
 from kvbench.predict import cells
 from kvbench.predict.tables import check_layers, read_sensitivities
+from kvbench.text import parse_json
 
 FORMAT, VERSION = "kvbench-policy", 1
 LAYER, HEAD = "layer", "head"
@@ -198,7 +199,7 @@ def like(options, content):
     """Writes the policy --like for the layers of `content`. Raises CsvError for one by KV head."""
     try:
         with open(options.like, encoding="utf-8") as file:
-            theirs = json.load(file)["layers"]
+            theirs = parse_json(file.read())["layers"]
         choices = [(one["algorithm"], float(one["budget"])) for one in theirs]
     except OSError as error:
         raise kt.CsvError(f"{options.like}: {error.strerror}") from None

@@ -12,6 +12,7 @@ from kvbench import tables as kt
 from kvbench.compare import tables as ct
 from kvbench.losses.tables import extent
 from kvbench.predict.cells import METRIC
+from kvbench.text import parse_json
 
 FORMAT = "kvbench-sensitivities"
 VERSION = 1
@@ -66,7 +67,7 @@ def read_sensitivities(path):
     """Returns the content of write_sensitivities. Raises CsvError."""
     try:
         with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+            content = parse_json(file.read())
     except OSError as error:
         raise kt.CsvError(f"{path}: {error.strerror}") from None
     except ValueError as error:

@@ -6,12 +6,12 @@ A variant is one word of --algorithm without commas and sets: `snapkv`, `balance
 on the prompt's trace determines the rows of a variant.
 """
 
-import json
 import os
 import subprocess
 import tomllib
 
 from kvbench.reference import plan as rp
+from kvbench.text import parse_json
 
 
 def split_words(words):
@@ -126,7 +126,7 @@ class Variants:
     def members(self, name, protocol):
         if name not in self.sets:
             words = ["list", "--json"] if name == "all" else ["list", name, "--json"]
-            self.sets[name] = json.loads(self.ask(*words))
+            self.sets[name] = parse_json(self.ask(*words))
         return [one["name"] for one in self.sets[name] if protocol in one["protocols"]]
 
     def settings(self, variant, prompt):
