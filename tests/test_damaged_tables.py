@@ -89,7 +89,7 @@ COMMANDS = [
     ("kvbench-py policy", "s.json layers.csv --budget 0.5 -o out/x.json", "layers.csv", "s.kept.csv"),
     ("kvbench-py claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
     ("kvbench-py claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
-    *(("kvbench-py claims", "--cluster c --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
+    *(("kvbench-py claims", "--cluster c --head-dim 64 --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
       for name in ("c/coverage.csv", "c/delta.csv", "c/growth.csv", "c/norms.csv")),
     ("kvbench-py claims", "--lambda-scores scores.csv --records r.jsonl --csv out/x.csv", "scores.csv", "a.csv"),
     ("kvbench-py claims", "--revive-scores rs.csv --records r.jsonl --csv out/x.csv", "rs.csv", "a.csv"),

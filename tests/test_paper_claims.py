@@ -230,7 +230,7 @@ class PaperClaimsTest(ClaimsTest):
                 lambda what, layer, k, at=better:
                 (at if (layer, k) == (3, 64) else 3) if what == "keys" else 6,
                 self.growth, 1.0)
-            claims, cells, _ = self.judge("--cluster", *folders)
+            claims, cells, _ = self.judge("--head-dim", "64", "--cluster", *folders)
             row = claims["clustergen-keys"]
             self.assertEqual((row["verdict"], float(row["share"])), (HOLDS, share))
             cell, = (c for c in cells if c["claim"] == "clustergen-keys"
@@ -243,7 +243,7 @@ class PaperClaimsTest(ClaimsTest):
         for power, share in ((0.6, 0.5), (0.3, 0)):
             folders = self.cluster(lambda *_: 5, lambda what, layer, delta, n, at=power: (
                 n if delta == 1 else n**(0.4 if what == "keys" else at)), 1.0)
-            claims, cells, _ = self.judge("--cluster", *folders)
+            claims, cells, _ = self.judge("--head-dim", "64", "--cluster", *folders)
             row = claims["clustergen-growth"]
             self.assertEqual((row["verdict"], float(row["share"]), row["cells"]), (ESTIMATE, share, "4"))
             found = {(c["setting"], c["side"]): float(c["value"]) for c in cells if c["claim"] == "clustergen-growth"}
@@ -255,7 +255,7 @@ class PaperClaimsTest(ClaimsTest):
             np.testing.assert_allclose([alpha["delta=0.1"], alpha["delta=0.5"]], [1, power])
         folders = self.cluster(lambda *_: 5, lambda what, layer, delta, n: (
             n**(0.4 if what == "keys" else 0.7)), 1.0)
-        claims, _, _ = self.judge("--cluster", *folders)
+        claims, _, _ = self.judge("--head-dim", "64", "--cluster", *folders)
         self.assertEqual({claims[f"clustergen-{name}"]["verdict"] for name in ("growth", "sublinear")}, {ESTIMATE})
         self.assertAlmostEqual(float(claims["clustergen-sublinear"]["value"]), 0.4)
 
@@ -271,7 +271,7 @@ class PaperClaimsTest(ClaimsTest):
     def test_late_growth(self):
         """A tenth of the tokens up to 256, none after: the exponent from 256 tokens on is 0."""
         folders = self.cluster(lambda *_: 5, lambda what, layer, delta, n: min(n / 10, 25), 1.0)
-        _, cells, _ = self.judge("--cluster", *folders)
+        _, cells, _ = self.judge("--head-dim", "64", "--cluster", *folders)
         late = {float(c["value"]) for c in cells if c["figure"] == "alpha of keys from 256 tokens on"}
         self.assertEqual(late, {0.0})
         alpha = [float(c["value"]) for c in cells if c["figure"] == "alpha of keys"]
@@ -283,7 +283,7 @@ class PaperClaimsTest(ClaimsTest):
         for norm, memory in ((8, 1 + 2 / log_n), (24, 1 + 6 / log_n), (2, 0.4 + 2.5 / log_n)):
             with self.subTest(norm=norm):
                 folders = self.cluster(lambda *_: 5, self.growth, norm)
-                claims, cells, _ = self.judge("--cluster", *folders, "--head-dim", "64")
+                claims, cells, _ = self.judge("--head-dim", "64", "--cluster", *folders, "--head-dim", "64")
                 row = claims["clustergen-memory"]
                 np.testing.assert_allclose(float(row["value"]), memory, rtol=1e-9)
                 self.assertEqual((row["verdict"], row["label"]), (ESTIMATE, "assumption checked"))
@@ -293,7 +293,7 @@ class PaperClaimsTest(ClaimsTest):
 
     def test_another_head_size(self):
         folders = self.cluster(lambda *_: 5, self.growth, 8)
-        claims, _, _ = self.judge("--cluster", *folders, "--head-dim", "16")
+        claims, _, _ = self.judge("--head-dim", "64", "--cluster", *folders, "--head-dim", "16")
         self.assertIn("1/sqrt(16)", claims["clustergen-sublinear"]["protocol"])
         np.testing.assert_allclose(float(claims["clustergen-memory"]["value"]), 1 + 4 / math.log(10000))
 
@@ -363,6 +363,7 @@ class PaperClaimsTest(ClaimsTest):
         self.assertIn("with other parameters too than vague",
                       self.judge("--merging", merging, "--equal", equal, code=2))
         self.assertIn("expected both or neither", self.judge("--merging", merging, code=2))
+        self.assertIn("--cluster: expected --head-dim", self.judge("--cluster", self.folder, code=2))
         self.assertIn("expected tables", self.judge(code=2))
         path = self.write(rows, columns=COLUMNS)
         self.assertIn("prompt p0 has no source", self.judge(

@@ -1,5 +1,6 @@
 """kvbench-py plot offset against values computed by hand from small tables of single queries."""
 
+import gzip
 import os
 import unittest
 
@@ -194,6 +195,16 @@ class BinsTest(FigureTest):
         self.near(line_of(axes, 0)[1], [0.03, 0.045, 0.06, 0.09])
         self.assertEqual(table.attrs["facts"].models, ["m"])
         self.assertIn("of 100 tokens", table.attrs["facts"])
+
+    def test_compressed_tables(self):
+        path = self.tables()
+        table, _ = self.quiet(plot_offset.load, [path])
+        for name in (path, self.path("t.csv")):
+            with open(name, "rb") as file, gzip.open(name + ".gz", "wb") as out:
+                out.write(file.read())
+            os.remove(name)
+        got, _ = self.quiet(plot_offset.load, [path + ".gz"])
+        self.assertTrue(got.equals(table))
 
     def test_rows_that_are_no_fair_measurements_are_left_out(self):
         path = self.tables(({}, {"algorithm": "b", "status": "degenerate: no head fits"}))

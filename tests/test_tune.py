@@ -162,6 +162,13 @@ class TuneTest(FolderCase):
             with self.subTest(expected):
                 self.write("dev.csv", HEADER, bad)
                 self.assertIn(expected, self.choose(code=2))
+        self.write("dev.csv", HEADER, good)
+        self.choose()
+        self.write("all.csv", HEADER, rows("b", "z=0", [0.1]))
+        self.write("more.csv", HEADER, rows("a", A3, [0.1]))
+        self.assertIn("more.csv: a at budget 0.125: got no rows of it in the other tables", self.run_it(
+            "table", self.path("all.csv"), "--authors", self.path("more.csv"), "--tuned", self.path("all.csv"),
+            "--choice", self.path("tuning.csv"), code=2))
         self.run_it("choose", self.path("nosuch.csv"), "--grids", self.path("grids.csv"), code=2)
         self.run_it("nosuch", code=2)
 

@@ -231,6 +231,9 @@ def table(options):
     settings = dict(zip(chosen["algorithm"], chosen["setting"]))
     rows = []
     for (budget, name), before in usual.items():
+        if (budget, name) not in tuned:
+            raise kt.CsvError(f"{options.authors[0]}: {name} at budget {budget:g}: got no rows of it in the other "
+                              "tables, expected them")
         after = tuned[budget, name]
         if before is None or after is None:
             continue

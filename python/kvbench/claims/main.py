@@ -49,8 +49,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--fig2-default", help="the same in the default protocol", **files)
     parser.add_argument("--cluster", nargs="+", default=[], metavar="DIR",
                         help="folders of kvbench cluster")
-    parser.add_argument("--head-dim", type=command.positive, default=64, metavar="D", help="head width "
-                        "of the model of --cluster: logits are scaled by 1/sqrt(D) [64]")
+    parser.add_argument("--head-dim", type=command.positive, metavar="D", help="head width "
+                        "of the model of --cluster, which needs it: logits are scaled by 1/sqrt(D)")
     parser.add_argument("--lambda-scores", help="kvbench-py judge or score of bumblebee at several "
                         "lambda and budgets", **scores)
     parser.add_argument("--revive-scores", help="the same of kvreviver, kvreviver:vague=none and h2o",
@@ -71,6 +71,8 @@ def parse_arguments(arguments=None):
     options = parser.parse_args(arguments)
     if bool(options.merging) != bool(options.equal):
         parser.error("--merging and --equal: expected both or neither")
+    if options.cluster and options.head_dim is None:
+        parser.error("--cluster: expected --head-dim, the head width of its model, too")
     if not any(paths for paths, *_ in sources(options)):
         parser.error("expected tables: --fig2, --cluster or another")
     if not (options.csv or options.cells or options.markdown):

@@ -49,11 +49,7 @@ MAX_BANDS = 4  # more would overlap
 
 def refuse_other_tables(path):
     """Raises CsvError for a table that is not of --per-query, naming the program that draws it."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            header = file.readline().rstrip("\n").split(",")
-    except (OSError, UnicodeDecodeError):
-        return  # kt.read_table raises the error
+    header = kt.header_of(path)
     if "algorithm" not in header or {"offset", "first"} & {*header}:
         return
     of_steps = {"step", "bytes"} <= {*header} and "status" not in header
@@ -86,8 +82,7 @@ def read_queries(paths):
 def _lines(path):
     """Returns the lines of a table of either form."""
     kt.check_table(path)
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        binned = "first" in file.readline().rstrip("\r\n").split(",")
+    binned = "first" in kt.header_of(path)
     own = BINS if binned else ["schema", "offset", "rel_error"]
     frame = kt.read_table([path], [*LINE_KEYS, *own], kt.TEXT_COLUMNS, [*kt.SETTINGS, *kt.ORIGINS])
     if binned:
@@ -111,8 +106,8 @@ def _with_rows(lines, path):
 
     Single queries carry their settings and need no OUT.csv.
     """
-    stem = path.removesuffix(".queries.csv")
-    places = [stem + ".csv", stem] if stem != path else []
+    stem = path.removesuffix(".gz").removesuffix(".queries.csv")
+    places = [stem + ".csv", stem + ".csv.gz", stem] if ".queries.csv" in path[len(stem):] else []
     table = next((place for place in places if os.path.isfile(place)), None)
     if table is None:
         if lines["binned"].any():

@@ -14,10 +14,9 @@ COUNTS = ["count", "degenerate", "infeasible", "failed"]
 def is_summary(path):
     """Returns whether the file begins as a summary does."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.readline().startswith(",".join([*KEYS[:2], ""]))
-    except (OSError, UnicodeDecodeError):
-        return False
+        return kt.header_of(path)[:2] == KEYS[:2]
+    except kt.CsvError:
+        return False  # kt.read_table raises the error
 
 
 def points(paths, x, y, spread, algorithms, layers, pool):
