@@ -3,6 +3,7 @@
 Needs torch and transformers (`make test-dump`); without them every test is skipped.
 """
 
+import argparse
 import unittest
 from unittest import mock
 
@@ -91,6 +92,13 @@ class HybridTest(ScoreCase):
                                        lambda *a, factor=factor: over_caches(*a) * factor):
                     self.refused("self-check: KL over a cache that holds everything: " + got, "--model", model,
                                  "--trace", trace, "--caches", caches, *options)
+
+    def test_the_mask_may_be_passed_by_its_name(self):
+        model = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama"))
+        attention = CompressedAttention(argparse.Namespace(model="m"), model, "float32")
+        query, key = torch.ones(1, 4, 3, 16), torch.ones(1, 2, 3, 16)
+        output, _ = attention(model.model.layers[0].self_attn, query, key, value=key, attention_mask=None, scaling=1.0)
+        self.assertTrue(bool((output == 1).all()))
 
     def test_the_cache_is_passed_by_its_name(self):
         """The name changed in transformers 5.24, which warns of the old one."""

@@ -10,13 +10,14 @@ import unittest
 
 from dump_models import MISSING, TOKENS
 from score_case import MIDDLE, QUERIES, RECENT, SINK, TOLERANCE, ScoreCase, keep
-from script_case import KVBENCH
+from script_case import KVBENCH, call, read_rows
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
     import transformers
+    from dump_models import command
 
     from kvbench import caches as kc
 
@@ -189,6 +190,19 @@ class WindowsTest(ScoreCase):
                                check=True, capture_output=True)
                 rows = self.check(model, trace, caches, {"quant-rotated": np.array(middle_of(window), int)})
                 self.assertTrue(0 <= float(rows[0]["kl"]) <= 1e-8, rows[0])
+
+    @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+    def test_judge_takes_such_layers(self):
+        from kvbench.judge import main as judge
+        model = self.gemma(16)
+        trace, out = self.trace(model), self.path(".csv")
+        done = call(lambda: command.run_main(judge.main), "kvbench-py judge", "--model", model, "--trace", trace, "-o",
+                    self.path(".rows.csv"), "--scores", out, "--program", KVBENCH, "--algorithm", "exact,h2o",
+                    "--budget", "0.5", "--each-layer", "--sink", SINK, "--recent", RECENT, "--queries", QUERIES)
+        self.assertEqual(done.code, 0, done.err)
+        for path in (out, out.removesuffix(".csv") + ".layers.csv"):
+            for row in read_rows(path):
+                self.assertEqual(float(row["kl"]) <= 1e-8, row["algorithm"] == "exact", row)
 
 
 def tokens_of(group, positions, module, head, keys, values):

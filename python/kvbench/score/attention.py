@@ -102,7 +102,8 @@ class CompressedAttention(Capture):
         """Returns the layers that attend to `caches`."""
         return self.caches[0].keys() if self.caches else set()
 
-    def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
+    def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
+        mask = attention_mask  # some models pass it by this name
         layer = getattr(module, "layer_idx", None)
         scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
         if layer is None:
