@@ -1,8 +1,8 @@
 """The authors' balanced_walk against balancekv:authors: tokens and weights of every halving.
 
-The peer is src/balanced_walk.py of ksheth96/BalanceKV 4ccee30 (nothing of it is kept here). It gets kvbench's uniforms in
-place of torch.rand, and the middle's keys and values in float64; kvbench replays the same trace in float64. A halving
-depends on the order and the weights of the one before, so equal sets for T = 1 to 4 say that order is equal too.
+The peer is src/balanced_walk.py of ksheth96/BalanceKV 4ccee30 (nothing of it is kept here). It gets kvbench's uniforms
+in place of torch.rand, and the middle's keys and values in float64; kvbench replays the same trace in float64. A
+halving depends on the order and the weights of the one before, so equal sets for T = 1 to 4 mean equal order too.
 
 Run by a python that has torch, as that of `make test-dump`; elsewhere it is skipped, aloud.
 Environment: KVBENCH, the program; KVBENCH_BALANCEKV, a checkout of the peer, without which the test is skipped, aloud.
@@ -43,7 +43,7 @@ class BalanceKvPeerTest(FolderCase):
         cls.peer = load_file("balanced_walk", os.path.join(folder, "src", "balanced_walk.py"))
 
     def trace(self, middle):
-        """(path, keys, values [KV_HEADS, middle, WIDTH]). Of this size, probabilities are neither coins nor all 0 or 1."""
+        """(path, keys, values [KV_HEADS, middle, WIDTH]). Their sizes give probabilities between 0 and 1."""
         generator = np.random.default_rng(middle)
         n = SINK + middle + RECENT
         q, k, v = (generator.normal(0.2 * size, size, (KV_HEADS, n, WIDTH)).astype(np.float32)
@@ -61,8 +61,8 @@ class BalanceKvPeerTest(FolderCase):
         caches = self.path("caches.h5")
         halvings = ",".join(map(str, HALVINGS))
         ran = self.program("replay", trace, "-o", self.path("out.csv"), "--overwrite", "--precision", "float64",
-                           "--sink", str(SINK), "--recent", str(RECENT), "--queries", str(RECENT), "--export-caches", caches,
-                           "--algorithm", f"balancekv:T={halvings};{options}")
+                           "--sink", str(SINK), "--recent", str(RECENT), "--queries", str(RECENT),
+                           "--export-caches", caches, "--algorithm", f"balancekv:T={halvings};{options}")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         out = {}
         with CacheReader(caches) as reader:
