@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from kvbench.caches.reader import CacheEntry
 from kvbench.score.prompts import Failed
 from kvbench.score.states import cache_argument, copy_layer, keys_only, new_tokens
 from kvbench.trace.writer import TraceError
@@ -305,15 +304,8 @@ class Scorer:
         """Returns the median KL over caches that hold everything, of some tokens or, with `whole`, of all
         queries. Raises TraceError if it is not that of rounding.
         """
-        entries = {}
-        for layer in layers:
-            middle = self.attention.middle(layer)
-            keys, values = self.attention.exact[layer]
-            begin = self.n - keys.shape[1]
-            k, v = (t[:, middle.start - begin:middle.stop - begin].float().cpu().numpy() for t in (keys, values))
-            entries[layer] = {head: CacheEntry(k[head], v[head], None, np.array(middle, np.int64), None, None, {})
-                              for head in range(len(k))}
-        (logits,), _ = self.logits_over([entries], None if whole else min(CHECK_TOKENS, self.queries))
+        exact = {layer: {} for layer in layers}  # heads without an entry keep the model's middle
+        (logits,), _ = self.logits_over([exact], None if whole else min(CHECK_TOKENS, self.queries))
         # Of a mixture of experts, rounding may route single tokens elsewhere: the median leaves them out.
         kl, limit = float(np.median(self.divergence(logits)[0])), SELF_CHECK[self.args.compute_dtype]
         if not kl <= limit:
