@@ -503,16 +503,21 @@ TEST_F(GridWidths, EveryGridRunsEachOfItsSettingsOnce) {
   EXPECT_GE(merged, 3);  // pq:grid at 32, 64 and 128
 }
 
-TEST_F(GridWidths, SettingsThatAreEqualInSomeLayersOnly) {
+TEST_F(GridWidths, OfSettingsThatAreEqualInSomeLayersOneIsSkipped) {
   // parts=auto is 4 where d = 64, and 3 where d = 48.
-  expect_refusal(
-      [&] {
-        plan_of({48, 64}, "pq:grid", Protocol::retrieval);
-      },
-      "--algorithm pq: duplicate");
-  const Plan all = plan_of({48, 64}, "@retrieval:grid", Protocol::retrieval);
-  EXPECT_NE(line_of(all, "pq").find("after `auto` is resolved"), std::string::npos);
-  EXPECT_EQ(names_of(all).count("pq"), 1U);
+  for (const std::string spec : {"pq:grid", "@retrieval:grid"}) {
+    const Plan plan = plan_of({48, 64}, spec, Protocol::retrieval);
+    const std::string set = spec == "pq:grid" ? spec : "@retrieval";
+    EXPECT_EQ(line_of(plan, "pq").find("note: --algorithm " + set + " skips pq: duplicate "), 0U);
+    EXPECT_EQ(names_of(plan).count("pq"), 1U);
+  }
+}
+
+TEST_F(GridWidths, TypedSettingsThatAreEqualAreRefused) {
+  for (const std::vector<Index>& widths : {std::vector<Index>{64}, {48, 64}}) {
+    expect_refusal([&] { plan_of(widths, "pq:parts=auto,4", Protocol::retrieval); },
+                   "--algorithm pq: duplicate");
+  }
   // Named beside a set, one of two equal settings counts as named.
   const Plan both = plan_with([&](auto& o) {
     o.traces = {trace_of(64)};

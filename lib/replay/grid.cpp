@@ -157,12 +157,15 @@ void expand(const std::string& spec, std::vector<Variant>& out,
 // Appends the authors' setting; for "grid" also the default and the declared grid.
 void expand_declared(const Method& method, const std::string& what, std::vector<Variant>& out) {
   const MethodInfo& info = method.info;
+  const std::size_t begin = out.size();
   expand(info.authors.empty() ? info.name : info.name + ":" + info.authors, out);
   if (what == "grid") {
     expand(info.name, out);
     for (const std::string& settings : info.grid) {
       expand(info.name + ":" + settings, out);
     }
+    std::for_each(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
+                  [](Variant& v) { v.declared = true; });
   }
 }
 
@@ -219,6 +222,7 @@ void expand_set(const std::string& set, Protocol protocol, const std::string& wh
   }
   for (std::size_t i = begin; i < out.size(); ++i) {
     out[i].by_set = set;
+    out[i].declared = true;
   }
 }
 
@@ -256,6 +260,7 @@ void drop_duplicates(std::vector<Variant>& variants) {
       if (v.by_set.empty()) {
         out.back().by_set.clear();
       }
+      out.back().declared = out.back().declared && v.declared;
     } else {
       out.push_back(std::move(v));
     }

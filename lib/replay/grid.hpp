@@ -34,6 +34,8 @@ struct Variant {
   /// Set that selected the variant ("all", "@eviction", "snap*"); empty: named by the user.
   /// Variants of a set are skipped if a layer lacks what they need.
   std::string by_set = {};
+  /// Selected by a set or by NAME:grid. Of settings that a layer makes equal, such run once.
+  bool declared = false;
   /// evaluate and policies: column `scores` of the rows; otherwise empty.
   std::string declared_scores = {};
   /// Chooses the variants of layers and heads (replay/policy.hpp); then `method` and `params` are

@@ -85,27 +85,32 @@ void remove_variants(PlanSpec& plan, const std::vector<std::size_t>& which) {
   plan.resolved.clear();
 }
 
-// Removes variants of sets that some layer cannot run. `lacking`: name and reason, by variant.
+// Removes variants of sets and grids that some layer cannot run. `lacking`: name and reason, by
+// variant.
 void skip_variants(PlanSpec& plan, const std::map<std::size_t, std::string>& lacking) {
   std::vector<std::size_t> which;
   for (const auto& [v, what] : lacking) {
+    const Variant& variant = plan.variants[v];
     plan.notes.push_back(
-        fmt::format("note: --algorithm {} skips {}", plan.variants[v].by_set, what));
+        fmt::format("note: --algorithm {} skips {}",
+                    variant.by_set.empty() ? variant.name() + ":grid" : variant.by_set, what));
     which.push_back(v);
   }
   remove_variants(plan, which);
 }
 
 // Removes variants with the settings of an earlier one in all layers. `first_equal`: by variant,
-// the first with its settings. A duplicate counts as named if either was.
+// the first with its settings. What is left counts as named, or as typed, if either was.
 bool drop_repeated(PlanSpec& plan, const std::vector<std::size_t>& first_equal) {
   std::vector<std::size_t> which;
   for (std::size_t v = 0; v < first_equal.size(); ++v) {
     if (first_equal[v] != v) {
       which.push_back(v);
+      Variant& left = plan.variants[first_equal[v]];
       if (plan.variants[v].by_set.empty()) {
-        plan.variants[first_equal[v]].by_set.clear();
+        left.by_set.clear();
       }
+      left.declared = left.declared && plan.variants[v].declared;
     }
   }
   if (!which.empty()) {
@@ -114,9 +119,9 @@ bool drop_repeated(PlanSpec& plan, const std::vector<std::size_t>& first_equal) 
   return !which.empty();
 }
 
-// Resolves parameters that depend on the layer. What then has equal settings in all layers runs
-// once. Throws InputError if a named method needs what a layer lacks, or if named variants have
-// equal settings in some layers only.
+// Resolves parameters that depend on the layer. Of settings of sets and grids that are then equal
+// in all layers one is left; equal in some layers only, one is skipped with a note. Throws
+// InputError if typed settings are equal, or if a named method needs what a layer lacks.
 void resolve_variants(PlanSpec& plan) {
   std::map<std::size_t, std::string> lacking;
   std::map<std::size_t, std::string> equal_here;  // the first that equals another in some layer
@@ -148,12 +153,15 @@ void resolve_variants(PlanSpec& plan) {
       }
       const Variant& first = now.front();
       const auto [equal, is_new] = here.emplace(std::pair(first.label(), first.label_params()), v);
-      if (!is_new && equal_here.empty()) {
-        const std::size_t other = variant.by_set.empty() ? equal->second : v;
-        equal_here.emplace(
-            other,
+      if (!is_new) {
+        const std::size_t other = variant.declared ? v : equal->second;
+        const std::string what =
             fmt::format("{}: duplicate {} after `auto` is resolved (prompt {} layer {})",
-                        first.label(), first.label_params(), plan.prompt_meta(unit).id, l.layer));
+                        first.label(), first.label_params(), plan.prompt_meta(unit).id, l.layer);
+        check_input(plan.variants[other].declared, "--algorithm " + what);
+        if (equal_here.empty()) {
+          equal_here.emplace(other, what);
+        }
       }
       first_equal[v] =
           so_far.emplace(std::tuple(first_equal[v], first.label(), first.label_params()), v)
@@ -174,9 +182,6 @@ void resolve_variants(PlanSpec& plan) {
   } else if (drop_repeated(plan, first_equal)) {
     resolve_variants(plan);
   } else if (!equal_here.empty()) {
-    for (const auto& [v, what] : equal_here) {
-      check_input(!plan.variants[v].by_set.empty(), "--algorithm " + what);
-    }
     skip_variants(plan, equal_here);
     resolve_variants(plan);
   }
