@@ -57,9 +57,13 @@ class JudgePlanTest(FolderCase):
         got = plan.protocol_of(self.arguments("--config", config, "--queries", "9", "--scoring", "all"))
         self.assertEqual(got, {"scores": "all", "sink": 2, "recent": 512, "queries": 9,
                                "precision": "float32", "layers": "0:2", "heads": "all"})
-        for text in ("sink = 2\nsink = 3\n", "="):
+        for text in ("sink = 2\nsink = 3\n", "=", "a = " + "[" * 100_000):
             with self.assertRaisesRegex(TraceError, "--config: .*c.toml: "):
                 plan.read_config(self.write_file("c.toml", text))
+        with open(self.path("c.toml"), "wb") as file:
+            file.write(b"\xff")
+        with self.assertRaisesRegex(TraceError, "--config: .*c.toml: 'utf-8'"):
+            plan.read_config(self.path("c.toml"))
 
     def test_lists_are_the_programs(self):
         self.assertEqual(plan.read_seeds("3"), (0, 1, 2))

@@ -83,8 +83,10 @@ def read_config(path: str | None) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"--config: {path}: {error}") from None
+    except RecursionError:
+        raise TraceError(f"--config: {path}: nested too deeply") from None
 
 
 def common_options(args: Any) -> list[str]:

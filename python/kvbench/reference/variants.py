@@ -73,8 +73,10 @@ class Variants:
                         out |= tomllib.load(file)
                 except FileNotFoundError:
                     return None
-                except tomllib.TOMLDecodeError as error:
+                except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                     raise rp.PlanError(f"{path}: {error}") from None
+                except RecursionError:
+                    raise rp.PlanError(f"{path}: nested too deeply") from None
         return out
 
     def settled(self, stage):
