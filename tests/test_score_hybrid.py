@@ -15,6 +15,7 @@ if not MISSING:
     import transformers
     from transformers import cache_utils
 
+    from kvbench.dump.forward import cache_argument
     from kvbench.score import states
     from kvbench.score.attention import CompressedAttention
 
@@ -105,10 +106,10 @@ class HybridTest(ScoreCase):
         model = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama"))
         names = {"cache", "past_key_values"}
         for one in (model, model.base_model):
-            self.assertIn(states.cache_argument(one), names)
+            self.assertIn(cache_argument(one), names)
             with mock.patch("warnings.warn", side_effect=AssertionError):
                 one(input_ids=torch.tensor([[3, 4]]), use_cache=True,
-                    **{states.cache_argument(one): cache_utils.DynamicCache(config=model.config)})
+                    **{cache_argument(one): cache_utils.DynamicCache(config=model.config)})
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
+from kvbench.dump.forward import cache_argument
 from kvbench.score.prompts import Failed
-from kvbench.score.states import cache_argument, copy_layer, keys_only, new_tokens
+from kvbench.score.states import copy_layer, keys_only, new_tokens
 from kvbench.trace.writer import TraceError
 
 ROWS = 32  # rows of logits compared at a time

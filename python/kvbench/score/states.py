@@ -2,15 +2,8 @@
 
 import copy
 import functools
-import inspect
 
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
-
-
-def cache_argument(model):
-    """Returns the name that a model's forward() has for its cache: another one since transformers 5.24."""
-    names = inspect.signature(model.forward).parameters
-    return "cache" if "cache" in names else "past_key_values"
 
 
 def keys_only(layer):
