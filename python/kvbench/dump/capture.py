@@ -157,15 +157,6 @@ class Capture:
             return Bounds(window, sinks)
         return Bounds(reason=hidden)
 
-    def inexact(self, module, query, key, mask, options):
-        """Returns why this layer is not plain causal attention; None if it is."""
-        bounds = self.bounds(module, query, key, mask, options)
-        if bounds.reason is None and bounds.window is not None:
-            return f"a sliding window of {bounds.window} tokens"
-        if bounds.reason is None and bounds.sinks is not None:
-            return "an attention sink (`s_aux`)"
-        return bounds.reason
-
     def check_layer(self, layer, query, key, value, scale, output, bounds):
         """Recomputes attention in double for some queries; returns a reason if it deviates."""
         rows = np.unique(np.linspace(0, query.shape[2] - 1, CHECK_ROWS).astype(int))

@@ -105,7 +105,7 @@ class ExtraQueries:
         layer = getattr(module, "layer_idx", None)
         wanted = self.capture.wanted(layer) and layer not in self.capture.prompt_skips
         if self.rows is not None and wanted:
-            self.capture.start = self.prefix  # inexact() counts the tokens before these
+            self.capture.start = self.prefix  # bounds() counts the tokens before these
             bounds = self.capture.bounds(module, query, key, mask, options)
             if bounds.reason is not None:
                 raise TraceError(f"{self.args.model}: --extra: layer {layer}: {bounds.reason}; expected "
