@@ -14,6 +14,8 @@ from script_case import KVBENCH, read_rows
 
 if not MISSING:
     import numpy as np
+    import torch
+    import transformers
     from test_dump_traces import CHUNK_TOLERANCE, own_outputs
 
 TOLERANCE = 1e-3  # float16 keys, queries and values (test_dump_traces.py)
@@ -70,6 +72,29 @@ class DumpBoundsTest(DumpCase):
             trace = read_trace(self.dump(model, "--attn-check", *options))
             self.assertEqual([trace[i].get("window") for i in range(3)], [16, None, 16])
             self.assert_outputs(model, trace)
+
+    def test_shared_caches(self):
+        model = self.model("shared", "Gemma3nTextConfig", intermediate_size=[96] * 4, num_hidden_layers=4,
+                           num_kv_shared_layers=2, head_dim=16, laurel_rank=8, altup_num_inputs=2,
+                           hidden_size_per_layer_input=8, vocab_size_per_layer_input=97,
+                           activation_sparsity_pattern=[0.0] * 4, sliding_window=64,
+                           layer_types=["sliding_attention", "full_attention"] * 2)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(model)
+        with torch.inference_mode():
+            cache = loaded(input_ids=torch.as_tensor(self.ids)[None], use_cache=True).past_key_values
+        for options, owners in (([], {2: 0, 3: 1}), (["--chunk", 16], {2: 0, 3: 1}),
+                                (["--layers", "1,2,3", "--heads", 1], {3: 1})):
+            trace = read_trace(self.dump(model, *options))
+            self.assertEqual({i: layer["shares_cache_of"] for i, layer in trace.items()
+                              if "shares_cache_of" in layer}, owners)
+            for layer, owner in owners.items():
+                self.assertIn(f"layer {layer} shares the cache of layer {owner}", self.stderr)
+                self.assert_same(trace[layer]["k"], trace[owner]["k"])
+            for part, tensor in (("k", "keys"), ("v", "values")):
+                own = getattr(cache.layers[1], tensor)[0].numpy()[-len(trace[1][part]):]
+                self.assert_close(trace[1][part], own, TOLERANCE)
+        self.assertFalse([layer for layer in read_trace(self.dump(self.model("llama"))).values()
+                          if "shares_cache_of" in layer])
 
     def test_sink_logits(self):
         model = self.gpt_oss()

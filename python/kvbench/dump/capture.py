@@ -1,5 +1,6 @@
 """Attention function of the running model, which writes its inputs to the trace."""
 
+import hashlib
 import sys
 from dataclasses import dataclass
 
@@ -52,10 +53,13 @@ class Capture:
         self.args, self.model, self.dtype = args, model, dtype
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
+        self.shared = set()  # layers that share another's cache
         self.called = set()  # layers of this run of the model
+        self.digests = {}  # layer -> hash of the prompt's keys and values so far
         self.writer = self.fisher = self.rotary = self.projections = self.extra = None
         self.log, self.layer_done = note, lambda layer, tokens: None
         self.n = self.start = 0
+        self.keeps_cache = False  # also while a prompt runs as a whole
 
     def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0,
                  **options):
@@ -182,6 +186,7 @@ class Capture:
         self.prompt_skips.add(layer)
         if self.start:
             self.writer.drop_layer(layer)  # Earlier chunks were within the window.
+            self.digests.pop(layer, None)
         return False
 
     def write(self, layer, query, key, value, scale, bounds, reason):
@@ -222,8 +227,20 @@ class Capture:
                                              first - self.start)
         # A sliding cache holds fewer than all earlier tokens: count from the end.
         new = key.shape[2] - query.shape[2]
-        self.put("k", layer, self.start, key[0, heads, new:])
-        self.put("v", layer, self.start, value[0, heads, new:])
+        digest = self.digests.setdefault(layer, hashlib.blake2b())
+        for name, rows in (("k", key), ("v", value)):
+            digest.update(self.put(name, layer, self.start, rows[0, heads, new:]))
+
+    def share_caches(self):
+        """Marks layers whose keys and values are those of an earlier layer (Gemma 3n, Gemma 4)."""
+        owners = {}
+        for layer, digest in sorted(self.digests.items()):
+            owner = owners.setdefault(digest.digest(), layer)
+            if owner != layer:
+                self.writer.share_cache(layer, owner)
+                if layer not in self.shared:
+                    self.log(f"{self.args.model}: layer {layer} shares the cache of layer {owner}")
+                self.shared.add(layer)
 
     def fisher_of(self, layer):
         if self.fisher is None:
@@ -234,7 +251,9 @@ class Capture:
         return self.fisher[layer]
 
     def put(self, name, layer, row, tensor):
-        self.writer.write(name, 0, row, self.array(tensor), layer=layer)
+        array = self.array(tensor)
+        self.writer.write(name, 0, row, array, layer=layer)
+        return np.ascontiguousarray(array)
 
     def array(self, tensor):
         """Converts to the trace's element type."""
@@ -249,7 +268,8 @@ class Capture:
         self.writer, self.n, self.start = writer, n, 0
         self.seen.clear()
         self.prompt_skips.clear()
-        cache = DynamicCache(config=self.model.config) if step < n else None
+        self.digests.clear()
+        cache = DynamicCache(config=self.model.config) if step < n or self.keeps_cache else None
         try:
             for self.start in range(0, n, step):
                 self.called.clear()
@@ -257,6 +277,7 @@ class Capture:
                     forward(self.model, ids[self.start:self.start + step], cache)
                 except Stop:
                     pass
+            self.share_caches()
         finally:
             self.writer = None
         if not self.seen:

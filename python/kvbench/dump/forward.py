@@ -5,6 +5,7 @@ is, and that the model runs in parts.
 import inspect
 
 import torch
+from transformers import DynamicCache
 
 from kvbench.dump.check import CHECK_LIMIT
 from kvbench.errors import TraceError
@@ -79,17 +80,31 @@ def check_own_attention(model, ids, name, where):
                      f"hidden states deviate from those of {text}, limit {limit(model):g}: unsupported")
 
 
-def check_parts(model, ids, step, where, cache, again=False):
+def needs_cache(model, ids):
+    """Returns whether the model gives other hidden states when it keeps a cache, as it does when it
+    generates: in older releases of transformers Gemma 3n's layers share caches only then.
+    """
+    ids = ids[:PREFIX]
+    try:
+        kept = forward(model, ids, DynamicCache(config=model.config))
+    except (MemoryError, torch.OutOfMemoryError, TraceError):
+        raise
+    except Exception:  # models that do not take transformers' cache
+        return False
+    return not deviation(kept, forward(model, ids)) <= limit(model)
+
+
+def check_parts(model, ids, step, where, cache, whole=None, again=False):
     """Raises TraceError unless the model gives the hidden states of a whole run when it runs in
     parts of `step` tokens.
 
-    cache   an empty one
+    cache   an empty one; whole: another for the whole run, or None
     again   remove the last part from the cache and run it once more
     """
     ids = ids[:PREFIX]
     step = min(step, -(-len(ids) // 3))
     starts = range(0, len(ids), step)
-    whole = forward(model, ids)
+    whole = forward(model, ids, whole)
     try:
         parts = [forward(model, ids[start:start + step], cache) for start in starts]
         if again:

@@ -19,7 +19,7 @@ from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
 from kvbench.dump.check import describe
 from kvbench.dump.extra import ExtraQueries
 from kvbench.dump.fisher import fisher_information
-from kvbench.dump.forward import check_own_attention, check_parts
+from kvbench.dump.forward import check_own_attention, check_parts, needs_cache
 from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
 from kvbench.dump.prompts import load, read_prompts
@@ -131,14 +131,19 @@ def check_lengths(prompts, config, args, ropes):
                              f"({', '.join(sorted(ropes))}); expected a run without --chunk")
 
 
-def check_runs(model, prompts, extra, args):
+def check_runs(model, prompts, capture, extra, args):
     """Checks that short runs of the longest prompt give what the model gives by itself."""
     ids = max((ids for *_, ids in prompts), key=len)
     check_own_attention(model, ids, ATTENTION, args.model)
+    capture.keeps_cache = needs_cache(model, ids)
+    def cache():
+        return DynamicCache(config=model.config)
     if args.chunk and args.chunk < len(ids):
-        check_parts(model, ids, args.chunk, f"{args.model}: --chunk", DynamicCache(config=model.config))
+        check_parts(model, ids, args.chunk, f"{args.model}: --chunk", cache(),
+                    cache() if capture.keeps_cache else None)
     if extra is not None and extra.sets:
-        check_parts(model, ids, len(ids), f"{args.model}: --extra", DynamicCache(), again=True)
+        check_parts(model, ids, len(ids), f"{args.model}: --extra", DynamicCache(),
+                    cache() if capture.keeps_cache else None, again=True)
 
 
 def dump_prompts(writer, prompts, capture):
@@ -192,7 +197,7 @@ def main():
     files = args.prompts or [args.token_ids]
     source = args.source or ", ".join(os.path.basename(path) for path in files)
     try:
-        check_runs(model, prompts, extra, args)
+        check_runs(model, prompts, capture, extra, args)
         rotary.find(prompts[0][2])
         if args.o_proj:
             capture.projections = OutputProjections(model, args, dtype)

@@ -23,6 +23,7 @@ VERSION = 1
 STORED = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32}
 ROPES = ("post", "none")
 MAX_LAYER = 1000000
+SHARED = "shares_cache_of"
 
 
 def to_bfloat16(array):
@@ -249,6 +250,23 @@ class TraceWriter(ExtraParts, OptionalParts):
     def set_attribute(self, layer, name, value):
         """Sets a further attribute of an open layer, which kvbench ignores."""
         self._prompt["layers"][str(layer)].attrs[name] = value
+
+    def share_cache(self, layer, owner):
+        """Declares that the keys and values of an open layer are those of an earlier one, `owner`,
+        which has a cache of its own.
+        """
+        layers = self._prompt["layers"]
+        where = f"{self._prompt.name[1:]}/layers/{layer}"
+        if not owner < layer or str(owner) not in layers or SHARED in layers[str(owner)].attrs:
+            raise self._error(where, f"{SHARED}: got {owner}, expected an earlier layer of the prompt with a "
+                                     "cache of its own")
+        for name in ("k", "v"):
+            shapes = [layers[str(one)][name].shape if name in layers[str(one)] else None
+                      for one in (owner, layer)]
+            if shapes[0] != shapes[1]:
+                raise self._error(where, f"{SHARED}: layer {owner} has {name} of {shapes[0]}, expected "
+                                         f"{shapes[1]}")
+        layers[str(layer)].attrs[SHARED] = np.int64(owner)
 
     def drop_layer(self, layer):
         """Removes an open layer of the open prompt."""
