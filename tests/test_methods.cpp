@@ -243,7 +243,7 @@ TEST(Params, RefusalsNameWhatIsAllowed) {
     return testing_replay::refusal(
         [&] { const Params p("balancekv", find_method("balancekv").info.params, given); });
   };
-  EXPECT_NE(message({{"stpe", "self"}}).find("expected T, block, center"), std::string::npos);
+  EXPECT_NE(message({{"stpe", "self"}}).find("expected T, bias, block, center"), std::string::npos);
   EXPECT_NE(message({{"step", "big"}}).find("self|fixed"), std::string::npos);
   EXPECT_NE(message({{"T", "-1"}}).find("[0, 62]"), std::string::npos);
   EXPECT_NE(message({{"T", "1.5"}}).find("integer"), std::string::npos);
