@@ -268,6 +268,26 @@ class TraceValuesTest(FolderCase):
                      chunks=(2, 8))
         self.refused(f"{inner}/k: chunk at [2, 0] is missing (2 of 3 are), expected all", read=read)
 
+    def test_the_layout_of_a_newer_hdf5(self):
+        self.write()
+        with h5py.File(self.trace) as file:
+            header = h5py.h5o.get_info(file[f"{LAYER}/k"].id).addr
+        with open(self.trace, "rb") as file:
+            data = bytearray(file.read())
+        # Object header: version 1, 16 bytes; messages of 8 bytes (type, size, ...) and their data.
+        self.assertEqual(data[header], 1)
+        at = header + 16
+        while struct.unpack_from("<H", data, at)[0] != 8:  # the layout's
+            at += 8 + struct.unpack_from("<H", data, at + 2)[0]
+        self.assertIn(data[at + 8], (3, 4))
+        data[at + 8] = 5
+        with open(self.trace, "wb") as file:
+            file.write(data)
+        ran = self.program("info", self.trace)
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("/k: dataset cannot be opened (bad version number for layout message: written by HDF5 2.0 "
+                      "with libver=latest; write the datasets again without it)", ran.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -54,6 +54,9 @@ Session::~Session() {
 std::string last_error() {
   std::string text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_innermost, &text);
+  if (text.find("version number for layout message") != std::string::npos) {
+    text += ": written by HDF5 2.0 with libver=latest; write the datasets again without it";
+  }
   return text.empty() ? "HDF5 gives no reason" : one_line(text);
 }
 
