@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <iterator>
 #include <memory>
@@ -161,8 +162,13 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
   if (window) {
     rows.front().push_back("window");
   }
+  const bool shared = std::any_of(layers.begin(), layers.end(),
+                                  [](const LayerMeta& l) { return bool(l.shares_cache_of); });
   if (sinks) {
     rows.front().push_back("sink logits");
+  }
+  if (shared) {
+    rows.front().push_back("cache of");
   }
   if (fisher) {
     rows.front().push_back("fisher");
@@ -196,6 +202,9 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
                         : fmt::format("{:.3g} to {:.3g}", std::ranges::min(l.sink_logit),
                                       std::ranges::max(l.sink_logit)));
     }
+    if (shared) {
+      row.push_back(std::to_string(l.shares_cache_of.value_or(l.layer)));
+    }
     if (fisher) {
       row.push_back(l.fisher ? fmt::format("{:.4g}", *l.fisher) : "-");
     }
@@ -209,6 +218,25 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
     rows.push_back(std::move(row));
   }
   return aligned(rows, "    ");
+}
+
+// Bytes of the prompt's keys and values, where layers share them; otherwise empty.
+std::string shared_text(const PromptMeta& prompt, DType dtype) {
+  std::uint64_t elements = 0;
+  std::vector<Index> shared;
+  for (const LayerMeta& l : prompt.layers) {
+    if (l.shares_cache_of) {
+      shared.push_back(l.layer);
+    } else {
+      elements += static_cast<std::uint64_t>(l.kv_heads * l.n * (l.d + l.dv));
+    }
+  }
+  return shared.empty()
+             ? ""
+             : fmt::format(
+                   "    cache: {}, without layers {}, which share those of others\n",
+                   size_text(elements * static_cast<std::uint64_t>(bytes_per_element(dtype))),
+                   fmt::join(shared, ", "));
 }
 
 // Over all prompts.
@@ -248,6 +276,7 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
                    prompt.text_id.empty() ? "" : ", text " + printable(prompt.text_id),
                    prompt.has_token_ids ? ", with token ids" : "");
     text += layer_table(prompt, norms.empty() ? nullptr : &norms[p]);
+    text += shared_text(prompt, meta.dtype);
     text += extra_text(prompt);
   }
   return text;
@@ -266,6 +295,7 @@ Json layer_json(const LayerMeta& l) {
   out["retrieval_heads"] = l.retrieval_heads;
   out["sink_logit"] = l.sink_logit;
   out["window"] = l.window ? Json(*l.window) : Json();
+  out["shares_cache_of"] = l.shares_cache_of ? Json(*l.shares_cache_of) : Json();
   out["rope_positions"] = l.rope_positions;
   out["rope_dim"] = l.rope_dim;
   out["hidden"] = l.hidden;

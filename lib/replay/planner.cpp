@@ -76,6 +76,25 @@ std::vector<Unit> list_units(ReplayOptions& o, const std::vector<TraceReader>& r
   return out;
 }
 
+// Notes the layers that list_units leaves out.
+void note_shared_caches(PlanSpec& plan) {
+  std::set<Index> shared;
+  for (const TraceMeta& trace : plan.traces) {
+    for (const PromptMeta& prompt : trace.prompts) {
+      for (const LayerMeta& layer : prompt.layers) {
+        if (layer.shares_cache_of) {
+          shared.insert(layer.layer);
+        }
+      }
+    }
+  }
+  if (plan.options.layers.empty() && !shared.empty()) {
+    plan.notes.push_back(fmt::format(
+        "note: layers {} share the caches of others and are left out; --layers takes them",
+        fmt::join(shared, ",")));
+  }
+}
+
 // `which`: ascending.
 void remove_variants(PlanSpec& plan, const std::vector<std::size_t>& which) {
   for (auto v = which.rbegin(); v != which.rend(); ++v) {
@@ -295,6 +314,7 @@ Plan make_plan(const ReplayOptions& options) {
     }
   }
   plan.units = list_units(plan.options, plan.readers);
+  note_shared_caches(plan);
   if (plan.caches) {
     keep_loaded_units(plan);
   }

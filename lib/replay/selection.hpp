@@ -72,7 +72,8 @@ struct SelectedNumbers {
   }
 };
 
-/// What a user selected from all traces. An empty list selects all.
+/// What a user selected from all traces. An empty list selects all, but of layers that share a
+/// cache only the one that has it, so that sums of bytes count it once.
 struct Selection {
   const std::vector<std::string>& prompts;
   SelectedNumbers layers;
@@ -101,7 +102,8 @@ void for_each_layer(const std::vector<TraceReader>& readers, const Selection& se
           heads.insert(h);
         }
         if (selected(selection.prompts, all[p].id) &&
-            selected(selection.layers.numbers, layer.layer)) {
+            (selection.layers.numbers.empty() ? !layer.shares_cache_of
+                                              : selected(selection.layers.numbers, layer.layer))) {
           visit(t, p, l, layer);
         }
       }

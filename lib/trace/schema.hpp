@@ -67,6 +67,9 @@ struct LayerMeta {
   std::vector<std::uint8_t> retrieval_heads;  ///< [kv_heads], non-zero = retrieval head; or empty
   std::vector<float> sink_logit;              ///< [q_heads], KvHead::sink_logit; or empty
   std::optional<Index> window;                ///< KvHead::window, >= 1; absent: a query sees all
+  /// An earlier layer of the prompt with equal n, d, dv and kv_heads, whose keys and values these
+  /// are, and which counts their bytes; absent: the layer has a cache of its own.
+  std::optional<Index> shares_cache_of;
   Index rope_positions = 0;        ///< rows of the rotary tables, >= n + 512; 0: the layer has none
   Index rope_dim = 0;              ///< channels that turn: 2 .. d, even; 0: the layer has no tables
   Index hidden = 0;                ///< rows of the output projection; 0: the layer has none

@@ -1,9 +1,11 @@
 #include "trace/structure.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "trace/dataset.hpp"
@@ -170,10 +172,32 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
   if (layer.window && *layer.window < 1) {
     group.where.refuse("attribute window is {}, expected at least 1", *layer.window);
   }
+  layer.shares_cache_of = optional_int(group, "shares_cache_of");
   if (q) {
     layer.sink_logit = optional_floats(group, "sink_logit", layer.q_heads);
   }
   return layer;
+}
+
+// `earlier`: the layers of the prompt before this one, ascending.
+void check_shared_cache(std::span<const LayerMeta> earlier, const LayerMeta& layer,
+                        const Place& where) {
+  if (!layer.shares_cache_of) {
+    return;
+  }
+  const auto owner = std::ranges::find(earlier, *layer.shares_cache_of, &LayerMeta::layer);
+  if (owner == earlier.end() || owner->shares_cache_of) {
+    where.refuse(
+        "attribute shares_cache_of is {}, expected an earlier layer of the prompt that "
+        "has a cache of its own",
+        *layer.shares_cache_of);
+  }
+  const auto shape = [](const LayerMeta& l) { return std::array{l.kv_heads, l.n, l.d, l.dv}; };
+  if (shape(*owner) != shape(layer)) {
+    where.refuse(
+        "attribute shares_cache_of is {}, a layer of [kv_heads, n, d, dv] = [{}], expected [{}]",
+        owner->layer, fmt::join(shape(*owner), ", "), fmt::join(shape(layer), ", "));
+  }
 }
 
 PromptMeta read_prompt(const Object& prompts, const std::string& id, const TraceMeta& meta,
@@ -201,6 +225,10 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
     layers.where.refuse("holds no layers, expected at least one");
   }
   std::ranges::sort(prompt.layers, {}, &LayerMeta::layer);
+  for (std::size_t l = 0; l < prompt.layers.size(); ++l) {
+    check_shared_cache(std::span(prompt.layers).first(l), prompt.layers[l],
+                       layers.where / std::to_string(prompt.layers[l].layer));
+  }
   if (prompt.has_token_ids) {
     open_integers(group, schema::kTokenIds, prompt.n_tokens, "ids", "n_tokens", meta.file_bytes);
   }
@@ -286,10 +314,11 @@ const Request& trace_request() {
        "prompts/*/layers/*/extra/*/*/q", "prompts/*/layers/*/extra/*/*/k",
        "prompts/*/layers/*/extra/*/*/position", "prompts/*/layers/*/extra/*/*/residual_norm",
        "prompts/*/layers/*/scores/*", "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
-      {"format",     "version",       "dtype",         "rope",    "scale",  "model",
-       "source",     "created",       "n_tokens",      "text_id", "fisher", "retrieval_heads",
-       "sink_logit", "window",        "q_start",       "prefix",  "first",  "last",
-       "layout",     schema::kDigest, schema::kMembers}};
+      {"format",         "version",         "dtype",      "rope",     "scale",
+       "model",          "source",          "created",    "n_tokens", "text_id",
+       "fisher",         "retrieval_heads", "sink_logit", "window",   "q_start",
+       "prefix",         "first",           "last",       "layout",   schema::kDigest,
+       schema::kMembers, "shares_cache_of"}};
   return request;
 }
 
