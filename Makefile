@@ -167,7 +167,7 @@ cuda: ## build with CUDA kernels in build/cuda (needs nvcc) and run the device t
 gpu-archive: ## pack build/kvbench-gpu.tar.gz: checks and times for a machine with a GPU driver and python3
 	$(call bootstrap,build test)
 	@$(CMAKE) --preset portable -DKVBENCH_CUDA=ON -DKVBENCH_TESTS=ON -DKVBENCH_SLOW_TESTS=OFF $(CMAKE_ARGS)
-	@$(BUILD) build/portable -j $(JOBS) --target kvbench kvbench_tests
+	@$(BUILD) build/portable -j $(JOBS) --target kvbench kvbench_gpu_tests
 	@scripts/gpu_archive.sh build/portable build/kvbench-gpu.tar.gz
 
 # Debian's OpenBLAS does not recognize new processors and runs five times slower on them.

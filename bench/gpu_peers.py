@@ -102,6 +102,7 @@ def main():
             del arguments
             ours = kvbench_seconds(options, synth, replay, column, factor, folder)
             file.write(f"{title}\t{theirs:.6f}\t{ours:.6f}\n")
+            file.flush()
             print(f"{title}: PyTorch {theirs:.4f} s, kvbench {ours:.4f} s, ratio {ours / theirs:.2f}")
     return 0
 

@@ -49,15 +49,16 @@ def report(folder):
     if not found:
         raise ValueError(f"{folder}: no parts.tsv, expected the OUT_DIR of gpu_check.sh")
     text = [f"Device: {card(folder) or 'unknown'}.\n", table(["part", "result", "what"], found)]
-    runs = rows(folder, "runs.tsv")
+    times = rows(folder, "times.tsv")
+    runs = [row[1:] for row in times if row[0] == "run"]
     if runs:
         text.append(table(["run", "CPU, s", "device, s", "ratio"],
                           [[name, cpu, device, ratio(cpu, device)] for name, cpu, device in runs]))
-    peers = rows(folder, "peers.tsv")
+    peers = [row[1:] for row in times if row[0] == "peer"]
     if peers:
         text.append(table(["work", "PyTorch, s", "kvbench, s", "ratio"],
                           [[work, theirs, ours, ratio(ours, theirs)] for work, theirs, ours in peers]))
-    streams = rows(folder, "long_streams.tsv")
+    streams = [row[1:] for row in times if row[0] == "stream"]
     if streams:
         text.append(table(["stream of 32768 tokens", "s"], streams))
     return "\n".join(text)

@@ -32,10 +32,6 @@ endfunction()
 
 # ------------------------------------------------------------------------------------------ gtest
 file(GLOB _test_sources ${_glob} tests/test_*.cpp tests/reference/*.cpp)
-if(KVBENCH_HAVE_CUDA)
-  file(GLOB _cuda_tests ${_glob} tests/test_*.cu)
-  list(APPEND _test_sources ${_cuda_tests})
-endif()
 file(GLOB _test_units ${_glob} tests/test_*.cpp)
 set(_test_unit 6)  # sources compiled at a time: each has a namespace of its own
 if(_test_units)
@@ -128,20 +124,39 @@ if(_test_units)
   endif()
 endif()
 
+# -------------------------------------------------------------------------------------------- GPU
+# Operations and whole runs on a device against the CPU. They skip, with a message, without one.
+file(GLOB _gpu_tests ${_glob} tests/gpu/*.cpp)
+file(GLOB _gpu_kernels ${_glob} tests/gpu/*.cu)
+if(KVBENCH_HAVE_CUDA AND _test_units)
+  add_executable(kvbench_gpu_tests ${_gpu_tests} ${_gpu_kernels} tests/reference/reference.cpp)
+  target_include_directories(kvbench_gpu_tests PRIVATE "${_src}/tests")
+  target_link_libraries(kvbench_gpu_tests PRIVATE
+    kvbench_lib CUDA::cudart_static GTest::gtest GTest::gtest_main)
+  target_compile_definitions(kvbench_gpu_tests PRIVATE KVBENCH_TEST_DATA_DIR="${_src}/tests/data")
+  kvbench_target_options(kvbench_gpu_tests)
+  target_compile_options(kvbench_gpu_tests PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1>")
+  kvbench_link_dependencies(kvbench_gpu_tests)
+  gtest_discover_tests(kvbench_gpu_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 600
+    PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS unit FIXTURES_REQUIRED files
+      ${_test_environment})
+endif()
+
 # --------------------------------------------------------------------------------- emulated device
 # Runs the CUDA code on a device that tests/emulated emulates on the CPU by switching stacks (x86-64
 # only). Each .cu file is compiled as C++, with the headers of tests/emulated instead of CUDA's.
 file(GLOB _kernels ${_glob} lib/gpu/*.cu)
 if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  # Includes the runs on a GPU against the CPU (tests/test_gpu_*.cpp).
-  file(GLOB _emulated ${_glob} tests/emulated/*.cpp tests/test_gpu_*.cpp)
-  foreach(_kernel IN LISTS _kernels)
+  file(GLOB _emulated ${_glob} tests/emulated/*.cpp)
+  foreach(_kernel IN LISTS _kernels _gpu_kernels)
     get_filename_component(_name "${_kernel}" NAME_WE)
     set(_wrapper "${CMAKE_CURRENT_BINARY_DIR}/generated/emulated/${_name}.cpp")
-    file(CONFIGURE OUTPUT "${_wrapper}" CONTENT "#include \"gpu/${_name}.cu\"\n" @ONLY)
+    string(REGEX REPLACE "^(lib|tests)/" "" _include "${_kernel}")
+    file(CONFIGURE OUTPUT "${_wrapper}" CONTENT "#include \"${_include}\"\n" @ONLY)
     list(APPEND _emulated "${_wrapper}")
   endforeach()
-  add_executable(kvbench_emulated_tests ${_emulated} tests/reference/reference.cpp lib/gpu/device.cpp)
+  add_executable(kvbench_emulated_tests ${_emulated} ${_gpu_tests}
+    tests/reference/reference.cpp lib/gpu/device.cpp)
   # Units of kvbench_tests, for the sources of both.
   set_target_properties(kvbench_emulated_tests PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   target_include_directories(kvbench_emulated_tests BEFORE PRIVATE
@@ -161,7 +176,7 @@ if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$
       ":GpuEvictions.TiesGoToTheLatest:GpuEvictions.SinksFromNoneToAll"
       ":GpuRetention.EqualsTheCpusForEveryObjective:GpuRetention.EveryWidthAndGroup"
       ":GpuRetention.TiesLongStreamsAndExtremes"
-      ":EmulatedRevival.TinyCachesAndManySwaps:EmulatedRevival.EveryGroupReductionElementAndEstimate")
+      ":GpuRevival.TinyCachesAndManySwaps:GpuRevival.EveryGroupReductionElementAndEstimate")
   endif()
   # Test names are unknown before the program is built.
   kvbench_add_shards(emulated kvbench_emulated_tests 12 "${_filter}" slow)

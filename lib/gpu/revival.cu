@@ -11,7 +11,7 @@ constexpr int kThreads = 512;
 
 // Runs steps from `next` on while the log has space.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     revive_steps(ReviveState<T> state, const ReviveStep* steps, Index next, Index count,
                  Index capacity, ReviveState<T>* state_after, Index* next_after) {
   const BlockTeam<kThreads> team;

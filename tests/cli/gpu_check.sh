@@ -28,7 +28,7 @@ program() {
 }
 
 checks 0 --help
-says 'scripts/gpu_check.sh [--only PARTS] [--minutes M] BUILD_DIR OUT_DIR' 'Exit code: 0'
+says 'scripts/gpu_check.sh [--only PARTS] [--minutes M] BUILD_DIR OUT_DIR' 'Exit code: 0' ' 130, a signal.'
 checks 2
 says 'BUILD_DIR OUT_DIR'
 mkdir build
@@ -47,8 +47,9 @@ says 'none.h5: no such file'
 
 # Hidden, where there is one.
 CUDA_VISIBLE_DEVICES='' checks 77 build results
-[[ $(grep -c ': skipped: no device: ' "$scratch/out") == 7 ]] || fail "not seven parts skipped: $out"
-grep -q '| parity tests | skipped | no device' results/report.md || fail "report: $(< results/report.md)"
+[[ $(grep -c ': skipped: no device: ' "$scratch/out") == 8 ]] || fail "not eight parts skipped: $out"
+grep -q '| whole runs | skipped | no device' results/report.md || fail "report: $(< results/report.md)"
+[[ $(ls results) == $'card.txt\nlog.txt\nparts.tsv\nreport.md\ntimes.tsv' ]] || fail "files: $(ls results)"
 CUDA_VISIBLE_DEVICES='' checks 77 --only b,f build results
 [[ $(wc -l < "$scratch/out") == 2 ]] || fail "not two parts: $out"
 
@@ -62,9 +63,9 @@ for word; do
   arguments+=("$word")
   last=$word
 done
-if [[ -n ${NO_STREAMS:-} && ${cuda:-} == 1 && $* == *stream.toml* ]]; then
-  echo 'kvbench: error: --device: streams run on the CPU' >&2
-  exit 2
+if [[ -n ${HANG:-} && ${cuda:-} == 1 && $* != *--dry-run* ]]; then
+  echo $$ > "$HANG"
+  exec sleep 1000
 fi
 "$KVBENCH" "${arguments[@]}" || exit
 if [[ ${cuda:-} == 1 && -n ${WRONG:-} && -s $table ]]; then
@@ -74,74 +75,112 @@ SHIM
 export KVBENCH
 small=(-- --layers 0 --heads 0 --queries 16 --budget 0.25 --seeds 1)
 
-checks 0 --only c,e build results "$SRC/tests/data/small.h5" "${small[@]}"
+checks 0 --only c,f build results "$SRC/tests/data/small.h5" "${small[@]}"
 says 'c every method: pass: all_methods: same: ' 'trace-small: same: ' ', CUDA ' ', ratio ' \
-  'e streams: pass: stream: same: '
-[[ $(wc -l < results/runs.tsv) == 3 ]] || fail "times of $(wc -l < results/runs.tsv) runs, not 3"
-NO_STREAMS=1 checks 77 --only e build results "${small[@]}"
-says 'e streams: skipped: --device: streams run on the CPU'
-checks 0 --only d build results "${small[@]}"
-says 'd long trace: pass: synth-640: same: '
+  'f streams: pass: stream: same: '
+[[ $(grep -c ^run results/times.tsv) == 3 ]] || fail "times of $(grep -c ^run results/times.tsv) runs, not 3"
+checks 0 --only e build results "${small[@]}"
+says 'e long trace: pass: synth-640: same: '
+# Elsewhere than in a source tree.
+mkdir -p alone/scripts
+ln -s "$SRC"/{bench,configs,python} alone
+cp "$check" alone/scripts
+code=0
+alone/scripts/gpu_check.sh --only a,c,f build results > said 2>&1 || code=$?
+[[ $code == 77 && $(grep -c 'skipped: no .*/data/sample.h5, expected to run in the source tree' said) == 3 ]] ||
+  fail "exit code $code: $(< said)"
 for wrong in 'NR == 5 { $26 = $26 * 1.001 } { print }' 'NR == 5 { $26 = "nan" } { print }' \
   'NR != 5'; do
   WRONG=$wrong checks 1 --only c build results "${small[@]}"
   says 'c every method: FAIL: all_methods: '
 done
 WRONG='{ exit 1 }' checks 1 --only c build results "${small[@]}"
-says 'FAIL: exit code 1 of kvbench with --device cuda: all_methods: '
+says 'FAIL: exit code 1 of all_methods, --device cuda: see log.txt'
 
 export KVBENCH_CHECK_SEEDS=2
-checks 0 --only f build results -- --heads 0 --queries 4 --eval-every 320
-says 'f long streams: pass: ' ' streams, the slowest '
-while read -r name seconds; do
-  [[ -n $name && $seconds =~ ^[0-9]+\.[0-9]+$ ]] || fail "a time: $name $seconds"
-done < results/long_streams.tsv
+checks 0 --only g build results -- --heads 0 --queries 4 --eval-every 320
+says 'g long streams: pass: ' ' streams, the slowest '
+while read -r kind name seconds; do
+  [[ $kind == stream && -n $name && $seconds =~ ^[0-9]+\.[0-9]+$ ]] || fail "a time: $kind $name $seconds"
+done < results/times.tsv
 "$KVBENCH" list > listed  # read whole: a closed pipe fails the program
 grep -q '^kvreviver .*stream' listed || fail 'kvreviver is no stream any more'
-grep -q '^kvreviver' results/long_streams.tsv || fail "$(< results/long_streams.tsv)"
-WRONG='{ exit 1 }' checks 1 --only f build results -- --heads 0 --queries 4 --eval-every 320
-says 'FAIL: exit code 1 of exact'
+grep -q '^stream.kvreviver' results/times.tsv || fail "$(< results/times.tsv)"
+WRONG='{ exit 1 }' checks 1 --only g build results -- --heads 0 --queries 4 --eval-every 320
+says 'FAIL: exit code 1 of exact as a stream'
 
 # Programs that need a device, by what they would say.
-checks 77 --only a,b build results
-says 'kvbench_tests: no such program'
-program build/kvbench_tests << 'SHIM'
-echo "$*" > asked
+checks 77 --only a,b,h build results
+says 'kvbench_gpu_tests: no such program'
+checks 2 --list build
+program build/kvbench_gpu_tests << 'SHIM'
+echo "$*" >> asked
+[[ $1 != --gtest_list_tests ]] || { printf 'GpuRows.\n  NoRows\n'; exit; }
+sleep "${TEST_SECONDS:-0}"
+for ((i = 0; i < RAN - SKIPPED; ++i)); do echo '[       OK ] Some.Test (1 ms)'; done
 echo "[==========] $RAN tests from 1 test suite ran. (5 ms total)"
 ((SKIPPED == 0)) || echo "[  SKIPPED ] $SKIPPED tests, listed below:"
 exit "${CODE:-0}"
 SHIM
-RAN=4 SKIPPED=1 checks 0 --only a build results
-says 'a parity tests: pass: 4 tests, 1 of them skipped'
-[[ $(< asked) == '--gtest_filter=Gpu*' ]] || fail "tests asked for: $(< asked)"
+checks 0 --list build
+says 'a whole runs' '  GpuRows.NoRows' 'h compute-sanitizer'
+: > asked
+RAN=4 SKIPPED=1 checks 0 --only a,b build results
+says 'a whole runs: pass: 4 tests, 1 of them skipped' 'b operations: pass: 4 tests'
+[[ $(< asked) == '--gtest_filter=GpuReplay.*:GpuStreams.*:GpuCluster.*
+--gtest_filter=-GpuReplay.*:GpuStreams.*:GpuCluster.*' ]] || fail "tests asked for: $(< asked)"
 RAN=4 SKIPPED=4 checks 1 --only a build results
 says 'FAIL: every test was skipped'
 RAN=0 SKIPPED=0 checks 1 --only a build results
-says 'FAIL: no test matches Gpu*'
-CODE=1 RAN=4 SKIPPED=0 checks 1 --only a build results
-says 'FAIL: exit code 1 of kvbench_tests'
+says 'FAIL: no test matches GpuReplay'
+CODE=1 RAN=4 SKIPPED=0 checks 1 --only b build results
+says 'FAIL: exit code 1 of kvbench_gpu_tests: operations: see log.txt'
+grep -q '4 tests from 1 test suite' results/log.txt || fail "log: $(< results/log.txt)"
 
 mkdir tools
 program tools/compute-sanitizer << 'SHIM'
 [[ $* != "--tool ${BROKEN:-none} "* ]] || exit 9
+[[ -z ${ABSENT:-} ]] || { echo 'Internal Sanitizer Error: no permission'; exit 1; }
 shift 4
 exec "$@"
 SHIM
 export RAN=2 SKIPPED=0
-PATH=$PWD/tools:$PATH checks 0 --only b build results
-says 'b compute-sanitizer: pass: memcheck and racecheck, each 2 tests'
-BROKEN=racecheck PATH=$PWD/tools:$PATH checks 1 --only b build results
-says 'FAIL: exit code 9 of kvbench_tests: results/racecheck.log'
+PATH=$PWD/tools:$PATH checks 0 --only h build results
+says 'h compute-sanitizer: pass: memcheck: 2 tests; racecheck: 2 tests'
+BROKEN=racecheck PATH=$PWD/tools:$PATH checks 1 --only h build results
+says 'FAIL: an error of racecheck: see log.txt'
+ABSENT=1 PATH=$PWD/tools:$PATH checks 77 --only h build results
+says 'skipped: compute-sanitizer does not work here: Internal Sanitizer Error: no permission'
 
 # No time left: nothing begins, and what runs is stopped.
 checks 77 --only a --minutes 0 build results
-says 'a parity tests: skipped: no time left'
+says 'a whole runs: skipped: no time left'
 mkdir slow
 program slow/timeout << 'SHIM'
-exit 124
+[[ $* != *gtest_filter* && $* != *' long.csv'* ]] || exit 124
+shift 2
+exec "$@"
 SHIM
-PATH=$PWD/slow:$PATH checks 77 --only a,f --minutes 9 build results -- --heads 0 --queries 4 --eval-every 320
-says 'a parity tests: skipped: no time left' 'f long streams: skipped: no time left'
+PATH=$PWD/slow:$PATH checks 77 --only a,b --minutes 9 build results
+says 'a whole runs: skipped: no time left in kvbench_gpu_tests: whole runs'
+
+# Stopped: what is finished stands in the report, and nothing goes on.
+export HANG=$PWD/hanging
+RAN=3 "$check" --only b,c,e build results "${small[@]}" > said 2>&1 &
+for ((i = 0; i < 600; ++i)); do
+  [[ ! -s hanging ]] || break
+  sleep 0.1
+done
+kill -TERM $!
+code=0
+wait $! || code=$?
+unset HANG
+[[ $code == 130 ]] || fail "exit code $code after SIGTERM: $(< said)"
+! kill -0 "$(< hanging)" 2> /dev/null || fail 'the stopped command goes on'
+for line in '| operations | pass | 3 tests' '| every method | stopped | in all_methods, --device cuda' \
+  '| long trace | not begun |'; do
+  grep -qF -- "$line" results/report.md || fail "no '$line' in: $(< results/report.md)"
+done
 
 # Beside PyTorch: without it, and its table in the report.
 program without << 'SHIM'
@@ -153,10 +192,10 @@ program with << 'SHIM'
 exec "$REAL" "$@"
 SHIM
 export REAL=$PYTHON
-PYTHON=$PWD/without checks 77 --only g build results
-says 'g beside PyTorch: skipped: gpu_peers.py: no PyTorch here'
-PYTHON=$PWD/with checks 0 --only g build results
-says 'g beside PyTorch: pass: sums: ratio 0.25'
+PYTHON=$PWD/without checks 77 --only d build results
+says 'd beside PyTorch: skipped: gpu_peers.py: no PyTorch here'
+PYTHON=$PWD/with checks 0 --only d build results
+says 'd beside PyTorch: pass: sums: ratio 0.25'
 printf 'before\n<!-- gpu_check -->\nold\n<!-- end of gpu_check -->\nafter\n' > page.md
 "$PYTHON" "$SRC/bench/gpu_report.py" results --docs page.md > /dev/null
 for line in before after 'Device: ' '| sums \| a | 2.0 | 0.5 | 0.25 |'; do

@@ -17,6 +17,8 @@
 // the code.
 #pragma once
 
+#define KVBENCH_EMULATED_DEVICE
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -51,7 +53,11 @@ enum cudaError_t {
   cudaErrorSetOnActiveProcess,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold };
+enum cudaMemPoolAttr {
+  cudaMemPoolAttrReleaseThreshold,
+  cudaMemPoolAttrUsedMemCurrent,
+  cudaMemPoolAttrUsedMemHigh,
+};
 inline constexpr unsigned cudaDeviceScheduleBlockingSync = 4;
 
 using cudaStream_t = struct EmulatedStream*;
@@ -133,6 +139,8 @@ cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value);
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value);
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream);

@@ -208,8 +208,25 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void*) {
+  const std::lock_guard lock(emulated::mutex);
+  if (what == cudaMemPoolAttrUsedMemHigh) {
+    card().max_live_bytes = card().live_bytes;
+  }
   return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void* value) {
+  const std::lock_guard lock(emulated::mutex);
+  const std::uint64_t bytes =
+      what == cudaMemPoolAttrUsedMemHigh ? card().max_live_bytes : card().live_bytes;
+  std::memcpy(value, &bytes, sizeof bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  emulated::drain();
+  return emulated::is_broken() ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {

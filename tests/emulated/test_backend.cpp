@@ -36,16 +36,6 @@ TEST(EmulatedBackend, LacksAreNamed) {
   expect_says(io_error([] { device_info(0); }), "driver version is insufficient");
 }
 
-TEST(EmulatedBackend, AnotherHeadThanItsOwnIsRefused) {
-  const WholeDevice whole;
-  const KvHead head = make_head({20, 20, 4, 4, 1}, 1);
-  const KvHead same = head;
-  const auto backend = open_gpu(head, 0, kScratch);
-  EXPECT_EQ(backend->attention_sums(head, {0, 20}).size(), 1U);
-  EXPECT_THROW(backend->attention_sums(same, {0, 20}), std::logic_error);
-  EXPECT_THROW(backend->rows(same, HeadRows::keys, {}), std::logic_error);
-}
-
 TEST(EmulatedBackend, MemoryThatDoesNotSufficeIsNamed) {
   const WholeDevice whole;
   const KvHead head = make_head({200, 20, 16, 16, 1}, 1);

@@ -4,6 +4,7 @@
 #include "attention/backend.hpp"
 #include "gpu/facility.cuh"
 #include "make_head.hpp"
+#include "on_device.hpp"
 
 namespace kvbench {
 namespace {
@@ -48,7 +49,9 @@ struct Size {
   Index n, d;
 };
 
-TEST(EmulatedFacility, EqualsTheCpuForEveryShapeAndKind) {
+class GpuFacility : public testing_gpu::OnDevice {};
+
+TEST_F(GpuFacility, EqualsTheCpuForEveryShapeAndKind) {
   for (const Size& s : {Size{1, 1}, Size{2, 130}, Size{33, 8}, Size{64, 5}, Size{65, 16},
                         Size{129, 17}, Size{300, 3}}) {
     KvHead host = odd_head(s.n + 4, s.d, static_cast<unsigned>(s.n));
@@ -72,7 +75,7 @@ TEST(EmulatedFacility, EqualsTheCpuForEveryShapeAndKind) {
   }
 }
 
-TEST(EmulatedFacility, ZeroKeysAndAnEmptyGround) {
+TEST_F(GpuFacility, ZeroKeysAndAnEmptyGround) {
   KvHead host = odd_head(70, 4, 2);
   std::fill_n(host.k.data(), 70 * 4, 0.0F);
   const gpu::Head head(gpu::Device(0, 1), host);

@@ -8,13 +8,11 @@
 #include "gpu/attention.cuh"
 #include "gpu/device.hpp"
 #include "make_head.hpp"
+#include "on_device.hpp"
 #include "reference/reference.hpp"
-#include "whole_device.hpp"
 
 namespace kvbench {
 namespace {
-
-using testing_gpu::WholeDevice;
 
 // Sums of some hundred terms in float64, each in an order of its own: some 1e-14 of what they sum.
 // Logits, weights and the values' sums of 256 tokens have the CPU's bits, in float32 too.
@@ -64,8 +62,9 @@ std::vector<Index> some_positions(const KvHead& head) {
   return out;
 }
 
-TEST(EmulatedAttention, ExactAttentionIsTheCpus) {
-  const WholeDevice whole;
+class GpuAttention : public testing_gpu::OnDevice {};
+
+TEST_F(GpuAttention, ExactAttentionIsTheCpus) {
   for (unsigned seed = 1; const Precision precision : kPrecisions) {
     for (const HeadShape& shape : kShapes) {
       KvHead head = make_head(shape, ++seed);
@@ -88,8 +87,7 @@ TEST(EmulatedAttention, ExactAttentionIsTheCpus) {
   }
 }
 
-TEST(EmulatedAttention, ExactAttentionIsItsDefinition) {
-  const WholeDevice whole;
+TEST_F(GpuAttention, ExactAttentionIsItsDefinition) {
   KvHead head = make_head({90, 20, 17, 9, 2}, 5);
   bound(head, 6);
   const gpu::Head there = head_on_device(head);
@@ -121,8 +119,7 @@ TEST(EmulatedAttention, ExactAttentionIsItsDefinition) {
   EXPECT_EQ(got.noticed, noticed);
 }
 
-TEST(EmulatedAttention, SumsAreTheCpus) {
-  const WholeDevice whole;
+TEST_F(GpuAttention, SumsAreTheCpus) {
   for (unsigned seed = 20; const Precision precision : kPrecisions) {
     for (const HeadShape& shape : kShapes) {
       KvHead head = make_head(shape, ++seed);
@@ -143,8 +140,7 @@ TEST(EmulatedAttention, SumsAreTheCpus) {
   }
 }
 
-TEST(EmulatedAttention, BitsDependNeitherOnTheRunNorOnScratch) {
-  const WholeDevice whole;
+TEST_F(GpuAttention, BitsDependNeitherOnTheRunNorOnScratch) {
   KvHead head = make_head({300, 70, 24, 10, 2}, 9);
   bound(head, 6);
   const std::vector<Index> at = some_positions(head);
@@ -255,8 +251,7 @@ void expect_near(const SoftmaxSums& got, const SoftmaxSums& expected) {
   }
 }
 
-TEST(EmulatedAttention, SetsAreTheCpus) {
-  const WholeDevice whole;
+TEST_F(GpuAttention, SetsAreTheCpus) {
   for (unsigned seed = 40; const Precision precision : kPrecisions) {
     for (const HeadShape& shape : kShapes) {
       ManySums many(shape, 6, ++seed);
@@ -275,8 +270,7 @@ TEST(EmulatedAttention, SetsAreTheCpus) {
   }
 }
 
-TEST(EmulatedAttention, SetsAreTheirDefinition) {
-  const WholeDevice whole;
+TEST_F(GpuAttention, SetsAreTheirDefinition) {
   const KvHead head = make_head({30, 4, 12, 7, 1}, 3);
   const KvHead made = make_head({6, 1, 12, 7, 1}, 4);
   const gpu::Head there = head_on_device(head);
@@ -318,8 +312,7 @@ TEST(EmulatedAttention, SetsAreTheirDefinition) {
   }
 }
 
-TEST(EmulatedAttention, BitsOfSetsDependNeitherOnTheRunNorOnScratch) {
-  const WholeDevice whole;
+TEST_F(GpuAttention, BitsOfSetsDependNeitherOnTheRunNorOnScratch) {
   const ManySums many({280, 40, 20, 10, 3}, 8, 77);
   std::vector<SoftmaxSums> expected = many.sums();
   gpu::add_rows_to(head_on_device(many.head), expected, many.sets);
@@ -335,8 +328,7 @@ TEST(EmulatedAttention, BitsOfSetsDependNeitherOnTheRunNorOnScratch) {
   }
 }
 
-TEST(EmulatedAttention, NothingIsAddedByNothing) {
-  const WholeDevice whole;
+TEST_F(GpuAttention, NothingIsAddedByNothing) {
   const KvHead head = make_head({20, 5, 4, 4, 1}, 6);
   const gpu::Head there = head_on_device(head);
   gpu::add_rows_to(there, {}, {});
@@ -356,21 +348,18 @@ TEST(EmulatedAttention, NothingIsAddedByNothing) {
   }
 }
 
-TEST(EmulatedAttention, MemoryKeepsToTheScratch) {
-  const WholeDevice whole;
+TEST_F(GpuAttention, MemoryKeepsToTheScratch) {
   const ManySums many({300, 60, 16, 16, 2}, 16, 8);
   constexpr std::size_t kScratch = 20000;
   const gpu::Head there = head_on_device(many.head, kScratch);
-  there.device.wait();
-  emulated::drain();
-  const std::size_t before = emulated::card().live_bytes;
-  emulated::card().max_live_bytes = before;
+  const std::size_t before = testing_gpu::used_bytes();
+  testing_gpu::forget_peak();
   gpu::exact_attention(there, 0, positions(240, 300));
   gpu::attention_sums(there, {240, 300});
   std::vector<SoftmaxSums> sums = many.sums();
   gpu::add_rows_to(there, sums, many.sets);
-  EXPECT_LE(emulated::card().max_live_bytes - before,
-            kScratchArrays * kScratch + device_job_bytes(300, 16, 2));
+  EXPECT_LE(testing_gpu::peak_bytes() - before,
+            kScratchArrays * kScratch + device_job_bytes(300, 16, 2) + testing_gpu::kRounding);
 }
 
 }  // namespace

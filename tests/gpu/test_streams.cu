@@ -7,6 +7,7 @@
 #include "attention/backend.hpp"
 #include "gpu/streams.cuh"
 #include "make_head.hpp"
+#include "on_device.hpp"
 
 namespace kvbench {
 namespace {
@@ -98,7 +99,9 @@ EvictionRules rules_of(Index kept, Index window, Index protected_recent, bool ac
   return {kept, window, protected_recent, accumulate, reduce, after, sink};
 }
 
-TEST(GpuEvictions, EqualTheCpusForEveryWidthAndGroup) {
+class GpuEvictions : public testing_gpu::OnDevice {};
+
+TEST_F(GpuEvictions, EqualTheCpusForEveryWidthAndGroup) {
   unsigned seed = 0;
   for (const Index d : {1, 3, 64, 80, 128}) {
     const KvHead head = head_of(60, d, 2, Keys::normal, ++seed);
@@ -116,7 +119,7 @@ TEST(GpuEvictions, EqualTheCpusForEveryWidthAndGroup) {
   }
 }
 
-TEST(GpuEvictions, SizesFromNoneToAll) {
+TEST_F(GpuEvictions, SizesFromNoneToAll) {
   unsigned seed = 100;
   for (const Index n : {1, 2, 30}) {
     const KvHead head = head_of(n, 5, 2, Keys::normal, ++seed);
@@ -132,7 +135,7 @@ TEST(GpuEvictions, SizesFromNoneToAll) {
   }
 }
 
-TEST(GpuEvictions, SinksFromNoneToAll) {
+TEST_F(GpuEvictions, SinksFromNoneToAll) {
   unsigned seed = 150;
   for (const Index n : {1, 30}) {
     const KvHead head = head_of(n, 5, 3, Keys::normal, ++seed);
@@ -150,7 +153,7 @@ TEST(GpuEvictions, SinksFromNoneToAll) {
 }
 
 // More tokens than a block has threads.
-TEST(GpuEvictions, LongStreams) {
+TEST_F(GpuEvictions, LongStreams) {
   const KvHead head = head_of(560, 4, 2, Keys::odd, 7);
   const Gone gone = expect_equal(head, rules_of(520, 4, 260, true, Reduce::mean, 40, 3));
   EXPECT_EQ(gone.all, 33);
@@ -163,7 +166,7 @@ TEST(GpuEvictions, LongStreams) {
 }
 
 // Equal weights everywhere: the latest of those that may go.
-TEST(GpuEvictions, TiesGoToTheLatest) {
+TEST_F(GpuEvictions, TiesGoToTheLatest) {
   for (const Keys keys : {Keys::odd, Keys::equal, Keys::zero}) {
     const KvHead head = head_of(100, 3, 4, keys, 9);
     for (const Index protected_recent : {0, 20, 40}) {
@@ -182,7 +185,7 @@ TEST(GpuEvictions, TiesGoToTheLatest) {
 }
 
 // Logits far apart and the ends of float32.
-TEST(GpuEvictions, Extremes) {
+TEST_F(GpuEvictions, Extremes) {
   for (const float factor : {1e-38F, 1e3F, 1e30F}) {
     KvHead head = head_of(60, 4, 2, Keys::normal, 11);
     for (Index i = 0; i < 60 * 4; ++i) {
@@ -234,7 +237,9 @@ RetentionRules retain(Index kept, Index window, double lambda, Similarity kind =
 
 constexpr Similarity kKinds[] = {Similarity::relu, Similarity::one_plus, Similarity::absolute};
 
-TEST(GpuRetention, EqualsTheCpusForEveryObjective) {
+class GpuRetention : public testing_gpu::OnDevice {};
+
+TEST_F(GpuRetention, EqualsTheCpusForEveryObjective) {
   unsigned seed = 0;
   Index others = 0;
   for (const Similarity kind : kKinds) {
@@ -248,7 +253,7 @@ TEST(GpuRetention, EqualsTheCpusForEveryObjective) {
   EXPECT_GT(others, 300);  // of 45 streams of 30 departures
 }
 
-TEST(GpuRetention, EveryWidthAndGroup) {
+TEST_F(GpuRetention, EveryWidthAndGroup) {
   unsigned seed = 200;
   for (const Index d : {1, 3, 64, 80, 128}) {
     for (const double lambda : {0.4, 1.0}) {
@@ -263,7 +268,7 @@ TEST(GpuRetention, EveryWidthAndGroup) {
   }
 }
 
-TEST(GpuRetention, SizesAndSinksFromNoneToAll) {
+TEST_F(GpuRetention, SizesAndSinksFromNoneToAll) {
   unsigned seed = 300;
   for (const Index n : {1, 2, 30}) {
     const KvHead head = head_of(n, 5, 2, Keys::odd, ++seed);
@@ -279,7 +284,7 @@ TEST(GpuRetention, SizesAndSinksFromNoneToAll) {
 }
 
 // Equal keys, zero keys, zero queries; more members than a block has threads; the ends of float32.
-TEST(GpuRetention, TiesLongStreamsAndExtremes) {
+TEST_F(GpuRetention, TiesLongStreamsAndExtremes) {
   for (const Keys keys : {Keys::equal, Keys::zero, Keys::odd}) {
     KvHead head = head_of(80, 3, 2, keys, 9);
     for (const Similarity kind : kKinds) {
@@ -303,7 +308,7 @@ TEST(GpuRetention, TiesLongStreamsAndExtremes) {
 }
 
 // Another phi than the logarithm: the CPU's stream, its evaluations too.
-TEST(GpuRetention, PowerIsTheCpus) {
+TEST_F(GpuRetention, PowerIsTheCpus) {
   const KvHead head = head_of(50, 4, 2, Keys::normal, 12);
   const gpu::Head on_device(kDevice, head);
   RetentionRules rules = retain(16, 3, 0.3);

@@ -4,6 +4,7 @@
 #include "attention/nearest_keys.hpp"
 #include "gpu/nearest.cuh"
 #include "make_head.hpp"
+#include "on_device.hpp"
 
 namespace kvbench {
 namespace {
@@ -22,7 +23,9 @@ struct Size {
   Index n, d, to;
 };
 
-TEST(EmulatedNearest, EqualsTheCpuForEveryShape) {
+class GpuNearest : public testing_gpu::OnDevice {};
+
+TEST_F(GpuNearest, EqualsTheCpuForEveryShape) {
   for (const Size& s :
        {Size{2, 1, 1}, Size{3, 8, 2}, Size{40, 130, 33}, Size{64, 7, 1}, Size{130, 16, 64},
         Size{200, 17, 65}, Size{200, 3, 199}, Size{3000, 5, 2950}}) {
@@ -41,7 +44,7 @@ TEST(EmulatedNearest, EqualsTheCpuForEveryShape) {
   }
 }
 
-TEST(EmulatedNearest, TiesGoToTheLowestPlace) {
+TEST_F(GpuNearest, TiesGoToTheLowestPlace) {
   KvHead host = odd_head(300, 6, 1);
   for (Index i = 1; i < 300; ++i) {
     std::copy_n(host.k.row(0), 6, host.k.row(i));
@@ -54,7 +57,7 @@ TEST(EmulatedNearest, TiesGoToTheLowestPlace) {
 }
 
 // All cosines below 0: the largest is negative.
-TEST(EmulatedNearest, OppositeKeys) {
+TEST_F(GpuNearest, OppositeKeys) {
   KvHead host = odd_head(80, 1, 2);
   for (Index i = 0; i < 80; ++i) {
     host.k.row(i)[0] = i < 70 ? 1.0F + static_cast<float>(i) : -1.0F;

@@ -9,6 +9,7 @@
 #include "gpu/device.hpp"
 #include "gpu/rows.cuh"
 #include "make_head.hpp"
+#include "on_device.hpp"
 
 namespace kvbench {
 namespace {
@@ -96,7 +97,9 @@ void expect_equal(const RowSet& gpu, const RowSet& cpu) {
   EXPECT_EQ(bits(gpu.norms()), bits(cpu.norms()));
 }
 
-TEST(EmulatedRows, EqualTheCpuForEveryShape) {
+class GpuRows : public testing_gpu::OnDevice {};
+
+TEST_F(GpuRows, EqualTheCpuForEveryShape) {
   struct Shape {
     Index n, d;
   };
@@ -110,7 +113,7 @@ TEST(EmulatedRows, EqualTheCpuForEveryShape) {
   }
 }
 
-TEST(EmulatedRows, NoRows) {
+TEST_F(GpuRows, NoRows) {
   const Matrix points = odd_keys(4, 3, 1);
   const Sets sets(points, {});
   EXPECT_EQ(sets.part.count(), 0);
@@ -120,7 +123,7 @@ TEST(EmulatedRows, NoRows) {
 }
 
 // Each thread has its own stream, which does not wait for another's.
-TEST(EmulatedRows, AnotherThreadSeesThem) {
+TEST_F(GpuRows, AnotherThreadSeesThem) {
   const Matrix points = odd_keys(20, 3, 2);
   const std::vector<Index> some = every_other(20);
   const gpu::Device device(0, 1 << 20);
@@ -136,7 +139,7 @@ TEST(EmulatedRows, AnotherThreadSeesThem) {
   expect_norms(part, *cpu_rows(points, some));
 }
 
-TEST(EmulatedRows, EqualRowsTieToTheLowestPlace) {
+TEST_F(GpuRows, EqualRowsTieToTheLowestPlace) {
   Matrix points(140, 5);
   std::fill_n(points.data(), 140 * 5, 2.0F);
   const Sets sets(points, every_other(140));
@@ -147,7 +150,7 @@ TEST(EmulatedRows, EqualRowsTieToTheLowestPlace) {
 
 // More representatives than the parts of one launch hold at a time, more batches than the host
 // leaves unwatched, and a stream that stops long before its end.
-TEST(EmulatedRows, LongStream) {
+TEST_F(GpuRows, LongStream) {
   std::mt19937_64 generator(11);
   const Matrix points = normal_matrix(4300, 3, 3.0, generator);
   const Sets sets(points, {});
@@ -158,7 +161,7 @@ TEST(EmulatedRows, LongStream) {
   expect_same(sets.all.k_center(9, 0), sets.cpu_all->k_center(9));
 }
 
-TEST(EmulatedRows, MomentsDoNotDependOnTheScratch) {
+TEST_F(GpuRows, MomentsDoNotDependOnTheScratch) {
   for (const Index d : {Index{1}, Index{33}, Index{64}, Index{70}, Index{130}}) {
     std::mt19937_64 generator(static_cast<unsigned>(d));
     Matrix points = normal_matrix(1300, d, 3.0, generator);
@@ -187,32 +190,26 @@ TEST(EmulatedRows, MomentsDoNotDependOnTheScratch) {
   }
 }
 
-TEST(EmulatedRows, KeepToTheMemoryThatIsPlanned) {
+TEST_F(GpuRows, KeepToTheMemoryThatIsPlanned) {
   const Index n = 700;
   const Index d = 40;
   std::mt19937_64 generator(3);
   const Matrix points = normal_matrix(n, d, 3.0, generator);
-  emulated::drain();
-  auto& card = emulated::card();
-  const std::size_t before = card.live_bytes;
+  const std::size_t before = testing_gpu::used_bytes();
   const auto scratch = static_cast<std::size_t>(device_rows_min_scratch(d));
-  {
-    const gpu::Device device(0, scratch);
-    const gpu::Rows rows(device, points);
-    EXPECT_TRUE(card.live_bytes - before <= device_rows_bytes(n, d));
-    card.max_live_bytes = card.live_bytes;
-    rows.k_center(n, 0);
-    emulated::drain();
-    rows.online_clusters(0.0, n);
-    emulated::drain();
-    rows.norms();
-    emulated::drain();
-    rows.moments();
-    EXPECT_TRUE(card.max_live_bytes - before <=
-                device_rows_bytes(n, d) + device_rows_task_bytes(n, d) + scratch);
-  }
-  emulated::drain();
-  EXPECT_EQ(card.live_bytes, before);
+  const gpu::Device device(0, scratch);
+  const gpu::Rows rows(device, points);
+  const std::size_t planned = device_rows_bytes(n, d) + testing_gpu::kRounding;
+  EXPECT_LE(testing_gpu::used_bytes() - before, planned);
+  testing_gpu::forget_peak();
+  rows.k_center(n, 0);
+  testing_gpu::used_bytes();  // waits, so that what is freed does not count for the next
+  rows.online_clusters(0.0, n);
+  testing_gpu::used_bytes();
+  rows.norms();
+  testing_gpu::used_bytes();
+  rows.moments();
+  EXPECT_LE(testing_gpu::peak_bytes() - before, planned + device_rows_task_bytes(n, d) + scratch);
 }
 
 }  // namespace

@@ -6,12 +6,10 @@
 #include <vector>
 
 #include "gpu/team.cuh"
-#include "whole_device.hpp"
+#include "on_device.hpp"
 
 namespace kvbench::gpu {
 namespace {
-
-using testing_gpu::WholeDevice;
 
 constexpr int kResults = 30;
 constexpr Index kRows = 8;  // of products: more than one tile
@@ -116,8 +114,9 @@ void expect_equal(Index n) {
   }
 }
 
-TEST(EmulatedTeam, EqualsATeamOfOne) {
-  const WholeDevice whole;
+class GpuTeam : public testing_gpu::OnDevice {};
+
+TEST_F(GpuTeam, EqualsATeamOfOne) {
   for (const Index n : {0, 1, 5, 31, 64, 100, 300, 700}) {
     expect_equal<64>(n);
     expect_equal<512>(n);
