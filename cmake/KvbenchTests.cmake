@@ -198,14 +198,11 @@ list(APPEND _environment "PYTHON=${kvbench_python}")
 # Exit code 77: the test was skipped, with a message. COST starts these tests first, as some take minutes.
 # Slow tests take more than ten seconds each.
 set(_slow_tests
-  python.test_correlate python.test_correlate_pictures python.test_correlate_resamples
   python.test_damaged_tables python.test_docs_commands
   python.test_extending
   python.test_guest python.test_kills python.test_many_rows python.test_newest_libraries python.test_notebook
-  python.test_paper_claims
   python.test_plot_bits python.test_plot_choice python.test_plot_layers python.test_plot_scripts python.test_plot_style
-  python.test_pooling python.test_recipes python.test_reference python.test_reference_resume
-  python.test_reference_store
+  python.test_pooling python.test_recipes
   python.test_scripts_help
   cli.figures)
 function(kvbench_add_test name)
@@ -227,7 +224,7 @@ endfunction()
 # run the program many times on code that other tests cover. test_memory would measure the sanitizer's
 # memory.
 set(_sanitizer_skips test_memory test_changed_trace test_policy_choice test_python_api test_python_method
-  test_reference_then test_site test_slurm check_includes demo figures find_python gpu_check help interrupt list
+  test_slurm check_includes demo figures find_python gpu_check help interrupt list
   own_files)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
@@ -240,6 +237,19 @@ if(kvbench_python)
     endif()
     kvbench_add_test(python.${_name}
       "${kvbench_python}" "${_src}/cmake/run_python_test.py" "${_src}/${_test}")
+  endforeach()
+  # The reference study's (make test-study); the smoke test is one of the usual ones as well.
+  file(GLOB _study_tests ${_glob} studies/reference/tests/test_*.py)
+  foreach(_test IN LISTS _study_tests)
+    get_filename_component(_name "${_test}" NAME_WE)
+    if(KVBENCH_SANITIZE)
+      continue()
+    endif()
+    kvbench_add_test(study.${_name}
+      "${kvbench_python}" "${_src}/cmake/run_python_test.py" "${_src}/${_test}")
+    if(NOT _name STREQUAL "test_smoke")
+      set_tests_properties(study.${_name} PROPERTIES LABELS study)
+    endif()
   endforeach()
 elseif(_python_tests)
   message(STATUS "kvbench: no python3 found, Python tests are skipped")

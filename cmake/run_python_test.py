@@ -14,7 +14,8 @@ def main() -> int:
         print(f"SKIPPED: {sys.executable} lacks {', '.join(missing)}")
         return 77
     path = os.path.abspath(sys.argv[1])
-    sys.path.insert(0, os.path.dirname(path))
+    # Tests of a study share what is in tests/.
+    sys.path[:0] = [os.path.dirname(path), os.path.join(os.path.dirname(__file__), "..", "tests")]
     os.environ.setdefault("MPLBACKEND", "Agg")
     suite = unittest.defaultTestLoader.loadTestsFromName(os.path.splitext(os.path.basename(path))[0])
     result = unittest.TextTestRunner(verbosity=2).run(suite)

@@ -83,13 +83,13 @@ OUTSIDE = 1e-6  # of the panel's width or height: rounding
 
 
 def maker():
-    """The module of kvbench that asked for the figure that is being made."""
+    """The module that asked for the figure that is being made."""
     frame = sys._getframe()
     while frame is not None:
         package, _, name = frame.f_globals.get("__name__", "").rpartition(".")
-        if package.startswith("kvbench.") and name not in ("figures", "layers", "guest"):
+        if package.startswith("kvbench") and name not in ("figures", "layers", "guest"):
             return name
-        if package in ("kvbench.compare", "kvbench.correlate"):
+        if package.startswith("kvbench") and package != "kvbench.plot":
             return package.rpartition(".")[2]
         frame = frame.f_back
     return "test"

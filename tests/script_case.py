@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import importlib
 import importlib.util
 import io
 import os
@@ -58,11 +59,15 @@ def untimed(path):
 
 
 def program(module):
-    """What a module's program is called: `kvbench-py NAME`; of a script in scripts/, its own name."""
-    from kvbench.programs import NAME, PROGRAMS
-    for name, found in PROGRAMS.items():
-        if module.__name__ == "kvbench." + found.module:
-            return f"{NAME} {name}"
+    """What a module's program is called: `kvbench-py NAME`, or that of its package's command line; of a script
+    in scripts/, its own name.
+    """
+    package, _, rest = module.__name__.partition(".")
+    if rest:
+        commands = importlib.import_module(package + ".programs").COMMANDS
+        for name, found in commands.programs.items():
+            if rest == found.module:
+                return f"{commands.name} {name}"
     return module.__name__ + ".py"
 
 
@@ -82,10 +87,10 @@ def call(main, name, *arguments):
     return types.SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue())
 
 
-def run_program(name, *arguments):
-    """`kvbench-py ...`, or a script of scripts/, in an interpreter of its own."""
+def run_program(name, *arguments, folder=SCRIPTS):
+    """`kvbench-py ...`, or a script of the folder, in an interpreter of its own."""
     script, *words = name.split()
-    return subprocess.run([sys.executable, os.path.join(SCRIPTS, script), *words, *arguments],
+    return subprocess.run([sys.executable, os.path.join(folder, script), *words, *arguments],
                           capture_output=True, text=True, check=False)
 
 

@@ -17,7 +17,7 @@ import zlib
 from script_case import KVBENCH, ROOT, SCRIPTS, FolderCase, call, missing, read_rows
 
 from kvbench import __main__ as entry
-from kvbench.programs import PROGRAMS
+from kvbench import programs
 
 PACKAGES = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn", "h5py")
 if not PACKAGES:
@@ -50,13 +50,8 @@ LEFT_OUT = {
     "find_include_cycles.py": "reads sources",
     "kvbench-py dump": "reads prompts and needs torch: test_dump_traces.py",
     "kvbench-py judge": "needs torch: test_judge_runs.py",
-    "kvbench-py model": "reads a package: test_make_model.py",
-    "kvbench-py needles": "reads texts: test_prompts.py",
     "kvbench-py press": "needs torch: test_press.py",
-    "kvbench-py prompts": "reads texts: test_prompts.py",
     "kvbench-py qfilters": "reads traces: test_qfilters.py",
-    "kvbench-py tasks": "reads texts: test_prompt_tasks.py",
-    "kvbench-py reference": "reads a plan, and what it has written itself: test_reference_plan.py",
     "kvbench-py score": "needs torch: test_score_model.py",
 }
 # Script, its command line in a folder of good tables, the table that is damaged, one of another kind.
@@ -67,34 +62,13 @@ COMMANDS = [
     ("kvbench-py cluster-table", "c -o out/x.csv", "c/norms.csv", "c/growth.csv"),
     ("kvbench-py compare", "a.csv --csv out/x.csv --markdown out/x.md --figures out/x", "a.csv", "a.queries.csv"),
     ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
-    ("kvbench-py correlate", "a.csv --scores scores.csv --resamples 100 --csv out/x.csv --figures out/x",
-     "a.csv", "a.queries.csv"),
-    ("kvbench-py correlate", "a.csv --scores scores.csv --resamples 100 --csv out/x.csv --figures out/x",
-     "scores.csv", "s.kept.csv"),
-    ("kvbench-py correlate", "a.csv --scores scores.csv --layers layers.csv --resamples 100 --csv out/x.csv",
-     "layers.csv", "s.kept.csv"),
-    ("kvbench-py answers", "--scores m scores.csv --records tasks.jsonl --csv out/x.csv", "scores.csv", "s.kept.csv"),
     ("kvbench-py losses", "--scores m scores.csv --csv out/x.csv --figure out/x", "scores.csv", "s.kept.csv"),
-    ("page_tables.py", "page.md", "page.csv", "c/coverage.csv"),
     ("kvbench-py predict", "fit --model m --scores scores.csv --layers layers.csv -o out/x.json", "scores.csv",
      "s.kept.csv"),
     ("kvbench-py predict", "fit --model m --scores scores.csv --layers layers.csv -o out/x.json", "layers.csv",
      "s.kept.csv"),
     ("kvbench-py predict", "apply s.json layers.csv --csv out/x.csv", "layers.csv", "s.kept.csv"),
-    ("kvbench-py ablate", "ab.layers.csv --csv out/x.csv --figure out/x", "ab.layers.csv", "s.kept.csv"),
-    *(("kvbench-py atlas", "--cluster m c --rows m a.csv --budget 0.6 --methods h2o,knorm --csv out/x.csv", name,
-       "s.kept.csv") for name in ("a.csv", "c/attention.csv", "c/keys.csv", "c/spectrum.csv")),
-    *(("kvbench-py scaling", "--rows 64 a.csv --cluster 64 c --algorithms h2o,knorm --csv out/x.csv", name,
-       "s.kept.csv") for name in ("a.csv", "c/attention.csv")),
     ("kvbench-py policy", "s.json layers.csv --budget 0.5 -o out/x.json", "layers.csv", "s.kept.csv"),
-    ("kvbench-py claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
-    ("kvbench-py claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
-    *(("kvbench-py claims", "--cluster c --head-dim 64 --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
-      for name in ("c/coverage.csv", "c/delta.csv", "c/growth.csv", "c/norms.csv")),
-    ("kvbench-py claims", "--lambda-scores scores.csv --records r.jsonl --csv out/x.csv", "scores.csv", "a.csv"),
-    ("kvbench-py claims", "--revive-scores rs.csv --records r.jsonl --csv out/x.csv", "rs.csv", "a.csv"),
-    ("kvbench-py claims", "--merging m.csv --equal e.csv --csv out/x.csv", "m.csv", "a.queries.csv"),
-    ("kvbench-py claims", "--ratio r.csv --csv out/x.csv", "r.csv", "a.queries.csv"),
     ("kvbench-py plot amnesia", "a.csv -o out/x", "a.csv", "a.queries.csv"),
     *(("kvbench-py plot bits", f"q.csv -o out/x --kind {kind}", "q.csv", "a.queries.csv")
       for kind in ("lines", "map", "keys-values")),
@@ -114,7 +88,6 @@ COMMANDS = [
     ("kvbench-py plot stream", "s.csv -o out/x", "s.csv", "s.steps.csv"),
     ("kvbench-py plot stream", "s.csv -o out/x", "s.steps.csv", "s.kept.csv"),
     ("kvbench-py plot tsne", "c/points.csv -o out/x", "c/points.csv", "c/growth.csv"),
-    ("results_table.py", "x=a.csv", "a.csv", "s.kept.csv"),
     ("kvbench-py tune", "choose g.csv --grids grids.csv --settings out/x.toml --csv out/x.csv", "g.csv",
      "s.kept.csv"),
     ("kvbench-py tune", "choose g.csv --grids grids.csv --settings out/x.toml --csv out/x.csv",
@@ -123,27 +96,20 @@ COMMANDS = [
 # What need not be refused, by script (or script and table) and damage: why, and the exit code.
 GROWTH = (0, "a short stream has no exponent")
 DIAGNOSTICS = (0, "its figures stand in `diag`")
-AS_THEY_STAND = (0, "cells are shown as they stand")
 LET_PASS = {
     ("kvbench-py cluster-table", "c/growth.csv", "NaN"): GROWTH,
-    ("kvbench-py claims", "c/growth.csv", "NaN"): GROWTH,
     ("kvbench-py plot growth", "c/growth.csv", "NaN"): GROWTH,
-    ("kvbench-py claims", "r.csv", "NaN"): DIAGNOSTICS,
     ("kvbench-py plot reconstruction", "r.csv", "NaN"): DIAGNOSTICS,
     ("compare_runs.py", "a.csv", "NaN"): (1, "NaN is a difference"),
     ("compare_runs.py", "a.csv", "NaN in a row"): (1, "it is another row"),
-    ("page_tables.py", "page.csv", "NaN"): AS_THEY_STAND,
-    ("page_tables.py", "page.csv", "NaN in all numbers"): AS_THEY_STAND,
-    ("page_tables.py", "page.csv", "NaN in a row"): AS_THEY_STAND,
-    ("page_tables.py", "page.csv", "no numbers"): AS_THEY_STAND,
 }
 
 
-def run_script(name, *words):
+def run_script(name, *words, front=programs.COMMANDS):
     """The program, in this process."""
     def main():
-        if name.startswith("kvbench-py "):
-            return entry.run([*name.split()[1:], *words])
+        if name.startswith(front.name + " "):
+            return entry.run([*name.split()[1:], *words], front)
         return runpy.run_path(os.path.join(SCRIPTS, name), run_name="__main__") and 0
     return call(main, name, *words)
 
@@ -252,6 +218,8 @@ def damages(data):
 @unittest.skipIf(PACKAGES, f"{sys.executable} lacks {', '.join(PACKAGES)}")
 @unittest.skipIf(not KVBENCH, "KVBENCH names no program")
 class DamagedTablesTest(FolderCase):
+    front, commands, left_out, let_pass, tools = programs.COMMANDS, COMMANDS, LEFT_OUT, LET_PASS, SCRIPTS
+
     @classmethod
     def setUpClass(cls):
         cls.good = tempfile.mkdtemp()
@@ -318,22 +286,16 @@ class DamagedTablesTest(FolderCase):
         for path in files_of(self.folder):
             if path.endswith(".json"):  # manifests would find every damage at once
                 os.remove(path)
-        prompts = {row["prompt"] for row in read_rows(self.path("scores.csv"))}
-        self.write_file("tasks.jsonl", "".join(json.dumps(
-            {"id": prompt, "task": "one-key", "wrong": ["2"], "text": "x"}) + "\n" for prompt in prompts))
         self.write_file("s.json", json.dumps(
             {"format": "kvbench-sensitivities", "version": 1, "model": "m", "layers": [0, 1], "sensitivity": [1, 2],
              "ratio": {"prompt": [0.5, 2], "mean": [0.8, 1.2]}}))
-        self.write_file("page.csv", "method,mean\nh2o,0.5\nknorm,0.25\n")
-        self.write_file("page.md", f"<!-- table: {self.path('page.csv')} | name method | show mean -->"
-                        "\n<!-- end -->\n")
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.folder)
 
     def refused(self, script, words, name, what):
         """One line that names the file (or its folder) and exit code 2; nothing is written."""
         before = files_of(self.folder)
-        done = run_script(script, *words.split())
+        done = run_script(script, *words.split(), front=self.front)
         said = [line for line in done.err.splitlines() if not line.startswith("note: ")]
         self.assertEqual(done.code, 2, done.err)
         self.assertEqual(len(said), 1, done.err)
@@ -345,7 +307,7 @@ class DamagedTablesTest(FolderCase):
     def passes(self, script, words, code=0):
         """It ends with this code; what it wrote goes again."""
         before = files_of(self.folder)
-        done = run_script(script, *words.split())
+        done = run_script(script, *words.split(), front=self.front)
         self.assertEqual(done.code, code, done.err)
         for path in set(files_of(self.folder)) - set(before):
             os.remove(path)
@@ -353,15 +315,15 @@ class DamagedTablesTest(FolderCase):
             write_bytes(path, was)
 
     def test_every_script_is_tried(self):
-        programs = {name for name in os.listdir(SCRIPTS) if name.endswith(".py")}
-        programs |= {f"kvbench-py {name}" for name in PROGRAMS}
-        tried = {script for script, *_ in COMMANDS}
-        self.assertEqual(tried | set(LEFT_OUT), programs)
-        self.assertFalse(tried & set(LEFT_OUT))
+        there = {name for name in os.listdir(self.tools) if name.endswith(".py")}
+        there |= {f"{self.front.name} {name}" for name in self.front.programs}
+        tried = {script for script, *_ in self.commands}
+        self.assertEqual(tried | set(self.left_out), there)
+        self.assertFalse(tried & set(self.left_out))
 
     def test_damaged_tables(self):
         known = {}
-        for script, words, name, other in COMMANDS:
+        for script, words, name, other in self.commands:
             data = read_bytes(name)
             if name not in known:
                 known[name] = damages(data)
@@ -369,8 +331,8 @@ class DamagedTablesTest(FolderCase):
             for what, bad in broken.items():
                 with self.subTest(script, words=words, table=name, damage=what):
                     write_bytes(name, bad)
-                    if (script, name, what) in LET_PASS:
-                        self.passes(script, words, LET_PASS[script, name, what][0])
+                    if (script, name, what) in self.let_pass:
+                        self.passes(script, words, self.let_pass[script, name, what][0])
                     elif bad != data:  # some tables hold no measured number
                         self.refused(script, words, name, what)
             os.remove(name)

@@ -17,7 +17,10 @@ import unittest
 
 from script_case import KVBENCH, ROOT
 
-from kvbench.programs import PROGRAMS
+from kvbench import programs
+
+sys.path.append(os.path.join(ROOT, "studies", "reference"))
+from kvbench_study import programs as study  # noqa: E402
 
 # Everything that a block writes, by option: a command that wrote nothing must not pass.
 WRITTEN = re.compile(r"(?:^|\s)(?:-o|--output)\s+(results/(?:tutorial|cluster)/[\w./${}-]+)")
@@ -132,18 +135,20 @@ class ProgramsOfPagesTest(unittest.TestCase):
 
     def test_programs_that_pages_name_exist(self):
         found, absent = 0, []
-        for page in (path for folder in (".", "docs", "data", "results")
+        known = {front.name: front.programs for front in (programs.COMMANDS, study.COMMANDS)}
+        for page in (path for folder in (".", "docs", "data", "results", "studies")
                      for path in glob.glob(os.path.join(ROOT, folder, "*.md" if folder == "." else "**/*.md"),
                                            recursive=True) if os.path.basename(path) != "CHANGELOG.md"):
             with open(page, encoding="utf-8") as file:
                 text = file.read()
             scripts = set(re.findall(r"(?<![\w/.-])scripts/[\w/]+\.(?:py|sh|sbatch)", text))
-            named = set(re.findall(r"^    (?:\S*python3? )?(?:scripts/)?kvbench-py ((?:plot )?[a-z][a-z-]*)",
-                                   text, re.M))
+            named = set(re.findall(r"^    (?:\S*python3? )?(?:scripts/|studies/reference/)?(kvbench-(?:py|study)) "
+                                   r"((?:plot )?[a-z][a-z-]*)", text, re.M))
             found += len(scripts) + len(named)
             absent += [(os.path.relpath(page, ROOT), name) for name in sorted(scripts)
                        if not os.path.exists(os.path.join(ROOT, name))]
-            absent += [(os.path.relpath(page, ROOT), name) for name in sorted(named) if name not in PROGRAMS]
+            absent += [(os.path.relpath(page, ROOT), front, name) for front, name in sorted(named)
+                       if name not in known[front]]
             absent += [(os.path.relpath(page, ROOT), line) for line in re.findall(
                 r"^ +\S*python3? kvbench-py .*", text, re.M)]  # a file that is in scripts/
         self.assertEqual(absent, [])

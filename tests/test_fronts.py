@@ -33,8 +33,7 @@ class ProgramsTest(FolderCase):
         mains = {path for path in python_files("python")
                  if re.search(r"^def main\(", read_text(os.path.join(ROOT, path)), re.MULTILINE)}
         named = {f"python/kvbench/{program.module.replace('.', '/')}.py" for program in programs.PROGRAMS.values()}
-        # The page of results is the repository's own (scripts/site.sh).
-        self.assertEqual(mains - {"python/kvbench/__main__.py", "python/kvbench/site/main.py"}, named)
+        self.assertEqual(mains - {"python/kvbench/__main__.py"}, named)
         for program in programs.PROGRAMS.values():
             if program.options:
                 self.assertIn("def parse_arguments(", read_text(os.path.join(

@@ -1,5 +1,5 @@
-"""python/kvbench has no circle of imports. Imports in functions count like those of modules; those for
-types alone (`if TYPE_CHECKING`) do not."""
+"""python/kvbench and the study have no circle of imports, and the package imports nothing of the study.
+Imports in functions count like those of modules; those for types alone (`if TYPE_CHECKING`) do not."""
 
 import ast
 import os
@@ -7,13 +7,21 @@ import unittest
 
 from script_case import ROOT, read_text
 
-TOP = os.path.join(ROOT, "python")
+# Package: the folder that holds it.
+PACKAGES = {"kvbench": os.path.join(ROOT, "python"), "kvbench_study": os.path.join(ROOT, "studies", "reference")}
 
 
-def modules(top):
-    """{dotted name: path} of the package's files."""
+def modules():
+    """{dotted name: path} of the packages' files."""
     out = {}
-    for folder, _, names in os.walk(os.path.join(top, "kvbench")):
+    for package, top in PACKAGES.items():
+        out |= modules_of(package, top)
+    return out
+
+
+def modules_of(package, top):
+    out = {}
+    for folder, _, names in os.walk(os.path.join(top, package)):
         for name in names:
             if name.endswith(".py"):
                 path = os.path.join(folder, name)
@@ -62,11 +70,20 @@ def circle(graph):
 
 
 class ImportCirclesTest(unittest.TestCase):
-    def test_the_package_has_none(self):
-        known = modules(TOP)
-        self.assertGreater(len(known), 100)
-        graph = {name: imported(read_text(path), known) for name, path in known.items()}
-        self.assertEqual(circle(graph), [])
+    @classmethod
+    def setUpClass(cls):
+        known = modules()
+        cls.graph = {name: imported(read_text(path), known) for name, path in known.items()}
+
+    def test_the_packages_have_none(self):
+        for package in PACKAGES:
+            self.assertGreater(len([name for name in self.graph if name.startswith(package + ".")]), 40, package)
+        self.assertEqual(circle(self.graph), [])
+
+    def test_the_package_does_not_know_the_study(self):
+        for name, others in self.graph.items():
+            if name.partition(".")[0] == "kvbench":
+                self.assertEqual([other for other in others if other.startswith("kvbench_study")], [], name)
 
     def test_what_counts(self):
         known = {"kvbench", "kvbench.a", "kvbench.b", "kvbench.b.c"}

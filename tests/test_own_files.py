@@ -1,4 +1,4 @@
-"""kvbench/own.py: what kvbench did not write is refused and stays; and who asks it."""
+"""kvbench/own.py: what kvbench did not write is refused and stays."""
 
 import contextlib
 import io
@@ -7,9 +7,7 @@ import unittest
 
 from script_case import FolderCase, missing, read_text, write_text
 
-from kvbench.model import main as mm
 from kvbench.own import MARK, NotOurs, claim_folder
-from kvbench.site import main as site
 
 NO_H5PY = missing("h5py", "numpy")
 
@@ -41,25 +39,6 @@ class FoldersTest(FolderCase):
                 claim_folder(folder)
         self.assertEqual(tree(self.path("users")), {"notes.txt": b"precious"})
         claim_folder(self.path("users"), lambda folder: True)
-
-    def test_a_models_part_folder_of_the_users_stays(self):
-        output = self.path("small")
-        os.makedirs(output + ".part/model")
-        for name in ("model/config.json", "notes.txt"):
-            write_text(os.path.join(output + ".part", name), "precious")
-        before = tree(self.folder)
-        with self.assertRaisesRegex(mm.ModelError, "small.part: model is there"):
-            mm.make(mm.MODELS[mm.DEFAULT], output, download=lambda *_: self.fail("downloaded"))
-        self.assertEqual(tree(self.folder), before)
-
-    def test_a_page_of_the_users_is_not_replaced_by_the_site(self):
-        write_text(self.path("index.html"), "<title>My page</title>")
-        before = tree(self.folder)
-        with self.assertRaisesRegex(NotOurs, "index.html is there"):
-            site.write(self.folder, [], {})
-        self.assertEqual(tree(self.folder), before)
-        write_text(self.path("index.html"), site.page("kvbench: reference results", ""))
-        self.assertTrue(site.is_site(self.folder))
 
 
 @unittest.skipIf(NO_H5PY, f"no {', '.join(NO_H5PY)}")

@@ -21,7 +21,6 @@ from kvbench.plot import names as kn
 from kvbench.plot import offset as plot_offset
 from kvbench.plot import pareto as plot_pareto
 from kvbench.plot import style as ks
-from kvbench.site import curves
 
 HEADS = range(2)
 
@@ -49,7 +48,6 @@ class LookTest(unittest.TestCase):
         looks = {tuple(sorted(look.items())) for look in ks.styles(labels).values()}
         self.assertEqual(len(looks), len(labels))
         self.assertEqual(ks.styles(labels)["h2o@quant-kivi"], {**look, "zorder": 3})
-        self.assertEqual(curves.colour_of("h2o@quant-kivi"), ks.KNOWN["h2o"][0])
 
     def test_no_two_lines_of_a_picture_look_alike(self):
         labels = [*ks.KNOWN, *(f"method-{i}" for i in range(60)), "balancekv T=1", "balancekv T=2",

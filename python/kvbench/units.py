@@ -4,34 +4,25 @@ A source is an author, a book, a program's documentation or a code base. Its pro
 independent: they are averaged first, and n counts sources.
 """
 
-import glob
-import os
-
 import numpy as np
 import pandas as pd
 
-from kvbench import ROOT
 from kvbench import tables as kt
-from kvbench.prompts import records as kp
+from kvbench.records import read_jsonl
 
-PROMPTS = os.path.join(ROOT, "data", "prompts")
 BY = {"choices": ("prompt", "source"), "default": "prompt",
       "help": "unit of means, intervals and tests: source takes the mean of a source's prompts first; "
               "sources come from the tables (column `source`) or in --records [prompt]"}
 RECORDS = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
-           "help": "the records of prompts, with `set` and `source` [data/prompts/*.jsonl]"}
+           "help": "the records of prompts, with `set` and `source`"}
 
 # Where a prompt without records is its own source.
 SOURCES = {**RECORDS, "help": "prompt records, whose field `source` groups prompts"}
 
 
 def read_records(files):
-    """Returns the records of files, or of data/prompts. Raises CsvError."""
-    try:
-        return [record for path in files or sorted(glob.glob(os.path.join(PROMPTS, "*.jsonl")))
-                for record in kp.read_jsonl(path)]
-    except kp.PromptError as error:
-        raise kt.CsvError(str(error)) from None
+    """Returns the records of files. Raises CsvError."""
+    return [record for path in files for record in read_jsonl(path)]
 
 
 def of_set(name, files):

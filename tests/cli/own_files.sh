@@ -138,7 +138,7 @@ rm -r own/packages
 for name in "${needed[@]}"; do PACKAGES=own/packages ./add "$name"; done
 keeps own model DUMP_VENV="$scratch/own"
 [[ $code == 0 ]] || fail "an environment with all packages: $(< said)"
-grep -qF "own/bin/python scripts/kvbench-py model" "$RAN" || fail "not used: $(< "$RAN")"
+grep -qF "own/bin/python studies/reference/kvbench-study model" "$RAN" || fail "not used: $(< "$RAN")"
 ! grep -q 'pip install' "$RAN" || fail "installed into the user's environment: $(< "$RAN")"
 # What only tests need is asked for by these alone.
 keeps own test-dump DUMP_VENV="$scratch/own"

@@ -47,7 +47,7 @@ def _reading(path):
 
 def table_path(path, name):
     """Returns `path`, or the table `name` of a folder of kvbench cluster, or of a prompt in a store of
-    kvbench-py reference (STORE/STAGE/PROMPT).
+    kvbench-study reference (STORE/STAGE/PROMPT).
     """
     if os.path.isdir(path):
         return os.path.join(path, name)

@@ -70,6 +70,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--figures", metavar="STEM", help="STEM.cd.BUDGET and STEM.intervals, .png "
                         "and .pdf")
     options = parser.parse_args(arguments)
+    if options.set is not None and not options.records:
+        parser.error("--set: expected the records that say a prompt's `set`: --records")
     if options.higher_better is None:
         options.higher_better = options.metric in kt.HIGHER_BETTER
     if options.csv is not None and not options.csv.endswith(".csv"):

@@ -1,1 +1,0 @@
-"""kvbench-py ablate: the error of caches, ingredient by ingredient."""

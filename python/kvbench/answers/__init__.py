@@ -1,1 +1,0 @@
-"""Whether models still answer tasks over compressed caches, with controls: kvbench-py answers."""

@@ -1,1 +1,0 @@
-"""kvbench-py atlas: what attention heads are like, and which method serves each best."""

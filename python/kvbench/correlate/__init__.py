@@ -1,1 +1,0 @@
-"""Correlation of replay metrics with model scores: kvbench-py correlate."""

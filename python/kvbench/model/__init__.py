@@ -1,1 +1,0 @@
-"""Real models from the package index: kvbench-py model."""

@@ -1,1 +1,0 @@
-"""Prompts: kvbench-py prompts, kvbench-py needles."""

@@ -1,1 +1,0 @@
-"""Reference results: kvbench-py reference."""

@@ -1,0 +1,1 @@
+"""kvbench-study ablate: the error of caches, ingredient by ingredient."""

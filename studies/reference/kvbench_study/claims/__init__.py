@@ -1,0 +1,1 @@
+"""Verdicts on the papers' claims from tables of replay and cluster: kvbench-study claims."""

@@ -1,0 +1,1 @@
+"""Correlation of replay metrics with model scores: kvbench-study correlate."""

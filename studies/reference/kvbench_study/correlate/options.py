@@ -1,0 +1,67 @@
+"""Correlates replay metrics with the effect of compressed caches on the model.
+
+    kvbench-study correlate OUT.csv --layers OUT.layers.csv --scores scores.csv --csv correlate.csv
+
+OUT.csv and OUT.layers.csv are tables of kvbench replay, scores.csv is one of kvbench-py score for
+the same caches. A cell is a method at a budget; its figure is a mean (or median) over prompts.
+Every metric is correlated with every score over cells, by rank (Spearman, Kendall's tau-b): over
+all budgets, within each, and within single prompts. Figures are oriented so that higher is worse
+(`1-NAME`: inverted) and a good predictor has 1. Intervals (95 %) resample prompts and methods, the
+same for all metrics, which are compared pairwise; --resample prompts resamples prompts only, and
+gives no verdict. A metric `predicts best` if every other metric is significantly below it and its
+correlation is not chance. With fewer than 4 prompts, or too few methods to rule out a chance order
+among all metrics (7 for a full table), the result is `not enough to rank`. Each correlation is also
+given without one method. docs/statistics.md explains the figures.
+
+Scores: kl, loss_change, 1-top_agreement, and wrong_answers, the share of wrong answers among
+prompts that the exact model answers right. Only data on both sides counts; a method that lacks a
+prompt at a budget is skipped there, with a note.
+
+--csv: a line per score, metric, reduction and scope. --methods: methods that a metric misjudges.
+--cells: the input values. Without an output the Markdown is printed.
+"""
+
+from kvbench import command, units
+from kvbench import stats as ks
+from kvbench_study.correlate.resamples import BOTH, PROMPTS
+
+
+def parse_arguments(arguments=None):
+    parser = command.plain_parser(__doc__)
+    parser.add_argument("inputs", nargs="+", metavar="OUT.csv", help="files of kvbench replay")
+    parser.add_argument("--scores", nargs="+", required=True, metavar="scores.csv",
+                        help="files of kvbench-py score")
+    parser.add_argument("--layers", nargs="+", default=[], metavar="OUT.layers.csv",
+                        dest="layers_tables", help="files of kvbench replay, of traces with o_proj")
+    parser.add_argument("--predict", action="store_true", help="adds the metric kl_predicted: the KL divergence "
+                        "predicted from --layers, each cell's from other prompts (sources) and methods")
+    parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...",
+                        help="only these; default: all")
+    parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
+                        help="exclude these, such as oracle,exact")
+    parser.add_argument("--budgets", type=command.number_list, default=[], metavar="SHARE,...")
+    parser.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
+                        help="only these prompts")
+    parser.add_argument("--pool", **command.POOL)
+    parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
+                        help="[10000]")
+    parser.add_argument("--resample", choices=(BOTH, PROMPTS), default=BOTH,
+                        help="what intervals draw: prompts (sources with --by source) and methods, or "
+                             "prompts alone [both]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the bootstrap [0]")
+    parser.add_argument("--digits", type=int, default=2, metavar="N", help="in tables [2]")
+    parser.add_argument("--csv", metavar="OUT.csv")
+    parser.add_argument("--cells", metavar="CELLS.csv", help="both sides of every cell")
+    parser.add_argument("--methods", metavar="METHODS.csv", help="methods that a metric misjudges")
+    parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
+    parser.add_argument("--figures", metavar="STEM",
+                        help="STEM.scatter and STEM.correlations, .png and .pdf")
+    parser.add_argument("--by", **units.BY)
+    parser.add_argument("--records", **units.RECORDS)
+    parser.set_defaults(layers=[], set=None)  # read by compare's analysis.read
+    options = parser.parse_args(arguments)
+    if options.predict and not options.layers_tables:
+        parser.error("--predict: expected --layers")
+    if not (options.csv or options.cells or options.methods or options.markdown or options.figures):
+        options.markdown = "-"
+    return options

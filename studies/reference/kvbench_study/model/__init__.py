@@ -1,0 +1,1 @@
+"""Real models from the package index: kvbench-study model."""

@@ -1,0 +1,1 @@
+"""Prompts: kvbench-study prompts, kvbench-study needles."""

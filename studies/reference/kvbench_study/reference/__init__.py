@@ -1,0 +1,1 @@
+"""Reference results: kvbench-study reference."""

@@ -1,0 +1,92 @@
+"""Makes the reference results: model, traces, replays, statistics, tables and figures.
+
+    make reference                      # the whole plan, or what is left of it
+    kvbench-study reference --dry-run      # list what is left, with durations
+
+For each prompt: makes a trace, runs every stage on it, and deletes it (--keep keeps it). When all
+prompts of a stage are done, its reports are made and copied to the results folder. Reports whose
+files a stage reads come first: parameters are chosen on the development set. A step is one stage of
+one prompt. It is repeated only if a dependency changed: prompt, model, layers, options,
+configuration or program. Runs may be interrupted: the same command resumes.
+
+A plan with a store (`store = true`) keeps the results of its steps in the results folder, under
+store/: these are done on any machine. When nothing is left, samples of every stage are computed
+again and compared (--samples) before "complete" is reported. Rows made by another state of lib are
+kept while their sample agrees; otherwise their steps are listed, and repeated with --stale.
+
+--layers and --full keep steps in a separate folder. With --prompts or --layers results are written
+only to --output, since they are not the reference.
+"""
+
+import argparse
+import os
+import sys
+
+from kvbench import command
+from kvbench.text import list_parts
+from kvbench_study.reference import plan as rp
+
+
+def names(text):
+    return list_parts(text)
+
+
+def layer_list(text):
+    try:
+        out = tuple(int(n) for n in names(text))
+    except ValueError:
+        out = ()
+    if not out or min(out) < 0 or len(set(out)) < len(out):
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected different layers, such as 0,8")
+    return out
+
+
+def minutes(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected minutes above 0")
+    return value
+
+
+def count(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected a whole number")
+    return int(text)
+
+
+class FormerOutput(argparse.Action):
+    """Deprecated --out, now --output."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        print("note: --out is now --output", file=sys.stderr)
+        namespace.output = values
+
+
+def parse_arguments(arguments=None):
+    parser = command.plain_parser(__doc__)
+    add = parser.add_argument
+    add("--plan", default=os.path.join(rp.ROOT, rp.USUAL), metavar="FILE.toml",
+        help=f"what to do [{rp.USUAL}]")
+    add("--dry-run", action="store_true", help="list what is left; do nothing")
+    add("--only", type=names, default=[], metavar="STAGE,...", help="only these stages")
+    add("--prompts", type=names, default=[], metavar="ID,...", help="only these prompts")
+    add("--layers", type=layer_list, metavar="N,...", help="these layers, not those of the plan")
+    add("--full", action="store_true", help="all layers of the model")
+    add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
+    add("--keep", action="store_true", help="keep traces")
+    add("--samples", type=count, default=2, metavar="N",
+        help="variants to check per stage, in a plan with a store; 0 for none [2]")
+    add("--stale", action="store_true", help="do steps again whose sample differs")
+    add("-o", "--output", metavar="DIR", help="results folder")
+    add("--out", dest="output", action=FormerOutput, help=argparse.SUPPRESS)
+    add("--work", metavar="DIR", help="folder of traces and rows")
+    add("--kvbench", default=os.path.join(rp.ROOT, "build", "kvbench"), metavar="PROGRAM")
+    add("--dump-python", default=os.path.join(rp.ROOT, "build", "dump-venv", "bin", "python"),
+        metavar="PROGRAM", help="interpreter with torch [that of `make model`]")
+    args = parser.parse_args(arguments)
+    if args.full and args.layers:
+        parser.error("--full and --layers: expected one of them")
+    return args

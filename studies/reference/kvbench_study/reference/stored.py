@@ -1,0 +1,375 @@
+"""Steps of a plan with a store (kvbench-py reference): the store decides what is done, on any
+machine.
+
+A step is done if its record has the step's key and all variants of the stage. Otherwise the missing
+variants run in the work folder and are merged into the store. For each merged run the record names
+the git tree of lib, the digest of the trace and the machine.
+"""
+
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+
+from kvbench_study.reference import plan as rp
+from kvbench_study.reference import store
+from kvbench_study.reference.placeholders import without
+from kvbench_study.reference.steps import Failed, Steps, read_json, write_json, write_text
+from kvbench_study.reference.variants import Variants, claims, option_values
+
+LARGE = ("points.csv", "kept.csv")  # of cluster; kept only if in a stage's `tables`
+
+
+def cpu_model():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return re.search(r"model name\s*:\s*(.*)", file.read())[1]
+    except (OSError, TypeError):
+        return platform.processor() or platform.machine()
+
+
+def lib_tree(program):
+    """Returns the git tree of lib that a program was built from; its own digest without git."""
+    def git(*words):
+        try:
+            return subprocess.run(["git", *words], cwd=rp.ROOT, capture_output=True, text=True,
+                                  check=False)
+        except OSError:
+            return subprocess.CompletedProcess(words, 1, "", "")
+
+    match = re.search(r" \(([0-9a-f]{40})(, modified)?\)$", program["version"])
+    commit = match[1] if match else "HEAD"
+    tree = git("rev-parse", "--verify", "--quiet", f"{commit}:lib")
+    if tree.returncode:
+        return "program " + program["sha256"][:16]
+    changed = not match or match[2]
+    if changed and git("diff", "--quiet", commit, "--", "lib").returncode:
+        return f"{tree.stdout.strip()}, modified, program {program['sha256'][:16]}"
+    return tree.stdout.strip()
+
+
+def trace_digest(path):
+    """Returns the SHA-256 of a trace's tensors by name, without attributes."""
+    import h5py
+
+    from kvbench.trace.digest import sha256_of
+
+    found = {}
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            value = item[()]
+            said = sha256_of(value) if hasattr(value, "tobytes") and value.dtype != object \
+                else rp.digest(repr(value))
+            found[name] = [list(item.shape), said]
+
+    with h5py.File(path) as file:
+        file.visititems(add)
+    return rp.digest(json.dumps(found, sort_keys=True))
+
+
+class StoredSteps(Steps):
+    """folder: of the store."""
+
+    def __init__(self, plan, placeholders, program, commands, folder):
+        super().__init__(plan, placeholders, program, commands)
+        self.store = folder
+        self.variants = Variants(program.path, placeholders)
+        self.lib = lib_tree(program.now)
+        self.views = {}
+        placeholders.view = self.view
+
+    # ------------------------------------------------------------------------ what a step depends on
+
+    def key(self, stage, prompt):
+        """Returns what all rows of a step share."""
+        settled = self.variants.settled(stage)
+        options = without(stage.options, ("--algorithm", "--budget"))
+        return {"format": store.FORMAT, "prompt": prompt.digest, "source": prompt.source,
+                "model": self.model_key(), "layers": list(self.placeholders.layers),
+                "trace": list(self.plan.trace), **self.threads(), "kind": stage.kind,
+                "options": list(options), "config": "absent" if settled is None else settled,
+                "stage_layers": [n for n in stage.layers if n in self.placeholders.layers],
+                "then": list(stage.then), "columns": list(stage.columns),
+                "tables": list(stage.tables), **({"keep": list(stage.keep)} if stage.keep else {})}
+
+    def model_key(self):
+        """Returns the SHA-256 of the model's file if in the plan, otherwise of its local files."""
+        if self.plan.model["sha256"]:
+            return {"sha256": self.plan.model["sha256"]}
+        path = os.path.join(self.placeholders.work, "model.json")
+        known, out = read_json(path) or {}, {}
+        for name in self.plan.model["files"]:
+            file = os.path.join(rp.ROOT, self.plan.model["folder"], name)
+            if not os.path.exists(file):
+                out[name] = "absent"
+                continue
+            facts = os.stat(file)
+            here = known.get(file, [])
+            if here[:2] != [facts.st_size, facts.st_mtime_ns]:
+                here = known[file] = [facts.st_size, facts.st_mtime_ns, rp.file_digest(file)]
+                if os.path.isdir(self.placeholders.work):  # --dry-run makes no folder
+                    write_json(path, known)
+            out[name] = here[2]
+        return out
+
+    def scripts_digest(self, stage):
+        found = self.scripts(stage)
+        return rp.digest(json.dumps(found, sort_keys=True))[:16] if found else ""
+
+    def record_path(self, stage, prompt):
+        return os.path.join(self.store, stage.name, prompt.id + ".json")
+
+    def record(self, stage, prompt):
+        """Returns the step's record if it has the step's key, otherwise None."""
+        found = read_json(self.record_path(stage, prompt))
+        return found if found and found.get("key") == self.key(stage, prompt) else None
+
+    def missing(self, stage, prompt, record):
+        """Returns ({variant: whether from a set}, budgets) that the record lacks; None if the
+        stage's configuration does not exist yet.
+        """
+        named, budgets = self.variants.named(stage), self.variants.budgets(stage)
+        if named is None:
+            return None
+        known = record["variants"] if record else {}
+        out, lacking = {}, []
+        for variant, of_set in named.items():
+            entry = known.get(variant)
+            if entry is None or entry["settings"] != self.variants.settings(variant, prompt):
+                rest = list(budgets)
+            else:
+                rest = [one for one in budgets if one not in entry["budgets"]]
+                if not rest:
+                    continue
+            out[variant] = of_set
+            lacking += [one for one in rest if one not in lacking]
+        return out, [one for one in budgets if one in lacking]
+
+    def done(self, stage, prompt):
+        record = self.record(stage, prompt)
+        if record is None or self.missing(stage, prompt, record) != ({}, []):
+            return None
+        if not self.has_files(stage, prompt, record):
+            return None
+        seconds = [part["seconds"] for part in record["parts"]]
+        return {"code": record["code"], "program": {"version": record["parts"][-1]["program"]},
+                "seconds": None if None in seconds else round(sum(seconds), 2)}
+
+    def has_files(self, stage, prompt, record):
+        folder = os.path.join(self.store, stage.name)
+        return all(os.path.isfile(store.path_of(folder, prompt.id, name))
+                   for name in record["files"])
+
+    def took(self, stage, prompt):
+        record = self.record(stage, prompt)
+        return record["parts"][0]["seconds"] if record and len(record["parts"]) == 1 else None
+
+    def holds(self, stage, prompt):
+        with open(self.record_path(stage, prompt), "rb") as file:
+            wanted = json.dumps([list(self.variants.named(stage)), self.variants.budgets(stage)])
+            return rp.digest(file.read() + wanted.encode())
+
+    def manifest(self, stage, prompt):
+        return self.record(stage, prompt) or {}
+
+    def forget(self, stage, prompt):
+        """Marks the step to be repeated."""
+        path = self.record_path(stage, prompt)
+        if os.path.exists(path):
+            os.remove(path)
+
+    def tidy(self):
+        """Removes temporary files of a killed run."""
+        for folder, _, files in os.walk(self.store):
+            for name in files:
+                if name.endswith(".part"):
+                    os.remove(os.path.join(folder, name))
+
+    # -------------------------------------------------------------------------------------- traces
+
+    def make_trace(self, prompt):
+        seconds = super().make_trace(prompt)
+        self.trace_digest(prompt)
+        return seconds
+
+    def trace_digest(self, prompt):
+        """Digest of the trace in the work folder."""
+        path = self.placeholders.trace(prompt.id) + ".json"
+        found = read_json(path)
+        if "digest" not in found:
+            found["digest"] = trace_digest(self.placeholders.trace(prompt.id))
+            write_json(path, found)
+        return found["digest"]
+
+    # --------------------------------------------------------------------------------------- steps
+
+    def entries(self, stage, prompt, todo, budgets):
+        """Returns {variant: its entry in the record}, by dry runs on the trace."""
+        if stage.kind == "judge":
+            options = []
+        else:
+            options = without(self.placeholders.expand(stage.options, self.values_of(prompt),
+                                                 lambda _: [prompt.id]),
+                              ("--algorithm", "--budget", "--export-caches"))
+        return {variant: {"points": self.variants.points(
+                    variant, budgets, options, prompt, of_set),
+                          "budgets": list(budgets), "settings": self.variants.settings(variant, prompt)}
+                for variant, of_set in todo.items()}
+
+    def values_of(self, prompt):
+        return self.placeholders.values(prompt, folder=self.placeholders.work)
+
+    def run(self, stage, prompt):
+        """Runs the missing part of a step, and merges it."""
+        record = self.record(stage, prompt)
+        if record and not self.has_files(stage, prompt, record):
+            record = None
+        found = self.missing(stage, prompt, record)
+        if found is None:
+            raise Failed(f"stage {stage.name}: its configuration is not there", 3)
+        todo, budgets = found
+        begin = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        entries = self.entries(stage, prompt, todo, budgets)
+        running = [one for one in todo if isinstance(entries[one]["points"], list)]
+        folder = self.folder(stage, prompt)
+        made = {"code": 0, "seconds": 0.0}
+        tables = {}
+        if running or stage.kind == "cluster":
+            words = self.stage_words(stage, prompt, folder, running, budgets)
+            now = {"key": self.key(stage, prompt), "program": self.program.now,
+                   "variants": running, "budgets": budgets, "scripts": self.scripts(stage)}
+            made = self.begin_or_go_on(stage, prompt, folder, words, now)
+            tables = self.condensed(stage, prompt, folder)
+        part = {"variants": list(entries), "budgets": budgets, "lib": self.lib,
+                "scripts": self.scripts_digest(stage), "program": self.program.now["version"],
+                "trace": self.trace_digest(prompt), "cpu": cpu_model(), "begin": begin,
+                "seconds": made["seconds"]}
+        self.merge(stage, prompt, record, tables, entries, {**part, "code": made["code"]})
+        shutil.rmtree(folder, ignore_errors=True)
+        return {"code": made["code"], "seconds": made["seconds"]}
+
+    def stage_words(self, stage, prompt, folder, variants, budgets):
+        if stage.kind == "cluster":
+            return self.placeholders.stage_words(stage, prompt, folder)
+        return self.placeholders.stage_words(stage, prompt, folder, variants, budgets)
+
+    def condensed(self, stage, prompt, folder):
+        """Returns {table: condensed} of a step's files. Times of a judge's rows, made beside other work, are no
+        result.
+        """
+        if stage.kind == "cluster":
+            names = [name for name in sorted(os.listdir(folder))
+                     if name.endswith(".csv") and name not in LARGE]
+        else:
+            names = [rp.ROWS, *(name for name in rp.SIDE_TABLES
+                                if os.path.isfile(os.path.join(folder, name)))]
+        names += [name for name in stage.tables if name not in names]
+        if stage.keep:
+            names = [name for name in names if name in stage.keep]
+        return {store.table_name(name): store.condense(
+            store.read_plain(os.path.join(folder, name)), store.table_name(name), stage.columns,
+            prompt.source, stage.kind != "judge") for name in names}
+
+    def merge(self, stage, prompt, record, tables, entries, part):
+        """Writes tables, then the record, so that a kill in between costs the step only.
+
+        record: existing entries to keep; None: start over.
+        """
+        folder, path = os.path.join(self.store, stage.name), self.record_path(stage, prompt)
+        if record is None:
+            self.forget(stage, prompt)
+            for name in store.tables_of(folder, prompt.id):
+                if name not in tables:
+                    os.remove(store.path_of(folder, prompt.id, name))
+        for name, table in tables.items():
+            old = store.read(store.path_of(folder, prompt.id, name)) if record else None
+            store.write(store.path_of(folder, prompt.id, name),
+                        store.merge(old, table) if old else table)
+        variants = dict(record["variants"]) if record else {}
+        for variant, entry in entries.items():
+            before = variants.get(variant, {"budgets": []})["budgets"]
+            variants[variant] = {**entry, "budgets": list(dict.fromkeys(
+                [*before, *entry["budgets"]]))}
+        code = part.pop("code")
+        store.write_record(path, {
+            "stage": stage.name, "prompt": prompt.id, "source": prompt.source, "set": prompt.set,
+            "seeds": self.seeds(stage), "code": code | (record["code"] if record else 0),
+            "files": store.tables_of(folder, prompt.id), "key": self.key(stage, prompt),
+            "parts": [*(record["parts"] if record else []), part],
+            "variants": dict(sorted(variants.items()))})
+
+    def seeds(self, stage):
+        words = option_values(stage.options, "--seeds")
+        return words[-1] if words else str((self.variants.config(stage) or {}).get("seeds", "1"))
+
+    # --------------------------------------------------------------------------------- for reports
+
+    def wanted(self, stage, record):
+        """Returns keep(variant) for the variants in the plan. A record may hold more."""
+        if stage.kind == "cluster":
+            return lambda variant: True
+        named, budgets = self.variants.named(stage), self.variants.budgets(stage)
+        points = [point for name, entry in record["variants"].items()
+                  if name in named and isinstance(entry["points"], list)
+                  for point in entry["points"]]
+        shares = {float(one) for one in budgets}
+        return lambda variant: claims(points, variant) and (
+            not shares or not variant[2] or float(variant[2]) in shares)
+
+    def view(self, stage_name, prompt_id, name, plain):
+        """view_now, once per file."""
+        stage, prompt = self.plan.stages[stage_name], self.plan.prompts[prompt_id]
+        if self.record(stage, prompt) is None:  # its page is written before it is run
+            return os.path.join(self.view_folder(stage, prompt), name)
+        key = stage_name, prompt_id, name, plain, self.holds(stage, prompt)
+        if key not in self.views:
+            self.views[key] = self.view_now(stage, prompt, name, plain)
+        return self.views[key]
+
+    def view_folder(self, stage, prompt):
+        return os.path.join(self.placeholders.work, "store", stage.name, prompt.id)
+
+    def view_now(self, stage, prompt, name, plain):
+        """Returns a file for a report's {STAGE/NAME}: `store` or `store.TABLE` is the store's own
+        file if the plan names all of it; a CSV file's name is a copy without gzip, with the
+        other tables beside it, and `` their folder.
+        """
+        place = self.view_folder(stage, prompt)
+        if name.partition(".")[0] == "store":
+            table = name.removeprefix("store").removeprefix(".")
+            if not plain:
+                return self.packed_view(stage, prompt, table, os.path.join(place, "packed"))
+            name = self.plain_name(stage, table)
+        for table in store.tables_of(os.path.join(self.store, stage.name), prompt.id):
+            _, kept = self.kept(stage, prompt, table)
+            write_text(os.path.join(place, self.plain_name(stage, table)), store.csv_text(kept))
+        path = os.path.join(place, name)
+        if not os.path.exists(path):
+            raise rp.PlanError(f"{{{stage.name}/{name}}}: the store has no such table of {prompt.id}")
+        return path
+
+    @staticmethod
+    def plain_name(stage, table):
+        """Returns the step's name of a table."""
+        alone = stage.kind == "cluster" or table.partition(".")[0] == "scores"
+        return f"{table}.csv" if alone else f"rows.{table}.csv" if table else rp.ROWS
+
+    def kept(self, stage, prompt, table):
+        """Returns (a table of the store, its part in the plan)."""
+        path = store.path_of(os.path.join(self.store, stage.name), prompt.id, table)
+        found = store.read(path)
+        if found is None:
+            raise rp.PlanError(f"{path}: no such file")
+        return found, found.only(self.wanted(stage, self.record(stage, prompt)))
+
+    def packed_view(self, stage, prompt, table, place):
+        found, kept = self.kept(stage, prompt, table)
+        if len(kept.rows) == len(found.rows):
+            return store.path_of(os.path.join(self.store, stage.name), prompt.id, table)
+        path = store.path_of(place, prompt.id, table)
+        store.write(path, kept)
+        return path

@@ -1,0 +1,1 @@
+"""kvbench-study scaling: how errors grow with fewer bytes, more tokens and flatter attention."""

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Writes the tables over all models from their stores: loss, loss of tuned methods, loss of policies,
+# agreement between models on the order of methods, heads and the methods that serve them. Models with
+# fewer than four works in stage `judged` are skipped, and stages `others` and `tuned` with fewer works
+# than that.
+#   studies/reference/models_tables.sh [RESULTS]      (default: studies/reference/results/models)
+# PYTHON: interpreter (default: python3).
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
+out=${1:-studies/reference/results/models}
+python=${PYTHON:-python3}
+shopt -s nullglob
+
+# NAME:FOLDER of each model, by size.
+models=(SmolLM2-135M:smollm2-135m Qwen2.5-Coder-0.5B:qwen2.5-coder-0.5b Qwen2.5-Coder-1.5B:qwen2.5-coder-1.5b)
+least=4
+# Methods of the smallest stage `judged` that fit 1/8 of the bytes, without oracles.
+served=(snapkv h2o expected-attention tova bumblebee local attention-matching kmeans
+  attention-matching@quant-kivi h2o@quant-kivi)
+# Oracles, codes, losses of whole nats.
+apart=(exact oracle oracle-matching {h2o,snapkv,attention-matching}@quant-kivi quant-kivi quant-rotated lowrank
+  cam clustergen kvreviver)
+usual=()
+sampled=()
+tuned=()  # with the rows of the defaults
+for model in "${models[@]}"; do
+  store=$out/${model#*:}/store
+  files=("$store"/judged/*.scores.csv.gz)
+  works=${#files[@]}
+  ((works >= least)) || continue
+  others=("$store"/others/*.scores.csv.gz)
+  if ((${#others[@]} >= works)); then
+    files+=("${others[@]}")
+    sampled+=(--scores "${model%%:*}" "${others[@]}")
+  fi
+  usual+=(--scores "${model%%:*}" "${files[@]}")
+  better=("$store"/tuned/*.scores.csv.gz)
+  if ((${#better[@]} >= works)); then
+    tuned+=(--scores "${model%%:*}" "${files[@]}" --tuned "${model%%:*}" "${better[@]}")
+  fi
+done
+if ((${#usual[@]} == 0)); then
+  echo "models_tables.sh: $out: found no scores of a model, expected */store/judged" >&2
+  exit 2
+fi
+losses() {
+  "$python" scripts/kvbench-py losses "$@"
+}
+losses "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md"
+# Against what needs no queries and no scores.
+losses "${usual[@]}" --exclude exact --to local --csv "$out/losses.to_local.csv" --markdown "$out/losses.to_local.md"
+# How alike the models order methods that keep 16-bit tokens: oracles, codes and losses of whole nats agree anyway.
+losses "${usual[@]}" --orders "$out/losses.orders.csv" --exclude "$(IFS=,; echo "${apart[*]}")"
+# The smallest losses, two methods of reference, and what selection could gain at most.
+shown=()
+for method in oracle h2o@quant-kivi attention-matching@quant-kivi quant-kivi h2o attention-matching expected-attention bumblebee \
+  snapkv local; do
+  if grep -q ",$method," "$out/losses.csv"; then shown+=("$method"); fi
+done
+losses "${usual[@]}" --exclude exact --show "$(IFS=,; echo "${shown[*]}")" --figure "$out/losses"
+# Against the 16-bit method with the smallest mean loss, without oracles.
+losses "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
+  --markdown "$out/losses.to_h2o.md"
+# BalanceKV against samples of as many tokens.
+if ((${#sampled[@]})) && grep -q ",balancekv," "$out/losses.csv"; then
+  losses "${sampled[@]}" --algorithms balancekv,uniform --to uniform --csv "$out/losses.sampling.csv" \
+    --markdown "$out/losses.sampling.md"
+fi
+# Policies beside the single methods, over the works that both have: what the model loses, also with tuned single
+# methods, and the errors of the replay.
+policies=()
+better=()
+errors=()
+for model in "${models[@]}"; do
+  name=${model%%:*}
+  folder=$out/${model#*:}
+  files=()
+  tuned_files=()
+  layers=()
+  for scores in "$folder-policies/store/judged"/*.scores.csv.gz; do
+    work=${scores##*/}
+    [[ -e $folder/store/judged/$work ]] || continue
+    for stage in "$folder-policies/store"/judged{,_more} "$folder/store/judged"; do
+      [[ -e $stage/$work ]] || continue
+      files+=("$stage/$work")
+      layers+=("$stage/${work%.scores.csv.gz}.layers.csv.gz")
+    done
+    [[ ! -e $folder/store/tuned/$work ]] || tuned_files+=("$folder/store/tuned/$work")
+  done
+  ((${#files[@]})) || continue
+  policies+=(--scores "$name" "${files[@]}")
+  errors+=(--scores "$name" "${layers[@]}")
+  ((${#tuned_files[@]} == 0)) || better+=(--tuned "$name" "${tuned_files[@]}")
+done
+if ((${#policies[@]})); then
+  losses "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
+  losses "${errors[@]}" --metric residual_rel_error --exclude exact --to h2o@quant-kivi --csv "$out/policies.errors.csv" \
+    --markdown "$out/policies.errors.md"
+fi
+if ((${#better[@]})); then
+  losses "${policies[@]}" "${better[@]}" --budgets 0.125 --exclude exact --to h2o@quant-kivi --csv "$out/policies.tuned.csv" \
+    --markdown "$out/policies.tuned.md"
+fi
+# Policies against one that chooses method and budget of each layer, of each model alone.
+for model in "${models[@]}"; do
+  scores=("$out/${model#*:}"-policies/store/judged{,_more}/*.scores.csv.gz)
+  ((${#scores[@]})) || continue
+  for budget in 4:0.25 8:0.125 16:0.0625; do
+    table=$out/${model#*:}-policies/against-both-${budget%%:*}
+    losses --scores "${model%%:*}" "${scores[@]}" --budgets "${budget#*:}" --to "policy:both-${budget%%:*}" --digits 4 \
+      --csv "$table.csv" --markdown "$table.md"
+  done
+done
+# Answers under policies beside the single methods.
+for model in "${models[@]}"; do
+  folder=$out/${model#*:}
+  answers=()
+  for setting in unseen seen; do
+    files=()
+    for scores in "$folder-policies/store/tasks_$setting"/*.scores.csv.gz; do
+      files+=("$scores")
+      single=$folder/store/tasks_$setting/${scores##*/}  # where it is not in the same table
+      [[ ! -e $single ]] || files+=("$single")
+    done
+    ((${#files[@]} == 0)) || answers+=(--scores "$setting" "${files[@]}")
+  done
+  ((${#answers[@]})) || continue
+  "$python" studies/reference/kvbench-study answers "${answers[@]}" --records "build/prompts/${model#*:}/tasks.jsonl" \
+    --csv "$folder-policies/answers.csv" --markdown "$folder-policies/answers.md"
+done
+# Heads of the models and the methods that serve them, over the methods that all models have.
+heads=()
+for model in "${models[@]}"; do
+  prompts=("$out/${model#*:}"-heads/store/heads/*.json)
+  rows=()
+  for table in "$out/${model#*:}"/store/judged/*.csv.gz; do
+    [[ ${table##*/} == *.*.csv.gz ]] || rows+=("$table")
+  done
+  ((${#prompts[@]} && ${#rows[@]})) || continue
+  heads+=(--cluster "${model%%:*}" "${prompts[@]%.json}" --rows "${model%%:*}" "${rows[@]}")
+  "$python" studies/reference/kvbench-study scaling --rows 4096 "${rows[@]}" --cluster 4096 "${prompts[@]%.json}" \
+    --algorithms "$(IFS=,; echo "${served[*]}")" --csv "$out/${model#*:}-heads/scaling.csv" \
+    --markdown "$out/${model#*:}-heads/scaling.md"
+  policy=$out/${model#*:}-policies/budgets-8.json
+  [[ ! -e $policy ]] || heads+=(--policy "${model%%:*}" "$policy")
+done
+if ((${#heads[@]})); then
+  "$python" studies/reference/kvbench-study atlas "${heads[@]}" --budget 0.125 --methods "$(IFS=,; echo "${served[*]}")" \
+    --csv "$out/heads.csv" --markdown "$out/heads.md" --figure "$out/heads"
+  # Those that select tokens and store them in 16 bits.
+  "$python" studies/reference/kvbench-study atlas "${heads[@]}" --budget 0.125 --markdown "$out/heads.tokens.md" \
+    --csv "$out/heads.tokens.csv" --methods snapkv,h2o,expected-attention,tova,bumblebee,local
+fi
+if ((${#tuned[@]})); then
+  losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"
+  losses "${tuned[@]}" --budgets 0.125 --exclude exact --to local --csv "$out/tuned.to_local.csv" \
+    --markdown "$out/tuned.to_local.md"
+fi

@@ -1,0 +1,74 @@
+"""Every program of the study that reads a table, with tables that are damaged: tests/test_damaged_tables.py."""
+
+import json
+import sys
+import unittest
+
+import test_damaged_tables as damaged
+from study_case import KVBENCH, STUDY, read_rows
+
+from kvbench_study import programs
+
+# Programs that read no table, and those that another test covers.
+LEFT_OUT = {
+    "kvbench-study model": "reads a package: test_make_model.py",
+    "kvbench-study needles": "reads texts: test_prompts.py",
+    "kvbench-study prompts": "reads texts: test_prompts.py",
+    "kvbench-study tasks": "reads texts: test_prompt_tasks.py",
+    "kvbench-study reference": "reads a plan, and what it has written itself: test_reference_plan.py",
+    "kvbench-study site": "reads the study's own results: test_site.py",
+}
+COMMANDS = [
+    ("kvbench-study correlate", "a.csv --scores scores.csv --resamples 100 --csv out/x.csv --figures out/x",
+     "a.csv", "a.queries.csv"),
+    ("kvbench-study correlate", "a.csv --scores scores.csv --resamples 100 --csv out/x.csv --figures out/x",
+     "scores.csv", "s.kept.csv"),
+    ("kvbench-study correlate", "a.csv --scores scores.csv --layers layers.csv --resamples 100 --csv out/x.csv",
+     "layers.csv", "s.kept.csv"),
+    ("kvbench-study answers", "--scores m scores.csv --records tasks.jsonl --csv out/x.csv", "scores.csv",
+     "s.kept.csv"),
+    ("kvbench-study page-tables", "page.md", "page.csv", "c/coverage.csv"),
+    ("kvbench-study ablate", "ab.layers.csv --csv out/x.csv --figure out/x", "ab.layers.csv", "s.kept.csv"),
+    *(("kvbench-study atlas", "--cluster m c --rows m a.csv --budget 0.6 --methods h2o,knorm --csv out/x.csv", name,
+       "s.kept.csv") for name in ("a.csv", "c/attention.csv", "c/keys.csv", "c/spectrum.csv")),
+    *(("kvbench-study scaling", "--rows 64 a.csv --cluster 64 c --algorithms h2o,knorm --csv out/x.csv", name,
+       "s.kept.csv") for name in ("a.csv", "c/attention.csv")),
+    ("kvbench-study claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
+    ("kvbench-study claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
+    *(("kvbench-study claims", "--cluster c --head-dim 64 --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
+      for name in ("c/coverage.csv", "c/delta.csv", "c/growth.csv", "c/norms.csv")),
+    ("kvbench-study claims", "--lambda-scores scores.csv --records r.jsonl --csv out/x.csv", "scores.csv", "a.csv"),
+    ("kvbench-study claims", "--revive-scores rs.csv --records r.jsonl --csv out/x.csv", "rs.csv", "a.csv"),
+    ("kvbench-study claims", "--merging m.csv --equal e.csv --csv out/x.csv", "m.csv", "a.queries.csv"),
+    ("kvbench-study claims", "--ratio r.csv --csv out/x.csv", "r.csv", "a.queries.csv"),
+    ("kvbench-study results-table", "x=a.csv", "a.csv", "s.kept.csv"),
+]
+AS_THEY_STAND = (0, "cells are shown as they stand")
+LET_PASS = {
+    ("kvbench-study claims", "c/growth.csv", "NaN"): damaged.GROWTH,
+    ("kvbench-study claims", "r.csv", "NaN"): damaged.DIAGNOSTICS,
+    ("kvbench-study page-tables", "page.csv", "NaN"): AS_THEY_STAND,
+    ("kvbench-study page-tables", "page.csv", "NaN in all numbers"): AS_THEY_STAND,
+    ("kvbench-study page-tables", "page.csv", "NaN in a row"): AS_THEY_STAND,
+    ("kvbench-study page-tables", "page.csv", "no numbers"): AS_THEY_STAND,
+}
+
+
+@unittest.skipIf(damaged.PACKAGES, f"{sys.executable} lacks {', '.join(damaged.PACKAGES)}")
+@unittest.skipIf(not KVBENCH, "KVBENCH names no program")
+class StudyTest(damaged.DamagedTablesTest):
+    front, commands, left_out, let_pass, tools = programs.COMMANDS, COMMANDS, LEFT_OUT, LET_PASS, STUDY
+    test_damaged_traces_and_caches = None  # of the package
+
+    def setUp(self):
+        super().setUp()
+        prompts = {row["prompt"] for row in read_rows(self.path("scores.csv"))}
+        self.write_file("tasks.jsonl", "".join(json.dumps(
+            {"id": prompt, "task": "one-key", "wrong": ["2"], "text": "x"}) + "\n" for prompt in prompts))
+        self.write_file("page.csv", "method,mean\nh2o,0.5\nknorm,0.25\n")
+        self.write_file("page.md", f"<!-- table: {self.path('page.csv')} | name method | show mean -->"
+                        "\n<!-- end -->\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+"""models_tables.sh: the tables over all models, from what is there of their stores."""
+
+import gzip
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import test_losses
+from study_case import STUDY, missing
+
+MISSING = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn")
+
+
+@unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
+class ModelsTablesTest(test_losses.LossesTest):
+    def test_the_tables_over_all_models(self):
+        """models_tables.sh reads what is there of the models' stores."""
+        for folder, stage, rows, params in (
+                ("smollm2-135m", "judged", self.judged(9), ""), ("qwen2.5-coder-0.5b", "judged", self.judged(4), ""),
+                ("qwen2.5-coder-0.5b", "tuned", [r for r in self.many(4) if r[1] == "h2o"], "x=1"),
+                ("smollm2-135m", "tuned", [r for r in self.many(3) if r[1] == "h2o"], "x=1"),
+                ("qwen2.5-coder-1.5b", "judged", self.judged(3), "")):  # two stages with too few sources
+            os.makedirs(self.path(f"{folder}/store/{stage}"))
+            for prompt in {row[0] for row in rows}:
+                self.table(f"{folder}/store/{stage}/{prompt}.scores.csv.gz",
+                           [r for r in rows if r[0] == prompt], params)
+        self.policies("smollm2-135m")
+        script = os.path.join(STUDY, "models_tables.sh")
+        done = subprocess.run([script, self.folder], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHON": sys.executable})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({(row["model"], row["sources"]) for row in self.read("losses.csv") if row["method"] == "h2o"},
+                         {("SmolLM2-135M", "9"), ("Qwen2.5-Coder-0.5B", "4")})
+        self.assertEqual({row["model"] for row in self.read("tuned.csv") if row["setting"]},
+                         {"Qwen2.5-Coder-0.5B"})
+        for name in ("losses.to_local.csv", "tuned.to_local.csv"):
+            self.assertEqual({row["to"] for row in self.read(name) if row["method"] == "h2o"}, {"local"})
+        rows = {(row["method"], row["budget"]): row for row in self.read("policies.csv")}
+        # Over the works that both have, three of nine.
+        self.assertEqual({row["sources"] for row in rows.values()}, {"3"})
+        self.assertEqual(float(rows["policy:both-8", "0.125"]["mean"]), 1.0)
+        self.assertEqual(float(rows["policy:own-8", "0.125"]["mean"]), 0.5)
+        self.assertEqual({row["method"] for row in self.read("policies.errors.csv")},
+                         {"snapkv", "h2o", "local", "h2o@quant-kivi", "policy:both-4", "policy:both-8",
+                          "policy:both-16", "policy:own-8"})
+        self.assertEqual({row["budget"] for row in self.read("policies.tuned.csv")}, {"0.125"})
+        self.assertEqual({row["method"] for row in self.read("policies.tuned.csv") if row["setting"]}, {"h2o"})
+        with tempfile.TemporaryDirectory() as empty:
+            done = subprocess.run([script, empty], capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PYTHON": sys.executable})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("found no scores of a model", done.stderr)
+
+    def judged(self, sources):
+        rows = self.many(sources)
+        return rows + [(prompt, "local", *rest) for prompt, method, *rest in rows if method == "snapkv"]
+
+    def policies(self, model):
+        """Works p0 to p2, and one without single methods: policies that choose, and of the work itself; layers'
+        errors of the single methods too.
+        """
+        budgets = {4: 0.25, 8: 0.125, 16: 0.0625}
+        for prompt in ("p0", "p1", "p2", "q"):
+            both = [(prompt, f"policy,name=both-{part};sha256=1", budget, 1.0) for part, budget in budgets.items()]
+            own = [(prompt, f"policy,name=own-8;sha256={prompt}", 0.125, 0.5)]
+            single = [(prompt, f"{row[1]},", row[2], row[4]) for row in self.judged(9) if row[0] == prompt]
+            single += [(prompt, "h2o@quant-kivi,", budget, 2.0) for budget in budgets.values()]
+            for place, rows in ((f"{model}-policies/store/judged", both), (f"{model}-policies/store/judged_more", own),
+                                (f"{model}/store/judged", single if prompt != "q" else ())):
+                os.makedirs(self.path(place), exist_ok=True)
+                for table, columns, rest in (("scores", "layers,kl,loss_change,status", "30,{0},{0},ok"),
+                                             ("layers", "layer,residual_rel_error", "0,{0}")) if rows else ():
+                    with gzip.open(self.path(f"{place}/{prompt}.{table}.csv.gz"), "wt", encoding="utf-8") as file:
+                        file.write(f"trace,prompt,algorithm,params,budget_requested,seed,{columns}\n")
+                        file.writelines(f"t.h5,{name},{variant},{budget},0,{rest.format(value)}\n"
+                                        for name, variant, budget, value in rows)
+
+
+# Tests of the other file run there.
+for _name in [name for name in dir(test_losses.LossesTest) if name.startswith("test_")]:
+    setattr(ModelsTablesTest, _name, None)
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,233 @@
+"""kvbench-study reference with the real program on small synthetic traces: a run that nobody disturbs,
+what a change does again, refusals and failures. Interrupted runs: test_reference_resume.py."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+from reference_runs import PATIENCE, ReferenceCase
+
+
+class ReferenceTest(ReferenceCase):
+    def test_whole_run(self):
+        said, _ = self.run_it("--dry-run")
+        listed = [line.split("\t")[0] for line in said.splitlines() if "\t" in line]
+        self.assertEqual(listed, [
+            "a trace", "a equal", "a again", "a groups", "b trace", "b equal", "c trace", "c again",
+            "report table", "report both"])
+        self.assertIn("left: 5 of 5 steps, 3 traces, 2 reports; about 80 s", said)  # By hand.
+        self.assertEqual(sorted(os.listdir(self.folder)),
+                         ["again.toml", "equal.toml", "make.sh", "plan.toml", "prompts.jsonl"])
+
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said), listed)
+        self.assertIn("left: 5 of 5 steps", said)
+        found = self.tables()
+        self.assertLessEqual({"README.md", "equal.summary.csv", "table.md", "compare.csv",
+                              "compare.prompts.csv", "again.summary.csv", "again.md"}, set(found))
+        # Both prompts are in the table, and each under its own name.
+        self.assertEqual(found["compare.prompts.csv"].count("a.h5"),
+                         found["compare.prompts.csv"].count("b.h5"))
+        self.assertGreater(found["compare.prompts.csv"].count("b.h5"), 0)
+        self.assertIn("h2o", found["table.md"])
+        self.assertIn("replay", found["README.md"])
+        self.assertIn("equal/{a,b}/rows.csv", found["README.md"])
+        self.assertNotIn("Not made yet", found["README.md"])
+        manifest = json.loads(self.read("out", "manifests", "equal.json"))
+        self.assertEqual(set(manifest["prompts"]), {"a", "b"})
+        self.assertEqual(manifest["shared"]["configuration"]["queries"], 32)
+        self.assertNotIn("queries", manifest["prompts"]["a"]["configuration"])
+        self.assertIn("a.h5", manifest["prompts"]["a"]["traces"][0]["path"])
+        self.assertTrue(os.path.getsize(self.path("work", "groups", "a", "points.csv")))
+        self.assertFalse([n for n in os.listdir(self.path("work", "traces")) if n.endswith(".h5")])
+
+        before = self.changed_times(self.out)
+        said, _ = self.run_it()
+        self.assertIn("done before: 5 steps, 2 reports", said)
+        self.assertEqual(self.did(said), [])
+        self.assertEqual(self.changed_times(self.out), before)
+        # What somebody removed comes back from what is done.
+        os.remove(os.path.join(self.out, "table.md"))
+        self.run_it()
+        self.assertEqual(self.tables(), found)
+
+    def test_a_change_does_its_own_steps_again(self):
+        self.run_it()
+        before = self.tables()
+        self.write("again.toml", self.read("again.toml").replace('"2"', '"3"'))
+        said, _ = self.run_it()
+        # `groups` reads what `again` keeps.
+        self.assertEqual(self.did(said), ["a trace", "a again", "a groups", "c trace", "c again",
+                                          "report both"])
+        after = self.tables()
+        self.assertEqual(before["equal.summary.csv"], after["equal.summary.csv"])
+        self.assertNotEqual(before["again.summary.csv"], after["again.summary.csv"])
+        # A prompt's own text: its steps alone.
+        records = self.read("prompts.jsonl")
+        self.write("prompts.jsonl", records.replace('"text": "b"', '"text": "B"'))
+        said, _ = self.run_it("--keep")
+        self.assertEqual(self.did(said), ["b trace", "b equal", "report table", "report both"])
+        self.assertTrue(os.path.isfile(self.path("work", "traces", "b.h5")))
+
+    def test_the_former_name_of_the_output(self):
+        words = ["--out" if word == "--output" else word for word in self.words("--dry-run")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, "note: --out is now --output\n"))
+
+    def test_parts(self):
+        said, _ = self.run_it("--only", "groups")
+        self.assertEqual(self.did(said), ["a trace", "a again", "a groups", "c trace", "c again"])
+        self.assertEqual(self.tables(), {})
+        said, _ = self.run_it("--max-minutes", "0.001")
+        self.assertIn("stopped by --max-minutes before a trace", said)
+        self.assertEqual(self.did(said), [])
+        said, _ = self.run_it("--prompts", "b", out=self.path("b"))
+        self.assertEqual(self.did(said), ["b trace", "b equal", "report table"])
+        self.assertIn("Not made yet", self.tables(self.path("b"))["README.md"])
+        said, _ = self.run_it("--layers", "1", "--only", "equal", "--prompts", "a")
+        self.assertTrue(os.path.isdir(self.path("work-layers-1", "equal", "a")))
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said), ["a trace", "a equal", "report table", "report both"])
+
+    def test_failures_name_the_command_and_leave_results(self):
+        self.run_it()
+        before, times = self.tables(), self.changed_times(self.out)
+        self.write("equal.toml", self.read("equal.toml").replace("h2o", "nosuch"))
+        _, errors = self.run_it(code=2)
+        self.assertIn("exit code 2 of: build/kvbench replay", errors)
+        self.assertIn("nosuch", errors)
+        self.assertEqual((self.tables(), self.changed_times(self.out)), (before, times))
+        self.write("equal.toml", self.read("equal.toml").replace("nosuch", "h2o,local"))
+        self.plan(lambda text: text.replace("--to h2o", "--to nosuch"))
+        _, errors = self.run_it(code=2)
+        self.assertIn("of: scripts/kvbench-py compare", errors)
+        self.assertEqual((self.tables(), self.changed_times(self.out)), (before, times))
+        self.plan()
+        self.run_it()
+        self.assertIn("local", self.tables()["table.md"])
+        # kvbench had exit code 1: rows of status failed are results, and are not forgotten.
+        done = self.read("work", "equal", "b", "done.json")
+        self.write("work/equal/b/done.json", done.replace('"code": 0', '"code": 1'))
+        said, _ = self.run_it("--only", "equal", code=1)
+        self.assertIn("rows failed (column `status` says why) in b equal", said)
+
+    def plan_with_choice(self):
+        """`first`, on the development prompt, makes a configuration that the stage `chosen` runs."""
+        self.write("choose.py", "import sys\nrows = open(sys.argv[1], encoding='utf-8').read()\n"
+                   "name = 'local' if 'seed' in rows and sys.argv[2] == 'local' else 'h2o'\n"
+                   "print(f'algorithm = [\"{name}\"]')\n")
+        new = f"""
+[[stage]]
+name = "first"
+title = "A method on the development prompt."
+replay = ["--algorithm", "uniform", "--budget", "0.5", "--recent", "64", "--queries", "32"]
+prompts = "dev"
+seconds = 1
+
+[[stage]]
+name = "chosen"
+title = "What was chosen."
+replay = ["--config", "{{choice/chosen.toml}}", "--budget", "0.5", "--recent", "64", "--queries", "32"]
+seconds = 1
+
+[[report]]
+name = "after"
+title = "Reads a report"
+run = ["kvbench-study results-table z={{chosen/rows.csv}} --sort z:0.5 > {{out}}/after.md",
+  "{sys.executable} {self.path("choose.py")} {{choice/chosen.toml}} local > {{out}}/again.toml"]
+seconds = 1
+
+[[report]]
+name = "choice"
+title = "A choice"
+run = ["{sys.executable} {self.path("choose.py")} {{first/rows.csv}} local > {{out}}/chosen.toml"]
+seconds = 1
+"""
+        self.plan(lambda text: self.in_order(text, new))
+
+    def in_order(self, text, new):
+        reports = text.index("[[report]]")
+        stages, own = new.split("[[report]]", 1)
+        after, choice = own.split("[[report]]")
+        return f"{text[:reports]}{stages}[[report]]{choice}[[report]]{after}{text[reports:]}"
+
+    def test_a_report_that_a_stage_reads_comes_first(self):
+        self.plan_with_choice()
+        said, _ = self.run_it("--dry-run", "--only", "chosen", "--prompts", "a")
+        listed = [line.split("\t")[0] for line in said.splitlines() if "\t" in line]
+        self.assertEqual(listed[:3], ["c trace", "c first", "report choice"])
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said)[:3], ["c trace", "c first", "report choice"])
+        self.assertLess(self.did(said).index("b chosen"), self.did(said).index("report after"))
+        self.assertIn('"local"', self.tables()["chosen.toml"])
+        self.assertIn("`local`", self.tables()["after.md"])
+        self.assertIn("--config", self.tables()["README.md"])
+        self.assertNotIn("work/reports", self.tables()["README.md"])
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said), [])
+        # Another choice: what reads it is done again, and nothing else.
+        self.write("plan.toml", self.read("plan.toml").replace(
+            "{first/rows.csv} local", "{first/rows.csv} other"))
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said), ["report choice", "a trace", "a chosen", "b trace",
+                                          "b chosen", "report after"])
+        self.assertIn("`h2o`", self.tables()["after.md"])
+        # A choice made anew that comes out the same does no step again.
+        self.write("plan.toml", self.read("plan.toml").replace(
+            "{first/rows.csv} other", "{first/rows.csv} another"))
+        self.run_it("--keep")
+        times = self.changed_times(self.path("work", "chosen"))
+        self.write("plan.toml", self.read("plan.toml").replace(
+            "{first/rows.csv} another", "{first/rows.csv} one-more"))
+        self.run_it()
+        self.assertEqual(self.changed_times(self.path("work", "chosen")), times)
+
+    def test_folders_of_the_users_stay(self):
+        for folder, name, expected in (("work", "equal", "equal is there"),
+                                       ("out", "README.md", "nor a folder of reference results")):
+            with self.subTest(folder=folder):
+                os.mkdir(self.path(folder))
+                self.write(os.path.join(folder, name), "precious")
+                _, errors = self.run_it(code=2)
+                self.assertIn(expected, errors)
+                self.assertEqual(os.listdir(self.path(folder)), [name])
+                self.assertEqual(self.read(folder, name), "precious")
+                shutil.rmtree(self.path(folder))
+
+    def test_refusals(self):
+        for code, options, expected in (
+                (2, ["--only", "nosuch"], "there are equal, again, groups"),
+                (2, ["--prompts", "nosuch"], "there are a, b, c"),
+                (2, ["--layers", "0,x"], "expected different layers"),
+                (2, ["--layers", "0", "--full"], "expected one of them"),
+                (2, ["--max-minutes", "0"], "above 0"),
+                (3, ["--kvbench", self.path("nosuch")], "no such program"),
+                (2, ["--plan", self.path("nosuch.toml")], "cannot be read")):
+            with self.subTest(options=options):
+                _, errors = self.run_it(*options, code=code)
+                self.assertIn(expected, errors)
+        for old, new, expected in (
+                ("seconds = 20", "seconds = 0", "stage equal: seconds"),
+                ('fewer = "An example."', "", "`fewer` must say why"),
+                ("[0, 1, 2]", "[0, 0]", "full_layers"),
+                ('title = "Clusters."', 'titel = "Clusters."', "`title` is missing"),
+                ("{again/rows.kept.csv}", "{later/rows.kept.csv}", "no earlier stage"),
+                ("y={again/rows.csv}", "y={nosuch/rows.csv}", "no such stage"),
+                ('prompts = ["a"]', 'prompts = ["z"]', "no prompt `z`"),
+                ("[model]", "[model", "plan.toml")):
+            with self.subTest(new=new):
+                self.plan(lambda text, old=old, new=new: text.replace(old, new))
+                _, errors = self.run_it(code=2)
+                self.assertIn(expected, errors)
+        self.plan()
+        shutil.rmtree(self.path("work"), ignore_errors=True)
+        self.write("make.sh", "#!/bin/sh\nexit 3\n")
+        _, errors = self.run_it(code=3)
+        self.assertIn("exit code 3 of:", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()

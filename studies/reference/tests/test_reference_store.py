@@ -1,0 +1,449 @@
+"""kvbench-study reference with a store, the real program on small synthetic traces and a fake judge: what
+another machine takes from it, what a new method runs, samples, stale rows, interrupted runs."""
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import types
+import unittest
+
+from reference_runs import ProgramCase
+from study_case import KVBENCH, STUDY, missing, read_text
+
+from kvbench_study.reference import plan as rp
+from kvbench_study.reference.variants import Variants
+
+PROGRAM = os.path.join(STUDY, "kvbench-study")
+PATIENCE = 1200
+
+# As the dump: a trace of a prompt. The second run sees another machine where the file `bits` is.
+TRACE = """
+import os, subprocess, sys
+program, out, number, folder = sys.argv[1:]
+number = str(int(number) + (100 if os.path.exists(folder + "/bits") else 0))
+subprocess.run([program, "synth", "-o", out, "--seed", number, "--layers", "2", "--n", "700", "--d",
+                "16", "--dv", "16"], check=True, stdout=subprocess.DEVNULL)
+with open(folder + "/environment", "w") as file:
+    file.write(os.environ.get("ONEDNN_MAX_CPU_ISA", "") + " " + os.environ.get("OMP_NUM_THREADS", ""))
+"""
+# As kvbench-py judge: rows and scores.
+JUDGE = """
+import csv, os, subprocess, sys
+program, trace, rows, scores = sys.argv[1:5]
+words = sys.argv[5:]
+layers = rows.replace(".csv", ".layers.csv")
+if os.path.exists(layers):  # of a run that was killed behind this: the program would not replace it
+    os.remove(layers)
+subprocess.run([program, "replay", trace, *words, "--sink", "4", "--recent", "64", "--queries", "32", "-o", rows,
+                "--overwrite"], check=True, stdout=subprocess.DEVNULL)
+key = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
+with open(rows) as file:
+    points = {tuple(row[name] for name in key): row for row in csv.DictReader(file)}
+settings = ("layer", "protocol", "sink", "recent", "scores", "device", "n_queries")
+with open(rows) as file:
+    lines = {tuple(row[name] for name in (*key, *settings)): row for row in csv.DictReader(file)}
+with open(layers, "w") as file:
+    write = csv.writer(file, lineterminator="\\n").writerow
+    write([*key, *settings, "out_rel_error", "residual_rel_error"])
+    for line, row in lines.items():
+        write([*line, row["rel_error"], float(row["rel_error"]) / 2])
+with open(scores, "w") as file:
+    write = csv.writer(file, lineterminator="\\n").writerow
+    write([*key, "kl", "loss_change", "top_agreement", "answer_exact_right", "answer_right", "status"])
+    for point, row in points.items():
+        write([*point, float(row["rel_error"]) ** 2, 0.125, 0.5, 1, 0, "ok"])
+"""
+# As a report that makes a policy of each prompt.
+POLICIES = """#!/bin/sh
+out=$1 folder=$2
+for one in a:0.5 b:0.25 c:0.125; do
+  prompt=${one%:*} budget=${one#*:}
+  test -e "$folder/$prompt.budget" && budget=$(cat "$folder/$prompt.budget")
+  mkdir "$out/$prompt"
+  part='"algorithm": "h2o", "budget": '$budget
+  echo '{"format": "kvbench-policy", "version": 1, "model": "kvbench synth", "budget": '$budget', "layers":' \\
+    '[{"layer": 0, '$part'}, {"layer": 1, '$part'}]}' > "$out/$prompt/own.json"
+done
+"""
+PLAN = """
+title = "Small"
+out = "unused"
+work = "unused"
+store = true
+prompts = ["{folder}/prompts.jsonl"]
+layers = [0, 1]
+
+[model]
+folder = "{folder}/model"
+files = ["config.json"]
+run = ["{folder}/make.sh", "{folder}/model", "{folder}/model/config.json"]
+
+[trace]
+run = ["dump", "{folder}/trace.py", "{program}", "{{trace}}", "{{number}}", "{folder}"]
+threads = 2
+seconds = 3
+
+[[stage]]
+name = "equal"
+title = "Methods with seeds."
+replay = ["--sink", "4", "--recent", "64", "--queries", "32", "--seeds", "2"]
+algorithms = [{algorithms}]
+budgets = [0.5, 0.25]
+columns = ["log_z_error"]
+seconds = 5
+
+[[stage]]
+name = "judged"
+title = "What the model says."
+judge = ["dump", "{folder}/judge.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
+algorithms = ["h2o,uniform", "local"]
+budgets = [0.5, 0.25]
+seconds = 5
+
+[[stage]]
+name = "groups"
+title = "Clusters."
+cluster = ["--points", "none"]
+prompts = ["a"]
+fewer = "An example."
+seconds = 5
+
+[[report]]
+name = "table"
+title = "A table"
+run = ["kvbench summarize {{equal/store}} --metric rel_error --csv {{out}}/equal.summary.csv",
+  "kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/same.summary.csv",
+  "kvbench-py compare {{equal/store}} --to h2o --by source --resamples 100 --csv {{out}}/compare.csv",
+  "kvbench-study correlate {{judged/store}} --layers {{judged/store.layers}} \
+--scores {{judged/store.scores}} --resamples 9 --csv {{out}}/k.csv",
+  "kvbench-py cluster-table {{groups/}} -o {{out}}/cluster.csv"]
+seconds = 2
+"""
+
+
+class StoreTest(ProgramCase):
+    missing = missing("numpy", "pandas", "matplotlib", "scipy", "h5py")
+
+    def setUp(self):
+        super().setUp()
+        self.out = self.path("out")
+        with open(self.path("prompts.jsonl"), "w", encoding="utf-8") as file:
+            for name, source in (("a", "one"), ("b", "two"), ("c", "two")):
+                file.write(json.dumps({"id": name, "set": "test", "source": source, "text": name})
+                           + "\n")
+        self.write("make.sh", '#!/bin/sh\nmkdir -p "$1" && echo "{}" > "$2"\n')
+        os.chmod(self.path("make.sh"), 0o755)
+        self.write("trace.py", TRACE)
+        self.write("judge.py", JUDGE)
+        self.plan()
+
+    def write(self, name, text):
+        self.write_file(name, text)
+
+    def plan(self, algorithms='"h2o,balancekv", "uniform"', change=lambda text: text):
+        self.write("plan.toml", change(PLAN.format(
+            folder=self.folder, program=os.path.abspath(KVBENCH), algorithms=algorithms)))
+
+    def words(self, *options, work="work", out=None):
+        return [sys.executable, PROGRAM, "reference", "--plan", self.path("plan.toml"), "--work",
+                self.path(work), "--output", out or self.out, "--kvbench", KVBENCH,
+                "--dump-python", sys.executable, *options]
+
+    def run_it(self, *options, code=0, **more):
+        done = subprocess.run(self.words(*options, **more), capture_output=True, text=True,
+                              timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        return done.stdout
+
+    def did(self, said):
+        return [line.split("] ")[1].split(":")[0] for line in said.splitlines() if "] " in line]
+
+    def stored(self, stage, prompt, table=""):
+        """Lines of a table as lists of cells."""
+        path = os.path.join(self.out, "store", stage, prompt + table + ".csv.gz")
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            return [line.rstrip("\n").split(",") for line in file]
+
+    def digests(self, out=None, times=False):
+        """{file: SHA-256} of the store, columns of time left out unless `times`."""
+        found = {}
+        for folder, _, files in os.walk(os.path.join(out or self.out, "store")):
+            for name in files:
+                path = os.path.join(folder, name)
+                self.assertFalse(name.endswith(".part"), path)
+                with open(path, "rb") as file:
+                    data = file.read()
+                if name.endswith(".gz"):
+                    self.assertEqual((data[3], data[4:8]), (0, b"\0\0\0\0"), "a name or a time")
+                    if not times:
+                        data = self.untimed(gzip.decompress(data).decode())
+                elif not times:
+                    record = json.loads(data)
+                    data = json.dumps([record["key"], record["variants"], record["source"],
+                                       sorted({part["trace"] for part in record["parts"]})])
+                    data = data.encode()
+                inside = os.path.relpath(path, os.path.join(out or self.out, "store"))
+                found[inside] = hashlib.sha256(data).hexdigest()
+        return found
+
+    @staticmethod
+    def untimed(text):
+        rows = [line.split(",") for line in text.splitlines()]
+        kept = [i for i, name in enumerate(rows[0]) if "_ms" not in name and "_us_" not in name]
+        return "\n".join(",".join(row[i] for i in kept if i < len(row)) for row in rows).encode()
+
+    def test_another_machine_runs_nothing(self):
+        said = self.run_it()
+        self.assertEqual(len(self.did(said)), 3 + 7 + 1)  # Traces, steps, a report.
+        self.assertIn("sample of equal: ", said)
+        self.assertIn(": equal bits", said)
+        self.assertIn("complete: 7 steps, samples of 3 stages agree", said)
+        self.assertEqual(read_text(self.path("environment")), "AVX2 2")
+        header, first, *_ = self.stored("equal", "b")
+        row = dict(zip(header, first))
+        self.assertEqual((row["source"], row["prompt"][:1] != "", row["seeds"] in "12"),
+                         ("two", True, True))
+        self.assertIn("log_z_error", header)
+        self.assertNotIn("row_crc", header)
+        # A mean over seeds, one row of each head.
+        names = [dict(zip(header, cells)) for cells in self.stored("equal", "b")[1:]]
+        keys = [(r["algorithm"], r["budget_requested"], r["layer"], r["q_head"]) for r in names]
+        self.assertEqual(len(set(keys)), len(keys))
+        self.assertEqual({r["seeds"] for r in names if r["algorithm"] == "balancekv"}, {"2"})
+        self.assertEqual({r["seeds"] for r in names if r["algorithm"] == "h2o"}, {"1"})
+        record = json.loads(read_text(os.path.join(self.out, "store", "equal", "b.json")))
+        self.assertEqual((record["source"], record["set"], record["seeds"]), ("two", "test", "2"))
+        self.assertEqual(sorted(record["variants"]), ["balancekv", "h2o", "uniform"])
+        self.assertTrue(record["parts"][0]["cpu"] and record["parts"][0]["trace"])
+        same = [read_text(os.path.join(self.out, n + ".summary.csv")) for n in ("equal", "same")]
+        self.assertEqual(*same)
+        self.assertIn("residual_rel_error", read_text(os.path.join(self.out, "k.csv")))
+        compared = read_text(os.path.join(self.out, "compare.prompts.csv"))
+        self.assertEqual({line.split(",")[2] for line in compared.splitlines()[1:]},
+                         {"one", "two"})
+
+        before = self.digests(times=True)
+        said = self.run_it(work="other")
+        self.assertEqual(self.did(said), ["report table"])
+        self.assertIn("complete: 7 steps", said)
+        self.assertEqual(self.digests(times=True), before)
+        said = self.run_it(work="other")
+        self.assertIn("checked before", said)
+
+    def test_one_source_made_again_has_equal_bits(self):
+        self.run_it("--samples", "0")
+        before = self.digests()
+        for folder, _, files in os.walk(os.path.join(self.out, "store")):
+            for name in files:
+                if name.startswith("a."):
+                    os.remove(os.path.join(folder, name))
+        self.assertLess(len(self.digests()), len(before))
+        said = self.run_it("--samples", "0", work="other")
+        self.assertEqual(self.did(said)[:4], ["a trace", "a equal", "a judged", "a groups"])
+        self.assertEqual(self.digests(), before)
+
+    def test_a_method_added_later_runs_alone(self):
+        self.plan('"h2o,balancekv", "uniform", "local"')
+        self.run_it("--samples", "0", out=self.path("whole"), work="whole-work")
+        self.plan()
+        self.run_it("--samples", "0")
+        self.plan('"h2o,balancekv", "uniform", "local"')
+        said = self.run_it("--samples", "0", "--only", "equal")
+        self.assertEqual([d for d in self.did(said) if "trace" not in d],
+                         ["a equal", "b equal", "c equal"])
+        part = json.loads(read_text(os.path.join(self.out, "store/equal/a.json")))["parts"][1]
+        self.assertEqual((part["variants"], part["budgets"]), (["local"], ["0.5", "0.25"]))
+        self.assertEqual(self.digests(), self.digests(self.path("whole")))
+        # A method that leaves the plan leaves the reports; its rows stay.
+        self.plan('"h2o", "local"')
+        said = self.run_it("--samples", "0")
+        self.assertEqual(self.did(said), ["report table"])
+        self.assertNotIn("balancekv", read_text(os.path.join(self.out, "compare.csv")))
+        self.assertEqual(self.digests(), self.digests(self.path("whole")))
+        # A budget more: that alone.
+        self.plan('"h2o", "local"', lambda t: t.replace("budgets = [0.5, 0.25]\ncolumns",
+                                                        "budgets = [0.5, 0.25, 0.125]\ncolumns"))
+        self.run_it("--samples", "0")
+        part = json.loads(read_text(os.path.join(self.out, "store/equal/a.json")))["parts"][-1]
+        self.assertEqual((part["variants"], part["budgets"]), (["h2o", "local"], ["0.125"]))
+
+    def test_a_policy_of_each_prompt(self):
+        """Of files of a report; a changed file runs its own prompt again."""
+        self.write("policies.sh", POLICIES)
+        os.chmod(self.path("policies.sh"), 0o755)
+        parts = f"""
+[[report]]
+name = "own"
+title = "Policies"
+run = ["{self.path('policies.sh')} {{out}} {self.folder} {{equal/store}} {{table/compare.csv}}"]
+seconds = 1
+
+[[stage]]
+name = "policies"
+title = "Policies in the model."
+judge = ["dump", "{self.folder}/judge.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
+algorithms = ["policy:{{own/}}{{prompt}}/own.json"]
+seconds = 5
+"""
+        self.plan(change=lambda text: text + parts)
+        said = self.run_it("--samples", "0")
+        self.assertEqual([d for d in self.did(said) if "policies" in d], ["a policies", "b policies", "c policies"])
+        budgets = {prompt: {row[head.index("budget_requested")] for row in rows} for prompt in "abc"
+                   for head, *rows in [self.stored("policies", prompt)]}
+        self.assertEqual(budgets, {"a": {"0.5"}, "b": {"0.25"}, "c": {"0.125"}})
+        self.assertIn('"budget": 0.25', read_text(os.path.join(self.out, "b/own.json")))
+        self.assertIn("[b/own.json](b/own.json)", read_text(os.path.join(self.out, "README.md")))
+        self.assertEqual(self.did(self.run_it("--samples", "1")), [])
+        self.write("b.budget", "0.3")
+        self.plan(change=lambda text: text + parts.replace("policies.sh ", "policies.sh  "))
+        said = self.run_it("--samples", "0")
+        self.assertEqual(self.did(said), ["report own", "b trace", "b policies"])
+
+    def age(self, stage, prompt, table=""):
+        """Makes rows those of another state of lib that differ behind the stored digits."""
+        folder = os.path.join(self.out, "store", stage)
+        rows = self.stored(stage, prompt, table)
+        at = rows[0].index("check")
+        for row in rows[1:]:
+            row[at] = row[at] and "00000000"
+        with gzip.open(os.path.join(folder, prompt + table + ".csv.gz"), "wt", encoding="utf-8") as file:
+            file.writelines(",".join(row) + "\n" for row in rows)
+        record = json.loads(read_text(os.path.join(folder, prompt + ".json")))
+        record["parts"][0]["lib"] = "another"
+        self.write(os.path.join(folder, prompt + ".json"), json.dumps(record))
+
+    def test_samples_that_differ(self):
+        self.run_it("--samples", "0")
+        for prompt in "abc":
+            self.age("equal", prompt)
+            self.age("judged", prompt, ".layers")  # keeps nine digits
+        said = self.run_it(code=1)
+        self.assertIn("stale: equal: a, b, c: rows of another state of the program", said)
+        self.assertIn("check: the store has 00000000, here it is", said)
+        self.assertNotIn("complete", said)
+        self.assertRegex(said, "sample of judged: .*: equal bits, layers equal in 9 digits")
+        said = self.run_it("--stale")
+        self.assertEqual([d for d in self.did(said) if "trace" not in d],
+                         ["a equal", "b equal", "c equal", "report table"])
+        self.assertIn("complete: 7 steps", said)
+
+    def test_rows_of_another_lib_stay_while_they_agree(self):
+        self.run_it("--samples", "0")
+        path = os.path.join(self.out, "store", "equal", "b.json")
+        record = json.loads(read_text(path))
+        record["parts"][0]["lib"] = "another"
+        self.write(path, json.dumps(record))
+        # The program writes a table more than it did.
+        path = os.path.join(self.out, "store", "groups", "a.json")
+        record = json.loads(read_text(path))
+        os.remove(os.path.join(self.out, "store", "groups", f"a.{record['files'].pop()}.csv.gz"))
+        self.write(path, json.dumps(record))
+        said = self.run_it()
+        self.assertIn("sample of groups: a: equal bits", said)
+        self.assertEqual([d for d in self.did(said) if "report" not in d], [])
+        self.assertEqual(said.count("sample of equal: "), 2)
+        self.assertIn("complete", said)
+
+    def test_a_machine_whose_traces_differ_in_last_digits(self):
+        """Its figures are near, and it is said that no bits were compared."""
+        self.run_it("--samples", "0")
+        for prompt in "abc":
+            path = os.path.join(self.out, "store", "equal", prompt + ".json")
+            record = json.loads(read_text(path))
+            record["parts"][0]["trace"] = "another"
+            self.write(path, json.dumps(record))
+            rows = self.stored("equal", prompt)
+            at = rows[0].index("rel_error")
+            for row in rows[1:]:
+                row[at] = row[at] and repr(1.01 * float(row[at]))
+            with gzip.open(path.replace(".json", ".csv.gz"), "wt", encoding="utf-8") as file:
+                file.writelines(",".join(row) + "\n" for row in rows)
+        said = self.run_it()
+        self.assertIn("within 0.05, not compared bit by bit: the trace made here has other bits", said)
+        self.assertIn("complete: 7 steps", said)
+
+    def test_a_machine_whose_traces_differ(self):
+        self.run_it("--samples", "0")
+        self.write("bits", "")
+        said = self.run_it(code=1, work="other")
+        # Synthetic traces of other seeds are no last digits: the tolerance does not hide that.
+        self.assertIn("which is further than 0.05", said)
+        self.assertIn("stale: ", said)
+
+    def test_killed_runs_leave_whole_files(self):
+        self.run_it("--samples", "0", out=self.path("whole"), work="whole-work")
+        whole = self.digests(self.path("whole"))
+        for moment in (("work", "equal", "a", "rows.csv"), ("out", "store", "equal", "b.csv.gz"),
+                       ("out", "store", "judged", "c.scores.csv.gz")):
+            run = subprocess.Popen(self.words("--samples", "0"), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+            while run.poll() is None and not os.path.exists(self.path(*moment)):
+                time.sleep(0.002)
+            run.send_signal(signal.SIGKILL)
+            run.communicate(timeout=PATIENCE)
+            for folder, _, files in os.walk(os.path.join(self.out, "store")):
+                for name in files:
+                    if name.endswith(".gz"):
+                        with gzip.open(os.path.join(folder, name)) as file:
+                            self.assertTrue(file.read().endswith(b"\n"))
+                    elif name.endswith(".json"):
+                        json.loads(read_text(os.path.join(folder, name)))
+        self.write("out/store/equal/a.csv.gz.part", "half")
+        self.run_it("--samples", "0")
+        self.assertEqual(self.digests(), whole)
+
+    def test_refusals(self):
+        for old, new, expected in (
+                ('cluster = ["--points", "none"]', 'cluster = ["--kept-by", "{equal/rows.kept.csv}"]',
+                 "expected none with `store`"),
+                ('algorithms = ["h2o,uniform", "local"]', "", "judge: expected a command"),
+                ("budgets = [0.5, 0.25]", "budgets = [2]", "expected shares above 0"),
+                ('"--seeds", "2"]', '"--seeds", "2", "--budget", "0.5"]', "got --budget")):
+            with self.subTest(new=new):
+                self.plan(change=lambda text, old=old, new=new: text.replace(old, new))
+                done = subprocess.run(self.words(), capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(expected, done.stderr)
+        self.plan()
+        self.run_it("--samples", "0", "--only", "equal", "--prompts", "a")
+        path = os.path.join(self.out, "store", "equal", "a.csv.gz")
+        with open(path, "rb") as file:
+            data = file.read()
+        with open(path, "wb") as file:
+            file.write(data[:200])
+        shutil.rmtree(self.path("work"))
+        done = subprocess.run(self.words("--only", "equal", "--prompts", "a"), capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("a.csv.gz: cannot be read", done.stderr)
+
+
+class SetsTest(unittest.TestCase):
+    def test_a_set_has_the_methods_of_the_protocol(self):
+        variants = Variants(KVBENCH, types.SimpleNamespace())
+
+        def named(*options):
+            stage = rp.Stage("s", "", "replay", options, (), "", (), (), (), 1.0, algorithms=("all:grid", "topk"))
+            found = variants.named(stage)
+            self.assertFalse(found.pop("topk"))
+            return set(found)
+
+        usual, stream, reads = (named(*options) for options in
+                                ((), ("--protocol", "stream"), ("--protocol=retrieval",)))
+        self.assertTrue({"h2o:grid", "balancekv:grid"} < usual)
+        self.assertFalse({"balancekv-stream:grid", "topk:grid"} & usual)
+        self.assertTrue({"h2o:grid", "balancekv-stream:grid"} < stream)
+        self.assertFalse({"balancekv:grid", "topk:grid"} & stream)
+        self.assertTrue({"topk:grid", "exact:grid"} < reads)
+        self.assertNotIn("h2o:grid", reads)
+
+
+if __name__ == "__main__":
+    unittest.main()
