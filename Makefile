@@ -73,7 +73,7 @@ test-slow: ## build and run the slow tests
 test-study: ## build and run the tests of the reference study (make test runs one of them)
 	$(call bootstrap,build plot test)
 	@$(call with_tests,OFF)
-	@$(CTEST) --test-dir build -L study
+	@$(CTEST) --test-dir build -R '^study\.'
 
 test-asan: ## run the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
 	$(call bootstrap,build plot test)

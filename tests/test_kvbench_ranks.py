@@ -1,8 +1,7 @@
-"""python/kvbench/ranks.py: rank correlations against scipy's, medians by pooling, intervals."""
+"""python/kvbench/ranks.py: rank correlations against scipy's, intervals."""
 
 import math
 import random
-import statistics
 import sys
 import unittest
 
@@ -87,20 +86,6 @@ class RanksTest(unittest.TestCase):
     def test_rounding_is_no_difference(self):
         values = np.array([[0.1 + 0.2, 0.3, 0.3 * (1 + 1e-9), -0.3]])
         self.assertEqual(kr.Pairs(4).signs(values).tolist(), [[0, -1, 1, -1, 1, 1]])
-
-    def test_pooled_medians(self):
-        """As often as each prompt is drawn, its values stand in the pool."""
-        dice = random.Random(2)
-        values = [(dice.choice((0.5, 1, 2, dice.random())), p, c) for c in range(3)
-                  for p in range(4) for _ in range(1 + dice.randrange(5))]
-        counts = [[1, 1, 1, 1], [0, 0, 4, 0], [2, 0, 1, 1], [0, 3, 1, 0]]
-        got = kr.pooled_medians(np.array([v for v, _, _ in values]),
-                                np.array([p for _, p, _ in values]),
-                                np.array([c for _, _, c in values]), np.array(counts))
-        want = [[statistics.median([v for v, p, c in values if c == cell
-                                    for _ in range(count[p])]) for cell in range(3)]
-                for count in counts]
-        np.testing.assert_allclose(got, want, rtol=1e-15)
 
     def test_interval(self):
         # Five prompts, t(.975, 4) = 2.776445: mean of resamples .5, their spread .1.

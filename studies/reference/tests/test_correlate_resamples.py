@@ -15,8 +15,8 @@ if SCIPY:
 
     from kvbench import ranks as kr
     from kvbench_study.correlate import cells as cc
+    from kvbench_study.correlate import medians, resamples
     from kvbench_study.correlate import ranks as cr
-    from kvbench_study.correlate import resamples
 
 BUDGETS = (0.5, 0.25, 0.125)
 
@@ -293,6 +293,18 @@ class CoverageTest(unittest.TestCase):
             line = found.pick(reduction="mean", scope="within", metric="one")[0]
             held += line.spearman_low <= 1.0 <= line.spearman_high
         self.assertGreaterEqual(held, 0.9 * self.SIMULATIONS)
+
+    def test_pooled_medians(self):
+        """As often as each prompt is drawn, its values stand in the pool."""
+        dice = random.Random(2)
+        values = [(dice.choice((0.5, 1, 2, dice.random())), p, c) for c in range(3)
+                  for p in range(4) for _ in range(1 + dice.randrange(5))]
+        counts = [[1, 1, 1, 1], [0, 0, 4, 0], [2, 0, 1, 1], [0, 3, 1, 0]]
+        got = medians.pooled_medians(*(np.array(column) for column in zip(*values)), np.array(counts))
+        want = [[statistics.median([v for v, p, c in values if c == cell
+                                    for _ in range(count[p])]) for cell in range(3)]
+                for count in counts]
+        np.testing.assert_allclose(got, want, rtol=1e-15)
 
 
 if __name__ == "__main__":

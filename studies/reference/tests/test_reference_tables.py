@@ -11,7 +11,7 @@ from unittest import mock
 from study_case import STUDY, FolderCase, missing, write_text
 
 from kvbench_study.prompts.tasks import TASKS
-from kvbench_study.reference import placeholders, samples, store, variants
+from kvbench_study.reference import placeholders, samples, sources, store, variants
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference.stored import StoredSteps
 
@@ -363,6 +363,18 @@ class PlanTest(unittest.TestCase):
                        '{"id": "b", "text": ""}\n')
             found = rp.read_prompts([os.path.join(folder, "*.jsonl")])
         self.assertEqual([(p.id, p.source) for p in found.values()], [("a", "book"), ("b", "")])
+
+    def test_scripts_of_both_packages_count(self):
+        files = sources.of_reports()
+        for path in ("python/kvbench/tables.py", "studies/reference/kvbench_study/claims/main.py",
+                     "studies/reference/kvbench_study/results_table.py"):
+            self.assertIn(path, files)
+        self.assertNotIn("studies/reference/kvbench_study/reference/plan.py", files)
+        for words, file in (("dump kvbench-py judge --model m", "python/kvbench/judge/main.py"),
+                            ("kvbench-study claims", "studies/reference/kvbench_study/claims/main.py")):
+            self.assertEqual(sources.named(words.split()), [file])
+        found = sources.imported("studies/reference/kvbench_study/claims/main.py")
+        self.assertLessEqual({"python/kvbench/units.py", "studies/reference/kvbench_study/claims/page.py"}, set(found))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import numpy as np
 from kvbench import ranks as kr
 from kvbench import stats as ks
 from kvbench_study.correlate.cells import FEWEST_CELLS
+from kvbench_study.correlate.medians import pooled_medians
 
 ACROSS, WITHIN = "all", "within"
 BOTH, PROMPTS = "both", "prompts"  # what is resampled
@@ -136,4 +137,4 @@ def predictors(table, used, counts):
                 by_prompt = np.reshape([reduce(part) for part in parts], (-1, len(used))).T
                 yield (level.name, metric, name), counts @ by_prompt / n
             yield ((level.name, metric, "median"),
-                   kr.pooled_medians(values, prompts, cells, counts))
+                   pooled_medians(values, prompts, cells, counts))
