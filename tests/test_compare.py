@@ -186,11 +186,6 @@ class CompareTest(FigureTest):
                          ({"p0", "p4"}, {"0.25"}, methods))
         self.assertEqual(prompts("--exclude", "method-1")[2], {"method-0", "method-2"})
         self.assertEqual(prompts("--algorithms", "method-1,method-2")[2], {"method-1", "method-2"})
-        # The committed prompts' own sets.
-        own = self.write([{**row, "prompt": name} for row in rows if row["prompt"] == "p0"
-                          for name in ("prose-1", "prose-2")], "own.csv")
-        self.run_compare(own, "--set", "test", "--csv", self.path("c.csv"))
-        self.assertEqual({r["prompt"] for r in self.table("c.prompts.csv")}, {"prose-2"})
 
     def test_several_files(self):
         rows = list(small_rows())
@@ -226,6 +221,7 @@ class CompareTest(FigureTest):
 
     def test_refusals(self):
         path = self.write(small_rows())
+        records = self.write_file("dev.jsonl", '{"id": "p0", "set": "dev", "text": "x"}\n')
         for words, options in (
                 ("--to: got `z`, expected one of a, b, c", ["--to", "z"]),
                 ("column `nope` is missing", ["--metric", "nope"]),
@@ -234,7 +230,8 @@ class CompareTest(FigureTest):
                 ("no rows with budget_requested 0.3", ["--budgets", "0.3"]),
                 ("no budget has two methods", ["--algorithms", "a"]),
                 ("no rows are left", ["--exclude", "a,b,c"]),
-                ("--set: no rows of prompts of the set test", ["--set", "test"]),
+                ("--set: expected the records that say a prompt's `set`: --records", ["--set", "test"]),
+                ("--set: no rows of prompts of the set test", ["--set", "test", "--records", records]),
                 ("none.jsonl: cannot be read", ["--set", "test", "--records", "none.jsonl"]),
                 ("between 0 and 1", ["--alpha", "2"]),
                 ("a name that ends in .csv", ["--csv", "x"]),

@@ -31,13 +31,3 @@ def restart(needs):
         found = other_python(needs)
         if found:
             os.execve(found, [found, os.path.realpath(sys.argv[0]), *sys.argv[1:]], {**os.environ, _TRIED: "1"})
-
-
-def require(*needs):
-    """As restart; exits with code 2, and what to install, if no Python has the modules."""
-    restart(needs)
-    try:
-        programs.expect_modules(os.path.basename(sys.argv[0]), needs)
-    except programs.MissingModules as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
