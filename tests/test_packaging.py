@@ -238,7 +238,8 @@ class PagesTest(unittest.TestCase):
 
     def test_links_between_pages_lead_somewhere(self):
         for path in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
-                     *glob.glob(os.path.join("docs", "*.md"), root_dir=ROOT)]:
+                     *glob.glob(os.path.join("docs", "*.md"), root_dir=ROOT),
+                     *glob.glob(os.path.join("studies", "**", "*.md"), root_dir=ROOT, recursive=True)]:
             for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", text(path)):
                 with self.subTest(page=path, link=link, anchor=anchor):
                     target = os.path.normpath(os.path.join(os.path.dirname(path), link)) \
