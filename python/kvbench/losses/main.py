@@ -1,13 +1,12 @@
 """Reports the losses of models with compressed caches: a table over models, tests over sources, a
 figure.
 
-    kvbench-py losses --scores SmolLM2 a.csv b.csv --scores Qwen c.csv --records
-    data/prompts/*.jsonl \\
+    kvbench-py losses --scores SmolLM2 a.csv b.csv --scores Qwen c.csv --records prompts.jsonl \\
         --to snapkv --markdown losses.md --csv losses.csv --figure losses
 
 `--scores MODEL FILE...` gives the tables of kvbench-py score or judge of one model, .csv or
 .csv.gz; once per model. The unit is the source: seeds of a prompt are averaged first, then the
-prompts of a source (column `source` of the reference's store, or field `source` of the records;
+prompts of a source (column `source` of the tables, or field `source` of the records;
 otherwise each prompt is its own source). At a budget a method counts the sources where all its rows
 are ok.
 

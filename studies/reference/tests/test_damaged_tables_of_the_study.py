@@ -1,11 +1,12 @@
 """Every program of the study that reads a table, with tables that are damaged: tests/test_damaged_tables.py."""
 
 import json
+import os
 import sys
 import unittest
 
 import test_damaged_tables as damaged
-from study_case import KVBENCH, STUDY, read_rows
+from study_case import KVBENCH, ROOT, STUDY, read_rows, write_text
 
 from kvbench_study import programs
 
@@ -58,7 +59,20 @@ LET_PASS = {
 @unittest.skipIf(not KVBENCH, "KVBENCH names no program")
 class StudyTest(damaged.DamagedTablesTest):
     front, commands, left_out, let_pass, tools = programs.COMMANDS, COMMANDS, LEFT_OUT, LET_PASS, STUDY
+    runs = {**damaged.RUNS, "m": ("kvreviver:vague=none,mean", "--budget 0.6 --budget 0.5"),
+            "e": ("kvreviver", "--budget 0.6 --budget 0.5")}
     test_damaged_traces_and_caches = None  # of the package
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        rows = {name: read_rows(os.path.join(cls.good, f"{name}.csv")) for name in "ame"}
+        cls.write_scores("rs.csv", [row for table in rows.values() for row in table])
+        cls.kvbench("replay", "t.h5", *damaged.WINDOWS, "--config", os.path.join(ROOT, "configs", "ablation.toml"),
+                    "-o", "ab.csv")
+        cls.write_layers("ab.layers.csv", read_rows(os.path.join(cls.good, "ab.csv")))
+        write_text(os.path.join(cls.good, "r.jsonl"), "".join(json.dumps(
+            {"id": name, "kind": "x", "text": ""}) + "\n" for name in {row["prompt"] for row in rows["a"]}))
 
     def setUp(self):
         super().setUp()
