@@ -1,18 +1,21 @@
 """Checks that a table is unchanged since its run. Needs the standard library only.
 
-Every row of a table has `run_id` and `row_crc`, before `model` or at the end. The manifest has the
-checksum of the finished file (docs/reliability.md). Tables without these columns are only checked
-for the number of cells per row.
+SHA256SUMS in the folder of a file, if it is there, has its checksum. Every row of a table has
+`run_id` and `row_crc`, before `model` or at the end. The manifest has the checksum of the finished
+file (docs/reliability.md). Tables without these columns are only checked for the number of cells
+per row.
 """
 
 import gzip
 import hashlib
 import os
+import re
 import zlib
 
 from kvbench.text import parse_json
 
 RUN, CRC = "run_id", "row_crc"
+SUMS = "SHA256SUMS"
 COLUMNS = (RUN, CRC)
 FIRST_BEHIND = "model"  # may follow the two columns
 SIDE_TABLES = ("steps", "kept", "queries", "layers")
@@ -117,12 +120,46 @@ def _check_rows(path, file, digest):
     return None if behind is None else runs
 
 
+def listed(folder):
+    """Returns {name: SHA-256} of a folder's SHA256SUMS, as sha256sum writes it; {} without the file."""
+    path = os.path.join(folder, SUMS)
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ChangedError(f"{path}: cannot be read: {error}") from None
+    out = {}
+    for number, line in enumerate(lines, 1):
+        found = re.fullmatch(r"([0-9a-f]{64})  ([^/]+)", line)
+        if not found:
+            raise ChangedError(f"{path}: line {number}: got `{line[:80]}`, expected `SHA-256  NAME`")
+        out[found[2]] = found[1]
+    return out
+
+
+def check_listed(path):
+    """Raises ChangedError unless SHA256SUMS in a file's folder, if it is there, has the file's SHA-256."""
+    folder, name = os.path.split(path)
+    if not os.path.exists(os.path.join(folder, SUMS)):
+        return
+    sums = listed(folder)
+    if name not in sums:
+        raise ChangedError(f"{path}: {SUMS} beside it names no such file")
+    with open(path, "rb") as file:
+        got = hashlib.file_digest(file, "sha256").hexdigest()
+    if got != sums[name]:
+        raise ChangedError(f"{path}: SHA-256 is {got[:16]}..., expected {sums[name][:16]}... as in {SUMS} beside it")
+
+
 def check_table(path):
     """Returns the runs that wrote the rows; empty if rows carry no checksums.
 
     Raises ChangedError for a modified row, a wrong number of cells, a file that does not match its
     manifest or a table of another run. Raises OSError if the file cannot be read.
     """
+    check_listed(path)
     digest = hashlib.sha256()
     try:
         with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:

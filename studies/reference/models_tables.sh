@@ -9,7 +9,8 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 out=${1:-studies/reference/results/models}
 python=${PYTHON:-python3}
-shopt -s nullglob
+parts=$(mktemp -d)
+trap 'rm -rf -- "$parts"' EXIT
 
 # NAME:FOLDER of each model, by size.
 models=(SmolLM2-135M:smollm2-135m Qwen2.5-Coder-0.5B:qwen2.5-coder-0.5b Qwen2.5-Coder-1.5B:qwen2.5-coder-1.5b)
@@ -20,23 +21,27 @@ served=(snapkv h2o expected-attention tova bumblebee local attention-matching km
 # Oracles, codes, losses of whole nats.
 apart=(exact oracle oracle-matching {h2o,snapkv,attention-matching}@quant-kivi quant-kivi quant-rotated lowrank
   cam clustergen kvreviver)
+# Prompts of a stage: works STORE STAGE; rows of some of them, a file or nothing: works STORE STAGE TABLE ID... -o FILE.
+works() {
+  PYTHONPATH=python:studies/reference "$python" -m kvbench_study.reference.works "$@"
+}
 usual=()
 sampled=()
 tuned=()  # with the rows of the defaults
 for model in "${models[@]}"; do
   store=$out/${model#*:}/store
-  files=("$store"/judged/*.scores.csv.gz)
-  works=${#files[@]}
-  ((works >= least)) || continue
-  others=("$store"/others/*.scores.csv.gz)
-  if ((${#others[@]} >= works)); then
-    files+=("${others[@]}")
-    sampled+=(--scores "${model%%:*}" "${others[@]}")
+  files=("$store/judged.scores.csv.gz")
+  count=$(works "$store" judged | wc -l)
+  ((count >= least)) || continue
+  more=$(works "$store" others | wc -l)
+  if ((more >= count)); then
+    files+=("$store/others.scores.csv.gz")
+    sampled+=(--scores "${model%%:*}" "$store/others.scores.csv.gz")
   fi
   usual+=(--scores "${model%%:*}" "${files[@]}")
-  better=("$store"/tuned/*.scores.csv.gz)
-  if ((${#better[@]} >= works)); then
-    tuned+=(--scores "${model%%:*}" "${files[@]}" --tuned "${model%%:*}" "${better[@]}")
+  more=$(works "$store" tuned | wc -l)
+  if ((more >= count)); then
+    tuned+=(--scores "${model%%:*}" "${files[@]}" --tuned "${model%%:*}" "$store/tuned.scores.csv.gz")
   fi
 done
 if ((${#usual[@]} == 0)); then
@@ -74,23 +79,24 @@ errors=()
 for model in "${models[@]}"; do
   name=${model%%:*}
   folder=$out/${model#*:}
+  both=$(works "$folder-policies/store" judged)
+  single=$(works "$folder/store" judged)
+  both=$(comm -12 <(sort <<<"$both") <(sort <<<"$single"))
+  [[ $both ]] || continue
+  mapfile -t both <<<"$both"
   files=()
-  tuned_files=()
   layers=()
-  for scores in "$folder-policies/store/judged"/*.scores.csv.gz; do
-    work=${scores##*/}
-    [[ -e $folder/store/judged/$work ]] || continue
-    for stage in "$folder-policies/store"/judged{,_more} "$folder/store/judged"; do
-      [[ -e $stage/$work ]] || continue
-      files+=("$stage/$work")
-      layers+=("$stage/${work%.scores.csv.gz}.layers.csv.gz")
-    done
-    [[ ! -e $folder/store/tuned/$work ]] || tuned_files+=("$folder/store/tuned/$work")
+  for stage in "$folder-policies/store/"judged{,_more} "$folder/store/judged"; do
+    part=$parts/$(basename "${stage%/store/*}").${stage##*/}
+    found=$(works "${stage%/*}" "${stage##*/}" scores "${both[@]}" -o "$part.csv.gz")
+    [[ ! $found ]] || files+=("$found")
+    found=$(works "${stage%/*}" "${stage##*/}" layers "${both[@]}" -o "$part.layers.csv.gz")
+    [[ ! $found ]] || layers+=("$found")
   done
-  ((${#files[@]})) || continue
   policies+=(--scores "$name" "${files[@]}")
   errors+=(--scores "$name" "${layers[@]}")
-  ((${#tuned_files[@]} == 0)) || better+=(--tuned "$name" "${tuned_files[@]}")
+  found=$(works "$folder/store" tuned scores "${both[@]}" -o "$parts/$name.tuned.csv.gz")
+  [[ ! $found ]] || better+=(--tuned "$name" "$found")
 done
 if ((${#policies[@]})); then
   losses "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
@@ -103,7 +109,11 @@ if ((${#better[@]})); then
 fi
 # Policies against one that chooses method and budget of each layer, of each model alone.
 for model in "${models[@]}"; do
-  scores=("$out/${model#*:}"-policies/store/judged{,_more}/*.scores.csv.gz)
+  scores=()
+  for stage in judged{,_more}; do
+    table=$out/${model#*:}-policies/store/$stage.scores.csv.gz
+    [[ ! -e $table ]] || scores+=("$table")
+  done
   ((${#scores[@]})) || continue
   for budget in 4:0.25 8:0.125 16:0.0625; do
     table=$out/${model#*:}-policies/against-both-${budget%%:*}
@@ -116,13 +126,12 @@ for model in "${models[@]}"; do
   folder=$out/${model#*:}
   answers=()
   for setting in unseen seen; do
-    files=()
-    for scores in "$folder-policies/store/tasks_$setting"/*.scores.csv.gz; do
-      files+=("$scores")
-      single=$folder/store/tasks_$setting/${scores##*/}  # where it is not in the same table
-      [[ ! -e $single ]] || files+=("$single")
-    done
-    ((${#files[@]} == 0)) || answers+=(--scores "$setting" "${files[@]}")
+    tasks=$(works "$folder-policies/store" "tasks_$setting")
+    [[ $tasks ]] || continue
+    mapfile -t tasks <<<"$tasks"
+    # Where single methods are not in the same table.
+    single=$(works "$folder/store" "tasks_$setting" scores "${tasks[@]}" -o "$parts/${model#*:}.$setting.csv.gz")
+    answers+=(--scores "$setting" "$folder-policies/store/tasks_$setting.scores.csv.gz" ${single:+"$single"})
   done
   ((${#answers[@]})) || continue
   "$python" studies/reference/kvbench-study answers "${answers[@]}" --records "build/prompts/${model#*:}/tasks.jsonl" \
@@ -131,14 +140,11 @@ done
 # Heads of the models and the methods that serve them, over the methods that all models have.
 heads=()
 for model in "${models[@]}"; do
-  prompts=("$out/${model#*:}"-heads/store/heads/*.json)
-  rows=()
-  for table in "$out/${model#*:}"/store/judged/*.csv.gz; do
-    [[ ${table##*/} == *.*.csv.gz ]] || rows+=("$table")
-  done
-  ((${#prompts[@]} && ${#rows[@]})) || continue
-  heads+=(--cluster "${model%%:*}" "${prompts[@]%.json}" --rows "${model%%:*}" "${rows[@]}")
-  "$python" studies/reference/kvbench-study scaling --rows 4096 "${rows[@]}" --cluster 4096 "${prompts[@]%.json}" \
+  clusters=$out/${model#*:}-heads/store/heads  # .attention.csv.gz, .keys.csv.gz, ...
+  rows=$out/${model#*:}/store/judged.csv.gz
+  [[ -e $clusters.keys.csv.gz && -e $rows ]] || continue
+  heads+=(--cluster "${model%%:*}" "$clusters" --rows "${model%%:*}" "$rows")
+  "$python" studies/reference/kvbench-study scaling --rows 4096 "$rows" --cluster 4096 "$clusters" \
     --algorithms "$(IFS=,; echo "${served[*]}")" --csv "$out/${model#*:}-heads/scaling.csv" \
     --markdown "$out/${model#*:}-heads/scaling.md"
   policy=$out/${model#*:}-policies/budgets-8.json

@@ -1,6 +1,6 @@
 """models_tables.sh: the tables over all models, from what is there of their stores."""
 
-import gzip
+import csv
 import os
 import subprocess
 import sys
@@ -9,6 +9,8 @@ import unittest
 
 import test_losses
 from study_case import STUDY, missing
+
+from kvbench_study.reference import store
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn")
 
@@ -22,10 +24,10 @@ class ModelsTablesTest(test_losses.LossesTest):
                 ("qwen2.5-coder-0.5b", "tuned", [r for r in self.many(4) if r[1] == "h2o"], "x=1"),
                 ("smollm2-135m", "tuned", [r for r in self.many(3) if r[1] == "h2o"], "x=1"),
                 ("qwen2.5-coder-1.5b", "judged", self.judged(3), "")):  # two stages with too few sources
-            os.makedirs(self.path(f"{folder}/store/{stage}"))
             for prompt in {row[0] for row in rows}:
-                self.table(f"{folder}/store/{stage}/{prompt}.scores.csv.gz",
-                           [r for r in rows if r[0] == prompt], params)
+                part = self.table("part.csv", [r for r in rows if r[0] == prompt], params)
+                with open(part, encoding="utf-8") as file:
+                    self.stored(folder, stage, prompt, "scores", *csv.reader(file))
         self.policies("smollm2-135m")
         script = os.path.join(STUDY, "models_tables.sh")
         done = subprocess.run([script, self.folder], capture_output=True, text=True, check=False,
@@ -53,6 +55,13 @@ class ModelsTablesTest(test_losses.LossesTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn("found no scores of a model", done.stderr)
 
+    def stored(self, folder, stage, prompt, table, header, *rows):
+        """Adds a table to a step of a store."""
+        at = store.Store(self.path(f"{folder}/store"))
+        files = {table, *(at.record(stage, prompt) or {"files": ()})["files"]}
+        rows = [[f"{prompt}.h5", *row[1:], ""] for row in rows]
+        at.put(stage, prompt, {table: store.Table([*header, "check"], rows)}, {"files": sorted(files)})
+
     def judged(self, sources):
         rows = self.many(sources)
         return rows + [(prompt, "local", *rest) for prompt, method, *rest in rows if method == "snapkv"]
@@ -67,15 +76,15 @@ class ModelsTablesTest(test_losses.LossesTest):
             own = [(prompt, f"policy,name=own-8;sha256={prompt}", 0.125, 0.5)]
             single = [(prompt, f"{row[1]},", row[2], row[4]) for row in self.judged(9) if row[0] == prompt]
             single += [(prompt, "h2o@quant-kivi,", budget, 2.0) for budget in budgets.values()]
-            for place, rows in ((f"{model}-policies/store/judged", both), (f"{model}-policies/store/judged_more", own),
-                                (f"{model}/store/judged", single if prompt != "q" else ())):
-                os.makedirs(self.path(place), exist_ok=True)
+            more = f"{model}-policies"
+            for folder, stage, rows in ((more, "judged", both), (more, "judged_more", own),
+                                        (model, "judged", single if prompt != "q" else ())):
                 for table, columns, rest in (("scores", "layers,kl,loss_change,status", "30,{0},{0},ok"),
                                              ("layers", "layer,residual_rel_error", "0,{0}")) if rows else ():
-                    with gzip.open(self.path(f"{place}/{prompt}.{table}.csv.gz"), "wt", encoding="utf-8") as file:
-                        file.write(f"trace,prompt,algorithm,params,budget_requested,seed,{columns}\n")
-                        file.writelines(f"t.h5,{name},{variant},{budget},0,{rest.format(value)}\n"
-                                        for name, variant, budget, value in rows)
+                    lines = [f"trace,prompt,algorithm,params,budget_requested,seed,{columns}",
+                             *(f"t.h5,{name},{variant},{budget},0,{rest.format(value)}"
+                               for name, variant, budget, value in rows)]
+                    self.stored(folder, stage, prompt, table, *csv.reader(lines))
 
 
 # Tests of the other file run there.

@@ -1,7 +1,6 @@
 """kvbench-study reference with a store, the real program on small synthetic traces and a fake judge: what
 another machine takes from it, what a new method runs, samples, stale rows, interrupted runs."""
 
-import gzip
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ from reference_runs import ProgramCase
 from study_case import KVBENCH, STUDY, missing, read_text
 
 from kvbench_study.reference import plan as rp
+from kvbench_study.reference import store
 from kvbench_study.reference.variants import Variants
 
 PROGRAM = os.path.join(STUDY, "kvbench-study")
@@ -165,33 +165,53 @@ class StoreTest(ProgramCase):
     def did(self, said):
         return [line.split("] ")[1].split(":")[0] for line in said.splitlines() if "] " in line]
 
+    def store(self, out=None):
+        return store.Store(os.path.join(out or self.out, "store"))
+
+    def files(self):
+        """{name: bytes} of the store."""
+        found = {}
+        for name in os.listdir(os.path.join(self.out, "store")):
+            with open(os.path.join(self.out, "store", name), "rb") as file:
+                found[name] = file.read()
+        return found
+
+    def record(self, stage, prompt):
+        return self.store().record(stage, prompt)
+
     def stored(self, stage, prompt, table=""):
-        """Lines of a table as lists of cells."""
-        path = os.path.join(self.out, "store", stage, prompt + table + ".csv.gz")
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            return [line.rstrip("\n").split(",") for line in file]
+        """Header and rows of a prompt."""
+        found = self.store().packed(stage, table).table(prompt)
+        return [found.header, *found.rows]
+
+    def change(self, stage, prompt, change_record=lambda record: None, change_rows=lambda header, rows: None, table=""):
+        """Changes a step in the store."""
+        found = self.store()
+        record, rows = found.record(stage, prompt), found.packed(stage, table).table(prompt)
+        change_record(record)
+        change_rows(rows.header, rows.rows)
+        found.put(stage, prompt, {table: rows} if table in record["files"] else {}, record)
 
     def digests(self, out=None, times=False):
-        """{file: SHA-256} of the store, columns of time left out unless `times`."""
-        found = {}
-        for folder, _, files in os.walk(os.path.join(out or self.out, "store")):
-            for name in files:
-                path = os.path.join(folder, name)
-                self.assertFalse(name.endswith(".part"), path)
-                with open(path, "rb") as file:
-                    data = file.read()
-                if name.endswith(".gz"):
-                    self.assertEqual((data[3], data[4:8]), (0, b"\0\0\0\0"), "a name or a time")
-                    if not times:
-                        data = self.untimed(gzip.decompress(data).decode())
-                elif not times:
-                    record = json.loads(data)
-                    data = json.dumps([record["key"], record["variants"], record["source"],
-                                       sorted({part["trace"] for part in record["parts"]})])
-                    data = data.encode()
-                inside = os.path.relpath(path, os.path.join(out or self.out, "store"))
-                found[inside] = hashlib.sha256(data).hexdigest()
-        return found
+        """{(stage, prompt, table): SHA-256} of the store, columns of time left out unless `times`; no table: the
+        record.
+        """
+        found, whole = {}, self.store(out)
+        for name in os.listdir(whole.folder):
+            self.assertFalse(name.endswith(".part"), name)
+        for stage, records in whole.records().items():
+            for prompt, record in records.items():
+                data = record if times else [record["key"], record["variants"], record["source"],
+                                             sorted({part["trace"] for part in record["parts"]})]
+                found[stage, prompt] = json.dumps(data)
+                for table in record["files"]:
+                    packed = whole.packed(stage, table)
+                    self.assertEqual((packed.parts[prompt][3], packed.parts[prompt][4:8]), (0, b"\0\0\0\0"),
+                                     "a name or a time")
+                    rows = packed.table(prompt)
+                    text = store.csv_text([rows.header, *rows.rows])
+                    found[stage, prompt, table] = text if times else self.untimed(text).decode()
+        return {key: hashlib.sha256(text.encode()).hexdigest() for key, text in found.items()}
 
     @staticmethod
     def untimed(text):
@@ -218,7 +238,7 @@ class StoreTest(ProgramCase):
         self.assertEqual(len(set(keys)), len(keys))
         self.assertEqual({r["seeds"] for r in names if r["algorithm"] == "balancekv"}, {"2"})
         self.assertEqual({r["seeds"] for r in names if r["algorithm"] == "h2o"}, {"1"})
-        record = json.loads(read_text(os.path.join(self.out, "store", "equal", "b.json")))
+        record = self.record("equal", "b")
         self.assertEqual((record["source"], record["set"], record["seeds"]), ("two", "test", "2"))
         self.assertEqual(sorted(record["variants"]), ["balancekv", "h2o", "uniform"])
         self.assertTrue(record["parts"][0]["cpu"] and record["parts"][0]["trace"])
@@ -239,14 +259,24 @@ class StoreTest(ProgramCase):
 
     def test_one_source_made_again_has_equal_bits(self):
         self.run_it("--samples", "0")
-        before = self.digests()
-        for folder, _, files in os.walk(os.path.join(self.out, "store")):
-            for name in files:
-                if name.startswith("a."):
-                    os.remove(os.path.join(folder, name))
+        before, files = self.digests(), self.files()
+        for stage in ("equal", "judged", "groups"):
+            record = self.record(stage, "a")
+            self.store().put(stage, "a", {}, {**record, "files": []})
+            self.store().forget(stage, "a")
         self.assertLess(len(self.digests()), len(before))
+        self.assertNotEqual(self.files(), files)
         said = self.run_it("--samples", "0", work="other")
         self.assertEqual(self.did(said)[:4], ["a trace", "a equal", "a judged", "a groups"])
+        self.assertEqual(self.digests(), before)
+
+    def test_a_removed_table_is_made_again(self):
+        self.run_it("--samples", "0")
+        before = self.digests()
+        os.remove(os.path.join(self.out, "store", "judged.layers.csv.gz"))
+        said = self.run_it("--samples", "0")
+        self.assertEqual([d for d in self.did(said) if "trace" not in d],
+                         ["a judged", "b judged", "c judged", "report table"])
         self.assertEqual(self.digests(), before)
 
     def test_a_method_added_later_runs_alone(self):
@@ -258,7 +288,7 @@ class StoreTest(ProgramCase):
         said = self.run_it("--samples", "0", "--only", "equal")
         self.assertEqual([d for d in self.did(said) if "trace" not in d],
                          ["a equal", "b equal", "c equal"])
-        part = json.loads(read_text(os.path.join(self.out, "store/equal/a.json")))["parts"][1]
+        part = self.record("equal", "a")["parts"][1]
         self.assertEqual((part["variants"], part["budgets"]), (["local"], ["0.5", "0.25"]))
         self.assertEqual(self.digests(), self.digests(self.path("whole")))
         # A method that leaves the plan leaves the reports; its rows stay.
@@ -271,7 +301,7 @@ class StoreTest(ProgramCase):
         self.plan('"h2o", "local"', lambda t: t.replace("budgets = [0.5, 0.25]\ncolumns",
                                                         "budgets = [0.5, 0.25, 0.125]\ncolumns"))
         self.run_it("--samples", "0")
-        part = json.loads(read_text(os.path.join(self.out, "store/equal/a.json")))["parts"][-1]
+        part = self.record("equal", "a")["parts"][-1]
         self.assertEqual((part["variants"], part["budgets"]), (["h2o", "local"], ["0.125"]))
 
     def test_a_policy_of_each_prompt(self):
@@ -308,22 +338,18 @@ seconds = 5
 
     def age(self, stage, prompt, table=""):
         """Makes rows those of another state of lib that differ behind the stored digits."""
-        folder = os.path.join(self.out, "store", stage)
-        rows = self.stored(stage, prompt, table)
-        at = rows[0].index("check")
-        for row in rows[1:]:
-            row[at] = row[at] and "00000000"
-        with gzip.open(os.path.join(folder, prompt + table + ".csv.gz"), "wt", encoding="utf-8") as file:
-            file.writelines(",".join(row) + "\n" for row in rows)
-        record = json.loads(read_text(os.path.join(folder, prompt + ".json")))
-        record["parts"][0]["lib"] = "another"
-        self.write(os.path.join(folder, prompt + ".json"), json.dumps(record))
+        def checks(header, rows):
+            at = header.index("check")
+            for row in rows:
+                row[at] = row[at] and "00000000"
+
+        self.change(stage, prompt, lambda record: record["parts"][0].update(lib="another"), checks, table)
 
     def test_samples_that_differ(self):
         self.run_it("--samples", "0")
         for prompt in "abc":
             self.age("equal", prompt)
-            self.age("judged", prompt, ".layers")  # keeps nine digits
+            self.age("judged", prompt, "layers")  # keeps nine digits
         said = self.run_it(code=1)
         self.assertIn("stale: equal: a, b, c: rows of another state of the program", said)
         self.assertIn("check: the store has 00000000, here it is", said)
@@ -336,15 +362,9 @@ seconds = 5
 
     def test_rows_of_another_lib_stay_while_they_agree(self):
         self.run_it("--samples", "0")
-        path = os.path.join(self.out, "store", "equal", "b.json")
-        record = json.loads(read_text(path))
-        record["parts"][0]["lib"] = "another"
-        self.write(path, json.dumps(record))
+        self.change("equal", "b", lambda record: record["parts"][0].update(lib="another"))
         # The program writes a table more than it did.
-        path = os.path.join(self.out, "store", "groups", "a.json")
-        record = json.loads(read_text(path))
-        os.remove(os.path.join(self.out, "store", "groups", f"a.{record['files'].pop()}.csv.gz"))
-        self.write(path, json.dumps(record))
+        self.change("groups", "a", lambda record: record["files"].pop())
         said = self.run_it()
         self.assertIn("sample of groups: a: equal bits", said)
         self.assertEqual([d for d in self.did(said) if "report" not in d], [])
@@ -353,18 +373,14 @@ seconds = 5
 
     def test_a_machine_whose_traces_differ_in_last_digits(self):
         """Its figures are near, and it is said that no bits were compared."""
+        def larger(header, rows):
+            at = header.index("rel_error")
+            for row in rows:
+                row[at] = row[at] and repr(1.01 * float(row[at]))
+
         self.run_it("--samples", "0")
         for prompt in "abc":
-            path = os.path.join(self.out, "store", "equal", prompt + ".json")
-            record = json.loads(read_text(path))
-            record["parts"][0]["trace"] = "another"
-            self.write(path, json.dumps(record))
-            rows = self.stored("equal", prompt)
-            at = rows[0].index("rel_error")
-            for row in rows[1:]:
-                row[at] = row[at] and repr(1.01 * float(row[at]))
-            with gzip.open(path.replace(".json", ".csv.gz"), "wt", encoding="utf-8") as file:
-                file.writelines(",".join(row) + "\n" for row in rows)
+            self.change("equal", prompt, lambda record: record["parts"][0].update(trace="another"), larger)
         said = self.run_it()
         self.assertIn("within 0.05, not compared bit by bit: the trace made here has other bits", said)
         self.assertIn("complete: 7 steps", said)
@@ -380,22 +396,20 @@ seconds = 5
     def test_killed_runs_leave_whole_files(self):
         self.run_it("--samples", "0", out=self.path("whole"), work="whole-work")
         whole = self.digests(self.path("whole"))
-        for moment in (("work", "equal", "a", "rows.csv"), ("out", "store", "equal", "b.csv.gz"),
-                       ("out", "store", "judged", "c.scores.csv.gz")):
+        for moment in (("work", "equal", "a", "rows.csv"), ("out", "store", "equal.csv.gz"),
+                       ("work", "equal", "b", "rows.csv"), ("out", "store", "judged.scores.csv.gz.part")):
             run = subprocess.Popen(self.words("--samples", "0"), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True)
             while run.poll() is None and not os.path.exists(self.path(*moment)):
                 time.sleep(0.002)
             run.send_signal(signal.SIGKILL)
             run.communicate(timeout=PATIENCE)
-            for folder, _, files in os.walk(os.path.join(self.out, "store")):
-                for name in files:
-                    if name.endswith(".gz"):
-                        with gzip.open(os.path.join(folder, name)) as file:
-                            self.assertTrue(file.read().endswith(b"\n"))
-                    elif name.endswith(".json"):
-                        json.loads(read_text(os.path.join(folder, name)))
-        self.write("out/store/equal/a.csv.gz.part", "half")
+            found = self.store()  # without recover
+            for stage, records in found.records().items():
+                for prompt, record in records.items():
+                    for table in record["files"]:
+                        self.assertTrue(found.packed(stage, table).table(prompt).rows, (stage, prompt, table))
+        self.write("out/store/equal.csv.gz.part", "half")
         self.run_it("--samples", "0")
         self.assertEqual(self.digests(), whole)
 
@@ -413,16 +427,21 @@ seconds = 5
                 self.assertIn(expected, done.stderr)
         self.plan()
         self.run_it("--samples", "0", "--only", "equal", "--prompts", "a")
-        path = os.path.join(self.out, "store", "equal", "a.csv.gz")
-        with open(path, "rb") as file:
-            data = file.read()
-        with open(path, "wb") as file:
-            file.write(data[:200])
         shutil.rmtree(self.path("work"))
-        done = subprocess.run(self.words("--only", "equal", "--prompts", "a"), capture_output=True, text=True,
-                              check=False)
-        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        self.assertIn("a.csv.gz: cannot be read", done.stderr)
+        for name in ("equal.csv.gz", "records.json"):
+            with self.subTest(name=name):
+                path = os.path.join(self.out, "store", name)
+                with open(path, "rb") as file:
+                    data = file.read()
+                with open(path, "wb") as file:
+                    file.write(data[:200])
+                done = subprocess.run(self.words("--only", "equal", "--prompts", "a"), capture_output=True, text=True,
+                                      check=False)
+                self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+                self.assertRegex(done.stderr, f"/{name}: SHA-256 is [0-9a-f]{{16}}..., expected [0-9a-f]{{16}}... "
+                                              "as in SHA256SUMS beside it; take it from the repository again")
+                with open(path, "wb") as file:
+                    file.write(data)
 
 
 class SetsTest(unittest.TestCase):

@@ -1,8 +1,15 @@
 """Files of the store of kvbench-study reference and names of variants; what needs no program."""
 
+import contextlib
+import csv
 import glob
+import gzip
+import hashlib
+import io
 import json
 import os
+import shutil
+import subprocess
 import tempfile
 import tomllib
 import unittest
@@ -10,8 +17,9 @@ from unittest import mock
 
 from study_case import STUDY, FolderCase, missing, write_text
 
+from kvbench import tables
 from kvbench_study.prompts.tasks import TASKS
-from kvbench_study.reference import placeholders, samples, sources, store, variants
+from kvbench_study.reference import placeholders, samples, store, variants, works
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference.stored import StoredSteps
 
@@ -26,6 +34,10 @@ def row(method, layer, head, seed, error, *, size="100", budget="0.5", ms="1.234
 
 def table(*rows):
     return store.Table(HEADER, [list(one) for one in rows])
+
+
+def text(found):
+    return store.csv_text([found.header, *found.rows])
 
 
 def dicts(found):
@@ -105,7 +117,7 @@ class CondenseTest(unittest.TestCase):
     def test_later_columns_are_where_there_is_something_in_them(self):
         rows = [("a", "0.1", {}), ("b", "0.2", {})]
         old = self.scores(*rows, later=False)
-        self.assertEqual(store.csv_text(self.scores(*rows)), store.csv_text(old))
+        self.assertEqual(text(self.scores(*rows)), text(old))
         samples.same_bits("s", old, self.scores(*rows))
         told = [("a", "0.1", {"answer_nll": "2.5", "choice_right": "1"}), ("b", "0.2", {})]
         new = self.scores(*told)
@@ -163,7 +175,7 @@ class CondenseTest(unittest.TestCase):
         whole = store.condense(table(*rows), "")
         parts = [store.condense(table(*(r for r in rows if r[5] in names)), "") for names in ("b", "ac")]
         for one, other in (parts, reversed(parts)):
-            self.assertEqual(store.csv_text(store.merge(one, other)), store.csv_text(whole))
+            self.assertEqual(text(store.merge(one, other)), text(whole))
         # A variant that both have is that of the later one.
         again = store.condense(table(row("b", 0, 0, 0, "0.7", budget="0.5")), "")
         found = dicts(store.merge(whole, again))
@@ -172,35 +184,223 @@ class CondenseTest(unittest.TestCase):
         self.assertEqual(len(found), len(whole.rows) - 6 + 1)
 
 
+class Killed(BaseException):
+    pass
+
+
 class FilesTest(FolderCase):
-    def test_equal_bytes_whenever_they_are_written(self):
-        found = store.condense(table(row("a", 0, 0, 0, "0.1")), "")
-        store.write(self.path("x", "a.csv.gz"), found)
-        store.write(self.path("b.csv.gz"), found)
-        with open(self.path("x", "a.csv.gz"), "rb") as one, open(self.path("b.csv.gz"), "rb") as other:
-            data = one.read()
-            self.assertEqual(data, other.read())
+    def rows(self, prompt, *errors, more=False):
+        """The condensed rows of a prompt, a head for each error; more: a column more."""
+        rows = [row("a", 0, head, 0, error) for head, error in enumerate(errors)]
+        header = [*HEADER[:-2], *(["log_z_error"] if more else []), *HEADER[-2:]]
+        rows = [[cells[0], prompt + ".h5", prompt, *cells[3:-2], *(["7"] if more else []), *cells[-2:]]
+                for cells in rows]
+        return store.condense(store.Table(header, rows), "", ("log_z_error",))
+
+    def put(self, prompt, tables, files=None):
+        at = store.Store(self.folder)
+        at.put("s", prompt, tables, {"prompt": prompt, "files": sorted(tables) if files is None else files})
+        return at
+
+    def state(self):
+        """Everything that a reader sees."""
+        at = store.Store(self.folder)
+        return {prompt: (record, [text(at.packed("s", name).table(prompt)) for name in record["files"]])
+                for prompt, record in at.records().get("s", {}).items()}
+
+    def bytes(self, name="s.csv.gz"):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def test_equal_bytes_in_whatever_order_steps_are_done(self):
+        tables = {prompt: {"": self.rows(prompt, "0.1", "0.2"), "layers": self.rows(prompt, "0.3")}
+                  for prompt in ("a", "a-b", "a.b")}
+        found = []
+        for order in (("a", "a-b", "a.b"), ("a.b", "a", "a-b"), ("a.b", "a-b", "a", "a")):
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
+            for prompt in order:
+                self.put(prompt, tables[prompt])
+            self.assertEqual(sorted(os.listdir(self.folder)),
+                             ["SHA256SUMS", "records.json", "s.csv.gz", "s.layers.csv.gz"])
+            found.append({name: self.bytes(name) for name in os.listdir(self.folder)})
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+        data = found[0]["s.csv.gz"]
         # No flags (a name), no time, the best compression, no system.
         self.assertEqual(data[:10], b"\x1f\x8b\x08\0\0\0\0\0\x02\xff")
-        self.assertEqual(sorted(os.listdir(self.path("x"))), ["a.csv.gz"])
-        self.assertEqual(store.read(self.path("b.csv.gz")).rows, found.rows)
-        self.assertIsNone(store.read(self.path("none.csv.gz")))
+        # Others read it as one table.
+        whole = gzip.decompress(data).decode()
+        parts = [text(tables[prompt][""]).partition("\n") for prompt in sorted(tables)]
+        self.assertEqual(whole, parts[0][0] + "\n" + "".join(rest for _, _, rest in parts))
+        done = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=self.folder, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(len(done.stdout.splitlines()), 3)
+
+    def test_a_step_replaces_its_rows_alone(self):
+        for prompt in "ab":
+            self.put(prompt, {"": self.rows(prompt, "0.1"), "layers": self.rows(prompt, "0.3")})
+        before = self.state()
+        self.put("a", {"": self.rows("a", "0.7", "0.8")})  # no layers any more
+        found = self.state()
+        self.assertEqual(found["b"], before["b"])
+        self.assertEqual(found["a"], ({"prompt": "a", "files": [""]}, [text(self.rows("a", "0.7", "0.8"))]))
+        self.assertEqual(list(store.Store(self.folder).packed("s", "layers").parts), ["b"])
+        # A table that the record lists and no run made again stays.
+        self.put("b", {}, ["", "layers"])
+        self.assertEqual(self.state()["b"][1], before["b"][1])
+        store.Store(self.folder).forget("s", "a")
+        self.assertEqual(list(self.state()), ["b"])
+
+    def test_steps_of_two_machines(self):
+        self.put("a", {"": self.rows("a", "0.1")})
+        shutil.copytree(self.folder, self.path("other"))
+        self.put("b", {"": self.rows("b", "0.2")})
+        other = store.Store(self.path("other"))
+        other.put("s", "c", {"": self.rows("c", "0.3")}, {"prompt": "c", "files": [""]})
+        other.put("s", "a", {"": self.rows("a", "0.9")}, {"prompt": "a", "files": [""]})
+        before = self.state()
+        store.Store(self.folder).take(store.Store(self.path("other")))
+        self.assertEqual({prompt: self.state()[prompt] for prompt in "ab"}, before)
+        self.assertEqual(self.state()["c"][1], [text(self.rows("c", "0.3"))])
+
+    def test_a_column_more(self):
+        self.put("a", {"": self.rows("a", "0.1")})
+        self.put("b", {"": self.rows("b", "0.2", more=True)})
+        self.put("c", {"": self.rows("c", "0.3")})
+        at = store.Store(self.folder).packed("s", "")
+        self.assertEqual({prompt: [r["log_z_error"] for r in dicts(at.table(prompt))] for prompt in "abc"},
+                         {"a": [""], "b": ["7"], "c": [""]})
+        self.assertEqual([r["rel_error"] for prompt in "abc" for r in dicts(at.table(prompt))], ["0.1", "0.2", "0.3"])
+
+    def test_a_kill_leaves_the_step_before_or_behind_it(self):
+        """At every write and every rename, and half a file at that."""
+        def begin():
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
+            for prompt in "ab":
+                self.put(prompt, {"": self.rows(prompt, "0.1"), "layers": self.rows(prompt, "0.3")})
+
+        def step():
+            self.put("a", {"": self.rows("a", "0.7"), "layers": self.rows("a", "0.8")})
+
+        begin()
+        before = self.state()
+        step()
+        after = self.state()
+        self.assertNotEqual(before, after)
+        for function, real in (("fsync", os.fsync), ("replace", os.replace)):
+            seen = []
+            for last in range(1, 100):
+                begin()
+                calls = []
+
+                def dies(*words):
+                    calls.append(words)
+                    if len(calls) == last:
+                        if isinstance(words[0], int):
+                            os.ftruncate(words[0], os.fstat(words[0]).st_size // 2)
+                        raise Killed
+                    return real(*words)
+
+                try:
+                    with mock.patch.object(store.os, function, dies):
+                        step()
+                    break
+                except Killed:
+                    seen.append(self.state())
+                    self.assertIn(seen[-1], (before, after), (function, last))
+                    store.Store(self.folder).recover()
+                    self.assertEqual(self.state(), seen[-1])
+                    self.assertFalse([name for name in os.listdir(self.folder) if name.endswith(".part")])
+                    store.Store(self.folder).packed("s", "")
+                    step()
+                    self.assertEqual(self.state(), after)
+            self.assertEqual(len(seen), 4)  # two tables, the records, the sums
+            self.assertEqual(after in seen, function == "replace")
 
     def test_damaged_files(self):
-        path = self.path("a.csv.gz")
-        whole = store.packed("a,b\n1,2\n")
-        for data, expected in ((whole[:-9], "cannot be read"), (b"text", "cannot be read"),
-                               (store.packed("a,b\n1\n"), "as many cells"), (store.packed(""), "as many cells")):
-            with self.subTest(data=data):
-                with open(path, "wb") as file:
-                    file.write(data)
-                with self.assertRaisesRegex(rp.PlanError, f"a.csv.gz: .*{expected}"):
-                    store.read(path)
+        self.put("a", {"": self.rows("a", "0.1")})
+        data = {name: self.bytes(name) for name in os.listdir(self.folder)}
+        one, other = (hashlib.sha256(b).hexdigest()[:16] for b in (data["s.csv.gz"][:-9], data["s.csv.gz"]))
+        for name, damaged, expected in (
+                ("s.csv.gz", data["s.csv.gz"][:-9], f"s.csv.gz: SHA-256 is {one}..., expected {other}... as in "
+                                                    "SHA256SUMS beside it; take it from the repository again"),
+                ("s.csv.gz", b"", "s.csv.gz: SHA-256 is"),
+                ("records.json", data["records.json"].replace(b"a", b"b"), "records.json: SHA-256 is"),
+                ("SHA256SUMS", b"", "records.json: SHA256SUMS beside it names no such file"),
+                ("SHA256SUMS", data["SHA256SUMS"][:40], "SUMS: line 1: got `[0-9a-f]*`, expected `SHA-256  NAME`"),
+                ("SHA256SUMS", b"\xff", "SHA256SUMS: cannot be read"),
+                ("SHA256SUMS", None, "records.json: no SHA256SUMS beside it")):
+            with self.subTest(name=name, expected=expected):
+                if damaged is None:
+                    os.remove(self.path(name))
+                else:
+                    with open(self.path(name), "wb") as file:
+                        file.write(damaged)
+                with self.assertRaisesRegex(rp.PlanError, expected):
+                    self.state()
+                # Readers of a table alone find it too, but a folder without SHA256SUMS.
+                if name != "records.json" and damaged is not None:
+                    with self.assertRaisesRegex(tables.CsvError, "SHA-256|SHA256SUMS"):
+                        tables.check_table(self.path("s.csv.gz"))
+                with open(self.path(name), "wb") as file:
+                    file.write(data[name])
+        self.state()
+        tables.check_table(self.path("s.csv.gz"))
 
-    def test_tables_of_a_prompt(self):
-        for name in ("p.csv.gz", "p.scores.csv.gz", "p.json", "p-2.csv.gz", "p.csv.gz.part"):
-            write_text(self.path(name), "")
-        self.assertEqual(store.tables_of(self.folder, "p"), ["", "scores"])
+    def test_damage_that_has_its_checksum(self):
+        self.put("a", {"": self.rows("a", "0.1")})
+        data, path = self.bytes(), self.path("s.csv.gz")
+        head = gzip.compress(b"trace,x\n")
+        for damaged, expected in ((data[:-9], "cannot be read: its end is missing"), (b"text", "cannot be read"),
+                                  (b"", "cannot be read"), (gzip.compress(b"a,b\n1,2\n"), "cannot be read: 'trace' is"),
+                                  (head + gzip.compress(b"a.h5,1,2\n"), "as many cells"),
+                                  (head + b"\0", "cannot be read"), (head + gzip.compress(b"\xff"), "cannot be read"),
+                                  (head + gzip.compress(b""), "cannot be read")):
+            with self.subTest(damaged=damaged):
+                with open(path, "wb") as file:
+                    file.write(damaged)
+                write_text(self.path("SHA256SUMS"), "".join(
+                    f"{hashlib.sha256(self.bytes(name)).hexdigest()}  {name}\n"
+                    for name in ("records.json", "s.csv.gz")))
+                with self.assertRaisesRegex(rp.PlanError, f"s.csv.gz: .*{expected}"):
+                    self.state()
+
+    def test_steps_of_a_removed_table_are_not_done(self):
+        for prompt in "ab":
+            self.put(prompt, {"": self.rows(prompt, "0.1"), "layers": self.rows(prompt, "0.3")})
+        os.remove(self.path("s.layers.csv.gz"))
+        self.assertEqual(self.state(), {})
+        self.put("a", {"": self.rows("a", "0.1"), "layers": self.rows("a", "0.3")})
+        self.assertEqual(list(self.state()), ["a"])
+
+    def test_works_of_a_stage(self):
+        for prompt in "abc":
+            self.put(prompt, {"": self.rows(prompt, "0.1"), "scores": self.rows(prompt, "0.3")})
+
+        def run(*words):
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                self.assertEqual(works.main([self.folder, *words]), 0)
+            return said.getvalue().split()
+
+        self.assertEqual(run("s"), ["a", "b", "c"])
+        self.assertEqual(run("none"), [])
+        out = self.path("out.csv.gz")
+        self.assertEqual(run("s", "scores", "b", "d", "a", "-o", out), [out])
+        with gzip.open(out, "rt", encoding="utf-8") as file:
+            self.assertEqual([r["prompt"] for r in csv.DictReader(file)], ["a", "b"])
+        for words in (("s", "scores", "d"), ("s", "layers", "a"), ("none", "scores", "a")):
+            self.assertEqual(run(*words, "-o", self.path("no.csv.gz")), [])
+        with open(self.path("s.csv.gz"), "ab") as file:
+            file.write(b"x")
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(works.main([self.folder, "s", "rows", "a", "-o", out]), 3)
+        self.assertIn("works: ", said.getvalue())
+
+    def test_names_of_tables(self):
         self.assertEqual([store.table_name(name) for name in ("rows.csv", "rows.layers.csv", "scores.csv")],
                          ["", "layers", "scores"])
 

@@ -224,7 +224,7 @@ class Run:
         self.commands.catch()
         self.commands.lock(self.placeholders.work)
         if self.plan.store:
-            self.steps.tidy()
+            self.steps.store.recover()
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
             self.steps.make_model()
         if self.args.stale and self.plan.store:
@@ -277,7 +277,7 @@ class Run:
                 + ("another state of the program" if Samples(self, 0).foreign(group) else
                    "this state of the program")
                 + f" are not what it computes here: {why}; --stale does them again")
-        size, files = store.size(self.steps.store)
+        size, files = store.size(self.steps.store.folder)
         say(f"the store: {size / 1e6:.1f} MB, {counted(files, 'file')}")
         every = sum(store.size(path)[0] for path in glob.glob(os.path.join(
             os.path.dirname(self.placeholders.out), "*", "store")))

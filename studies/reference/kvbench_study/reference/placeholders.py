@@ -22,7 +22,7 @@ class Placeholders:
     def __init__(self, plan, work, out, layers, kvbench, python, dump_python):
         self.plan, self.layers, self.out = plan, layers, out
         self.work, self.programs = work, (kvbench, python, dump_python)
-        # view(stage, prompt, name, plain): a table of the store; None: files of the step.
+        # view(stage, prompts, name, plain): a table of the store; None: files of the steps.
         self.view = None
 
     def trace(self, prompt):
@@ -43,19 +43,18 @@ class Placeholders:
         inside = os.path.relpath(path, rp.ROOT)
         return path if inside.startswith("..") else inside
 
-    def file(self, stage, prompt, name, plain):
-        """Returns a file of a step or report for a command; plain: without .gz."""
+    def files(self, stage, prompts, name, plain):
+        """Returns files of a stage's steps, or of a report, for a command; plain: without .gz."""
         if self.view is not None and stage in self.plan.stages:
-            return self.view(stage, prompt, name, plain)
-        return os.path.join(self.folder(stage, prompt), name)
+            return [self.view(stage, prompts, name, plain)]
+        return [os.path.join(self.folder(stage, prompt), name) for prompt in prompts]
 
     def fill(self, word, values, prompts, plain=False):
         """Returns a word with its placeholders filled in: one word per file."""
         out = [word]
         for match in rp.TABLE.finditer(word):
-            mine = prompts(match[1])
-            out = [text.replace(match[0], self.file(match[1], prompt, match[2], plain))
-                   for text in out for prompt in mine]
+            files = self.files(match[1], prompts(match[1]), match[2], plain)
+            out = [text.replace(match[0], file) for text in out for file in files]
         for key, value in values.items():
             out = [text.replace("{" + key + "}", value) for text in out]
         return out

@@ -182,14 +182,10 @@ class Samples:
         equal = {}
         for name, new in tables.items():
             variants = new.variants()
-            path = store.path_of(os.path.join(self.steps.store, stage.name), prompt.id, name)
-            old = store.read(path)
-            if old is None:
-                raise Differs(f"{path}: no such file")
-            old = old.only(lambda v, known=variants: v in known)
+            old = self.steps.store.packed(stage.name, name).table(prompt.id).only(lambda v, known=variants: v in known)
             # The model's arithmetic depends on the torch here.
             free = not same or name.partition(".")[0] == "scores" and part["cpu"] != cpu_model()
-            equal[name] = self.compare(os.path.basename(path), old, new, free, name in store.FEW_ROWS)
+            equal[name] = self.compare(store.file_of(stage.name, name), old, new, free, name in store.FEW_ROWS)
         shutil.rmtree(folder, ignore_errors=True)
         if not self.run.args.keep:
             self.run.sampled.add(prompt.id)

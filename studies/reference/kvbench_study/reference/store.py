@@ -1,26 +1,38 @@
-"""Files of the store of kvbench-py reference: condensed results of a step, in DIR/STAGE.
+"""Files of the store of kvbench-study reference: condensed results of a plan's steps, in one folder.
 
-PROMPT.csv.gz           rows by method, params, budget, layer and head, means over seeds
-PROMPT.TABLE.csv.gz     layers, scores, or another table of the step, likewise
-PROMPT.json             the record: dependencies of the step, and finished variants
+STAGE.csv.gz         rows by method, params, budget, layer and head, means over seeds
+STAGE.TABLE.csv.gz   layers, scores, or another table of the stage, likewise
+records.json         {stage: {prompt: record}}: dependencies of each step, and finished variants
+SHA256SUMS           of these files, checked when they are read
 
 A table is a CSV file with the columns of docs/schema.md, sorted, with rounded numbers, and further
 columns: `seeds`, number of rows in each mean; `source` of the prompt (rows, scores); and `check`,
 on the first row of each variant and layer: the CRC-32 of all their unrounded rows without times,
-for a comparison bit by bit. The same rows give the same bytes. Files are written atomically.
+for a comparison bit by bit. The same rows give the same bytes: a gzip member for the header and one
+for each prompt's rows, by prompt, without time and name.
+
+A step writes its tables and the records beside the old ones (.part), then SHA256SUMS, then renames them. A
+kill before SHA256SUMS leaves the state before the step, a kill behind it the state after it
+(Store.recover).
 """
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import math
 import os
 import zlib
 
+from kvbench import checksums
+from kvbench.text import parse_json
 from kvbench_study.reference import plan as rp
 
 FORMAT = "kvbench-store 1"
+RECORDS = "records.json"
+PART = ".part"
+REMEDY = "; take it from the repository again, or remove it, and its steps are done again"
 LIMIT = 40_000_000  # bytes of all stores together, since they are committed
 LEVEL = 9
 # Key of a row; the order is that of columns and of sorting.
@@ -56,8 +68,8 @@ def table_name(file):
     return file.removesuffix(".csv").removeprefix("rows").removeprefix(".")
 
 
-def path_of(folder, prompt, table):
-    return os.path.join(folder, prompt + (f".{table}" if table else "") + ".csv.gz")
+def file_of(stage, table):
+    return stage + (f".{table}" if table else "") + ".csv.gz"
 
 
 def sort_key(values):
@@ -262,23 +274,24 @@ def merge(old, new):
 
 # ------------------------------------------------------------------------------------------ files
 
-def csv_text(table):
+def csv_text(rows):
     out = io.StringIO()
-    write = csv.writer(out, lineterminator="\n")
-    write.writerow(table.header)
-    write.writerows(table.rows)
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 
 def write_bytes(path, data):
     """Writes a file atomically."""
+    write_part(path, data)
+    os.replace(path + PART, path)
+
+
+def write_part(path, data):
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    part = path + ".part"
-    with open(part, "wb") as file:
+    with open(path + PART, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def packed(text):
@@ -289,34 +302,175 @@ def packed(text):
     return out.getvalue()
 
 
-def write(path, table):
-    write_bytes(path, packed(csv_text(table)))
+def members(data):
+    """Yields (bytes, text) of each member of a gzip file. Raises EOFError, zlib.error."""
+    while data:
+        unpack = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        text = unpack.decompress(data)
+        if not unpack.eof:
+            raise EOFError("its end is missing")
+        yield data[:len(data) - len(unpack.unused_data)], text.decode()
+        data = unpack.unused_data
 
 
-def read(path):
-    """Returns a table of the store, or None."""
+def rows_of(text):
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+class Packed:
+    """A stage's table. header: names; parts: {prompt: gzip of its rows}."""
+
+    def __init__(self, path, header=(), parts=()):
+        self.path, self.header, self.parts = path, list(header), dict(parts)
+
+    def table(self, prompt):
+        """Returns the rows of a prompt."""
+        rows = rows_of(gzip.decompress(self.parts[prompt]).decode()) if prompt in self.parts else []
+        return table_of(self.path, [self.header, *rows])
+
+    def put(self, prompt, table):
+        """Replaces the rows of a prompt; None removes them."""
+        self.parts.pop(prompt, None)
+        if table is None:
+            return
+        if not set(table.header) <= set(self.header):  # of a program that writes further columns
+            header = merge(Table(self.header, []), table).header
+            self.parts = {name: packed(csv_text(self.table(name).with_columns(header).rows)) for name in self.parts}
+            self.header = header
+        if table.rows:
+            self.parts[prompt] = packed(csv_text(table.with_columns(self.header).rows))
+
+    def data(self):
+        return b"".join([packed(csv_text([self.header])), *(self.parts[name] for name in sorted(self.parts))])
+
+
+def read_packed(path, data):
+    """Returns the Packed of a file's bytes. Raises PlanError."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))
-    except FileNotFoundError:
-        return None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise rp.PlanError(f"{path}: cannot be read: {error}; take it from the repository again, or "
-                           "remove it and its .json to make it again", 3) from None
-    return table_of(path, rows)
+        (_, first), *rest = members(data)
+        out = Packed(path, rows_of(first)[0])
+        at = out.header.index("trace")
+        for part, text in rest:
+            # Named after the prompt.
+            name = next(csv.reader(io.StringIO(text, newline="")))[at]
+            out.parts[name.removesuffix(".h5")] = part
+        return out
+    except (EOFError, zlib.error, ValueError, IndexError, StopIteration, csv.Error) as error:
+        raise rp.PlanError(f"{path}: cannot be read: {error}{REMEDY}", 3) from None
 
 
-def tables_of(folder, prompt):
-    """Returns names of the prompt's tables in a stage's folder, rows first."""
-    out = []
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-        if name.startswith(prompt + ".") and name.endswith(".csv.gz"):
-            out.append(name[len(prompt):].removesuffix(".csv.gz").removeprefix("."))
-    return sorted(out)
+class Store:
+    """The files of a folder. One process writes; it keeps the records in memory."""
 
+    def __init__(self, folder):
+        self.folder = folder
+        self.known = None
 
-def write_record(path, record):
-    write_bytes(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def sums(self):
+        try:
+            return checksums.listed(self.folder)
+        except checksums.ChangedError as error:
+            raise rp.PlanError(str(error), 3) from None
+
+    def recover(self):
+        """Finishes or undoes the last step of a killed run."""
+        self.known = None
+        for name in sorted(os.listdir(self.folder)) if os.path.isdir(self.folder) else ():
+            if name.endswith(PART):
+                path = self.path(name.removesuffix(PART))
+                if self.is_next(path):
+                    os.replace(path + PART, path)
+                else:
+                    os.remove(path + PART)
+
+    def is_next(self, path):
+        """Returns whether SHA256SUMS lists what a killed run left beside a file."""
+        return (os.path.exists(path + PART)
+                and self.sums().get(os.path.basename(path)) == rp.file_digest(path + PART))
+
+    def data(self, name):
+        """Returns the bytes of a file. Raises PlanError unless they are those of SHA256SUMS."""
+        path = self.path(name)
+        try:
+            if self.is_next(path):
+                path += PART
+            elif not os.path.exists(self.path(checksums.SUMS)):
+                raise checksums.ChangedError(f"{path}: no {checksums.SUMS} beside it")
+            else:
+                checksums.check_listed(path)
+            with open(path, "rb") as file:
+                return file.read()
+        except checksums.ChangedError as error:
+            raise rp.PlanError(f"{error}{REMEDY}", 3) from None
+        except OSError as error:
+            raise rp.PlanError(f"{path}: cannot be read: {error.strerror}", 3) from None
+
+    def has(self, name):
+        return os.path.exists(self.path(name)) or self.is_next(self.path(name))
+
+    def records(self):
+        """Returns {stage: {prompt: record}}, without the steps of a removed table."""
+        if self.known is None:
+            try:
+                self.known = parse_json(self.data(RECORDS).decode()) if self.has(RECORDS) else {}
+            except ValueError as error:
+                raise rp.PlanError(f"{self.path(RECORDS)}: cannot be read: {error}", 3) from None
+            for stage, records in self.known.items():
+                gone = {table for record in records.values() for table in record["files"]}
+                gone = {table for table in gone if not self.has(file_of(stage, table))}
+                self.known[stage] = {prompt: record for prompt, record in records.items()
+                                     if not gone & set(record["files"])}
+        return self.known
+
+    def record(self, stage, prompt):
+        """Returns a step's record, or None."""
+        return self.records().get(stage, {}).get(prompt)
+
+    def packed(self, stage, table):
+        """Returns a stage's table; an empty one if there is none."""
+        name = file_of(stage, table)
+        return read_packed(self.path(name), self.data(name)) if self.has(name) else Packed(self.path(name))
+
+    def put(self, stage, prompt, tables, record):
+        """Replaces a step's record, and its rows in {name: table}. Rows in tables that the record lacks go."""
+        records = self.records().setdefault(stage, {})
+        data = {}
+        gone = {name for one in records.values() for name in one["files"]} - set(record["files"])
+        for name in sorted(gone | set(tables)):
+            whole = self.packed(stage, name)
+            if name in tables or prompt in whole.parts:
+                whole.put(prompt, tables.get(name))
+                data[file_of(stage, name)] = whole.data()
+        records[prompt] = record
+        self.write(data)
+
+    def take(self, other):
+        """Adds the steps of another store that this one lacks."""
+        for stage, records in other.records().items():
+            for prompt, record in records.items():
+                if self.record(stage, prompt) is None:
+                    self.put(stage, prompt, {name: other.packed(stage, name).table(prompt) for name in record["files"]},
+                             record)
+
+    def forget(self, stage, prompt):
+        """Removes a step's record."""
+        if self.records().get(stage, {}).pop(prompt, None) is not None:
+            self.write({})
+
+    def write(self, data):
+        """Writes files and the records as one."""
+        known = {stage: dict(sorted(some.items())) for stage, some in sorted(self.known.items()) if some}
+        data = {**data, RECORDS: (json.dumps(known, indent=1, ensure_ascii=False) + "\n").encode()}
+        sums = {**self.sums(), **{name: hashlib.sha256(one).hexdigest() for name, one in data.items()}}
+        for name, one in data.items():
+            write_part(self.path(name), one)
+        lines = [f"{sums[name]}  {name}\n" for name in sorted(sums)]
+        write_bytes(self.path(checksums.SUMS), "".join(lines).encode())
+        for name in data:
+            os.replace(self.path(name + PART), self.path(name))
 
 
 def size(folder):

@@ -1,4 +1,4 @@
-"""Steps of a plan with a store (kvbench-py reference): the store decides what is done, on any
+"""Steps of a plan with a store (kvbench-study reference): the store decides what is done, on any
 machine.
 
 A step is done if its record has the step's key and all variants of the stage. Otherwise the missing
@@ -76,7 +76,7 @@ class StoredSteps(Steps):
 
     def __init__(self, plan, placeholders, program, commands, folder):
         super().__init__(plan, placeholders, program, commands)
-        self.store = folder
+        self.store = store.Store(folder)
         self.variants = Variants(program.path, placeholders)
         self.lib = lib_tree(program.now)
         self.views = {}
@@ -120,12 +120,9 @@ class StoredSteps(Steps):
         found = self.scripts(stage)
         return rp.digest(json.dumps(found, sort_keys=True))[:16] if found else ""
 
-    def record_path(self, stage, prompt):
-        return os.path.join(self.store, stage.name, prompt.id + ".json")
-
     def record(self, stage, prompt):
         """Returns the step's record if it has the step's key, otherwise None."""
-        found = read_json(self.record_path(stage, prompt))
+        found = self.store.record(stage.name, prompt.id)
         return found if found and found.get("key") == self.key(stage, prompt) else None
 
     def missing(self, stage, prompt, record):
@@ -153,41 +150,21 @@ class StoredSteps(Steps):
         record = self.record(stage, prompt)
         if record is None or self.missing(stage, prompt, record) != ({}, []):
             return None
-        if not self.has_files(stage, prompt, record):
-            return None
         seconds = [part["seconds"] for part in record["parts"]]
         return {"code": record["code"], "program": {"version": record["parts"][-1]["program"]},
                 "seconds": None if None in seconds else round(sum(seconds), 2)}
-
-    def has_files(self, stage, prompt, record):
-        folder = os.path.join(self.store, stage.name)
-        return all(os.path.isfile(store.path_of(folder, prompt.id, name))
-                   for name in record["files"])
 
     def took(self, stage, prompt):
         record = self.record(stage, prompt)
         return record["parts"][0]["seconds"] if record and len(record["parts"]) == 1 else None
 
     def holds(self, stage, prompt):
-        with open(self.record_path(stage, prompt), "rb") as file:
-            wanted = json.dumps([list(self.variants.named(stage)), self.variants.budgets(stage)])
-            return rp.digest(file.read() + wanted.encode())
-
-    def manifest(self, stage, prompt):
-        return self.record(stage, prompt) or {}
+        return rp.digest(json.dumps([self.store.record(stage.name, prompt.id), list(self.variants.named(stage)),
+                                     self.variants.budgets(stage)], sort_keys=True))
 
     def forget(self, stage, prompt):
         """Marks the step to be repeated."""
-        path = self.record_path(stage, prompt)
-        if os.path.exists(path):
-            os.remove(path)
-
-    def tidy(self):
-        """Removes temporary files of a killed run."""
-        for folder, _, files in os.walk(self.store):
-            for name in files:
-                if name.endswith(".part"):
-                    os.remove(os.path.join(folder, name))
+        self.store.forget(stage.name, prompt.id)
 
     # -------------------------------------------------------------------------------------- traces
 
@@ -226,8 +203,6 @@ class StoredSteps(Steps):
     def run(self, stage, prompt):
         """Runs the missing part of a step, and merges it."""
         record = self.record(stage, prompt)
-        if record and not self.has_files(stage, prompt, record):
-            record = None
         found = self.missing(stage, prompt, record)
         if found is None:
             raise Failed(f"stage {stage.name}: its configuration is not there", 3)
@@ -275,30 +250,21 @@ class StoredSteps(Steps):
             prompt.source, stage.kind != "judge") for name in names}
 
     def merge(self, stage, prompt, record, tables, entries, part):
-        """Writes tables, then the record, so that a kill in between costs the step only.
-
-        record: existing entries to keep; None: start over.
-        """
-        folder, path = os.path.join(self.store, stage.name), self.record_path(stage, prompt)
-        if record is None:
-            self.forget(stage, prompt)
-            for name in store.tables_of(folder, prompt.id):
-                if name not in tables:
-                    os.remove(store.path_of(folder, prompt.id, name))
-        for name, table in tables.items():
-            old = store.read(store.path_of(folder, prompt.id, name)) if record else None
-            store.write(store.path_of(folder, prompt.id, name),
-                        store.merge(old, table) if old else table)
+        """Adds to the store what a run made. record: existing entries to keep; None: start over."""
+        files = set(record["files"] if record else ())
+        for name in files & set(tables):
+            old = self.store.packed(stage.name, name).table(prompt.id)
+            tables = {**tables, name: store.merge(old, tables[name])}
         variants = dict(record["variants"]) if record else {}
         for variant, entry in entries.items():
             before = variants.get(variant, {"budgets": []})["budgets"]
             variants[variant] = {**entry, "budgets": list(dict.fromkeys(
                 [*before, *entry["budgets"]]))}
         code = part.pop("code")
-        store.write_record(path, {
+        self.store.put(stage.name, prompt.id, tables, {
             "stage": stage.name, "prompt": prompt.id, "source": prompt.source, "set": prompt.set,
             "seeds": self.seeds(stage), "code": code | (record["code"] if record else 0),
-            "files": store.tables_of(folder, prompt.id), "key": self.key(stage, prompt),
+            "files": sorted(files | set(tables)), "key": self.key(stage, prompt),
             "parts": [*(record["parts"] if record else []), part],
             "variants": dict(sorted(variants.items()))})
 
@@ -320,36 +286,43 @@ class StoredSteps(Steps):
         return lambda variant: claims(points, variant) and (
             not shares or not variant[2] or float(variant[2]) in shares)
 
-    def view(self, stage_name, prompt_id, name, plain):
+    def view(self, stage_name, prompt_ids, name, plain):
         """view_now, once per file."""
-        stage, prompt = self.plan.stages[stage_name], self.plan.prompts[prompt_id]
-        if self.record(stage, prompt) is None:  # its page is written before it is run
-            return os.path.join(self.view_folder(stage, prompt), name)
-        key = stage_name, prompt_id, name, plain, self.holds(stage, prompt)
+        stage = self.plan.stages[stage_name]
+        prompts = [self.plan.prompts[one] for one in prompt_ids]
+        if any(self.record(stage, one) is None for one in prompts):  # a page is written before they are run
+            return os.path.join(self.view_folder(stage), name)
+        key = stage_name, tuple(prompt_ids), name, plain, *(self.holds(stage, one) for one in prompts)
         if key not in self.views:
-            self.views[key] = self.view_now(stage, prompt, name, plain)
+            self.views[key] = self.view_now(stage, prompts, name, plain)
         return self.views[key]
 
-    def view_folder(self, stage, prompt):
-        return os.path.join(self.placeholders.work, "store", stage.name, prompt.id)
+    def view_folder(self, stage):
+        return os.path.join(self.placeholders.work, "store", stage.name)
 
-    def view_now(self, stage, prompt, name, plain):
+    def view_now(self, stage, prompts, name, plain):
         """Returns a file for a report's {STAGE/NAME}: `store` or `store.TABLE` is the store's own
         file if the plan names all of it; a CSV file's name is a copy without gzip, with the
         other tables beside it, and `` their folder.
         """
-        place = self.view_folder(stage, prompt)
+        wanted = {one.id: self.wanted(stage, self.record(stage, one)) for one in prompts}
+        tables = {table for one in prompts for table in self.record(stage, one)["files"]}
+        place = self.view_folder(stage)
         if name.partition(".")[0] == "store":
             table = name.removeprefix("store").removeprefix(".")
+            if table not in tables:
+                raise rp.PlanError(f"{{{stage.name}/{name}}}: the store has no such table")
             if not plain:
-                return self.packed_view(stage, prompt, table, os.path.join(place, "packed"))
+                return self.packed_view(stage, table, wanted, os.path.join(place, "packed"))
             name = self.plain_name(stage, table)
-        for table in store.tables_of(os.path.join(self.store, stage.name), prompt.id):
-            _, kept = self.kept(stage, prompt, table)
-            write_text(os.path.join(place, self.plain_name(stage, table)), store.csv_text(kept))
+        for table in sorted(tables):
+            whole = self.store.packed(stage.name, table)
+            texts = [store.csv_text(whole.table(one).only(keep).rows) for one, keep in wanted.items()]
+            write_text(os.path.join(place, self.plain_name(stage, table)),
+                       store.csv_text([whole.header]) + "".join(texts))
         path = os.path.join(place, name)
         if not os.path.exists(path):
-            raise rp.PlanError(f"{{{stage.name}/{name}}}: the store has no such table of {prompt.id}")
+            raise rp.PlanError(f"{{{stage.name}/{name}}}: the store has no such table")
         return path
 
     @staticmethod
@@ -358,18 +331,20 @@ class StoredSteps(Steps):
         alone = stage.kind == "cluster" or table.partition(".")[0] == "scores"
         return f"{table}.csv" if alone else f"rows.{table}.csv" if table else rp.ROWS
 
-    def kept(self, stage, prompt, table):
-        """Returns (a table of the store, its part in the plan)."""
-        path = store.path_of(os.path.join(self.store, stage.name), prompt.id, table)
-        found = store.read(path)
-        if found is None:
-            raise rp.PlanError(f"{path}: no such file")
-        return found, found.only(self.wanted(stage, self.record(stage, prompt)))
-
-    def packed_view(self, stage, prompt, table, place):
-        found, kept = self.kept(stage, prompt, table)
-        if len(kept.rows) == len(found.rows):
-            return store.path_of(os.path.join(self.store, stage.name), prompt.id, table)
-        path = store.path_of(place, prompt.id, table)
-        store.write(path, kept)
+    def packed_view(self, stage, table, wanted, place):
+        whole = self.store.packed(stage.name, table)
+        kept = store.Packed(whole.path, whole.header)
+        same = set(whole.parts) <= set(wanted)
+        for one, keep in wanted.items():
+            found = whole.table(one)
+            rows = found.only(keep)
+            if len(rows.rows) < len(found.rows):
+                same = False
+                kept.put(one, rows)
+            elif found.rows:
+                kept.parts[one] = whole.parts[one]
+        if same:
+            return whole.path
+        path = os.path.join(place, store.file_of(stage.name, table))
+        store.write_bytes(path, kept.data())
         return path

@@ -2,13 +2,14 @@
 
 import csv
 import dataclasses
-import gzip
 import math
 import os
 import re
 import statistics
 import subprocess
 
+from kvbench_study.reference.plan import PlanError
+from kvbench_study.reference.store import Store
 from kvbench.text import one_line, parse_json
 
 STAGES = ("equal_bytes", "stream")  # every method at equal bytes, by protocol
@@ -127,24 +128,19 @@ def read_summary(path, setup):
 
 def read_reads(folder):
     """Returns the results of a folder's retrieval stage; none without it."""
-    stage = os.path.join(folder, "store", READS)
-    names = sorted(os.listdir(stage)) if os.path.isdir(stage) else []
-    rows, commits = [], set()
-    for name in (n for n in names if n.endswith(".csv.gz") and not n.endswith(".layers.csv.gz")):
-        path = os.path.join(stage, name)
-        try:
-            with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-                rows += list(csv.DictReader(file))
-            with open(path.removesuffix(".csv.gz") + ".json", encoding="utf-8") as file:
-                commits |= set(re.findall(r"\(([0-9a-f]{40})", str(parse_json(file.read())["parts"])))
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            raise SiteError(f"{path}: cannot be read: {error!r}") from None
-    if not rows:
-        return []
+    stored = Store(os.path.join(folder, "store"))
     try:
+        records = stored.records().get(READS)
+        if not records:
+            return []
+        table = stored.packed(READS, "")
+        rows = [dict(zip(table.header, row)) for prompt in sorted(table.parts) for row in table.table(prompt).rows]
+        commits = set(re.findall(r"\(([0-9a-f]{40})", str([one["parts"] for one in records.values()])))
         return reads_of(rows, os.path.basename(folder), min(commits, default="unknown"))
-    except (KeyError, ValueError, TypeError) as error:
-        raise SiteError(f"{stage}: cannot be read: {error!r}") from None
+    except PlanError as error:
+        raise SiteError(str(error)) from None
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise SiteError(f"{stored.path(READS)}: cannot be read: {error!r}") from None
 
 
 def reads_of(rows, folder, commit):
