@@ -96,6 +96,15 @@ class AnswersTest(CommandCase):
         self.assertAlmostEqual(float(single["h2o", "0.25", "s3"]["change"]), self.growth(3, 1, 0.25), 12)
         self.assertEqual(single["h2o", "0.25", "s3"]["right"], "0.0")
 
+    def test_the_order_of_prompts_in_tables_is_no_matter(self):
+        rows, found = self.rows(), []
+        for order in (range(12), range(11, -1, -1)):
+            table = self.table("u.csv", [row for i in order for row in rows if row[0] == f"one-key-{i}"])
+            self.run_script("--scores", "unseen", table, "--records", self.records(), "--csv", self.path("o.csv"),
+                            "--sources", self.path("s.csv"))
+            found.append((self.read("o.csv"), self.read("s.csv")))
+        self.assertEqual(*found)
+
     def test_intervals_of_two_modes_are_bounded(self):
         """Growths of SmolLM2-135M's keys under local at 3/4: held at nine sources, lost at three."""
         values = np.array([-0.5, 0.01, 0.02, 0.03, 0.05, 0.07, 0.09, 0.1, 0.12, 14.0, 15.0, 17.0])

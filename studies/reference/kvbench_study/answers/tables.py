@@ -106,6 +106,10 @@ def load(scores, records, control="local", exclude=()):
     for prompt in frame["prompt"].unique():
         if prompt not in tasks:
             raise kt.CsvError(f"no record says the task of {prompt}: --records")
+    settings, rank = [setting for setting, _ in scores], {prompt: at for at, prompt in enumerate(tasks)}
+    # In the order of the records, since resamples draw sources by their place.
+    places = [(settings.index(setting), rank[prompt]) for setting, prompt in zip(frame["setting"], frame["prompt"])]
+    frame = frame.iloc[sorted(range(len(frame)), key=places.__getitem__)].reset_index(drop=True)
     kt.add_labels(frame)
     for at, column in enumerate(("task", "unit", "chance")):
         frame[column] = [tasks[prompt][at] for prompt in frame["prompt"]]
@@ -123,7 +127,6 @@ def load(scores, records, control="local", exclude=()):
                                                 "unit": "source"})
     places = means[["setting", "task"]].drop_duplicates().itertuples(index=False, name=None)
     order = {task: at for at, task in enumerate(dict.fromkeys(task for task, *_ in tasks.values()))}
-    settings = [setting for setting, _ in scores]
     places = sorted(places, key=lambda place: (settings.index(place[0]), order[place[1]]))
     controls = {place: controls_of(part_of(means, place), control) for place in places}
     return Answers(means, controls, notes)
