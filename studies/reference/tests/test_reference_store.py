@@ -428,6 +428,12 @@ seconds = 5
         self.plan()
         self.run_it("--samples", "0", "--only", "equal", "--prompts", "a")
         shutil.rmtree(self.path("work"))
+        first = self.store()
+        first.lock()
+        done = subprocess.run(self.words(work="other"), capture_output=True, text=True, check=False)
+        os.close(first.held)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn("store: another run writes there", done.stderr)
         for name in ("equal.csv.gz", "records.json"):
             with self.subTest(name=name):
                 path = os.path.join(self.out, "store", name)

@@ -224,6 +224,7 @@ class Run:
         self.commands.catch()
         self.commands.lock(self.placeholders.work)
         if self.plan.store:
+            self.steps.store.lock()
             self.steps.store.recover()
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
             self.steps.make_model()

@@ -11,12 +11,13 @@ on the first row of each variant and layer: the CRC-32 of all their unrounded ro
 for a comparison bit by bit. The same rows give the same bytes: a gzip member for the header and one
 for each prompt's rows, by prompt, without time and name.
 
-A step writes its tables and the records beside the old ones (.part), then SHA256SUMS, then renames them. A
-kill before SHA256SUMS leaves the state before the step, a kill behind it the state after it
-(Store.recover).
+A step writes its tables and the records beside the old ones (.part), then SHA256SUMS, then renames
+them. A kill before SHA256SUMS is written leaves the state before the step, a later kill the state
+after it (Store.recover).
 """
 
 import csv
+import fcntl
 import gzip
 import hashlib
 import io
@@ -360,11 +361,11 @@ def read_packed(path, data):
 
 
 class Store:
-    """The files of a folder. One process writes; it keeps the records in memory."""
+    """The files of a folder. One process writes (lock); it keeps the records in memory."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.known = None
+        self.known = self.held = None
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -374,6 +375,15 @@ class Store:
             return checksums.listed(self.folder)
         except checksums.ChangedError as error:
             raise rp.PlanError(str(error), 3) from None
+
+    def lock(self):
+        """Keeps other processes from writing until this one ends. Raises PlanError if one does."""
+        os.makedirs(self.folder, exist_ok=True)
+        self.held = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise rp.PlanError(f"{self.folder}: another run writes there") from None
 
     def recover(self):
         """Finishes or undoes the last step of a killed run."""
