@@ -15,7 +15,8 @@ from script_case import FolderCase, call, program, read_rows
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
-from kvbench.plot import stream as plot_stream
+from kvbench.plot.kind import KINDS, options_of
+from kvbench.plot.kinds import stream as plot_stream
 
 # The columns of docs/schema.md that the figures read, with values of an ordinary row.
 DEFAULTS = {
@@ -87,7 +88,7 @@ def maker():
     frame = sys._getframe()
     while frame is not None:
         package, _, name = frame.f_globals.get("__name__", "").rpartition(".")
-        if package.startswith("kvbench") and name not in ("figures", "layers", "guest"):
+        if package.startswith("kvbench") and name not in ("figures", "layers", "kind"):
             return name
         if package.startswith("kvbench") and package != "kvbench.plot":
             return package.rpartition(".")[2]
@@ -147,6 +148,14 @@ def faults(picture, by):
         if not seen and by not in MAY_BE_EMPTY:
             out.append(f"{by}: panel `{axes.get_title()}` shows no data")
     return out
+
+
+def load(module, paths, *arguments, **options):
+    """What the kind's load() makes of files."""
+    one = KINDS[module.__name__.rpartition(".")[2]]
+    paths = [paths] if isinstance(paths, str) else paths
+    return module.load(*one.read(paths, **{each.name: each.default for each in options_of(one)}), *arguments,
+                       **options)
 
 
 class DrawingCase(FolderCase):
@@ -212,7 +221,7 @@ class FigureTest(DrawingCase):
     def quiet(self, function, *arguments, **options):
         """Result and what was said on stderr."""
         stderr = io.StringIO()
-        with contextlib.redirect_stderr(stderr):
+        with contextlib.redirect_stderr(stderr), command.notes_on_stderr():
             return function(*arguments, **options), stderr.getvalue()
 
     def near(self, got, want):

@@ -140,7 +140,7 @@ class Tables(FolderCase):
 
     def test_side_tables_of_another_run(self):
         from kvbench import tables
-        from kvbench.plot import stream
+        from kvbench.plot.kinds import stream
         self.assertGreater(len(stream.read_joined(self.path("a.csv"))), 0)
         shutil.copy(self.path("b.steps.csv"), self.path("a.steps.csv"))
         self.assertIn("holds rows of run", self.frame("a.steps.csv"))

@@ -96,10 +96,11 @@ class TerminalTest(FolderCase):
                              (code, f"program.py: {self.SHOWN}.h5: no such file\n"))
 
     def test_notes_and_progress(self):
+        from kvbench import command
         from kvbench import tables as kt
         from kvbench.progress import Progress
         said = io.StringIO()
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), command.notes_on_stderr():
             kt.note(f"{self.NAME} is left out")
         self.assertEqual(said.getvalue(), f"note: {self.SHOWN} is left out\n")
         said = io.StringIO()

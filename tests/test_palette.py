@@ -1,103 +1,77 @@
-"""Colours and markers of methods (kvbench/plot/palette.py): every method has its own, and no two are
-alike for the eye."""
+"""Ten colours and markers (kvbench/plot/palette.py), and the looks of a picture's lines (plot/style.py)."""
 
 import itertools
-import subprocess
 import unittest
 
 import numpy as np
+import script_case  # noqa: F401  (finds kvbench)
 from cielab import cielab, distances
-from script_case import KVBENCH
 
 from kvbench.plot import style as ks
-from kvbench.plot.palette import BESIDE_RETRIEVAL, FAMILIES, KNOWN, STREAM
+from kvbench.plot.palette import COLORS, MARKERS, PLACES, place
+from kvbench.tables import CsvError
 
-APART = 12  # CIELAB: any two methods
-MARKER_APART = 40  # two methods of one marker
+APART = 25  # CIELAB: ten times what is just seen, since lines are thin
 LIGHTEST = 80  # L* of a line on white paper
 
 
-def listed():
-    """Names of `kvbench list`, a form for streams as its method."""
-    done = subprocess.run([KVBENCH, "list"], capture_output=True, text=True, check=True)
-    rows = done.stdout.partition("\n\n")[0].splitlines()[1:]
-    return {row.split()[0].removesuffix(STREAM) for row in rows}
+class PaletteTest(unittest.TestCase):
+    def test_ten_are_told_apart_in_every_vision(self):
+        apart = distances(COLORS, COLORS)
+        near = [(COLORS[i], COLORS[j], round(float(apart[i, j]), 1))
+                for i, j in itertools.combinations(range(len(COLORS)), 2) if not apart[i, j] >= APART]
+        self.assertEqual((len(COLORS), near), (10, []))
+        self.assertLess(cielab(COLORS)[:, 0, 0].max(), LIGHTEST)
+        self.assertEqual(len(set(MARKERS)), len(COLORS))
 
-
-def meet(one, two):
-    """Whether two methods are in one picture."""
-    retrieval = [name in FAMILIES["retrieval"] for name in (one, two)]
-    return all(retrieval) or not any(retrieval) or one in BESIDE_RETRIEVAL or two in BESIDE_RETRIEVAL
-
-
-def too_near(looks):
-    """[(method, method, distance, least distance)] of {method: (colour, marker)}."""
-    names = list(looks)
-    apart = distances(*2 * [[looks[name][0] for name in names]])
-    out = []
-    for (i, one), (j, two) in itertools.combinations(enumerate(names), 2):
-        least = MARKER_APART if looks[one][1] == looks[two][1] else APART
-        if meet(one, two) and not apart[i, j] >= least:
-            out.append((one, two, round(float(apart[i, j]), 1), least))
-    return out
-
-
-def free_looks():
-    """Up to three looks that a further method can have, the colours farthest from all others'."""
-    steps = [f"{part:02X}" for part in range(0, 256, 15)]
-    colors = ["#" + "".join(rgb) for rgb in itertools.product(steps, repeat=3)]
-    light = cielab(colors)[:, 0, 0]
-    colors = [color for color, value in zip(colors, light) if 15 <= value <= LIGHTEST]
-    apart = distances(colors, [color for color, _ in KNOWN.values()])
-    markers = np.array([marker for _, marker in KNOWN.values()])
-    out = []
-    for at in np.argsort(-apart.min(axis=1)):
-        for marker in ks.MARKERS:
-            if apart[at].min() >= APART and (apart[at][markers == marker] >= MARKER_APART).all():
-                out.append((colors[at], marker))
-                break
-        if len(out) == 3:
-            break
-    return out
-
-
-class LooksTest(unittest.TestCase):
-    @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
-    def test_every_method_has_a_look_and_every_look_a_method(self):
-        names = listed()
-        self.assertGreater(len(names), 30)
-        missing = sorted(names - set(KNOWN))
-        if missing:
-            self.fail(f"no look in kvbench/plot/palette.py: {', '.join(missing)}; free: {free_looks()}")
-        self.assertEqual(sorted(set(KNOWN) - names), [])
-
-    def test_no_two_looks_are_alike(self):
-        self.assertEqual(too_near(KNOWN), [])
-        self.assertLess(cielab([color for color, _ in KNOWN.values()])[:, 0, 0].max(), LIGHTEST)
-        self.assertLessEqual({marker for _, marker in KNOWN.values()}, set(ks.MARKERS))
-        self.assertEqual(sum(map(len, FAMILIES.values())), len(KNOWN))
-
-    def test_palette_that_are_alike_are_found(self):
-        color = KNOWN["h2o"][0]
-        near = {"h2o": KNOWN["h2o"], "mine": (color[:-1] + "0", "o")}
-        self.assertEqual([(a, b) for a, b, *_ in too_near(near)], [("h2o", "mine")])
+    def test_distances_are_of_simulated_visions(self):
         # Red and green of one lightness: apart for common vision only.
         self.assertGreater(np.linalg.norm(np.diff(cielab(["#A06000", "#5A7A00"])[:, 0], axis=0)), 40)
-        self.assertEqual([pair[:2] for pair in too_near({"a": ("#A06000", "o"), "b": ("#5A7A00", "s")})],
-                         [("a", "b")])
-        # One marker asks for more.
-        self.assertEqual(too_near({"a": ("#0042A8", "o"), "b": ("#3382FB", "s")}), [])
-        self.assertEqual(len(too_near({"a": ("#0042A8", "o"), "b": ("#3382FB", "o")})), 1)
-
-    def test_cielab(self):
+        self.assertLess(distances(["#A06000"], ["#5A7A00"])[0, 0], APART)
         # Of sRGB's primaries and white, as textbooks have them.
-        for color, expected in (("#FFFFFF", (100, 0, 0)), ("#000000", (0, 0, 0)),
-                                ("#FF0000", (53.24, 80.09, 67.20)), ("#00FF00", (87.73, -86.18, 83.18)),
-                                ("#0000FF", (32.30, 79.19, -107.86))):
-            np.testing.assert_allclose(cielab([color])[0, 0], expected, atol=0.02)
-        # Greys are the same for all visions.
-        grey = cielab(["#808080"])[0]
-        np.testing.assert_allclose(grey, grey[[0, 0, 0]], atol=0.01)
+        for color, expected in (("#FFFFFF", (100, 0, 0)), ("#FF0000", (53.24, 80.09, 67.20)),
+                                ("#00FF00", (87.73, -86.18, 83.18)), ("#0000FF", (32.30, 79.19, -107.86))):
+            np.testing.assert_allclose(cielab([color])[0, 0], expected, atol=0.02)  # printed digits
+
+
+class StylesTest(unittest.TestCase):
+    def look(self, style):
+        return style["color"], style["marker"]
+
+    def test_ten_lines_never_share_a_look(self):
+        for labels in ([*PLACES], [f"m{i}" for i in range(10)], [f"h2o T={i}" for i in range(10)],
+                       ["h2o", "h2o+balancekv", "h2o@quant-kivi", "oracle", "mine", "yours", "tova"]):
+            looks = ks.styles(labels)
+            self.assertEqual(list(looks), labels)
+            self.assertEqual(len({look["color"] for look in looks.values()}), len(labels))
+            self.assertEqual(len({look["marker"] for look in looks.values()}), len(labels))
+
+    def test_more_lines_differ_in_dash(self):
+        looks = ks.styles([f"m{i}" for i in range(40)])
+        self.assertEqual(len({(*self.look(look), look["linestyle"]) for look in looks.values()}), 40)
+
+    def test_a_method_has_its_place_in_every_picture(self):
+        self.assertEqual(len(set(PLACES.values())), len(PLACES))
+        for name, at in PLACES.items():
+            for others in ([], ["mine", "yours", "a b=1"]):
+                self.assertEqual(self.look(ks.styles([*others, name])[name]), (COLORS[at], MARKERS[at]))
+        self.assertEqual(place("h2o+balancekv"), PLACES["h2o"])
+        self.assertEqual(place("bumblebee-stream"), PLACES["bumblebee"])
+        # By a rule of the name alone; not by the order of rows.
+        names = ["mine", "yours", "theirs", "ours", "mine T=1"]
+        self.assertEqual(ks.styles(names), {name: ks.styles(names[::-1])[name] for name in names})
+
+    def test_what_sees_the_queries_is_never_solid(self):
+        looks = ks.styles(["oracle", "oracle-matching", "h2o"])
+        self.assertEqual([look["linestyle"] for look in looks.values()], ["--", ":", "-"])
+
+    def test_highlight(self):
+        looks = ks.styles(["h2o", "snapkv kernel=5", "exact"], ["snapkv"])
+        self.assertEqual([look["color"] for look in looks.values()],
+                         [ks.GREY, ks.styles(["snapkv"])["snapkv"]["color"], ks.GREY])
+        self.assertLess(looks["h2o"]["zorder"], looks["snapkv kernel=5"]["zorder"])
+        with self.assertRaisesRegex(CsvError, "t.csv: --highlight: got `nope`, expected some of h2o, uniform"):
+            ks.check_highlight(["h2o", "uniform"], ["nope"], "t.csv")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ from script_case import read_text
 
 import kvbench
 from kvbench import tables as kt
-from kvbench.plot import bits as plot_bits
-from kvbench.plot import bits_maps as kbm
-from kvbench.plot import bits_rows as kb
-from kvbench.plot import pareto as plot_pareto
 from kvbench.plot import style as ks
+from kvbench.plot.kinds import bits as plot_bits
+from kvbench.plot.kinds import bits_maps as kbm
+from kvbench.plot.kinds import bits_rows as kb
+from kvbench.plot.kinds import pareto as plot_pareto
 
 KIVI = "group_size=32;keys=post"
 METHODS = ("h2o", "snapkv")
@@ -101,7 +101,7 @@ class BitsOfRowsTest(BitsCase):
     def test_plain_methods_have_the_bits_of_the_trace(self):
         for dtype, bits in (("bfloat16", 16), ("float32", 32), ("", 16)):
             rows = [{**row, "dtype": dtype} for row in everything()]
-            table = plot_bits.load_lines([self.write(rows)])
+            table = load_lines(self.write(rows))
             self.assertEqual(set(table.loc[table["quantizer"] == "", "k"]), {bits})
 
     def test_shares_of_tokens_and_of_entries(self):
@@ -113,6 +113,14 @@ class BitsOfRowsTest(BitsCase):
         # 100 bytes are 20 entries of 5 bytes (4 bits), or 5 of 20.
         self.near(kb.shares(rows), [0.5, 20 / 80, 5 / 80])
         self.near(kb.shares(rows.drop(columns="aux_bytes")), [0.5, 0, 0])
+
+
+def rows_of(path):
+    return kt.read_results([path], [])
+
+
+def load_lines(path):
+    return plot_bits.load_lines(rows_of(path))
 
 
 class LinesTest(BitsCase):
@@ -129,7 +137,7 @@ class LinesTest(BitsCase):
             lines = self.lines(axes)
             self.assertEqual(len(lines), 2 * (1 + len(BITS)) + len(BITS))
             for method in METHODS:
-                color = ks.KNOWN[method][0]
+                color = ks.styles([method])[method]["color"]
                 self.near(lines[color, "o"], [(b, plain(method, b)["rel_error"]) for b in (0.125, 0.25)])
                 for bits, marker in ((4, "D"), (8, "s")):
                     self.near(lines[color, marker], [(b, worth(method, quantizer, bits, bits, b))
@@ -152,11 +160,12 @@ class LinesTest(BitsCase):
         (axes,) = figure.axes
         named = [text.get_text() for text in figure.legends[0].get_texts()]
         self.assertEqual(named, [*QUANTIZERS, "quant-kivi from a budget", "8 bits", "4 bits", "2 bits"])
+        color = plot_bits.colours_of(load_lines(self.path("t.csv")))["quant-kivi"]
         joined = {line.get_linestyle(): line for line in axes.lines
-                  if line.get_color() == ks.KNOWN["quant-kivi"][0] and line.get_marker() == "None"}
+                  if line.get_color() == color and line.get_marker() == "None"}
         self.near(joined["-"].get_ydata(), [whole("quant-kivi", b, b)["rel_error"] for b in BITS])
         self.near(joined["--"].get_xydata(), [[0.18, 0.1], [0.27, 0.02 / 0.3]])
-        _, said = self.quiet(plot_bits.load_lines, [self.path("t.csv")])
+        _, said = self.quiet(load_lines, self.path("t.csv"))
         self.assertIn("note: points of all tokens with other bits of keys than of values are left out: 12",
                       said)
 
@@ -165,7 +174,7 @@ class LinesTest(BitsCase):
                                   "params": f"{KIVI};k_bits={bits};residual={length};v_bits={bits}",
                                   "middle_ratio": bits / 16 + length / 1000}
                                  for bits in BITS for length in (0, 128))]
-        table, _ = self.quiet(plot_bits.load_lines, [self.write(rows)])
+        table, _ = self.quiet(load_lines, self.write(rows))
         colours = plot_bits.colours_of(table)
         self.assertEqual([name for name in colours if name.startswith("all")],
                          ["all tokens", "all tokens residual=0", "all tokens residual=128"])
@@ -183,7 +192,7 @@ class LinesTest(BitsCase):
             for keys in ("post", "pre")]
         rows = list({(row["algorithm"], row["params"], row["budget_requested"]): row
                      for row in rows}.values())
-        table = plot_bits.load_lines([self.write(rows)])
+        table = load_lines(self.write(rows))
         self.assertEqual(set(table["panel"]), {"", *(f"{q} keys={keys}" for q in QUANTIZERS
                                                      for keys in ("post", "pre"))})
         self.assertEqual(set(table["line"]), {"all tokens", *(f"{name} reduce={reduce}" for name in
@@ -204,7 +213,7 @@ class LinesTest(BitsCase):
     def test_bars_are_deviations_over_seeds(self):
         rows = [{**row, "seed": seed, "rel_error": row["rel_error"] * (1 + seed)}
                 for row in everything() for seed in (0, 1)]
-        table = plot_bits.load_lines([self.write(rows)])
+        table = load_lines(self.write(rows))
         first = table[(table["method"] == "h2o") & (table["k"] == 4)].iloc[0]
         error = worth("h2o", "quant-kivi", 4, 4, 0.25)
         self.near(first[["mean", "sd"]], [1.5 * error, error / 2**0.5])
@@ -268,7 +277,7 @@ class MapTest(BitsCase):
                 (plain("h2o", budget), stored("h2o", "quant-kivi", 8, 8, budget))]
         figure, size = self.picture(plot_bits, self.write(rows), "--kind", "map")
         self.check(figure, size)
-        table = kbm.placed(kbm.load_map([self.path("t.csv")]))
+        table = kbm.placed(kbm.load_map(rows_of(self.path("t.csv"))))
         ys = sorted(table.loc[table["k"] == 16, "y"])
         self.near(ys[0], math.log2(0.06))
         self.assertGreater(ys[2] - ys[1], 5 * math.log2(0.25 / 0.24))
@@ -378,7 +387,7 @@ class RefusalTest(BitsCase):
 
     def test_points_that_some_heads_lack(self):
         rows = [*everything((0, 1)), *(stored("h2o", "quant-kivi", 3, 3, b) for b in BUDGETS)]
-        table, said = self.quiet(plot_bits.load_lines, [self.write(rows)])
+        table, said = self.quiet(load_lines, self.write(rows))
         self.assertNotIn("3", set(table["bits"]))
         self.assertIn("note: h2o@quant-kivi: points left out because some heads are missing: 2", said)
 

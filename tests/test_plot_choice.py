@@ -3,22 +3,21 @@
 import csv
 import itertools
 import unittest
-from types import SimpleNamespace
 from unittest import mock
 
 from matplotlib.text import Text
-from plot_tables import STEP_COLUMNS, FigureTest, infeasible, np
+from plot_tables import STEP_COLUMNS, FigureTest, infeasible, load, np
 from script_case import read_text
 
 from kvbench import tables as kt
-from kvbench.plot import amnesia as plot_amnesia
 from kvbench.plot import choice as kc
-from kvbench.plot import error as plot_error
 from kvbench.plot import figures as kf
 from kvbench.plot import layers as kl
-from kvbench.plot import offset as plot_offset
-from kvbench.plot import pareto as plot_pareto
-from kvbench.plot import stream as plot_stream
+from kvbench.plot.kinds import amnesia as plot_amnesia
+from kvbench.plot.kinds import error as plot_error
+from kvbench.plot.kinds import offset as plot_offset
+from kvbench.plot.kinds import pareto as plot_pareto
+from kvbench.plot.kinds import stream as plot_stream
 
 NAMES = [f"m{i:02}" for i in range(20)]  # the error grows with the number
 TEN = "10 of 22 lines are drawn"
@@ -48,10 +47,6 @@ class ChoiceCase(FigureTest):
                 for i, name in enumerate([*NAMES, *REFERENCES]) for budget in (0.25, 0.125)]
 
 
-def options(**more):
-    return SimpleNamespace(**{"all": False, "algorithms": [], "highlight": [], **more})
-
-
 class RuleTest(ChoiceCase):
     def order(self, *points, **more):
         return kc.ranked(kt.pd.DataFrame(points, columns=["label", "size", "mean"]), **more)
@@ -71,15 +66,17 @@ class RuleTest(ChoiceCase):
     def test_what_is_always_drawn(self):
         table = kt.pd.DataFrame([(name, 0.25, i) for i, name in enumerate(NAMES + ["exact"])],
                                 columns=["label", "size", "mean"])
-        with mock.patch.object(kt, "note"):
-            self.assertEqual(kc.choose(table, options())[0], [*NAMES[:9], "exact"])
-            self.assertEqual(kc.choose(table, options(highlight=["m15"]), first=["m19", "m01"])[0],
-                             [*NAMES[:7], "m15", "m19", "exact"])
-            many = kc.choose(table, options(highlight=NAMES[5:17]))[0]
-        self.assertEqual(many, NAMES[5:17])
-        self.assertEqual(kc.choose(table, options(all=True)), ([*NAMES, "exact"], ""))
-        few = table[table["label"].isin(NAMES[:10])]
-        self.assertEqual(kc.choose(few, options()), (NAMES[:10], ""))
+
+        def drawn(every=False, highlight=(), **more):
+            rows, text = kc.pick(table, "size", (every, [], highlight), **more)
+            return list(rows["label"]), text
+
+        self.assertEqual(drawn()[0], [*NAMES[:9], "exact"])
+        self.assertEqual(drawn(highlight=["m15"], first=["m19", "m01"])[0], [*NAMES[:7], "m15", "m19", "exact"])
+        self.assertEqual(drawn(highlight=NAMES[5:17])[0], NAMES[5:17])
+        self.assertEqual(drawn(every=True), ([*NAMES, "exact"], ""))
+        table = table[table["label"].isin(NAMES[:10])]
+        self.assertEqual(drawn(), (NAMES[:10], ""))
 
 
 class FiguresTest(ChoiceCase):
@@ -128,7 +125,7 @@ class FrontTest(ChoiceCase):
         """rows: algorithm, requested budget, share of the middle that is held, error."""
         path = self.write([{"algorithm": name, "budget_requested": budget, "middle_ratio": held,
                             "rel_error": error} for name, budget, held, error in rows])
-        table, _ = self.quiet(plot_pareto.load, [path])
+        table, _ = self.quiet(load, plot_pareto, [path])
         self.assertEqual(list(table.loc[table["front"], "label"].sort_values()),
                          sorted(plot_pareto.pareto_front(table)["label"]))
         return list(plot_pareto.pareto_front(table)[["label", "size"]].itertuples(index=False,
@@ -158,7 +155,7 @@ class FrontTest(ChoiceCase):
                     {**best, "q_head": 1, "rel_error": 0.01, "status": "degenerate: empty"}):
             path = self.write([*rows, {**best, "q_head": 0, "middle_ratio": 0.25, "rel_error": 0.01},
                                bad])
-            table, said = self.quiet(plot_pareto.load, [path])
+            table, said = self.quiet(load, plot_pareto, [path])
             self.assertEqual(list(plot_pareto.pareto_front(table)["label"]), ["a"])
             self.assertIn("best: points left out because some heads are missing: 1", said)
 
@@ -217,24 +214,24 @@ class SummaryTest(ChoiceCase):
                 for budget in (0.25, 0.125)]
 
     def test_a_summary_has_the_points_of_its_rows(self):
-        table = plot_pareto.load([self.summary(*self.lines())])
+        table = load(plot_pareto, [self.summary(*self.lines())])
         rows = [{"algorithm": line["algorithm"], "budget_requested": line["budget_requested"],
                  "middle_ratio": line["mean_middle_ratio"], "rel_error": line["mean_rel_error"]}
                 for line in self.lines()]
-        other = plot_pareto.load([self.write(rows)])
+        other = load(plot_pareto, [self.write(rows)])
         for name in ("label", "size", "front", "apart"):
             self.assertEqual(list(table[name]), list(other[name]), name)
         for name in ("x", "mean", "error"):
             self.near(table[name], other[name])
         self.assertTrue(np.isnan(table["sd"]).all())
-        self.near(plot_pareto.load([self.path("s.csv")], spread="all")["sd"], [0.01] * 4)
+        self.near(load(plot_pareto, [self.path("s.csv")], spread="all")["sd"], [0.01] * 4)
         _, _, below = self.picture(plot_pareto, self.path("s.csv"), "--model", "M")
         self.assertTrue(below.startswith("Model M, a summary of 4 rows in each point. Mean over"))
 
     def test_parts_are_left_out_and_what_is_no_such_summary_is_refused(self):
         lines = self.lines()
         lines[1].update(infeasible=1, count=3)
-        table, said = self.quiet(plot_pareto.load, [self.summary(*lines)])
+        table, said = self.quiet(load, plot_pareto, [self.summary(*lines)])
         self.assertEqual(len(table), 3)
         self.assertIn("note: a: points left out because some heads are missing: 1", said)
         path = self.path("s.csv")

@@ -8,17 +8,16 @@ import unittest
 
 import numpy as np
 from cluster_figures import HEAD, Figures
-from script_case import run_program
+from plot_tables import load
 
+from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
-from kvbench.plot import coverage as plot_coverage
-from kvbench.plot import growth as plot_growth
-from kvbench.plot import kept_map as plot_kept_map
-from kvbench.plot import norms as plot_norms
-from kvbench.plot import tsne as plot_tsne
+from kvbench.plot.kinds import coverage as plot_coverage
+from kvbench.plot.kinds import growth as plot_growth
+from kvbench.plot.kinds import kept_map as plot_kept_map
+from kvbench.plot.kinds import norms as plot_norms
 
-SCRIPTS_TESTED = [plot_coverage, plot_growth, plot_kept_map, plot_norms, plot_tsne]
 COVERAGE = HEAD + "k,radius,radius_rel,center"
 DELTA = HEAD + "delta,n_prefix,clusters"
 GROWTH = HEAD + "delta,alpha,r2"
@@ -42,7 +41,7 @@ class CoverageTest(Figures):
                 "t,p,3,0,keys,1,2,1,0"]
 
     def test_mean_and_spread_over_heads(self):
-        table = plot_coverage.load([self.write("coverage.csv", COVERAGE, self.rows())], [0])
+        table = load(plot_coverage, [self.write("coverage.csv", COVERAGE, self.rows())], [0])
         axes = plot_coverage.draw(table).axes[0]
         keys, values = axes.lines[:2]
         np.testing.assert_array_equal(keys.get_xdata(), [1, 2])
@@ -56,16 +55,16 @@ class CoverageTest(Figures):
 
     def test_k_of_some_heads_only_is_left_out(self):
         path = self.write("coverage.csv", COVERAGE, self.rows() + ["t,p,0,0,keys,4,1,0.1,3"])
-        with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            table = plot_coverage.load([path], [0])
+        with contextlib.redirect_stderr(io.StringIO()) as stderr, command.notes_on_stderr():
+            table = load(plot_coverage, [path], [0])
         self.assertIn("only some heads", stderr.getvalue())
         self.assertEqual(table.loc[table["what"] == "keys", "k"].tolist(), [1, 2])
 
     def test_a_value_that_is_no_number_is_not_averaged_away(self):
         path = self.write("coverage.csv", COVERAGE,
                           ["t,p,0,0,keys,1,8,1,0", "t,p,0,1,keys,1,6,nan,0"])
-        with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            table = plot_coverage.load([path], [])
+        with contextlib.redirect_stderr(io.StringIO()) as stderr, command.notes_on_stderr():
+            table = load(plot_coverage, [path], [])
         self.assertTrue(math.isnan(table["mean"][0]))
         self.assertIn("not a number", stderr.getvalue())
 
@@ -112,7 +111,7 @@ class GrowthTest(Figures):
         return self.folder
 
     def test_heads_meet_on_delta_over_radius(self):
-        table, alpha, absolute = plot_growth.load([self.tables()], [])
+        table, alpha, absolute = load(plot_growth, [self.tables()], [])
         self.assertFalse(absolute)
         self.assertEqual(plot_growth.shown_deltas(table, []), [0.2])
         axes = plot_growth.draw(table, alpha, absolute, [0.2]).axes[0]
@@ -124,7 +123,7 @@ class GrowthTest(Figures):
         np.testing.assert_array_equal(slope_one.get_xdata(), slope_one.get_ydata())
 
     def test_absolute_deltas_where_the_heads_share_them(self):
-        table, alpha, absolute = plot_growth.load([self.tables(deltas=(2, 2))], [])
+        table, alpha, absolute = load(plot_growth, [self.tables(deltas=(2, 2))], [])
         self.assertTrue(absolute)
         self.assertEqual(table["delta"].unique().tolist(), [2])
         self.assertAlmostEqual(alpha[0, "keys", 2], 0.7, EXACT)
@@ -151,7 +150,7 @@ class NormsTest(Figures):
                 "t,p,1,0,queries,1,2,3,4,5,7", "t,p,0,0,keys,0,1,2,3,4,5"]
 
     def test_lines_and_bands(self):
-        table = plot_norms.load([self.write("norms.csv", NORMS, self.rows())])
+        table = load(plot_norms, [self.write("norms.csv", NORMS, self.rows())])
         figure = plot_norms.draw(table)
         queries, keys = figure.axes
         self.assertEqual(queries.get_title(), "queries, $r$ = 8")
@@ -171,7 +170,7 @@ class NormsTest(Figures):
                           self.write("a.csv", NORMS.replace("p95", "p94"), self.rows()))
         self.expect_error(plot_norms, "no rows", self.write("a.csv", NORMS, []))
         self.write("a.csv", NORMS, ["t,p,0,0,keys,0,1,2,3,4,nan", "t,p,0,1,keys,0,1,2,3,4,5"])
-        title = plot_norms.draw(plot_norms.load([self.path("a.csv")])).axes[0].get_title()
+        title = plot_norms.draw(load(plot_norms, [self.path("a.csv")])).axes[0].get_title()
         self.assertEqual(title, "keys, $r$ = not a number")
 
 
@@ -201,9 +200,9 @@ class KeptMapTest(Figures):
     def test_map_by_hand(self):
         path = self.write("a.kept.csv", KEPT, [
             kept_row(step=7, tokens="0 6-7"), kept_row(step=3, tokens="0-1 3")])
-        frame, labels, heads = plot_kept_map.load([path], [], [], [], "")
+        frame, labels, heads = load(plot_kept_map, [path], [], [], [], "")
         self.assertEqual((labels, heads), (["h2o"], [(0, 0)]))
-        y, x, share = plot_kept_map.kept_map(frame)
+        y, x, share = plot_kept_map.held_shares(frame)
         np.testing.assert_array_equal(y, [0, 4, 8])
         np.testing.assert_array_equal(x, range(9))
         nan = math.nan
@@ -217,7 +216,7 @@ class KeptMapTest(Figures):
 
     def test_long_streams_show_shares(self):
         path = self.write("a.kept.csv", KEPT, [kept_row(step=2999, tokens="0-1 4 2999", n=3000)])
-        _, x, share = plot_kept_map.kept_map(kcc.read_kept([path]))
+        _, x, share = plot_kept_map.held_shares(kcc.read_kept([path]))
         self.assertEqual(x[:3].tolist(), [0, 3, 6])  # 3000 tokens in at most 1024 cells
         np.testing.assert_allclose(share[0, :3], [2 / 3, 1 / 3, 0], rtol=1e-12)
         self.assertAlmostEqual(np.nansum(share) * 3, 4, EXACT)
@@ -242,22 +241,6 @@ class KeptMapTest(Figures):
         self.expect_error(plot_kept_map, "column `tokens` is missing",
                           self.write("b.kept.csv", KEPT.replace(",tokens", ""),
                                      [kept_row().rpartition(",")[0]]))
-
-
-class ProgramsTest(unittest.TestCase):
-    def test_help_of_every_script(self):
-        for module in SCRIPTS_TESTED:
-            with contextlib.redirect_stdout(io.StringIO()) as text, \
-                    self.assertRaises(SystemExit) as end:
-                module.parse_arguments(["--help"])
-            self.assertEqual(end.exception.code, 0)
-            self.assertIn("STEM", text.getvalue())
-            self.assertIn(module.__doc__.splitlines()[0], text.getvalue())
-
-    def test_as_a_program(self):
-        result = run_program("kvbench-py plot norms", "none.csv", "-o", "x")
-        self.assertEqual(result.returncode, 2)
-        self.assertEqual(result.stderr, "kvbench-py plot norms: none.csv: no such file\n")
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ import math
 import os
 import unittest
 
-from plot_tables import DrawingCase
+from plot_tables import DrawingCase, load
 from script_case import call, read_text, run_program
 
 from kvbench import command
 from kvbench import tables as kt
-from kvbench.plot import error as plot_error
 from kvbench.plot import figures as kf
+from kvbench.plot.kinds import error as plot_error
 
 HEADER = ("schema,trace,prompt,layer,q_head,algorithm,params,protocol,seed,budget_requested,"
           "middle_ratio,rel_error,status")
@@ -40,13 +40,13 @@ class PlotErrorTest(DrawingCase):
         # Seeds' means over two heads: (0.1+0.3)/2 = 0.2 and (0.2+0.6)/2 = 0.4.
         path = self.write([line(head=0, seed=0, error="0.1"), line(head=1, seed=0, error="0.3"),
                            line(head=0, seed=1, error="0.2"), line(head=1, seed=1, error="0.6")])
-        point = plot_error.load([path], [], "seeds").iloc[0]
+        point = load(plot_error, [path], [], "seeds").iloc[0]
         self.assertAlmostEqual(point["mean"], 0.3)
         self.assertAlmostEqual(point["sd"], math.sqrt(2 * 0.1**2))
         self.assertEqual(point["seeds"], 2)
         self.assertEqual(point["T"], 1)
         # Over all rows: deviations -0.2, 0, -0.1, 0.3 from 0.3; squares 0.14; over n - 1 = 3.
-        point = plot_error.load([path], [], "all").iloc[0]
+        point = load(plot_error, [path], [], "all").iloc[0]
         self.assertAlmostEqual(point["mean"], 0.3)
         self.assertAlmostEqual(point["sd"], math.sqrt(0.14 / 3))
 
@@ -62,23 +62,23 @@ class PlotErrorTest(DrawingCase):
             line(algorithm="snapkv", params="T=auto;kernel=5", budget="0.25"),
             line(algorithm="snapkv", params="T=auto;kernel=7", budget="0.25"),
             line(algorithm="exact", params="", error="0"), line(layer=4)])
-        table = plot_error.load([path], [], "seeds")
+        table = load(plot_error, [path], [], "seeds")
         self.assertEqual(list(dict.fromkeys(table["label"])),
                          ["balancekv", "snapkv kernel=5", "snapkv kernel=7", "exact"])
         self.assertEqual(sorted(table.loc[table["label"] == "balancekv", "T"]), [1, 1, 2])
         self.assertTrue(table.loc[table["label"] == "exact", "T"].isna().all())
-        table = plot_error.load([path], ["balancekv"], "seeds")
+        table = load(plot_error, [path], ["balancekv"], "seeds")
         self.assertEqual(set(table["label"]), {"balancekv"})
 
     def test_rows_without_measurement_are_left_out(self):
         path = self.write([line(error="0.1"), line(head=1, ratio="", error="",
                                                    status="failed: x")])
-        self.assertAlmostEqual(plot_error.load([path], [], "seeds").iloc[0]["mean"], 0.1)
+        self.assertAlmostEqual(load(plot_error, [path], [], "seeds").iloc[0]["mean"], 0.1)
 
     def test_nan_is_not_averaged_away(self):
         path = self.write([line(error="0.1"), line(head=1, error="nan", status="ok"),
                            line(layer=1, error="inf"), line(layer=1, head=1, error="1")])
-        means = plot_error.load([path], [], "seeds")["mean"]
+        means = load(plot_error, [path], [], "seeds")["mean"]
         self.assertTrue(math.isnan(means[0]))
         self.assertTrue(math.isinf(means[1]))
 
@@ -104,7 +104,7 @@ class PlotErrorTest(DrawingCase):
                                     error=0.1 * (t + 1))
                                for layer in layers for name, held in sizes.items()
                                for t, size in enumerate(held)])
-            table = plot_error.load([path], [], "seeds")
+            table = load(plot_error, [path], [], "seeds")
             axes = plot_error.draw(table, x="middle_ratio").axes[0]
             axes.figure.canvas.draw()
             ticks = dict(zip(axes.get_xticks(), (t.get_text() for t in axes.get_xticklabels())))
@@ -136,9 +136,7 @@ class PlotErrorTest(DrawingCase):
         self.expect_error("no such file", missing)
         self.expect_error("no rows", self.write([]))
         self.expect_error("column `rel_error` is missing",
-                          self.write(["1.0,a,,ok,0,0,,0.5"],
-                                     header="schema,algorithm,params,status,layer,seed,"
-                                            "budget_requested,middle_ratio"))
+                          self.write([line().replace(",0.1,ok", ",ok")], header=HEADER.replace("rel_error,", "")))
         self.expect_error("mixed schemas: 1.0, 1.1",
                           self.write([line(), line(head=1, schema="1.1")]))
         self.expect_error("schema 2.0, expected 1.x", self.write([line(schema="2.0")]))

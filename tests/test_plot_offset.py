@@ -5,12 +5,12 @@ import os
 import unittest
 
 from matplotlib.collections import PolyCollection
-from plot_tables import FigureTest
+from plot_tables import FigureTest, load
 
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
-from kvbench.plot import offset as plot_offset
 from kvbench.plot import style as ks
+from kvbench.plot.kinds import offset as plot_offset
 
 COLUMNS = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol",
            "sink", "recent", "scores", "device", "seed", "n_queries", "budget_requested", "step", "offset",
@@ -50,7 +50,7 @@ class OffsetTest(FigureTest):
         return self.write(records, name, columns=columns)
 
     def draw(self, path, bins=4, **options):
-        table, self.said = self.quiet(plot_offset.load, [path], bins=bins, **options)
+        table, self.said = self.quiet(load, plot_offset, [path], bins=bins, **options)
         return table
 
     def test_medians_and_quartiles(self):
@@ -162,10 +162,10 @@ class OffsetTest(FigureTest):
         for offset in (-1, 0.5):
             path = self.table({**r, "offset": offset} for r in rows())
             with self.assertRaisesRegex(kt.CsvError, "column `offset`: expected whole numbers"):
-                plot_offset.load([path])
+                load(plot_offset, [path])
         path = self.table([{**r, "offset": ""} if r["layer"] else r for r in rows()])
         with self.assertRaisesRegex(kt.CsvError, "row 9: column `offset`: got ``, expected a number"):
-            plot_offset.load([path])
+            load(plot_offset, [path])
 
 
 class BinsTest(FigureTest):
@@ -185,7 +185,7 @@ class BinsTest(FigureTest):
         return self.write(lines, name + ".queries.csv", columns=self.COLUMNS)
 
     def test_medians_and_means_of_bins(self):
-        table, said = self.quiet(plot_offset.load, [self.tables()])
+        table, said = self.quiet(load, plot_offset, [self.tables()])
         self.assertEqual(said, "")
         axes = plot_offset.draw(table).axes[0]
         self.near(line_of(axes, 0), [[0, 1, 2.5, 5.5], [0.015, 0.03, 0.045, 0.075]])
@@ -198,17 +198,17 @@ class BinsTest(FigureTest):
 
     def test_compressed_tables(self):
         path = self.tables()
-        table, _ = self.quiet(plot_offset.load, [path])
+        table, _ = self.quiet(load, plot_offset, [path])
         for name in (path, self.path("t.csv")):
             with open(name, "rb") as file, gzip.open(name + ".gz", "wb") as out:
                 out.write(file.read())
             os.remove(name)
-        got, _ = self.quiet(plot_offset.load, [path + ".gz"])
+        got, _ = self.quiet(load, plot_offset, [path + ".gz"])
         self.assertTrue(got.equals(table))
 
     def test_rows_that_are_no_fair_measurements_are_left_out(self):
         path = self.tables(({}, {"algorithm": "b", "status": "degenerate: no head fits"}))
-        table, said = self.quiet(plot_offset.load, [path])
+        table, said = self.quiet(load, plot_offset, [path])
         self.assertEqual({*table["label"]}, {"a"})
         self.assertIn("note: 2 degenerate rows are left out (b)", said)
 
@@ -223,21 +223,22 @@ class BinsTest(FigureTest):
         path = self.tables()
         other = self.write([{"algorithm": "a", "first": 0.5, "last": 1, "queries": 1, "rel_error_p50": 1,
                              "rel_error_mean": 1}], "u.queries.csv", columns=self.COLUMNS)
+        self.write([{"algorithm": "a"}], "u.csv")
         with self.assertRaisesRegex(kt.CsvError, "u.queries.csv: column `first`: expected whole"):
-            plot_offset.load([other])
+            load(plot_offset, [other])
         os.remove(self.path("t.csv"))
         with self.assertRaisesRegex(kt.CsvError, "t.csv: no such file, expected the table beside"):
-            plot_offset.load([path])
+            load(plot_offset, [path])
         moved = self.path("moved.csv")
         os.rename(path, moved)
         with self.assertRaisesRegex(kt.CsvError, "moved.csv is not OUT.queries.csv"):
-            plot_offset.load([moved])
+            load(plot_offset, [moved])
 
     def test_one_form(self):
         paths = [self.tables(), self.write(({**row, "trace": "u.h5"} for row in rows()),
                                            "u.queries.csv", columns=COLUMNS)]
         with self.assertRaisesRegex(kt.CsvError, "expected one form"):
-            plot_offset.load(paths)
+            load(plot_offset, paths)
 
 
 if __name__ == "__main__":

@@ -7,21 +7,21 @@ import os
 import unittest
 from unittest import mock
 
-from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows, np, revive_rows
+from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows, load, np, revive_rows
 
 from kvbench import command
 from kvbench import tables as kt
-from kvbench.plot import amnesia as plot_amnesia
-from kvbench.plot import bumblebee_lambda as plot_lambda
 from kvbench.plot import figures as kf
-from kvbench.plot import heatmap as plot_heatmap
-from kvbench.plot import pareto as plot_pareto
-from kvbench.plot import reads as plot_reads
-from kvbench.plot import reconstruction as plot_reconstruction
-from kvbench.plot import stream as plot_stream
 from kvbench.plot import style as ks
+from kvbench.plot.kinds import amnesia as plot_amnesia
+from kvbench.plot.kinds import bumblebee_lambda as plot_lambda
+from kvbench.plot.kinds import heatmap as plot_heatmap
+from kvbench.plot.kinds import pareto as plot_pareto
+from kvbench.plot.kinds import reads as plot_reads
+from kvbench.plot.kinds import reconstruction as plot_reconstruction
+from kvbench.plot.kinds import stream as plot_stream
 
-H2O = ks.KNOWN["h2o"][0]
+H2O = ks.styles(["h2o"])["h2o"]["color"]
 
 
 def colors_of(*labels):
@@ -92,7 +92,7 @@ class LambdaTest(FigureTest):
     colors = colors_of("bumblebee phi=log", "bumblebee phi=power", "h2o", "random-local")
 
     def test_lines_and_levels(self):
-        figure = plot_lambda.draw(plot_lambda.load([self.write(lambda_rows())], "rel_error"))
+        figure = plot_lambda.draw(load(plot_lambda, [self.write(lambda_rows())], "rel_error"))
         axes = figure.axes[0]
         xs, ys = line_of(axes, self.colors[0])  # means over heads: 0.1 more than head 0's
         self.near([xs, ys], [[0, 0.3, 1], [0.6, 0.4, 0.5]])
@@ -111,13 +111,13 @@ class LambdaTest(FigureTest):
                 for r in lambda_rows() for layer, budget, f in
                 ((0, 0.5, 1), (0, 0.25, 2), (3, 0.5, 3), (3, 0.25, 4))]
         path = self.write(rows)
-        figure = plot_lambda.draw(plot_lambda.load([path], "rel_error", by_layer=True))
+        figure = plot_lambda.draw(load(plot_lambda, [path], "rel_error", by_layer=True))
         drawn = {a.get_title(): line_of(a, self.colors[1])[1][0] for a in figure.axes
                  if a.get_visible()}
         self.assertEqual(list(drawn), ["budget 0.5, layer 0", "budget 0.5, layer 3",
                                        "budget 0.25, layer 0", "budget 0.25, layer 3"])
         self.near(list(drawn.values()), [0.3, 0.9, 0.6, 1.2])
-        figure = plot_lambda.draw(plot_lambda.load([path], "rel_error", budgets=[0.25]))
+        figure = plot_lambda.draw(load(plot_lambda, [path], "rel_error", budgets=[0.25]))
         self.assertEqual([a.get_title() for a in figure.axes], ["budget 0.25"])
         self.near(line_of(figure.axes[0], self.colors[1])[1], [0.9])  # mean of 0.6 and 1.2
 
@@ -133,7 +133,7 @@ class ParetoTest(FigureTest):
                        "middle_ratio": ratio, "bytes": 2000 * ratio}
 
     def test_front(self):
-        table, said = self.quiet(plot_pareto.load, [self.write(self.rows())])
+        table, said = self.quiet(load, plot_pareto, [self.write(self.rows())])
         # d has 0.4 % less memory than b, which counts as the same; c has b's error with more.
         front = plot_pareto.pareto_front(table)
         self.assertEqual(list(front["label"]), ["b", "a", "exact"])
@@ -147,7 +147,7 @@ class ParetoTest(FigureTest):
                       "rel_error": 0.0005 / ratio, "seed": 0, "budget_requested": ratio,
                       "bytes": 2000 * ratio}
                      for ratio in (0.25, 0.5)]
-        table, _ = self.quiet(plot_pareto.load, [self.write(rows)])
+        table, _ = self.quiet(load, plot_pareto, [self.write(rows)])
         self.assertEqual(list(plot_pareto.pareto_front(table)["algorithm"]), ["b", "a", "exact"])
         self.assertNotIn("keys=oracle", set(plot_pareto.pareto_front(table)["params"]))
         axes = plot_pareto.draw(table).axes[0]
@@ -161,7 +161,7 @@ class ParetoTest(FigureTest):
             self.assertTrue(np.isclose(area, (x, y), rtol=1e-9, atol=0).all(axis=1).any())
 
     def test_lines_and_bars(self):
-        table, _ = self.quiet(plot_pareto.load, [self.write(self.rows())])
+        table, _ = self.quiet(load, plot_pareto, [self.write(self.rows())])
         axes = plot_pareto.draw(table).axes[0]
         line = next(a for a in axes.lines if a.get_label() == "a")
         self.near([line.get_xdata(), line.get_ydata()], [[0.25, 0.5], [0.2, 0.01]])
@@ -182,7 +182,7 @@ class ParetoTest(FigureTest):
     def test_names_of_many_methods_do_not_overlap(self):
         rows = [{"algorithm": f"method-number-{i}", "ratio": 0.5,
                  "rel_error": 0.1 + 1e-4 * i} for i in range(26)]
-        table = plot_pareto.load([self.write(rows)])
+        table = load(plot_pareto, [self.write(rows)])
         figure = plot_pareto.draw(table)
         figure.canvas.draw()
         boxes = [t.get_window_extent() for t in figure.axes[0].texts
@@ -195,7 +195,7 @@ class ParetoTest(FigureTest):
     def test_native_sizes_join_one_line(self):
         rows = [{"algorithm": "uniform", "params": f"T={t};tokens=auto", "budget_requested": "",
                  "middle_ratio": 0.5**t, "rel_error": 0.1 * t} for t in (2, 1)]
-        table = plot_pareto.load([self.write(rows)], x="middle_ratio")
+        table = load(plot_pareto, [self.write(rows)], x="middle_ratio")
         axes = plot_pareto.draw(table, x="middle_ratio").axes[0]
         line = next(a for a in axes.lines if a.get_label() == "uniform")
         self.near([line.get_xdata(), line.get_ydata()], [[0.25, 0.5], [0.2, 0.1]])
@@ -219,7 +219,7 @@ class AmnesiaTest(FigureTest):
                  "tokens_kept": 20 + 80 * budget, "amnesia_count": count + 4 * head,
                  "amnesia_mass": count / 100}
                 for head in (0, 1) for budget, count in ((0.5, 6), (0.25, 10))]
-        figure = plot_amnesia.draw(plot_amnesia.load([self.write(rows)]))
+        figure = plot_amnesia.draw(load(plot_amnesia, [self.write(rows)]))
         counts, masses = figure.axes
         self.near(line_of(counts, H2O), [[0.25, 0.5], [12, 8]])
         self.near(line_of(masses, H2O), [[0.25, 0.5], [0.1, 0.06]])
@@ -230,11 +230,11 @@ class AmnesiaTest(FigureTest):
     def test_layers(self):
         rows = [{"layer": layer, "amnesia_count": layer} for layer in range(7)]
         path = self.write(rows)
-        figure = plot_amnesia.draw(plot_amnesia.load([path], layers=[5, 2], by_layer=True))
+        figure = plot_amnesia.draw(load(plot_amnesia, [path], layers=[5, 2], by_layer=True))
         self.assertEqual([a.get_title() for a in figure.axes[:2]], ["layer 2", "layer 5"])
         self.near([line_of(a, H2O)[1][0] for a in figure.axes[:2]], [2, 5])
         for count, panels in ((6, 12), (7, 2)):  # of more than six: means, and maps
-            figure = plot_amnesia.draw(plot_amnesia.load([path], layers=range(count),
+            figure = plot_amnesia.draw(load(plot_amnesia, [path], layers=range(count),
                                                          by_layer=True))
             self.assertEqual(len([a for a in figure.axes if a.lines]), panels)
 
@@ -254,9 +254,10 @@ class ReadsTest(FigureTest):
                                "recall": {"topk": 1, "static": 0}.get(name, budget + 0.1 * head + 0.04 * seed)}
 
     def test_recall_and_prices_by_hand(self):
-        figure = plot_reads.draw(plot_reads.load([self.write(list(self.rows()))]))
-        recall, prices = figure.axes
-        colors = colors_of("topk union=head", "topk union=group", "pq")
+        table = load(plot_reads, [self.write(list(self.rows()))])
+        recall, prices = plot_reads.draw(table).axes
+        looks = ks.styles(table["label"])
+        colors = [looks[label]["color"] for label in ("topk union=head", "topk union=group", "pq")]
         x = [0.245, 0.495]
         self.near(line_of(recall, colors[2]), [x, [0.32, 0.57]])
         self.near(line_of(recall, colors[0]), [x, [1, 1]])
@@ -268,16 +269,16 @@ class ReadsTest(FigureTest):
 
     def test_named_lines(self):
         path = self.write(list(self.rows()))
-        self.assertEqual(set(plot_reads.load([path], algorithms=["topk union=head", "pq"])["label"]),
+        self.assertEqual(set(load(plot_reads, [path], algorithms=["topk union=head", "pq"])["label"]),
                          {"topk union=head", "pq"})
         with self.assertRaisesRegex(kt.CsvError, "no rows of quest; it holds topk union=head"):
-            plot_reads.load([path], algorithms=["quest"])
+            load(plot_reads, [path], algorithms=["quest"])
         with self.assertRaisesRegex(kt.CsvError, "expected rows of --protocol retrieval"):
-            plot_reads.load([self.write([{}])])
+            load(plot_reads, [self.write([{}])])
 
     def test_without_topk(self):
         rows = [row for row in self.rows() if row["algorithm"] != "topk"]
-        self.assertEqual(len(plot_reads.draw(plot_reads.load([self.write(rows)])).axes), 1)
+        self.assertEqual(len(plot_reads.draw(load(plot_reads, [self.write(rows)])).axes), 1)
 
 
 class ReconstructionTest(FigureTest):
@@ -285,7 +286,7 @@ class ReconstructionTest(FigureTest):
 
     def test_errors_over_the_mean_square(self):
         path = self.write([*revive_rows(), {"algorithm": "h2o"}])
-        figure = plot_reconstruction.draw(plot_reconstruction.load([path]))
+        figure = plot_reconstruction.draw(load(plot_reconstruction, [path]))
         keys, values = figure.axes
         self.assertEqual(keys.get_title(), "budget 0.5")
         self.near(line_of(keys, self.colors[0]), [[0.1, 0.2], [5, 2]])  # 2.5 / 0.5, 1 / 0.5
@@ -297,11 +298,11 @@ class ReconstructionTest(FigureTest):
 
     def test_other_axes(self):
         path = self.write(revive_rows())
-        table = plot_reconstruction.load([path], "load")
+        table = load(plot_reconstruction, [path], "load")
         keys = plot_reconstruction.draw(table, "load").axes[0]
         self.near(line_of(keys, self.colors[0]), [[1, 2], [2, 5]])
         self.near(line_of(keys, "0.3"), [[1, 2], [math.pi, 2 * math.pi]])
-        figure = plot_reconstruction.draw(plot_reconstruction.load([path], "budget"), "budget")
+        figure = plot_reconstruction.draw(load(plot_reconstruction, [path], "budget"), "budget")
         self.assertEqual([a.get_title() for a in figure.axes[:2]],
                          ["vague ratio 0.2", "vague ratio 0.1"])
         self.near(line_of(figure.axes[1], self.colors[0]), [[0.5], [5]])
@@ -312,7 +313,7 @@ class ReconstructionTest(FigureTest):
         empty = {**next(revive_rows()), "seed": 5,
                  "diag": DIAG.format(a=0, n=15, ke=0, kb=0, ve=0, vb=0)}
         path = self.write([*revive_rows(), uneven, empty])
-        table, said = self.quiet(plot_reconstruction.load, [path])
+        table, said = self.quiet(load, plot_reconstruction, [path])
         self.assertIn("candidate_ratio and recent_ratio differ", said)
         self.assertIn("1 rows with an empty sketch", said)
         point = table[(table["part"] == "k") & (table["x"] == 0.1)].iloc[0]
@@ -325,7 +326,7 @@ class ReconstructionTest(FigureTest):
 class StreamTest(FigureTest):
     def test_lines(self):
         path = self.write_stream()
-        table = plot_stream.load([path], bins=2)
+        table = load(plot_stream, [path], bins=2)
         figure = plot_stream.draw(table)
         errors, memory = figure.axes
         self.assertEqual(errors.get_title(), "budget 0.5")
@@ -333,7 +334,7 @@ class StreamTest(FigureTest):
         xs, ys = line_of(errors, H2O)
         self.near([xs, ys], [[14, 79], [0.16, 0.81]])
         self.near(line_of(memory, H2O)[1], [15, 80])
-        exact = [a for a in errors.lines if a.get_color() == ks.KNOWN["exact"][0]]
+        exact = [a for a in errors.lines if a.get_color() == ks.styles(["exact"])["exact"]["color"]]
         self.assertTrue(np.isnan(exact[0].get_ydata()).all())
         grey = [a for a in memory.lines if a.get_color() == "0.5"]
         self.near(grey[0].get_ydata(), [2000 * 0.15 / 1024, 2000 * 0.8 / 1024])
@@ -348,7 +349,7 @@ class StreamTest(FigureTest):
                   if step["algorithm"] == "h2o"]
         self.write(rows)
         self.write(steps, "t.steps.csv", columns=STEP_COLUMNS)
-        table, said = self.quiet(plot_stream.load, [path])
+        table, said = self.quiet(load, plot_stream, [path])
         self.assertEqual(set(table["label"]), {"h2o", "exact"})
         self.assertIn("2 degenerate rows are left out (kvreviver)", said)
 
@@ -379,7 +380,7 @@ class HeatmapTest(FigureTest):
         rows += [infeasible(algorithm="b", layer=4, q_head=1),
                  {"algorithm": "exact", "rel_error": 1e-16, "budget_requested": ""},
                  {"algorithm": "a", "budget_requested": 0.75, "rel_error": 9}]
-        table, said = self.quiet(plot_heatmap.load, [self.write(rows)])
+        table, said = self.quiet(load, plot_heatmap, [self.write(rows)])
         self.assertIn("budget 0.5 is shown", said)
         self.assertIn("exact is exact", said)
         figure = plot_heatmap.draw(table)
@@ -391,7 +392,7 @@ class HeatmapTest(FigureTest):
         self.near(array[0], [0.101, 0.111])
         self.near(first.images[0].norm.vmax, 0.511)
         self.near(second.images[0].norm.vmin, 0.101)
-        table, _ = self.quiet(plot_heatmap.load, [self.write(rows)], budget=0.75)
+        table, _ = self.quiet(load, plot_heatmap, [self.write(rows)], budget=0.75)
         self.near(table["mean"], [9])
 
     def test_a_budget_that_is_absent(self):

@@ -5,10 +5,12 @@ import unittest
 
 import numpy as np
 from cluster_figures import HEAD, Figures
+from plot_tables import load
 from script_case import missing
 
 from kvbench import tables as kt
-from kvbench.plot import tsne as plot_tsne
+from kvbench.cluster import tables as kcc
+from kvbench.plot.kinds import tsne as plot_tsne
 
 POINTS = HEAD + "token,is_center,kept_by,x0,x1"
 HAS_SKLEARN = not missing("sklearn")
@@ -31,21 +33,22 @@ class TsneTest(Figures):
     def test_selection(self):
         path = self.write("points.csv", POINTS, [row for layer in range(6) for head in (1, 2)
                                                  for row in points_rows(5, layer, head)])
-        _, heads = plot_tsne.load(path, ["keys"], [], [], "")
+        _, heads = load(plot_tsne, path, ["keys"], [], [], "")
         self.assertEqual(heads, [(0, 1), (2, 1), (3, 1), (5, 1)])  # 4 of 6 layers, the first head
-        frame, heads = plot_tsne.load(path, ["values"], [1], [2], "")
+        points = kt.read_table([path], [], kcc.TEXT)
+        frame, heads = plot_tsne.load(points, ["values"], [1], [2])
         self.assertEqual((len(frame), heads), (5, [(1, 2)]))
         self.assertEqual(set(frame["what"]), {"values"})
 
     def test_thinning_keeps_the_centres(self):
         path = self.write("points.csv", POINTS, points_rows(12))
-        frame, _ = plot_tsne.load(path, ["keys"], [], [], "")
+        frame, _ = load(plot_tsne, path, ["keys"], [], [], "")
         self.assertEqual(plot_tsne.thin(frame, 4)["token"].tolist(), [0, 3, 5, 6, 9])
         self.assertEqual(len(plot_tsne.thin(frame, 0)), 12)
 
     def test_centres_and_kept_tokens_are_marked(self):
         path = self.write("points.csv", POINTS, points_rows(12, kept="h2o;snapkv kernel=5"))
-        frame, heads = plot_tsne.load(path, ["keys"], [], [], "")
+        frame, heads = load(plot_tsne, path, ["keys"], [], [], "")
         xy = np.column_stack([np.arange(12), np.zeros(12)])
         pictures = {(0, 0, "keys"): (frame, xy)}
         tokens, centres = plot_tsne.draw(pictures, heads, ["keys"], []).axes[0].collections[:2]
@@ -58,7 +61,7 @@ class TsneTest(Figures):
 
     def test_colours_by_position(self):
         path = self.write("points.csv", POINTS, points_rows(12, kept="h2o"))
-        frame, heads = plot_tsne.load(path, ["keys"], [], [], "")
+        frame, heads = load(plot_tsne, path, ["keys"], [], [], "")
         pictures = {(0, 0, "keys"): (frame, np.zeros((12, 2)))}
         for kept, drawn in (([], [[1, 2, 3, 4, 6, 7, 8, 9, 10, 11], [0, 5]]),
                             (["h2o"], [None, [0, 3, 6, 9]])):
@@ -74,7 +77,7 @@ class TsneTest(Figures):
     def test_distances_to_centres_by_hand(self):
         # Values lie on a line, centres 0 and 5: distances 0 1 2 2 1 0 1 2 3 4 5 6, mean 27 / 12.
         path = self.write("points.csv", POINTS, points_rows(12))
-        frame, heads = plot_tsne.load(path, ["values"], [], [], "")
+        frame, heads = load(plot_tsne, path, ["values"], [], [], "")
         text = plot_tsne.measured({(*heads[0], "values"): (frame, None)}, ["values"], [])
         spread = math.sqrt(sum((i - 5.5)**2 for i in range(12)) / 12)
         self.assertIn(f"values {27 / 12 / spread:.3g}.", text)

@@ -25,7 +25,7 @@ class Pooling(FigureTest):
         return tables
 
     def plot(self, name, *arguments):
-        module = __import__(f"kvbench.plot.{name}", fromlist=["main"])
+        module = __import__(f"kvbench.plot.kinds.{name}", fromlist=["main"])
         return call(lambda: command.run_main(module.main), f"plot_{name}.py", *arguments, "-o",
                     self.path("p.png"))
 

@@ -1,6 +1,8 @@
 """Command lines of the programs that read tables: parsers, argument types, one-line errors."""
 
 import argparse
+import contextlib
+import logging
 import math
 import os
 import sys
@@ -55,43 +57,15 @@ def _picture(text):
 POOL = {"action": "store_true",
         "help": "pool rows that differ in model, dtype, precision, protocol, sink, recent, "
                 "scores, device or n_queries; otherwise they are rejected"}
-# Options that a figure may take besides its own.
-FIGURE_OPTIONS = {
-    "--algorithms": {"metavar": "NAME,...", "default": [], "help": "only these; default: all"},
-    "--all": {"action": "store_true",
-              "help": "draw every line; default: at most ten, the references and those with "
-                      "the smallest error at the smallest budget"},
-    "--layers": {"metavar": "N,...", "default": [],
-                 "help": "only these; default: all, or as many as fit"},
-    "--mean-over-layers": {"action": "store_true",
-                           "help": "one panel with the mean over layers"},
-    "--highlight": {"metavar": "NAME,...", "default": [],
-                    "help": "methods or labels; all others are grey"},
-    "--relative-to": {"metavar": "METHOD", "default": "",
-                      "help": "divide each point by that of this method at the same budget, layer or step"},
-    "--pool": POOL,
-}
 
 
-def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", take=(), y=()):
-    """Returns a parser with the common options of figures, the FIGURE_OPTIONS named by `take`, and
-    --y if `y` names columns (the first is the default).
-    """
+def figure_parser(doc, inputs, help_text):
+    """Returns a parser with the files of a figure."""
     parser = plain_parser(doc)
     parser.add_argument("inputs", nargs="+", metavar=inputs, help=help_text)
     parser.add_argument("-o", "--output", required=True, metavar="STEM|FILE,...", type=_picture,
                         help="STEM (writes STEM.png and STEM.pdf), or file names in .png, "
                              ".pdf or .svg")
-    types = {"--layers": layer_list, "--highlight": name_list, "--algorithms": name_list}
-    for name in take:
-        kind = {"type": types[name]} if name in types else {}
-        parser.add_argument(name, **FIGURE_OPTIONS[name], **kind)
-    if y:
-        parser.add_argument("--y", choices=list(y), default=next(iter(y)), metavar="COLUMN",
-                            help=f"column that is drawn: {', '.join(y)}; default: {next(iter(y))}")
-    parser.add_argument("--title", default="", metavar="TEXT", help="above the figure")
-    parser.add_argument("--model", default="", metavar="NAME",
-                        help="model name in the footer; default: that of the trace")
     parser.add_argument("--caption", metavar="FILE",
                         help="write the measured numbers, in words, to this file")
     return parser
@@ -140,13 +114,29 @@ def positive(text):
     return int(text)
 
 
+@contextlib.contextmanager
+def notes_on_stderr():
+    """Prints the notes of kvbench.tables on stderr, one line each."""
+    handler, log = logging.StreamHandler(sys.stderr), logging.getLogger("kvbench")
+    handler.format = lambda record: one_line(f"note: {record.getMessage()}")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
 def run_main(main):
     """Runs `main` and returns its exit code. Prints an error as one line on stderr. Exit codes: 2
     for CsvError, TraceError and a missing package; 3 for DeviceError, OSError and lack of
     memory; 130 for an interrupt.
     """
     try:
-        return main() or 0
+        with notes_on_stderr():
+            return main() or 0
     except CsvError as error:
         code, text = error.exit_code, str(error)
     except (TraceError, MissingModules) as error:

@@ -3,7 +3,7 @@
 Raises CsvError for invalid input, DeviceError if a file cannot be written.
 """
 
-import sys
+import logging
 import zlib
 
 import numpy as np
@@ -11,7 +11,6 @@ import pandas as pd
 
 from kvbench import checksums
 from kvbench.errors import CsvError, DeviceError  # noqa: F401  (re-exported)
-from kvbench.text import one_line
 
 SCHEMA_MAJOR = "1"
 
@@ -68,23 +67,78 @@ def status_kind(status):
 
 
 def read_results(paths, needed):
-    """Reads result files as one frame.
-
-    `needed`: columns required besides schema, algorithm, params and status. Numeric columns are
-    float64 (empty: NaN), text columns str. Missing ORIGINS are added, empty. Raises CsvError for a
-    missing file or column, an empty file, mixed or unknown schemas, a field that is not a number,
-    and a duplicate row.
-    """
+    """Reads result files as one frame, checked by results_of. Raises CsvError."""
     columns = ["schema", "algorithm", "params", "status"]
     columns += [c for c in needed if c not in columns]
-    frame = read_table(paths, columns, TEXT_COLUMNS)
-    schemas = sorted(frame["schema"].unique())
-    if len(schemas) > 1:
-        raise CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
-    if schemas[0].split(".")[0] != SCHEMA_MAJOR:
-        raise CsvError(f"{paths[0]}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
-    _reject_repeated_rows(frame, paths)
+    return results_of(read_table(paths, columns, TEXT_COLUMNS), columns)
+
+
+def results_of(frame, needed):
+    """Returns a frame of result rows as figures and comparisons need it.
+
+    `needed`: required columns besides algorithm, params and status. These are float64 (empty: NaN)
+    or str. Missing ORIGINS are added, empty. Raises CsvError for a missing column, no rows, mixed or
+    unknown schemas, a field that is not a number, and a duplicate row; names the file that
+    read_table read.
+    """
+    frame = table_of(frame, dict.fromkeys(["algorithm", "params", "status", *needed]), TEXT_COLUMNS)
+    check_schema(frame, source_of(frame))
+    _reject_repeated_rows(frame)
     return with_origins(frame)
+
+
+def source_of(frame):
+    """Returns the first file that read_table read the frame from, or `the table`."""
+    return frame.attrs.get("paths", ["the table"])[0]
+
+
+def place_of(frame, row):
+    """Returns (file, number of the row in it, from 1) of row `row` of the frame."""
+    counts = frame.attrs.get("rows", [])
+    if len(frame) != sum(counts):  # rows were dropped or added
+        return source_of(frame), row + 1
+    ends = np.cumsum(counts)
+    file = int(np.searchsorted(ends, row, side="right"))
+    return frame.attrs["paths"][file], row - (int(ends[file - 1]) if file else 0) + 1
+
+
+def table_of(frame, needed, text):
+    """Returns the frame with the `needed` columns and those of `text` as str (in `text`, empty for NaN) or
+    float64.
+
+    Raises CsvError for no rows, a missing column, a needed field that is not a number, and a needed
+    column that was `nan` in every row of its file.
+    """
+    path = source_of(frame)
+    if frame.empty:
+        raise CsvError(f"{path}: no rows")
+    made = {}
+    for name in dict.fromkeys([*needed, *(column for column in frame.columns if column in text)]):
+        if name not in frame.columns:
+            raise CsvError(f"{path}: column `{name}` is missing")
+        column = frame[name]
+        if name in frame.attrs.get("nan", ()) and name not in text and name not in MAY_BE_UNKNOWN:
+            raise CsvError(f"{path}: column `{name}`: got nan in all rows, expected numbers")
+        if name in text:
+            if not all(isinstance(v, str) for v in column):
+                made[name] = column.map(lambda v: v if isinstance(v, str) else "" if pd.isna(v) else str(v))
+        elif column.dtype != np.float64 or (name in INTEGER_COLUMNS and column.isna().any()):
+            texts = column.map(lambda v: "" if pd.isna(v) else str(v))
+            made[name], bad = _floats(texts, name)
+            if bad is not None:
+                file, row = place_of(frame, bad)
+                raise CsvError(f"{file}: row {row}: column `{name}`: got `{texts.iloc[bad]}`, expected "
+                               "a number")
+    return frame.assign(**made) if made else frame
+
+
+def check_schema(frame, path):
+    """Raises CsvError for mixed or unknown schemas, if the frame has the column."""
+    schemas = sorted(frame["schema"].unique()) if "schema" in frame.columns else []
+    if len(schemas) > 1:
+        raise CsvError(f"{path}: mixed schemas: {', '.join(schemas)}")
+    if schemas and schemas[0].split(".")[0] != SCHEMA_MAJOR:
+        raise CsvError(f"{path}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
 
 
 def with_origins(frame):
@@ -93,7 +147,7 @@ def with_origins(frame):
     return frame.assign(**absent) if absent else frame
 
 
-def _reject_repeated_rows(frame, paths):
+def _reject_repeated_rows(frame):
     """Raises CsvError for a duplicate row, within a file or across files."""
     columns = [name for name in (*ROW_COLUMNS, *SETTINGS) if name in frame.columns]
     if not {*ROW_COLUMNS} <= {*columns}:
@@ -105,14 +159,7 @@ def _reject_repeated_rows(frame, paths):
     row = frame.iloc[second]
     key = frame[columns]
     same = (key.eq(key.iloc[second]) | (key.isna() & key.iloc[second].isna())).all(axis=1)
-    first = int(same.to_numpy().argmax())
-    ends = np.cumsum(frame.attrs["rows"])
-
-    def place(i):
-        file = int(np.searchsorted(ends, i, side="right"))
-        return paths[file], i - (int(ends[file - 1]) if file else 0) + 1
-
-    (path, at), (other, before) = place(second), place(first)
+    (path, at), (other, before) = place_of(frame, second), place_of(frame, int(same.to_numpy().argmax()))
     raise CsvError(f"{path}: duplicate row: prompt {row['prompt']}, layer {row['layer']:g}, head "
                    f"{row['q_head']:g}, {row['algorithm']}: row {at}, and row {before} of {other}")
 
@@ -135,30 +182,28 @@ def read_table(paths, needed, text, others=None):
 
     `needed`: required columns. `others`: optional columns to read; None reads all (slow for long
     tables). Columns of `text` are str, the others float64 (empty: NaN); an optional column with
-    text stays str. attrs["runs"] holds the runs that wrote the rows. Raises CsvError for a missing
+    text stays str. attrs: "paths" and "rows", the files and the number of rows of each, "runs", those
+    that wrote the rows, and "nan", the columns that are `nan` in every row. Raises CsvError for a missing
     file or column, an empty file, a needed field that is not a number, a needed column that is
     `nan` in every row, and a modified table (checksums.check_table).
     """
-    frames, runs = [], set()
-    nowhere = {column for column in needed if column not in text} - MAY_BE_UNKNOWN
+    frames, runs, unknown = [], set(), None
     for path in paths:
         runs |= check_table(path)
         frame = _read_one(path, None if others is None else {*needed, *others})
         for column in needed:
             if column not in frame.columns:
                 raise CsvError(f"{path}: column `{column}` is missing")
-        nowhere -= {column for column in nowhere if (frame[column] != "nan").any()}
+        empty = {column for column in frame.columns if (frame[column] == "nan").all()}
+        unknown = empty if unknown is None else unknown & empty
         for column in frame.columns:
             if column not in text:
                 frame[column] = numbers(frame[column], path, column, column in needed)
         frames.append(frame)
-    for column in needed:
-        if column in nowhere:
-            raise CsvError(f"{paths[0]}: column `{column}`: got nan in all rows, expected numbers")
     out = pd.concat(frames, ignore_index=True)
-    out.attrs["runs"] = sorted(runs)
-    out.attrs["rows"] = [len(frame) for frame in frames]
-    return out
+    out.attrs = {"paths": list(paths), "rows": [len(frame) for frame in frames], "runs": sorted(runs),
+                 "nan": sorted(unknown)}
+    return table_of(out, needed, text)
 
 
 def header_of(path):
@@ -218,16 +263,20 @@ def _read_one(path, columns):
 
 def numbers(column, path, name, strict):
     """Returns a text column as floats. Raises CsvError for the first invalid value if `strict`."""
+    values, bad = _floats(column, name)
+    if strict and bad is not None:
+        raise CsvError(f"{path}: row {bad + 1}: column `{name}`: got `{column.iloc[bad]}`, expected a number")
+    # Optional columns stay text: a newer minor version may add text columns.
+    return column if bad is not None else values
+
+
+def _floats(column, name):
+    """Returns (a text column as floats, the first row that is no number or None)."""
     values = pd.to_numeric(column.where(column != "", "nan"), errors="coerce")
     bad = values.isna()
     if name not in INTEGER_COLUMNS:
         bad &= ~column.isin(["", "nan"])
-    if strict and bad.any():
-        row = int(bad.to_numpy().nonzero()[0][0])
-        raise CsvError(f"{path}: row {row + 1}: column `{name}`: got `{column.iloc[row]}`, "
-                       "expected a number")
-    # Optional columns stay text: a newer minor version may add text columns.
-    return column if bad.any() else values.astype(float)
+    return values.astype(float), int(bad.to_numpy().argmax()) if bad.any() else None
 
 
 def pick_algorithms(frame, names, path):
@@ -268,8 +317,8 @@ def pick_numbers(frame, column, values, path):
 
 
 def note(text):
-    """Prints a note on stderr about skipped data."""
-    print(one_line(f"note: {text}"), file=sys.stderr)
+    """Logs a note about skipped data: logger `kvbench`, level INFO. Programs print these on stderr."""
+    logging.getLogger("kvbench").info("%s", text)
 
 
 def differing(frame):

@@ -28,6 +28,7 @@ KEYS = {
 }
 TEXT = {"schema", "trace", "prompt", "what", "kept_by", "algorithm", "params", "protocol",
         "scores", "device", "budget_requested", "tokens", *kt.ORIGINS}
+KEPT = ["schema", "n_tokens", "tokens"]
 WHAT = ["queries", "keys", "values"]  # order in figures
 POINTS_CHUNK = 20_000  # rows read at a time, to bound memory
 
@@ -74,9 +75,17 @@ def read_table(paths, name, needed, pool=None):
         _check_what(frame, path)
         frames.append(frame)
     frame = pd.concat(frames, ignore_index=True)
-    first = table_path(paths[0], name)
-    if "schema" in columns:
-        _check_schema(frame, first)
+    frame.attrs["paths"] = [table_path(p, name) for p in paths]
+    return checked(frame, name, needed, pool)
+
+
+def checked(frame, name, needed, pool=None):
+    """Returns a frame of table `name` as read_table does, with the same checks. Raises CsvError."""
+    first = kt.source_of(frame)
+    columns = list(dict.fromkeys([*KEYS[name], *needed]))
+    frame = kt.with_origins(kt.table_of(frame, columns, TEXT))
+    _check_what(frame, first)
+    kt.check_schema(frame, first)
     if frame.duplicated(KEYS[name]).any():
         row = frame[frame.duplicated(KEYS[name])].iloc[0]
         at = ", ".join(f"{k} {row[k]}" for k in KEYS[name] if str(row[k]) != "")
@@ -100,14 +109,6 @@ def _check_what(frame, path):
         row = int(unknown.to_numpy().nonzero()[0][0])
         raise kt.CsvError(f"{path}: row {row + 1}: column `what`: got `{frame['what'].iloc[row]}`, "
                           f"expected one of {', '.join(WHAT)}")
-
-
-def _check_schema(frame, path):
-    schemas = sorted(frame["schema"].unique())
-    if len(schemas) > 1:
-        raise kt.CsvError(f"{path}: mixed schemas: {', '.join(schemas)}")
-    if schemas[0].split(".")[0] != kt.SCHEMA_MAJOR:
-        raise kt.CsvError(f"{path}: schema {schemas[0]}, expected {kt.SCHEMA_MAJOR}.x")
 
 
 def relative_delta(frame, coverage):
@@ -171,18 +172,33 @@ def read_points(path, groups):
             part = part[[key in wanted for key in keys]].copy()
             for column in ["token", "is_center", *xs]:
                 part[column] = kt.numbers(part[column], path, column, True)
-            # Extra columns are empty where other heads are wider.
-            if part["x0"].isna().any():
-                raise kt.CsvError(f"{path}: column `x0`: got nan or nothing, expected a number")
             parts.append(part)
-    return pd.concat(parts, ignore_index=True)
+    out = pd.concat(parts, ignore_index=True)
+    out.attrs["paths"] = [path]
+    return points_of(out)  # extra columns are empty where other heads are wider
+
+
+def points_of(frame):
+    """Returns a frame of points.csv as read_points does: key columns, is_center, kept_by, x0, x1, ...
+    Raises CsvError.
+    """
+    xs = [c for c in frame.columns if c[:1] == "x" and c[1:].isdigit()]
+    frame = kt.table_of(frame, [*KEYS["points.csv"], "is_center", "kept_by", *(xs or ["x0"])], TEXT)
+    _check_what(frame, kt.source_of(frame))
+    if frame["x0"].isna().any():
+        raise kt.CsvError(f"{kt.source_of(frame)}: column `x0`: got nan or nothing, expected a number")
+    return frame
 
 
 def read_kept(paths):
     """Reads kept-set tables as one frame with the columns of KEYS, n_tokens, tokens and `label`."""
-    frame = read_table(paths, "kept.csv", ["schema", "n_tokens", "tokens"])
-    frame["label"] = kept_labels(frame)
-    return frame
+    return kept_of(read_table(paths, "kept.csv", KEPT))
+
+
+def kept_of(frame):
+    """Returns a frame of OUT.kept.csv as read_kept does. Raises CsvError."""
+    frame = checked(frame, "kept.csv", KEPT)
+    return frame.assign(label=kept_labels(frame))
 
 
 def kept_labels(frame):

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from kvbench import stats as ks
 from kvbench import tables as kt
-from kvbench.compare.analysis import compare
-from kvbench.compare.options import parse_arguments
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
 
 MAX_COLUMNS = 5  # panels side by side, to save a page
 ROW = 0.145  # inches per line of small type
@@ -203,21 +198,3 @@ def draw(comparisons, options):
     """Writes the figures of --figures. Raises CsvError, DeviceError."""
     for name, picture in pictures(comparisons, options).items():
         kf.save_figure(picture, f"{options.figures}.{name}")
-
-
-@kg.public
-def figures(tables: list[str], *, to: str | None = None, metric: str = "rel_error",
-            algorithms: kg.Names = (), exclude: kg.Names = (), budgets: Sequence[float] = (),
-            layers: Sequence[int] = (), prompts: kg.Names = (), higher_better: bool | None = None,
-            pool: bool = False, **more: Any) -> dict[str, kf.Picture]:
-    """Returns the figures of rows of `kvbench replay`: {`cd.BUDGET` or `intervals`: figure}.
-
-    Arguments are the program's options (also alpha, level, resamples, seed, interval). Raises
-    CsvError for unsuitable tables, ValueError for an unknown argument.
-    """
-    options = kg.options_of(parse_arguments(["-", "--figures", "-"]), more)
-    vars(options).update(
-        inputs=tables, to=to, metric=metric, algorithms=kg.name_list(algorithms), exclude=kg.name_list(exclude),
-        budgets=list(budgets), layers=list(layers), prompts=kg.name_list(prompts), pool=pool,
-        higher_better=metric in kt.HIGHER_BETTER if higher_better is None else higher_better)
-    return pictures(compare(tables, options), options)

@@ -1,29 +1,18 @@
-"""Chooses the lines of a figure if a table has more than MOST.
+"""Chooses the lines of a figure if a table has more than figures.MOST, and says so.
 
 Without --all and --algorithms: first the lines of --highlight, then required ones (the Pareto
 front), then the references (`exact`, oracles), then those with the smallest mean error at the
 smallest budget. Lines without a point at the smallest budget come last; ties are ordered by name.
-The choice is deterministic. A note and the footer report it.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
 from kvbench import tables as kt
+from kvbench.plot import figures as kf
 from kvbench.plot import style as ks
 
-MOST = 10
 REFERENCES = ("exact", "oracle", "oracle-matching")
 SAME_SIZE = 1.05  # sizes of one budget differ by at most this, since it buys whole tokens and blocks
-
-
-class Wanted(NamedTuple):
-    """--all, --algorithms and --highlight, for choose."""
-
-    all: bool
-    algorithms: list[str]
-    highlight: list[str]
 
 
 def ranked(points, higher_better=False):
@@ -39,37 +28,31 @@ def ranked(points, higher_better=False):
             place, start = place + 1, size
         places.append(place)
     mean = -table["mean"] if higher_better else table["mean"]
-    table = table.assign(place=places, worth=mean.where(np.isfinite(mean), np.inf),
-                         name=table.index)
+    table = table.assign(place=places, worth=mean.where(np.isfinite(mean), np.inf), name=table.index)
     return list(table.sort_values(["place", "worth", "name"]).index)
 
 
-def choose(points, options, what="rel_error", first=(), higher_better=False):
-    """Returns (drawn labels, footer text; empty if all are drawn).
+def pick(table, size, given, value="mean", what="rel_error", first=(), higher_better=False):
+    """Returns (drawn rows of `table`, text for the footer; empty if all are drawn).
 
-    points: rows of label, size and mean. what: name of `mean`. first: required labels.
+    size: column of the size, NaN for native ones. given: (all, algorithms, highlight), the options.
+    value, what: column that ranks, its name. first: required labels.
     """
-    labels = list(dict.fromkeys(points["label"]))
-    if options.all or options.algorithms or len(labels) <= MOST:
-        return labels, ""
+    every, algorithms, highlight = given
+    ks.check_highlight(table["label"], highlight, kt.source_of(table))
+    labels = list(dict.fromkeys(table["label"]))
+    if every or algorithms or len(labels) <= kf.MOST:
+        return table, ""
+    points = table[["label"]].assign(size=table[size], mean=table[value])
     order = ranked(points, higher_better)
-    named = [label for label in order if ks.is_highlighted(label, options.highlight)]
+    named = [label for label in order if ks.is_highlighted(label, highlight)]
     references = [label for label in order if ks.method_of(label) in REFERENCES]
     wanted = dict.fromkeys([*named, *(label for label in order if label in set(first)),
                             *references, *order])
-    drawn = set(list(wanted)[:max(MOST, len(named))])
+    drawn = set(list(wanted)[:max(kf.MOST, len(named))])
     how = (f"{'the references and ' if references else ''}those of the "
            f"{'largest' if higher_better else 'smallest'} {what} at the smallest budget")
     kt.note(f"{len(drawn)} of {len(labels)} lines are drawn: {how}; --all draws all, --algorithms "
             "NAME,... those that it names")
-    return ([label for label in labels if label in drawn],
+    return (table[table["label"].isin(drawn)],
             f"{len(drawn)} of {len(labels)} lines are drawn, {how}. ")
-
-
-def pick(table, options, size, value="mean", **more):
-    """Returns (drawn rows of `table`, choose's text). size, value: the columns of choose."""
-    points = table[["label"]].assign(size=table[size], mean=table[value])
-    labels, text = choose(points, options, **more)
-    out = table[table["label"].isin(labels)]
-    out.attrs = table.attrs
-    return out, text

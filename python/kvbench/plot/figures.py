@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kvbench.command import picture_files
+from kvbench.plot import palette
+from kvbench.plot.palette import COLORS
+from kvbench.plot.style import line_style  # noqa: F401  (re-exported)
 from kvbench.tables import CsvError, DeviceError
 
-# Okabe and Ito's palette for colour blindness, without yellow, which is too pale on white. Markers
-# and dashes differ too, for grey print.
-PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000"]
-MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">"]
-DASHES = ["-", "--", "-.", ":"]
+MOST = len(COLORS)  # lines of a picture that are told apart
+PALETTE, MARKERS = COLORS, palette.MARKERS
 
 PAGE_WIDTH = 7.0  # inches: both columns of a page
 COLUMN_WIDTH = 3.4
@@ -60,17 +60,6 @@ def in_style(function):
         with matplotlib.rc_context(STYLE):
             return function(*args, **more)
     return styled
-
-
-def line_style(i):
-    """Returns colour, marker and dash of the i-th line; the first 7 differ in colour, then in
-    dash.
-    """
-    return {
-        "color": PALETTE[i % len(PALETTE)],
-        "marker": MARKERS[i % len(MARKERS)],
-        "linestyle": DASHES[i // len(PALETTE) % len(DASHES)],
-    }
 
 
 def plot_line(axes, xs, means, sds, style, band=False, **more):

@@ -95,11 +95,44 @@ def cluster_facts(frame, heads="kv_head"):
                     heads)
 
 
-def keep(table, frame, heads="q_head"):
-    """Returns `table` with the facts of its source rows."""
+def keep(table, frame, heads="q_head", facts=None):
+    """Returns `table` with the facts of its source rows (or these), and their files."""
     of = facts_of if "protocol" in frame.columns else cluster_facts
-    table.attrs["facts"] = of(frame, heads)
+    table.attrs = {"paths": [kt.source_of(frame)], "facts": facts or of(frame, heads)}
     return table
+
+
+def measured_rows(rows, needed=(), algorithms=(), layers=(), pool=False):
+    """Returns the measured rows of these algorithms and layers, with HEAD_COLUMNS, seed,
+    budget_requested and the `needed` columns. Raises CsvError.
+    """
+    frame = kt.results_of(rows, [*kt.HEAD_COLUMNS, "seed", "budget_requested", *needed])
+    path = kt.source_of(frame)
+    frame = kt.pick_algorithms(frame, algorithms, path)
+    frame = kt.pick_numbers(frame, "layer", layers, path)
+    return kt.measured_rows(frame, path, pool)
+
+
+def points(frame, keys, y, spread="seeds", **means):
+    """Returns one row per point of `keys` that covers every head: mean and sd of column `y`, and under
+    other names the plain means of other columns.
+    """
+    frame = kt.full_points(frame, keys, kt.source_of(frame))
+    table = kt.mean_and_sd(frame, keys, y, spread)
+    groups = frame.groupby(keys, dropna=False, sort=False)
+    return table.assign(**{name: groups[column].mean().to_numpy() for name, column in means.items()})
+
+
+def above_rounding(table, y):
+    """Returns the points that a logarithmic axis can show; notes the others. Raises CsvError if none."""
+    table = kt.finite_points(table)
+    small = table["mean"] < kt.ROUNDING_ERROR
+    for label in dict.fromkeys(table.loc[small, "label"]):
+        kt.note(f"{label} has points of no {y}, which a logarithmic axis cannot show")
+    if small.all():
+        raise kt.CsvError(f"{kt.source_of(table)}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every "
+                          "point, expected errors for a logarithmic axis")
+    return table[~small]
 
 
 def footer(facts, bars, model=""):

@@ -1,7 +1,7 @@
-"""Layout by layers: a panel each for a few, maps of layer against x for many.
+"""Lines over a parameter, a panel per layer (or budget): `sweep`.
 
 More than MAX_PANELS layers give an overview: lines of the mean over layers with the quartiles of
-layers, and a map per line with all layers.
+layers, and a map of layer against the parameter per line.
 """
 
 import dataclasses
@@ -170,13 +170,19 @@ def colour_bar(figure, image, grid, extend, name):
 # ------------------------------------------------------------------------------------ overview
 
 
+ALL = -1.0  # layer code of a mean over layers
+LEVELS = (":", "--", "-.")  # dashes of levels
+LONG = 20  # points of a line; more have a marker at every fifth
+
+
 @dataclasses.dataclass
 class Part:
-    """Input of one panel of lines and one block of maps.
+    """Lines of one quantity: a panel per layer, or one of means and a block of maps.
 
-    rows: a frame of label, layer, x and mean; x NaN: a level. `at` (optional): position of x on the
-    lines' axis. `name`: of the mean. `log`: of the maps' colours. `alone`: position `at` that is
-    not joined to a line.
+    rows: a frame of label, layer, x and mean, with sd, or low and high, of what is shaded or barred; x
+    NaN: a level. layer may be another column's value (sweep's `name`), or ALL. `at` (optional): position
+    of x on the lines' axis. `name`: of the mean. `log`: of the maps' colours. `alone`: position `at` that
+    is not joined to a line. `prepare(axes, rows)`: sets a panel's axes.
     """
 
     rows: object
@@ -184,10 +190,12 @@ class Part:
     title: str = ""
     log: bool = True
     alone: float | None = None
+    prepare: object = lambda axes, rows: None
 
 
 def layers_of(parts):
-    return sorted(set().union(*(part.rows["layer"] for part in parts)))
+    """Returns the layers of all parts, ascending; NaN alone if no row has one."""
+    return sorted(set().union(*(part.rows["layer"].dropna() for part in parts))) or [math.nan]
 
 
 def over_layers(rows):
@@ -195,7 +203,7 @@ def over_layers(rows):
 
     Skips points that some layer lacks, with a note: a mean over easy layers would be biased.
     """
-    rows = rows if "at" in rows.columns else rows.assign(at=rows["x"])
+    rows = placed(rows[np.isfinite(rows["mean"])])
     count = rows["layer"].nunique()
     groups = rows.groupby(["label", "x"], dropna=False, sort=False)
     out = groups["mean"].agg(mean="mean", low=lambda v: v.quantile(0.25),
@@ -260,13 +268,125 @@ def spread_text(figure, otherwise, cells="means over seeds, prompts and heads"):
             f". Maps: every layer; {cells}.")
 
 
-def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format, minima=False,
-             highlight=(), choose="--highlight"):
+def line_styles(parts, highlight=()):
+    """Returns {label: style}; a level (no x, no position) has a dash and no marker."""
+    rows = kt.pd.concat([part.rows for part in parts])
+    places = rows["at"].fillna(rows["x"]) if "at" in rows.columns else rows["x"]
+    out = ks.styles(rows["label"], highlight)
+    levels = [label for label in out if places[rows["label"] == label].isna().all()]
+    for i, label in enumerate(levels):
+        out[label].update(linestyle=LEVELS[i % len(LEVELS)], marker=None)
+    return {label: out[label] for label in [*(one for one in out if one not in levels), *levels]}
+
+
+def sweep(parts, x_name, *, highlight=(), height=2.0, columns=MAX_COLUMNS, band=False, name="layer",
+          maps=True, stacked=False, falling=False, map_x_name=None, tick="{:g}".format, minima=False,
+          dots=False, grey=(), **share):
+    """Returns the figure of `parts`: a panel per part and layer, or the overview of many layers.
+
+    name: of what `layer` holds; maps: many of it may become maps. stacked: a row per part, also without
+    layers. falling: largest `layer` first. dots: points are not joined. grey: (name, dash)
+    of further grey lines for the legend. More than names.MANY lines are labelled at their ends. The rest: of overview.
+    """
+    styles = line_styles(parts, highlight)
+    if dots:
+        styles = {label: {**style, "linestyle": "none"} for label, style in styles.items()}
+    layers = layers_of(parts)[::-1 if falling else 1]
+    rows = len(parts) if stacked or len(layers) > 1 else 1
+    panel_count = len(parts) * len(layers)
+    named = len(styles) > kn.MANY and not stacked
+    if named and fit_panels([*range(panel_count)], 1, kn.height_for(len(styles)), 2):
+        columns, height = 2, max(height, kn.height_for(len(styles)))
+    else:
+        named = False
+    if panel_count == 1:
+        columns, height = 1, max(height, 3.2)
+    if maps and (not fit_panels(layers, rows, height, columns) or (stacked and len(layers) > columns)):
+        return overview(parts, styles, x_name, map_x_name, tick, minima, highlight)
+    keys = [[(i, layer) for layer in layers] for i in range(len(parts))]
+    figure, panels = facets(keys if rows > 1 else [sum(keys, [])], height, columns, named, sharex=True, **share)
+    own = {(i, layer): placed(parts[i].rows[(parts[i].rows["layer"] == layer) | parts[i].rows["layer"].isna()])
+           for i, layer in panels}
+    for at, axes in panels.items():
+        for label, style in styles.items():
+            draw_line(axes, own[at][own[at]["label"] == label], style, band, parts[at[0]].alone)
+    for (i, layer), axes in panels.items():  # limits of shared axes are those of all panels
+        if not (stacked and i):  # else it stands above the first row
+            axes.set_title(panel_title(parts[i], name, layer))
+        parts[i].prepare(axes, own[i, layer])
+    figure.supxlabel(x_name, fontsize=kf.FONT_SIZE)
+    if len({part.name for part in parts}) == 1:
+        figure.supylabel(parts[0].name, fontsize=kf.FONT_SIZE)
+    else:
+        for i, part in enumerate(parts):
+            panels[i, layers[0]].set_ylabel(part.name)
+        figure.align_ylabels()
+    if not named:
+        looks = [*styles.items(), *((label, {"color": "0.4", "linestyle": dash}) for label, dash in grey)]
+        kf.legend_above(figure, [kf.line_handle(look, label) for label, look in looks])
+        return figure
+    figure.canvas.draw()
+    for at, axes in panels.items():
+        kn.name_lines(axes, line_ends(axes, own[at], styles), styles, *ks.emphasis(styles, highlight))
+    return figure
+
+
+def panel_title(part, name, layer):
+    """Returns `budget 0.5, layer 3`."""
+    if np.isnan(layer):
+        layer_text = "native sizes"
+    else:
+        layer_text = f"{name} {layer:g}" if layer != ALL else "" if part.title else "mean over layers"
+    return ", ".join(filter(None, [part.title, layer_text]))
+
+
+def placed(rows):
+    """Returns rows with `at`, their position on the axis of lines."""
+    return rows if "at" in rows.columns else rows.assign(at=rows["x"])
+
+
+def draw_line(axes, points, style, band=False, alone=None):
+    """Draws the points of one label: a line with gaps at means that are not finite, bars or a band; a
+    level where there is no x.
+    """
+    points = placed(points).sort_values("at", kind="stable")
+    flat = points["at"].isna()
+    if "low" in points.columns:
+        low, high = points["low"], points["high"]
+    else:
+        sd = points["sd"].replace([np.inf, -np.inf], np.nan).fillna(0.0)
+        low, high = points["mean"] - sd, points["mean"] + sd
+    if (points["mean"] >= 0).all():
+        low = low.clip(lower=0) if band else low
+    for at in points.index[flat]:
+        axes.axhline(points["mean"][at], color=style["color"], linestyle=style["linestyle"], linewidth=1.2)
+        if high[at] > low[at]:
+            axes.axhspan(low[at], high[at], color=style["color"], alpha=0.15, linewidth=0)
+    if flat.all():
+        return
+    points, low, high = points[~flat], low[~flat], high[~flat]
+    mean = points["mean"].where(np.isfinite(points["mean"]))
+    single = points["x"].isna() | np.isclose(points["at"], math.nan if alone is None else alone)
+    more = {"markevery": (sum(map(ord, style["color"])) % 5, 5)} if len(points) > LONG else {}
+    for some, look in ((~single, {**style, **more}), (single, {**style, "linestyle": "none"})):
+        if some.any():
+            axes.plot(points["at"][some], mean[some], **{"ms": 3.5, "linewidth": 1.2, **look})
+    shown = mean.notna() & np.isfinite(low) & np.isfinite(high)
+    if not (high > low)[shown].any():
+        return
+    if band:
+        axes.fill_between(points["at"], low.where(shown), high.where(shown), color=style["color"], alpha=0.15,
+                          linewidth=0)
+    else:
+        axes.errorbar(points["at"][shown], mean[shown], yerr=[(mean - low)[shown], (high - mean)[shown]],
+                      fmt="none", ecolor=style["color"], elinewidth=0.9, capsize=3, zorder=3)
+
+
+def overview(parts, styles, x_name, map_x_name=None, tick="{:g}".format, minima=False, highlight=()):
     """Returns a figure with panels of means over layers side by side, and maps of every layer below.
 
-    parts: Parts; styles: {label: style}, in order. `prepare(axes, means)` sets a panel's axes.
-    `tick`: formats x in maps. minima: marks the smallest cell of every layer. highlight: draws maps
-    of these only. choose: options named by the error on too many maps.
+    styles: {label: style}, in order. `tick`: formats x in maps. minima: marks the smallest cell of every
+    layer. highlight: draws maps of these only.
     """
     bold, grey = ks.emphasis(styles, highlight)
     mapped = [label for label in styles if label not in grey and any(
@@ -283,7 +403,8 @@ def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format
     if height < MIN_MAP:
         limit = int(room / MIN_MAP / len(parts)) * ncols
         raise kt.CsvError(f"maps of {len(layers_of(parts))} layers: got {len(mapped)} lines, "
-                          f"expected at most {limit} for one page; choose fewer with {choose}")
+                          f"expected at most {limit} for one page; choose fewer with --algorithms or "
+                          "--highlight")
     block_height = nrows * height + BLOCK_MARGIN
     figure, (top, *below) = blocks([lines_height, *[block_height] * len(parts)])
     tops = block_panels(top, 1, len(parts))[0]
@@ -292,7 +413,7 @@ def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format
         means = over_layers(part.rows)
         spread = draw_means(axes, means, styles, part.alone)
         figure.set_label(f"{OVERVIEW} {spread}")
-        prepare(axes, means)
+        part.prepare(axes, means)
         shown = f", {spread}: quartiles of layers" if spread else ""
         above = f"{part.title}\n" if part.title else ""
         axes.set_title(f"{above}mean over {len(layers)} layers{shown}")
@@ -314,12 +435,12 @@ def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format
         kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
         return figure
     figure.canvas.draw()
-    kn.name_lines(tops[0], mean_ends(tops[0], means, styles), styles, bold, grey)
+    kn.name_lines(tops[0], line_ends(tops[0], means, styles), styles, bold, grey)
     return figure
 
 
-def mean_ends(axes, means, styles):
-    """Returns the ends of lines and levels of draw_means."""
+def line_ends(axes, means, styles):
+    """Returns the ends of lines and levels of draw_means or draw_line, for names.name_lines."""
     lines = {label: (part["at"], part["mean"]) for label in styles
              if len(part := means[(means["label"] == label) & np.isfinite(means["at"])])}
     levels = {label: (None, part["mean"].iloc[0]) for label in styles

@@ -16,15 +16,15 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
 
 MAX_COLUMNS = 4  # panels side by side
@@ -36,19 +36,17 @@ def geometric_mean(values):
     return math.exp(np.log(values).mean()) if (values > 0).all() else math.nan
 
 
-def load(paths, layers, pool=False):
-    """Returns two tables: clusters by (layer, what, delta, n_prefix), alpha by (layer, what,
-    delta).
+def load(counts, fits, coverage, layers=(), pool=False):
+    """Returns two tables: clusters by (layer, what, delta, n_prefix), alpha by (layer, what, delta), and
+    whether delta is absolute.
 
     `delta` is delta / R if these agree between heads (the program's own grid), otherwise absolute.
     """
-    for path in paths:
-        if not os.path.isdir(path):
-            raise kt.CsvError(f"{path}: no such folder; expected one that kvbench cluster wrote")
-    counts = kcc.read_table(paths, "delta.csv", ["clusters"], pool)
-    fits = kcc.read_table(paths, "growth.csv", ["alpha"])
-    coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
-    chosen = kcc.choose(counts["layer"].unique(), layers, "--layers", paths[0])
+    path = kt.source_of(counts)
+    counts = kcc.checked(counts, "delta.csv", ["clusters"], pool)
+    fits = kcc.checked(fits, "growth.csv", ["alpha"])
+    coverage = kcc.checked(coverage, "coverage.csv", ["radius"])
+    chosen = kcc.choose(counts["layer"].unique(), layers, "--layers", path)
     counts, fits = (t[t["layer"].isin(chosen)].copy() for t in (counts, fits))
     ratios = kcc.relative_delta(counts, coverage)
     absolute = len(np.unique(ratios)) > counts["delta"].nunique() or np.isnan(ratios).any()
@@ -165,35 +163,27 @@ def measured(alpha, absolute):
     return f"Measured, fitted alpha by {name}, mean over layers: " + "; ".join(parts) + "."
 
 
-@kg.public
-def figure(tables: list[str], *, layers: Sequence[int] = (), deltas: str | Sequence[float] = "",
-           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """Returns the figure of folders of `kvbench cluster`, or of frames {"delta": ..., "growth":
-    ..., "coverage": ...}; arguments are the program's options. Raises CsvError.
+def read(paths, **_):
+    """Returns the tables delta.csv, growth.csv and coverage.csv of folders of `kvbench cluster`."""
+    for path in paths:
+        if not os.path.isdir(path):
+            raise kt.CsvError(f"{path}: no such folder; expected one that kvbench cluster wrote")
+    return tuple(kcc.read_table(paths, name, [column]) for name, column in (
+        ("delta.csv", "clusters"), ("growth.csv", "alpha"), ("coverage.csv", "radius")))
+
+
+@kk.kind(read, "DIR", "folders of kvbench cluster: delta.csv, growth.csv, coverage.csv")
+def growth(counts: pd.DataFrame, fits: pd.DataFrame, coverage: pd.DataFrame, *, layers: Sequence[int] = (),
+           deltas: Sequence[float] = (), pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """Returns the growth of the number of clusters with the stream.
+
+    counts, fits, coverage: delta.csv, growth.csv and coverage.csv of `kvbench cluster`. Raises CsvError.
     """
-    wanted = numbers(deltas, "--deltas") if isinstance(deltas, str) else list(deltas)
-    table, alpha, absolute = load(tables, layers, pool)
-    picture = draw(table, alpha, absolute, shown_deltas(table, wanted))
+    table, alpha, absolute = load(counts, fits, coverage, layers, pool)
+    picture = draw(table, alpha, absolute, shown_deltas(table, deltas))
     return kfr.finish(picture, table.attrs["facts"], "Lines: geometric means over KV heads; "
                       "dotted: a cluster per token.", measured(alpha, absolute), title, model)
 
 
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(
-        __doc__, "DIR", "folders of kvbench cluster: delta.csv, growth.csv, coverage.csv",
-        take=("--layers", "--pool"))
-    parser.add_argument("--deltas", metavar="X,...", default="",
-                        help="lines to draw, in the legend's numbers; default: all, or "
-                             f"{MAX_LINES} evenly spaced ones of more")
-    return parser.parse_args(arguments)
-
-
-def numbers(text, option):
-    try:
-        return [float(part) for part in text.split(",") if part]
-    except ValueError:
-        raise kt.CsvError(f"{option}: got `{text}`, expected numbers as 0.1,0.5") from None
-
-
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(growth)

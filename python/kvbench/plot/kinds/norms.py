@@ -11,22 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from kvbench import command
+from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
 
 QUANTILES = {"max": "largest", "p95": "95th percentile", "p50": "median"}
 
 
-def load(paths, layers=(), pool=False):
+def load(rows, layers=(), pool=False):
     """Returns one row per (what, layer): mean, min and max over heads of each of QUANTILES."""
-    frame = kcc.read_table(paths, "norms.csv", list(QUANTILES), pool)
-    frame = frame[frame["layer"].isin(kcc.choose(frame["layer"], layers, "--layers", paths[0]))]
+    frame = kcc.checked(rows, "norms.csv", list(QUANTILES), pool)
+    frame = frame[frame["layer"].isin(kcc.choose(frame["layer"], layers, "--layers", kt.source_of(frame)))]
     groups = frame.groupby(["what", "layer"], sort=True)[list(QUANTILES)]
     # skipna=False: NaN must propagate.
     table = groups.agg([lambda v: v.mean(skipna=False), lambda v: v.min(skipna=False),
@@ -72,22 +73,21 @@ def measured(table):
     return "Measured, norms: " + "; ".join(parts) + "."
 
 
-@kg.public
-def figure(tables: list[str], *, layers: Sequence[int] = (), pool: bool = False, title: str = "",
-           model: str = "") -> kf.Picture:
-    """Returns the figure of norms.csv of `kvbench cluster`, or of folders with it; arguments are
-    the program's options. Raises CsvError.
+def read(paths, **_):
+    return (kcc.read_table(paths, "norms.csv", list(QUANTILES)),)
+
+
+@kk.kind(read, "DIR|norms.csv", "output of kvbench cluster")
+def norms(rows: pd.DataFrame, *, layers: Sequence[int] = (), pool: bool = False, title: str = "",
+          model: str = "") -> kf.Picture:
+    """Returns norms of queries, keys and values over the layers.
+
+    rows: norms.csv of `kvbench cluster` (trace, prompt, layer, head, what, p50, p95, max). Raises CsvError.
     """
-    table = load(tables, layers, pool)
+    table = load(rows, layers, pool)
     return kfr.finish(draw(table), table.attrs["facts"], "Lines: means over heads; bands: from "
                       "the least to the largest head.", measured(table), title, model)
 
 
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|norms.csv", "output of kvbench cluster",
-                                     take=("--layers", "--pool"))
-    return parser.parse_args(arguments)
-
-
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(norms)

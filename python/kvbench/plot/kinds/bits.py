@@ -24,17 +24,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kvbench import command
+import pandas as pd
+
 from kvbench import tables as kt
-from kvbench.plot import bits_maps as kbm
-from kvbench.plot import bits_rows as kb
 from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
-from kvbench.plot import pareto
 from kvbench.plot import style as ks
+from kvbench.plot.kinds import bits_maps as kbm
+from kvbench.plot.kinds import bits_rows as kb
+from kvbench.plot.kinds import pareto
 
 KINDS = ("lines", "map", "keys-values")
 # Marker and dash of a number of bits; others take the next of SPARE.
@@ -51,17 +52,17 @@ WHOLE_DASHES = ("-", (0, (1, 1)))  # of lines of all tokens: explicit bits, bits
 ALONE = ("0.15", "0.5", "0.33", "0.65")
 
 
-def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
+def load_lines(rows, y="rel_error", algorithms=(), layers=(), pool=False):
     """Returns one row per point: those of bits_rows.points with panel, line, bits (text), size."""
-    frame, facts = kb.read(paths, y, algorithms, layers, pool)
-    table = kb.points(frame, y, paths[0])
+    table = kb.points(*kb.read(rows, y, algorithms, layers, pool), y)
+    attrs = table.attrs
     unlike = table["whole"] & (table["k"] != table["v"])
     if unlike.any():
         kt.note(f"points of all tokens with other bits of keys than of values are left out: "
                 f"{int(unlike.sum())}; --kind keys-values shows them")
     table = table[~unlike & (table["x"] > 0)].reset_index(drop=True)
     if table.empty:
-        raise kt.CsvError(f"{paths[0]}: no point has bytes and one number of bits; --kind "
+        raise kt.CsvError(f"{kt.source_of(rows)}: no point has bytes and one number of bits; --kind "
                           "keys-values shows keys' bits against values'")
     alone = not (~table["whole"] & (table["quantizer"] != "")).any()
     table["panel"] = "" if alone else table["quantizer"]
@@ -77,7 +78,7 @@ def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
     table = table.sort_values("mean", kind="stable").drop_duplicates(
         ["panel", "line", "bits", "place"]).sort_index().reset_index(drop=True)
     table["size"] = table["budget_requested"].fillna(table["x"]).round(9)
-    table.attrs["facts"] = facts
+    table.attrs = attrs
     return table
 
 
@@ -169,48 +170,35 @@ def measured(table, y):
             + ".")
 
 
-def lines(tables, y, wanted, layers, pool):
+def lines(rows, y, given, layers, pool):
     """Returns (figure, its table, text on bars and lines, its numbers)."""
-    table = load_lines(tables, y, wanted.algorithms, layers, pool)
+    table = load_lines(rows, y, given[1], layers, pool)
     chosen = table.assign(label=table["line"])
-    drawn, said = kc.pick(chosen, wanted, "size", what=y, first=table.loc[table["whole"], "line"])
+    drawn, said = kc.pick(chosen, "size", given, what=y, first=table.loc[table["whole"], "line"])
     bars = kfr.where_spread(drawn, "; bars: standard deviation over seeds")
     text = f"Lines: means over layers and heads{bars}. Colour: method; marker and dash: bits. {said}"
-    return draw_lines(drawn, y, tables[0]), table, text, measured(table, y)
+    return draw_lines(drawn, y, kt.source_of(rows)), table, text, measured(table, y)
 
 
-@kg.public
-def figure(tables: list[str], *, kind: str = "lines", y: str = "rel_error",
-           budget: float | None = None, algorithms: kg.Names = (), all: bool = False,
-           layers: Sequence[int] = (), pool: bool = False, title: str = "",
-           model: str = "") -> kf.Picture:
-    """Returns the figure of rows of `kvbench replay`; arguments are the program's options. Raises
-    CsvError, and ValueError for an unknown `kind` or `y`.
+@kk.kind(kind=KINDS, y=kt.ERROR_LABELS)
+def bits(rows: pd.DataFrame, *, kind: str = "lines", y: str = "rel_error", budget: float | None = None,
+         algorithms: kk.Names = (), all: bool = False, layers: Sequence[int] = (), pool: bool = False,
+         title: str = "", model: str = "") -> kf.Picture:
+    """Returns error by bits, tokens and bytes: lines, or a map (`kind`).
+
+    rows: of `kvbench replay` with quantizers, columns of kvbench.plot.frame.measured_rows, sizes and diag
+    (bits_rows.read). Raises CsvError, also if no row has a number of bits.
     """
-    kg.check_choice("kind", kind, KINDS)
-    kg.check_choice("y", y, kt.ERROR_LABELS)
-    names = kg.name_list(algorithms)
     if budget is not None and kind != "keys-values":
         raise kt.CsvError(f"--budget: --kind {kind} shows all of them; expected --kind keys-values")
     if kind == "lines":
-        made, table, text, found = lines(tables, y, kc.Wanted(all, names, []), layers, pool)
+        made, table, text, found = lines(rows, y, (all, algorithms, []), layers, pool)
     elif kind == "map":
-        made, table, text, found = kbm.tokens_map(tables, y, names, layers, pool)
+        made, table, text, found = kbm.tokens_map(rows, y, algorithms, layers, pool)
     else:
-        made, table, text, found = kbm.keys_values(tables, y, budget, names, layers, pool)
+        made, table, text, found = kbm.keys_values(rows, y, budget, algorithms, layers, pool)
     return kfr.finish(made, table.attrs["facts"], text, found, title, model)
 
 
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--algorithms", "--all", "--layers", "--pool"),
-                                     y=kt.ERROR_LABELS)
-    parser.add_argument("--kind", choices=KINDS, default=KINDS[0],
-                        help="error over bytes (default), tokens against bits, or keys' bits against "
-                             "values'")
-    parser.add_argument("--budget", type=float, metavar="RHO",
-                        help="budget of --kind keys-values; default: the smallest")
-    return parser.parse_args(arguments)
-
-
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(bits)

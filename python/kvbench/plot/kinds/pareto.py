@@ -35,14 +35,14 @@ from collections.abc import Sequence
 
 import matplotlib.patheffects as effects
 import numpy as np
+import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
@@ -78,8 +78,8 @@ def sees_evaluated(algorithm, params):
     return any(name in ORACLES for name in [*re.split("[+@]", algorithm), *named])
 
 
-def load(paths, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),
-         relative_to="", pool=False):
+def load(rows, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(), relative_to="",
+         pool=False):
     """Returns one row per point: label, algorithm, params, budget_requested, size, x, error, mean,
     sd, front, apart.
 
@@ -87,49 +87,34 @@ def load(paths, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), 
     mean; `mean` and sd are divided by that of `relative_to`. front: in pareto_front; apart: holds
     less than USED of its budget.
     """
-    read = summary.points if summary.is_summary(paths[0]) else points_of_rows
-    table, facts = read(paths, x, y, spread, algorithms, layers, pool)
-    held = table["held"]
+    path = kt.source_of(rows)
+    if summary.is_summary(rows):
+        table = summary.points(rows, x, y, spread, algorithms, layers, pool)
+    else:
+        table = points_of_rows(rows, x, y, spread, algorithms, layers, pool)
+    attrs, held = table.attrs, table["held"]
     # Rounded, so that sizes equal in a table are equal here.
     table["size"] = table["budget_requested"].fillna(held).round(9)
     table["apart"] = held < USED * table["budget_requested"]
     table["error"] = table["mean"]
-    table = kfr.relative(kt.finite_points(table), relative_to, ["size"], paths[0])
-    exact = table["mean"] < kt.ROUNDING_ERROR
-    if exact.all():
-        raise kt.CsvError(f"{paths[0]}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every "
-                          "point, expected errors for a logarithmic axis")
-    for label in dict.fromkeys(table.loc[exact, "label"]):
-        kt.note(f"{label} has points of no {y}, which a logarithmic axis cannot show")
+    table = kfr.relative(kt.finite_points(table), relative_to, ["size"], path)
+    table.attrs = attrs
+    kfr.above_rounding(table, y)
     for label in dict.fromkeys(table.loc[table["x"].isna(), "label"]):
         kt.note(f"{label} has points without {x}; they are not drawn")
     if drawn_points(table).empty:
-        raise kt.CsvError(f"{paths[0]}: no point has both a {x} and an error above "
-                          f"{kt.ROUNDING_ERROR:g}")
+        raise kt.CsvError(f"{path}: no point has both a {x} and an error above {kt.ROUNDING_ERROR:g}")
     table["front"] = table.index.isin(pareto_front(table).index)
-    table.attrs["facts"] = facts
     return table
 
 
-def points_of_rows(paths, x, y, spread, algorithms, layers, pool):
-    """Returns (a row per point: label, algorithm, params, budget_requested, mean, sd, x, held;
-    facts).
-    """
+def points_of_rows(rows, x, y, spread, algorithms, layers, pool):
+    """Returns a row per point: label, algorithm, params, budget_requested, mean, sd, x, held."""
     basis = "read_ratio" if x == "read_ratio" else "middle_ratio"
-    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", basis, x, y])
-    frame = kt.pick_algorithms(frame, algorithms, paths[0])
-    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = kt.measured_rows(frame, paths[0], pool)
-    facts = kfr.facts_of(frame)
-    kt.add_labels(frame, ignore=summary.READ_SIZES if x == "read_ratio"
-                  else summary.SIZE_PARAMETERS)
+    frame = kfr.measured_rows(rows, [basis, x, y], algorithms, layers, pool)
+    kt.add_labels(frame, ignore=summary.READ_SIZES if x == "read_ratio" else summary.SIZE_PARAMETERS)
     keys = ["label", "algorithm", "params", "budget_requested"]
-    frame = kt.full_points(frame, keys, paths[0])
-    table = kt.mean_and_sd(frame, keys, y, spread)
-    groups = frame.groupby(keys, dropna=False, sort=False)
-    table["x"] = groups[x].mean().to_numpy()
-    table["held"] = groups[basis].mean().to_numpy()
-    return table, facts
+    return kfr.keep(kfr.points(frame, keys, y, spread, x=x, held=basis), frame)
 
 
 def pareto_front(table):
@@ -287,43 +272,33 @@ def measured(table, y="rel_error"):
     return f"Measured, {y} and budget of the front: " + (", ".join(points) or "none") + "."
 
 
-@kg.public
-def figure(tables: list[str], *, x: str = "middle_ratio", y: str = "rel_error",
-           spread: str = "seeds", algorithms: kg.Names = (), all: bool = False,
-           layers: Sequence[int] = (), highlight: kg.Names = (), relative_to: str = "",
-           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """Returns the figure of rows of `kvbench replay` or of a summary; arguments are the program's
-    options. Raises CsvError, and ValueError for an unknown `x`, `y` or `spread`.
+def read(paths, **_):
+    """Returns the rows of OUT.csv files, or the lines of a summary."""
+    return (summary.read(paths) if summary.is_summary_file(paths[0]) else kk.read_rows(paths)[0],)
+
+
+@kk.kind(read, y=kt.ERROR_LABELS, x=[*X_LABELS, "budget"], spread=SPREAD)
+def pareto(rows: pd.DataFrame, *, x: str = "middle_ratio", y: str = "rel_error", spread: str = "seeds",
+           algorithms: kk.Names = (), all: bool = False, layers: Sequence[int] = (), highlight: kk.Names = (),
+           relative_to: str = "", pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """Returns error against memory with the Pareto front.
+
+    rows: of `kvbench replay`, columns of kvbench.plot.frame.measured_rows, middle_ratio, `x` and `y`; or of
+    a summary. Raises CsvError.
     """
     x = {"budget": "budget_requested"}.get(x, x)
-    for name, value, allowed in (("y", y, kt.ERROR_LABELS), ("x", x, X_LABELS),
-                                 ("spread", spread, SPREAD)):
-        kg.check_choice(name, value, allowed)
-    wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
-    table = load(tables, x, y, spread, wanted.algorithms, layers, relative_to, pool)
-    ks.check_highlight(table["label"], wanted.highlight, tables[0])
-    drawn, chosen = kc.pick(drawn_points(table), wanted, "size", what=y,
+    table = load(rows, x, y, spread, algorithms, layers, relative_to, pool)
+    drawn, chosen = kc.pick(drawn_points(table), "size", (all, algorithms, highlight), what=y,
                             first=table.loc[table["front"], "label"])
     over = "all rows" if spread == "all" else "seeds"
     bold = BOLD.replace(" (grey steps)", "") if relative_to else BOLD
     bold = bold.replace(FREE, FREE_READS) if x == "read_ratio" else bold
     bars = kfr.where_spread(drawn, f"; bars: standard deviation over {over}")
     apart = APART if drawn["apart"].any() else ""
-    return kfr.finish(draw(drawn, x, y, wanted.highlight, relative_to), table.attrs["facts"],
+    return kfr.finish(draw(drawn, x, y, highlight, relative_to), table.attrs["facts"],
                       f"Mean over layers and heads{bars}. {chosen}{apart}{bold}",
                       measured(table, y), title, model)
 
 
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(
-        __doc__, take=("--algorithms", "--all", "--layers", "--highlight", "--relative-to",
-                       "--pool"), y=kt.ERROR_LABELS)
-    parser.add_argument("--x", choices=[*X_LABELS, "budget"], default="middle_ratio",
-                        help="default: middle_ratio; budget is budget_requested")
-    parser.add_argument("--spread", choices=SPREAD, default="seeds",
-                        help="standard deviation over seeds (default) or over all rows")
-    return parser.parse_args(arguments)
-
-
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(pareto)

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 
 MAX_COLUMNS = 4  # panels side by side
 MAX_ROWS = 6
@@ -30,27 +30,28 @@ SHADES = LinearSegmentedColormap.from_list("held", ["white", HELD])
 FUTURE = "0.9"
 
 
-def load(paths, labels, layers, kv_heads, prompt):
+def load(kept, labels=(), layers=(), kv_heads=(), prompt=""):
     """Returns rows of the wanted labels and heads of one prompt, and the labels and heads in
     order.
     """
-    frame = kcc.read_kept(paths)
+    path = kt.source_of(kept)
+    frame = kcc.kept_of(kept)
     frame = frame[frame["protocol"] == "stream"]
     if frame.empty:
-        raise kt.CsvError(f"{paths[0]}: no row of protocol stream; a map over steps needs "
+        raise kt.CsvError(f"{path}: no row of protocol stream; a map over steps needs "
                           "kvbench replay --protocol stream --kept")
-    frame = kcc.only_prompt(frame, prompt, paths[0])
+    frame = kcc.only_prompt(frame, prompt, path)
     present = list(dict.fromkeys(frame["label"]))
     absent = [label for label in labels if label not in present]
     if absent:
-        raise kt.CsvError(f"{paths[0]}: --labels: got `{absent[0]}`, expected some of "
+        raise kt.CsvError(f"{path}: --labels: got `{absent[0]}`, expected some of "
                           + ", ".join(present))
     if not labels and len(present) > MAX_COLUMNS:
         kt.note(f"the first {MAX_COLUMNS} of {len(present)} labels are shown (--labels takes "
                 f"others: {', '.join(present)})")
     labels = labels or present[:MAX_COLUMNS]
-    chosen_layers = kcc.choose(frame["layer"], layers, "--layers", paths[0])
-    chosen_heads = kcc.choose(frame["kv_head"], kv_heads, "--kv-heads", paths[0])
+    chosen_layers = kcc.choose(frame["layer"], layers, "--layers", path)
+    chosen_heads = kcc.choose(frame["kv_head"], kv_heads, "--kv-heads", path)
     chosen_layers = chosen_layers if layers else kcc.spread_out(chosen_layers, 2)
     chosen_heads = chosen_heads if kv_heads else chosen_heads[:1]
     frame = frame[frame["layer"].isin(chosen_layers) & frame["kv_head"].isin(chosen_heads)
@@ -58,14 +59,14 @@ def load(paths, labels, layers, kv_heads, prompt):
     pairs = frame[["layer", "kv_head"]].drop_duplicates().sort_values(["layer", "kv_head"])
     heads = [(int(a), int(b)) for a, b in pairs.itertuples(index=False)]
     if not heads:
-        raise kt.CsvError(f"{paths[0]}: no row of layers {chosen_layers}, KV heads {chosen_heads}")
+        raise kt.CsvError(f"{path}: no row of layers {chosen_layers}, KV heads {chosen_heads}")
     if len(heads) > MAX_ROWS or len(labels) > MAX_COLUMNS:
         raise kt.CsvError(f"--layers, --kv-heads and --labels: got {len(heads)} heads and "
                           f"{len(labels)} labels, expected at most {MAX_ROWS} and {MAX_COLUMNS}")
     return frame, labels, heads
 
 
-def kept_map(rows):
+def held_shares(rows):
     """Returns the map of one label and head: y edges [s + 1], x edges [c + 1], held share [s, c].
 
     A row reaches from the previous step to its own. A share is NaN if none of the cell's tokens was
@@ -102,7 +103,7 @@ def draw(frame, labels, heads):
             rows = frame[(frame["label"] == label) & (frame["layer"] == head[0])
                          & (frame["kv_head"] == head[1])]
             if not rows.empty:
-                y, x, share = kept_map(rows)
+                y, x, share = held_shares(rows)
                 axes.pcolormesh(x, y, np.ma.masked_invalid(share), cmap=SHADES, vmin=0, vmax=1,
                                 rasterized=True)
             if i == 0:
@@ -136,31 +137,22 @@ def measured(frame):
             "over the heads shown: " + ", ".join(parts) + ".")
 
 
-@kg.public
-def figure(tables: list[str], *, labels: kg.Names = (), layers: Sequence[int] = (),
-           kv_heads: str | Sequence[int] = (), prompt: str = "", title: str = "",
-           model: str = "") -> kf.Picture:
-    """Returns the figure of OUT.kept.csv of a stream; arguments are the program's options. Raises
-    CsvError.
+def read(paths, **_):
+    return (kcc.read_table(paths, "kept.csv", kcc.KEPT),)
+
+
+@kk.kind(read, "OUT.kept.csv", "files of kvbench replay --protocol stream --kept")
+def kept_map(kept: pd.DataFrame, *, labels: kk.Names = (), layers: Sequence[int] = (), kv_heads: Sequence[int] = (),
+             prompt: str = "", title: str = "", model: str = "") -> kf.Picture:
+    """Returns maps of the tokens that a cache held at each step, one per algorithm and KV head.
+
+    kept: OUT.kept.csv of a stream (docs/schema.md). Raises CsvError.
     """
-    frame, shown, heads = load(tables, kg.name_list(labels), layers,
-                               kcc.index_list(kv_heads, "--kv-heads"), prompt)
+    frame, shown, heads = load(kept, labels, layers, kv_heads, prompt)
     return kfr.finish(draw(frame, shown, heads), kfr.facts_of(frame, "kv_head"),
                       "Every picture is one KV head; shades: the share of a cell's tokens that is "
                       "held.", measured(frame), title, model)
 
 
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(
-        __doc__, "OUT.kept.csv", "files of kvbench replay --protocol stream --kept",
-        take=("--layers",))
-    parser.add_argument("--labels", metavar="LABEL,...", default="",
-                        help=f"panels: algorithms, with what of their budgets, parameters and "
-                             f"seeds differs; default: the first {MAX_COLUMNS}")
-    parser.add_argument("--kv-heads", metavar="N,...", default="", help="default: the first")
-    parser.add_argument("--prompt", metavar="ID", default="", help="default: the first")
-    return parser.parse_args(arguments)
-
-
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(kept_map)

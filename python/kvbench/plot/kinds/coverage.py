@@ -14,21 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
 
 CENTRES = "centres $k$"
 RADIUS = "radius / radius of one centre"
-
-
-ALL = -1.0  # layer code of a mean over layers
 
 
 def reduce_heads(frame):
@@ -45,12 +42,12 @@ def reduce_heads(frame):
     return out[out["heads"] == largest].reset_index(drop=True)
 
 
-def load(paths, layers, mean_over_layers=False, pool=False):
+def load(centres, layers=(), mean_over_layers=False, pool=False):
     """Returns the reduced table of the wanted layers; all if `layers` is empty."""
-    frame = kcc.read_table(paths, "coverage.csv", ["radius_rel"], pool)
-    kept = kcc.choose(frame["layer"].unique(), layers, "--layers", paths[0])
+    frame = kcc.checked(centres, "coverage.csv", ["radius_rel"], pool)
+    kept = kcc.choose(frame["layer"].unique(), layers, "--layers", kt.source_of(frame))
     frame = frame[frame["layer"].isin(kept)]
-    table = reduce_heads(frame.assign(layer=ALL) if mean_over_layers else frame)
+    table = reduce_heads(frame.assign(layer=kl.ALL) if mean_over_layers else frame)
     for what in table.loc[table["mean"].isna(), "what"].unique():
         kt.note(f"{what} have a radius_rel that is not a number; not drawn")
     return kfr.keep(table, frame, "kv_head")
@@ -72,27 +69,10 @@ def set_axes(axes, table, log_y):
 @kf.in_style
 def draw(table, log_y=False):
     """Returns a figure with a panel per layer with a line each for keys and values, or an overview."""
-    layers = sorted(table["layer"].unique())
-    whats = [what for what in kcc.WHAT if what in set(table["what"])]
-    styles = {what: kf.line_style(i) for i, what in enumerate(whats)}
-    if not kl.fit_panels(layers):
-        rows = table[np.isfinite(table["mean"])].rename(columns={"what": "label"})
-        part = kl.Part(rows.assign(x=rows["k"]), RADIUS, log=False)
-        return kl.overview([part], styles, CENTRES, lambda axes, _: set_axes(axes, table, log_y))
-    figure, panels = kl.facets([layers], height=1.9, sharex=True, sharey=True)
-    for layer, axes in panels.items():
-        part = table[table["layer"] == layer]
-        for what, style in styles.items():
-            line = part[part["what"] == what]
-            # A single head has no deviation.
-            kf.plot_line(axes, line["k"], line["mean"], line["sd"], style,
-                         band=bool((line["heads"] > 1).any()))
-        axes.set_title("all layers" if layer == ALL else f"layer {int(layer)}")
-        set_axes(axes, table, log_y)
-    figure.supxlabel(CENTRES, fontsize=8)
-    figure.supylabel(RADIUS, fontsize=8)
-    kf.legend_above(figure, [kf.line_handle(style, what) for what, style in styles.items()])
-    return figure
+    rows = table.rename(columns={"what": "label"}).assign(x=table["k"])
+    rows = rows.sort_values("label", key=lambda names: names.map(kcc.WHAT.index), kind="stable")
+    part = kl.Part(rows, RADIUS, log=False, prepare=lambda axes, _: set_axes(axes, table, log_y))
+    return kl.sweep([part], CENTRES, band=True, height=1.9, sharey=True)
 
 
 def measured(table):
@@ -108,26 +88,25 @@ def measured(table):
     return "Measured, radius over that of one centre, mean over layers: " + "; ".join(parts) + "."
 
 
-@kg.public
-def figure(tables: list[str], *, layers: Sequence[int] = (), mean_over_layers: bool = False,
-           log_y: bool = False, pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """Returns the figure of coverage.csv of `kvbench cluster`, or of folders with it; arguments are
-    the program's options. Raises CsvError.
+def read(paths, **_):
+    return (kcc.read_table(paths, "coverage.csv", ["radius_rel"]),)
+
+
+@kk.kind(read, "DIR|coverage.csv", "output of kvbench cluster")
+def coverage(centres: pd.DataFrame, *, layers: Sequence[int] = (), mean_over_layers: bool = False,
+             log_y: bool = False, pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """Returns coverage curves of keys and values.
+
+    centres: coverage.csv of `kvbench cluster` (trace, prompt, layer, kv_head, what, k, radius_rel).
+    Raises CsvError.
     """
-    table = load(tables, layers, mean_over_layers, pool)
+    table = load(centres, layers, mean_over_layers, pool)
     picture = draw(table, log_y)
     over = "layers and KV heads" if mean_over_layers else "KV heads"
     bars = kl.spread_text(picture, f"Bands: standard deviation over {over}.",
-                           "means over prompts and KV heads")
+                          "means over prompts and KV heads")
     return kfr.finish(picture, table.attrs["facts"], bars, measured(table), title, model)
 
 
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|coverage.csv", "output of kvbench cluster",
-                                     take=("--layers", "--mean-over-layers", "--pool"))
-    parser.add_argument("--log-y", action="store_true", help="logarithmic radius axis")
-    return parser.parse_args(arguments)
-
-
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(coverage)

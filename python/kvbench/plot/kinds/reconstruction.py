@@ -24,15 +24,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.lines import Line2D
+import pandas as pd
 from matplotlib.ticker import FuncFormatter
 
-from kvbench import command
 from kvbench import tables as kt
+from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
-from kvbench.plot import style as ks
+from kvbench.plot import kind as kk
+from kvbench.plot import layers as kl
 
 X_LABELS = {
     "vague_ratio": "bytes in the sketch / bytes of the cache",
@@ -78,17 +78,16 @@ def relative(frame):
     return frame
 
 
-def load(paths, x="vague_ratio", budgets=(), layers=(), pool=False):
+def load(rows, x="vague_ratio", budgets=(), layers=(), pool=False, algorithms=()):
     """Returns one row per point and part (k, v): label, budget_requested, x, mean, sd, bound."""
-    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "kv_head", "seed", "budget_requested",
-                                    "diag"])
-    frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
-    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = relative(diagnostics(kt.measured_rows(frame, paths[0], pool), paths[0]))
+    frame = kfr.measured_rows(rows, ["kv_head", "diag"], algorithms, layers, pool)
+    path = kt.source_of(frame)
+    frame = kt.pick_numbers(frame, "budget_requested", budgets, path)
+    frame = relative(diagnostics(frame, path))
     frame = frame.drop_duplicates(["trace", "prompt", "layer", "kv_head", "seed", "algorithm",
                                    "params", "budget_requested", "diag"])
     if frame.empty:
-        raise kt.CsvError(f"{paths[0]}: no row has tokens in its sketch")
+        raise kt.CsvError(f"{path}: no row has tokens in its sketch")
     params = [kt.parse_params(text) for text in frame["params"]]
     frame["vague_ratio"] = [float(p.get("vague_ratio", "nan")) for p in params]
     if x != "load":
@@ -96,23 +95,14 @@ def load(paths, x="vague_ratio", budgets=(), layers=(), pool=False):
         if uneven.any() and not uneven.all():
             kt.note("rows whose candidate_ratio and recent_ratio differ are left out")
             frame = frame[~uneven].copy()
-    shares = ["candidate_ratio", "recent_ratio"]
-    kt.add_labels(frame, ignore=[*shares, "vague_ratio"])
+    kt.add_labels(frame, ignore=["candidate_ratio", "recent_ratio", "vague_ratio"])
     # Shares stay separate points of one line.
     keys = ["label", "params", "budget_requested"]
-    frame = kt.full_points(frame, keys, paths[0])
-    groups = frame.groupby(keys, dropna=False, sort=False)
-    tables = []
-    for part in PARTS:
-        table = kt.mean_and_sd(frame, keys, part)
-        table["part"] = part
-        for name in ("vague_ratio", "load", "bound"):
-            table[name] = groups[name].mean().to_numpy()
-        tables.append(table)
-    out = kt.pd.concat(tables, ignore_index=True)
+    out = kt.pd.concat([kfr.points(frame, keys, part, vague_ratio="vague_ratio", load="load", bound="bound")
+                        .assign(part=part) for part in PARTS], ignore_index=True)
     out["x"] = out["budget_requested" if x == "budget" else x]
     if out["x"].isna().all():
-        raise kt.CsvError(f"{paths[0]}: no row has a {x} to put on the x axis")
+        raise kt.CsvError(f"{path}: no row has a {x} to put on the x axis")
     return kfr.keep(kt.finite_points(out[out["x"].notna()]), frame, "kv_head")
 
 
@@ -129,49 +119,27 @@ def draw_bound(axes, part, x):
     axes.plot(points["x"], points["bound"], **style)
 
 
-def draw_panel(axes, part, styles, x):
-    for label, style in styles.items():
-        points = part[part["label"] == label].sort_values("x")
-        if x == "load":
-            style = {**style, "linestyle": "none", "ms": 3}
-        kf.plot_line(axes, points["x"], points["mean"], points["sd"], style)
-    if not part.empty:
-        draw_bound(axes, part, x)
-    axes.axhline(1.0, color="0.6", linewidth=0.7, zorder=1)
-    axes.set_yscale("log")
-    if x == "load":
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    else:
-        axes.set_xlim(left=0)
-
-
 @kf.in_style
 def draw(table, x="vague_ratio", highlight=()):
     """Returns a figure with keys above, values below; columns are budgets, or vague ratios if x is budget."""
+    def prepare(axes, rows):
+        if not rows.empty:
+            draw_bound(axes, rows, x)
+        axes.axhline(1.0, color="0.6", linewidth=0.7, zorder=1)
+        axes.set_yscale("log")
+        if x == "load":
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        else:
+            axes.set_xlim(left=0)
+
     facet = FACETS[x]
-    columns = [None] if facet is None else sorted(table[facet].unique(), reverse=True)
-    styles = ks.styles(table["label"], highlight)
-    figure, grid = kf.panels(2, len(columns), sharex=True, sharey="row", height=1.7)
-    for column, value in enumerate(columns):
-        part = table
-        if facet is not None:
-            native = math.isnan(value)
-            part = part[part[facet].isna() if native else part[facet] == value]
-            name = facet.replace("budget_requested", "budget").replace("_", " ")
-            grid[0, column].set_title("native size" if native else f"{name} {value:g}")
-        for row, name in enumerate(PARTS):
-            draw_panel(grid[row, column], part[part["part"] == name], styles, x)
-    for row, name in enumerate(PARTS.values()):
-        grid[row, 0].set_ylabel(f"{name}: MSE / mean square", fontsize=7)
-    figure.supxlabel(X_LABELS[x], fontsize=kf.FONT_SIZE)
-    handles = []
-    for label, style in styles.items():
-        handles.append(kf.line_handle({**style, "linestyle": "none"} if x == "load" else style,
-                                      label))
-    handles.append(Line2D([], [], color="0.3", linestyle="--", linewidth=1, label="bound"))
-    kf.legend_above(figure, handles)
-    return figure
+    table = table.assign(layer=kl.ALL if facet is None else table[facet])
+    parts = [kl.Part(table[table["part"] == part], f"{name}: MSE /\nmean square", prepare=prepare)
+             for part, name in PARTS.items()]
+    return kl.sweep(parts, X_LABELS[x], highlight=highlight, height=1.7, columns=MAX_COLUMNS, maps=False,
+                    stacked=True, falling=True, dots=x == "load", sharey="row", grey=[("bound", "--")],
+                    name=(facet or "").replace("budget_requested", "budget").replace("_", " "))
 
 
 def measured(table):
@@ -182,36 +150,27 @@ def measured(table):
     return "Measured, squared error over mean square, mean of the points: " + "; ".join(parts) + "."
 
 
-@kg.public
-def figure(tables: list[str], *, x: str = "vague_ratio", budgets: Sequence[float] = (),
-           layers: Sequence[int] = (), highlight: kg.Names = (), pool: bool = False, title: str = "",
-           model: str = "") -> kf.Picture:
-    """Returns the figure of rows of kvreviver; arguments are the program's options. Raises
-    CsvError, and ValueError for an unknown `x`.
+@kk.kind(x=X_LABELS)
+def reconstruction(rows: pd.DataFrame, *, x: str = "vague_ratio", algorithms: kk.Names = (), all: bool = False,
+                   budgets: Sequence[float] = (), layers: Sequence[int] = (), highlight: kk.Names = (),
+                   pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """Returns the reconstruction error of kvreviver's sketch: keys above, values below.
+
+    rows: of `kvbench replay`, columns of kvbench.plot.frame.measured_rows, kv_head and diag. Raises
+    CsvError, also if no row has kvreviver's diagnostics.
     """
-    kg.check_choice("x", x, X_LABELS)
-    names = kg.name_list(highlight)
-    table = load(tables, x, budgets, layers, pool)
-    ks.check_highlight(table["label"], names, tables[0])
+    whole = load(rows, x, budgets, layers, pool, algorithms)
+    table, chosen = kc.pick(whole, "budget_requested", (all, algorithms, highlight), what="error")
     facet = FACETS[x]
     count = 1 if facet is None else table[facet].nunique(dropna=False)
     if count > MAX_COLUMNS:
-        raise kt.CsvError(f"{tables[0]}: column `{facet}`: got {count} values, expected at most "
+        raise kt.CsvError(f"{kt.source_of(rows)}: column `{facet}`: got {count} values, expected at most "
                           f"{MAX_COLUMNS} panels beside each other")
-    return kfr.finish(draw(table, x, names), table.attrs["facts"],
-                      "Mean over layers and KV heads" + kfr.where_spread(
+    return kfr.finish(draw(table, x, highlight), whole.attrs["facts"],
+                      chosen + "Mean over layers and KV heads" + kfr.where_spread(
                           table, "; bars: standard deviation over seeds")
-                      + "; dashed: the paper's bound.", measured(table), title, model)
-
-
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--pool"))
-    parser.add_argument("--x", choices=list(X_LABELS), default="vague_ratio",
-                        help="default: vague_ratio")
-    parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these; default: all")
-    return parser.parse_args(arguments)
+                      + "; dashed: the paper's bound.", measured(whole), title, model)
 
 
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(reconstruction)

@@ -18,38 +18,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
-from kvbench.plot import pareto, summary
 from kvbench.plot import style as ks
+from kvbench.plot import summary
+from kvbench.plot.kinds import pareto
 
 BASE = "topk"
 
 
-def load(paths, y="rel_error", algorithms=(), layers=(), pool=False):
-    """Returns one row per point: label, algorithm, params, budget_requested, x, recall, recall_sd,
-    price (NaN without a row of BASE at that budget).
+def load(rows, y="rel_error", algorithms=(), layers=(), pool=False):
+    """Returns one row per point: label, algorithm, params, budget_requested, x, recall, recall_sd, mean,
+    sd, price (NaN without a row of BASE at that budget).
     """
-    needed = [*kt.HEAD_COLUMNS, "seed", "budget_requested", "read_ratio", "recall", y]
-    frame = kt.measured_rows(kt.read_results(paths, needed), paths[0], pool)
-    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
+    frame = kfr.measured_rows(rows, ["read_ratio", "recall", y], (), layers, pool)
+    path = kt.source_of(frame)
     frame = frame[frame["recall"].notna()].copy()
     if frame.empty:
-        raise kt.CsvError(f"{paths[0]}: column `recall` is empty in every row, expected rows of "
+        raise kt.CsvError(f"{path}: column `recall` is empty in every row, expected rows of "
                           "--protocol retrieval")
     kt.add_labels(frame, ignore=summary.READ_SIZES)
     keys = ["label", "algorithm", "params", "budget_requested"]
-    frame = kt.full_points(frame, keys, paths[0])
-    table = kt.mean_and_sd(frame, keys, "recall").rename(columns={"mean": "recall", "sd": "recall_sd"})
-    errors = kt.mean_and_sd(frame, keys, y)
+    table = kfr.points(frame, keys, "recall", x="read_ratio").rename(columns={"mean": "recall", "sd": "recall_sd"})
+    errors = kt.mean_and_sd(kt.full_points(frame, keys, path), keys, y)
     table["mean"], table["sd"] = errors["mean"], errors["sd"]
-    table["x"] = frame.groupby(keys, dropna=False, sort=False)["read_ratio"].mean().to_numpy()
     base = table[(table["algorithm"] == BASE) & ~table["params"].str.contains("union=group")]
     base = base[base["mean"] >= kt.ROUNDING_ERROR].groupby("budget_requested")["mean"].mean()
     table["price"] = table["mean"] / table["budget_requested"].map(base)
@@ -58,7 +56,7 @@ def load(paths, y="rel_error", algorithms=(), layers=(), pool=False):
     wanted = [ks.is_highlighted(label, algorithms) or not algorithms for label in table["label"]]
     for name in algorithms:
         if not any(ks.is_highlighted(label, [name]) for label in table["label"]):
-            raise kt.CsvError(f"{paths[0]}: no rows of {name}; it holds "
+            raise kt.CsvError(f"{path}: no rows of {name}; it holds "
                               + ", ".join(dict.fromkeys(table["label"])))
     return kfr.keep(table[wanted & (table["x"] > 0)], frame)
 
@@ -109,31 +107,24 @@ def measured(table):
     return f"Measured, recall and error over that of {BASE}: " + "; ".join(parts) + "."
 
 
-@kg.public
-def figure(tables: list[str], *, y: str = "rel_error", algorithms: kg.Names = (),
-           all: bool = False, layers: Sequence[int] = (), highlight: kg.Names = (),
-           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """Returns the figure of rows of `kvbench replay --protocol retrieval`; arguments are the
-    program's options. Raises CsvError, and ValueError for an unknown `y`.
+@kk.kind(y=kt.ERROR_LABELS)
+def reads(rows: pd.DataFrame, *, y: str = "rel_error", algorithms: kk.Names = (), all: bool = False,
+          layers: Sequence[int] = (), highlight: kk.Names = (), pool: bool = False, title: str = "",
+          model: str = "") -> kf.Picture:
+    """Returns recall over bytes read, and the error over that of BASE.
+
+    rows: of `kvbench replay --protocol retrieval`, columns of kvbench.plot.frame.measured_rows,
+    read_ratio, recall and `y`. Raises CsvError.
     """
-    kg.check_choice("y", y, kt.ERROR_LABELS)
-    wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
-    table = load(tables, y, wanted.algorithms, layers, pool)
-    ks.check_highlight(table["label"], wanted.highlight, tables[0])
-    drawn, chosen = kc.pick(table, wanted, "budget_requested", "recall", what="recall",
+    table = load(rows, y, algorithms, layers, pool)
+    drawn, chosen = kc.pick(table, "budget_requested", (all, algorithms, highlight), "recall", what="recall",
                             higher_better=True)
-    bars = "; bars: standard deviation over seeds" if (drawn["sd"] > 0).any() else ""
-    return kfr.finish(draw(drawn, y, wanted.highlight), table.attrs["facts"],
+    bars = kfr.where_spread(drawn, "; bars: standard deviation over seeds")
+    return kfr.finish(draw(drawn, y, highlight), table.attrs["facts"],
                       f"Mean over layers and heads{bars}. {chosen}Right: at equal requested "
                       "budgets.",
                       measured(table), title, model)
 
 
-def parse_arguments(arguments=None):
-    return command.argument_parser(
-        __doc__, take=("--algorithms", "--all", "--layers", "--highlight", "--pool"),
-        y=kt.ERROR_LABELS).parse_args(arguments)
-
-
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(reads)

@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
 
 MAX_PANELS = 48  # eight rows of six per page
@@ -40,26 +40,23 @@ def pick_budget(frame, budget, path):
     return frame[native | near]
 
 
-def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relative_to="",
-         pool=False):
+def load(rows, column="rel_error", budget=None, algorithms=(), layers=(), relative_to="", pool=False):
     """Returns one row per (label, layer, q_head): mean; without NaN and infinite means."""
-    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", column])
-    frame = kt.pick_algorithms(frame, algorithms, paths[0])
-    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = pick_budget(frame, budget, paths[0])
-    frame = kt.add_labels(kt.measured_rows(frame, paths[0], pool))
+    path = kt.source_of(rows)
+    frame = pick_budget(kt.results_of(rows, ["budget_requested"]), budget, path)
+    frame = kt.add_labels(kfr.measured_rows(frame, [column], algorithms, layers, pool))
     table = kt.finite_points(kt.mean_and_sd(frame, ["label", "layer", "q_head"], column))
-    table = kfr.relative(table, relative_to, ["layer", "q_head"], paths[0])
+    table = kfr.relative(table, relative_to, ["layer", "q_head"], path)
     largest = table.groupby("label")["mean"].transform("max")
     for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
         kt.note(f"{label} is exact and left out")
     table = table[largest >= kt.ROUNDING_ERROR]
     if table.empty:
-        raise kt.CsvError(f"{paths[0]}: column `{column}` is below {kt.ROUNDING_ERROR:g} or not "
+        raise kt.CsvError(f"{path}: column `{column}` is below {kt.ROUNDING_ERROR:g} or not "
                           "finite everywhere, expected errors for a logarithmic scale")
     count = table["label"].nunique()
     if count > MAX_PANELS:
-        raise kt.CsvError(f"{paths[0]}: {count} panels, expected at most {MAX_PANELS}; choose "
+        raise kt.CsvError(f"{path}: {count} panels, expected at most {MAX_PANELS}; choose "
                           "with --algorithms")
     used = frame["budget_requested"].dropna().unique()
     out = kfr.keep(table, frame)
@@ -95,28 +92,19 @@ def measured(table, column):
     return f"Measured, {column}, mean over heads (least to largest head): " + ", ".join(parts) + "."
 
 
-@kg.public
-def figure(tables: list[str], *, y: str = "rel_error", budget: float | None = None,
-           algorithms: kg.Names = (), layers: Sequence[int] = (), relative_to: str = "",
-           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
-    """Returns the figure of rows of `kvbench replay`; arguments are the program's options. Raises
-    CsvError, and ValueError for an unknown `y`.
+@kk.kind(y=kt.ERROR_LABELS)
+def heatmap(rows: pd.DataFrame, *, y: str = "rel_error", budget: float | None = None, algorithms: kk.Names = (),
+            layers: Sequence[int] = (), relative_to: str = "", pool: bool = False, title: str = "",
+            model: str = "") -> kf.Picture:
+    """Returns maps of error by layer and query head, one per algorithm.
+
+    rows: of `kvbench replay`, columns of kvbench.plot.frame.measured_rows and `y`. Raises CsvError.
     """
-    kg.check_choice("y", y, kt.ERROR_LABELS)
-    table = load(tables, y, budget, kg.name_list(algorithms), layers, relative_to, pool)
+    table = load(rows, y, budget, algorithms, layers, relative_to, pool)
     return kfr.finish(draw(table, y, relative_to), table.attrs["facts"],
                       f"Cells: means over prompts and seeds; {table.attrs['budget']}; hatched: no "
                       "measurement.", measured(table, y), title, model)
 
 
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--layers", "--relative-to", "--pool"),
-                                     y=kt.ERROR_LABELS)
-    parser.add_argument("--budget", type=float, metavar="RHO", help="default: the smallest")
-    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these; default: all")
-    return parser.parse_args(arguments)
-
-
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(heatmap)

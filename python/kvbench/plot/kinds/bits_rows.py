@@ -92,24 +92,21 @@ def element_bits(frame):
     return frame["dtype"].map(ELEMENT_BITS).fillna(16.0)
 
 
-def read(paths, y, algorithms, layers, pool):
+def read(rows, y, algorithms, layers, pool):
     """Returns (measured rows of quantizers, of A@Q and of plain methods, facts) with the columns
     method, quantizer (labels, "" for none), whole (all tokens are held), extra (a quantizer's
     parameters that are not in its label), k, v (bits), share (of the middle's tokens). Raises
     CsvError if no row has bits.
     """
-    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
-                                    "n_tokens", "sink", "recent", "tokens_kept", "bytes",
-                                    "full_bytes", "diag", y])
-    frame = kt.pick_algorithms(frame, algorithms, paths[0])
-    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = kt.measured_rows(frame, paths[0], pool)
+    frame = kfr.measured_rows(rows, ["middle_ratio", "n_tokens", "sink", "recent", "tokens_kept", "bytes",
+                                     "full_bytes", "diag", y], algorithms, layers, pool)
+    path = kt.source_of(frame)
     facts = kfr.facts_of(frame)
     pairs = list(frame[["algorithm", "params"]].drop_duplicates().itertuples(index=False,
                                                                              name=None))
     parts = [parts_of(*pair) for pair in pairs]
     if not any(part[2] for part in parts):
-        raise kt.CsvError(f"{paths[0]}: no row has a number of bits; expected rows of a quantizer "
+        raise kt.CsvError(f"{path}: no row has a number of bits; expected rows of a quantizer "
                           "(quant-kivi) or of A@Q (h2o@quant-kivi)")
     methods = names_of([part[:2] for part in parts])
     quantizers = names_of([part[2:] for part in parts], common=True)
@@ -132,34 +129,20 @@ def read(paths, y, algorithms, layers, pool):
                 f"{int((unknown & (frame['algorithm'] == name)).sum())}")
     frame = frame[~unknown].copy()
     if not (frame["quantizer"] != "").any():
-        raise kt.CsvError(f"{paths[0]}: no row of a quantizer says its number of bits")
+        raise kt.CsvError(f"{path}: no row of a quantizer says its number of bits")
     frame["share"] = shares(frame)
     return frame, facts
 
 
-def points(frame, y, path):
+def points(frame, facts, y):
     """Returns one row per point of `read`: algorithm, method, quantizer, extra, whole, k, v,
     budget_requested, mean, sd, x (middle_ratio), share, apart (less than USED of the budget).
     """
     keys = ["algorithm", "params", "method", "quantizer", "extra", "whole", "k", "v",
             "budget_requested"]
-    frame = frame.assign(label=frame["algorithm"])
-    frame = kt.full_points(frame, keys, path)
-    table = kt.mean_and_sd(frame, keys, y)
-    groups = frame.groupby(keys, dropna=False, sort=False)
-    table["x"] = groups["middle_ratio"].mean().to_numpy()
-    table["share"] = groups["share"].mean().to_numpy()
-    table["apart"] = table["x"] < USED * table["budget_requested"]
-    table["label"] = table["algorithm"]
-    table = kt.finite_points(table)
-    small = table["mean"] < kt.ROUNDING_ERROR
-    for label in dict.fromkeys(table.loc[small, "label"]):
-        kt.note(f"{label} has points of no {y}, which a logarithmic scale cannot show")
-    table = table[~small]
-    if table.empty:
-        raise kt.CsvError(f"{path}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every point, "
-                          "expected errors for a logarithmic scale")
-    return table.reset_index(drop=True)
+    table = kfr.points(frame.assign(label=frame["algorithm"]), keys, y, x="middle_ratio", share="share")
+    table = table.assign(apart=table["x"] < USED * table["budget_requested"], label=table["algorithm"])
+    return kfr.above_rounding(kfr.keep(table, frame, facts=facts), y).reset_index(drop=True)
 
 
 def bits_text(k, v):

@@ -10,11 +10,11 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 
 from kvbench import tables as kt
-from kvbench.plot import bits_rows as kb
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import heatmap
 from kvbench.plot import layers as kl
+from kvbench.plot.kinds import bits_rows as kb
+from kvbench.plot.kinds import heatmap
 
 CELL = 0.44  # inches across, fits 0.00012
 MARGIN = 0.62  # inches of a panel beside its cells: ticks, names of budgets
@@ -64,18 +64,18 @@ def layout(count, columns, height, path):
 # ---------------------------------------------------------------------------- tokens and bits
 
 
-def load_map(paths, y="rel_error", algorithms=(), layers=(), pool=False):
+def load_map(rows, y="rel_error", algorithms=(), layers=(), pool=False):
     """Returns one row per cell: panel, k, v, share, budget_requested, mean, apart.
 
     A panel holds the points of method@quantizer, of the plain method, and of all tokens by the
     quantizer. The best of several points of a cell is kept.
     """
-    frame, facts = kb.read(paths, y, algorithms, layers, pool)
-    table = kb.points(frame, y, paths[0])
+    table = kb.points(*kb.read(rows, y, algorithms, layers, pool), y)
+    attrs = table.attrs
     table = table[table["share"] > 0]
     stored = table[(table["method"] != "") & (table["quantizer"] != "")]
     if stored.empty:
-        raise kt.CsvError(f"{paths[0]}: no point of A@Q keeps tokens; --kind map needs some, such "
+        raise kt.CsvError(f"{kt.source_of(rows)}: no point of A@Q keeps tokens; --kind map needs some, such "
                           "as h2o@quant-kivi")
     panels = []
     for method, quantizer in dict.fromkeys(zip(stored["method"], stored["quantizer"])):
@@ -83,7 +83,7 @@ def load_map(paths, y="rel_error", algorithms=(), layers=(), pool=False):
                      | (table["whole"] & (table["quantizer"] == quantizer))]
         panels.append(one_of_a_place(part).assign(panel=f"{method} @ {quantizer}"))
     out = kt.pd.concat(panels, ignore_index=True)
-    out.attrs["facts"] = facts
+    out.attrs = attrs
     return out
 
 
@@ -194,9 +194,9 @@ def draw_budgets(axes, points, columns):
                       fontsize=kf.SMALL_FONT_SIZE, annotation_clip=False)
 
 
-def tokens_map(tables, y, algorithms, layers, pool):
+def tokens_map(rows, y, algorithms, layers, pool):
     """Returns (figure, its table, text on cells, its numbers) of --kind map."""
-    table = load_map(tables, y, algorithms, layers, pool)
+    table = load_map(rows, y, algorithms, layers, pool)
     parts = []
     for panel, part in table.groupby("panel", sort=False):
         bought = part[part["budget_requested"].notna() & ~part["whole"]]
@@ -208,32 +208,33 @@ def tokens_map(tables, y, algorithms, layers, pool):
     text = ("Cells: means over prompts, layers, heads and seeds. Dashed: what one budget buys "
             "(= share of the middle's bytes).")
     found = f"Measured, least {y} of each budget: " + (", ".join(parts) or "none") + "."
-    return draw_map(table, y, tables[0]), table, text, found
+    return draw_map(table, y, kt.source_of(rows)), table, text, found
 
 
 # ---------------------------------------------------------------------------- keys and values
 
 
-def load_keys_values(paths, y="rel_error", budget=None, algorithms=(), layers=(), pool=False):
+def load_keys_values(rows, y="rel_error", budget=None, algorithms=(), layers=(), pool=False):
     """Returns one row per cell: label, k, v, mean; for rows whose params give both bits."""
-    frame, _ = kb.read(paths, y, algorithms, layers, pool)
+    path = kt.source_of(rows)
+    frame, _ = kb.read(rows, y, algorithms, layers, pool)
     bits = [kt.parse_params(text) for text in frame["params"]]
     given = np.array([all(one.get(name, "auto") not in ("auto", "")
                           for name in ("k_bits", "v_bits")) for one in bits], bool)
     if not given.any():
-        raise kt.CsvError(f"{paths[0]}: no row has both k_bits and v_bits in its params; expected "
+        raise kt.CsvError(f"{path}: no row has both k_bits and v_bits in its params; expected "
                           "such as exact@quant-kivi:k_bits=2,4;v_bits=2,4")
     left = frame.loc[~given & (frame["quantizer"] != "").to_numpy(), "algorithm"]
     for name in dict.fromkeys(left):
         kt.note(f"{name}: rows without k_bits and v_bits are left out: {int((left == name).sum())}")
-    frame = heatmap.pick_budget(frame[given].copy(), budget, paths[0])
+    frame = heatmap.pick_budget(frame[given].copy(), budget, path)
     kt.add_labels(frame, ignore=kb.SIZES)
-    frame = kt.full_points(frame, ["label", "k", "v"], paths[0])
+    frame = kt.full_points(frame, ["label", "k", "v"], path)
     out = kfr.keep(kt.finite_points(kt.mean_and_sd(frame, ["label", "k", "v"], y)), frame)
     used = frame["budget_requested"].dropna().unique()
     out.attrs["budget"] = f"budget {used[0]:g}" if len(used) else "native sizes"
     if not (out["mean"] >= kt.ROUNDING_ERROR).any():
-        raise kt.CsvError(f"{paths[0]}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every point, "
+        raise kt.CsvError(f"{path}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every point, "
                           "expected errors for a logarithmic scale")
     return out
 
@@ -268,13 +269,13 @@ def draw_keys_values(table, y="rel_error", path=""):
     return figure
 
 
-def keys_values(tables, y, budget, algorithms, layers, pool):
+def keys_values(rows, y, budget, algorithms, layers, pool):
     """Returns (figure, its table, text on cells, its numbers) of --kind keys-values."""
-    table = load_keys_values(tables, y, budget, algorithms, layers, pool)
+    table = load_keys_values(rows, y, budget, algorithms, layers, pool)
     parts = [f"{label} " + ", ".join(f"{kb.bits_text(k, v)} {mean:.3g}" for k, v, mean in
                                      zip(part["k"], part["v"], part["mean"]))
              for label, part in table.groupby("label", sort=False)]
     text = (f"Cells: means over prompts, layers, heads and seeds; {table.attrs['budget']}; hatched: no "
             "measurement.")
     found = f"Measured, {y} by bits of keys/values: " + "; ".join(parts) + "."
-    return draw_keys_values(table, y, tables[0]), table, text, found
+    return draw_keys_values(table, y, kt.source_of(rows)), table, text, found

@@ -14,27 +14,27 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
-from kvbench.plot import embedding as tsne
+from kvbench.plot import embedding as ke
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
+from kvbench.plot import kind as kk
 
 MAX_COLUMNS = 4  # panels side by side
 MAX_ROWS = 8
 COLOR_BY = ("kind", "position")
 VECTOR_POINTS = 5000  # above, dots in a PDF become a 300-dpi image
-TOKEN = {"color": kf.PALETTE[4], "s": 3, "linewidths": 0}
+TOKEN = {"color": "#56B4E9", "s": 3, "linewidths": 0}
 EVICTED = {"color": "0.8", "s": 3, "linewidths": 0}
 CENTER = {"color": kf.PALETTE[2], "s": 22, "linewidths": 0.5, "edgecolors": "black"}
 POSITIONS = colormaps["viridis"]  # monotone lightness
-KEPT = {"color": kf.PALETTE[3], "s": 9, "linewidths": 0.2, "marker": "^", "edgecolors": "black"}
+KEPT = {"color": kf.PALETTE[1], "s": 9, "linewidths": 0.2, "marker": "^", "edgecolors": "black"}
 
 
 def heads_to_show(heads, layers, kv_heads, path):
@@ -55,9 +55,9 @@ def heads_to_show(heads, layers, kv_heads, path):
     return out
 
 
-def load(path, whats, layers, kv_heads, prompt):
-    """Returns rows to show, and their (layer, KV head) pairs."""
-    groups = kcc.only_prompt(kcc.point_groups(path), prompt, path)
+def choose_heads(groups, whats, layers, kv_heads, prompt, path):
+    """Returns the rows of `groups` to show (of one prompt), and their (layer, KV head) pairs."""
+    groups = kcc.only_prompt(groups, prompt, path)
     absent = [what for what in whats if what not in set(groups["what"])]
     if absent:
         raise kt.CsvError(f"{path}: --what: got {absent[0]}, which it does not hold; it holds "
@@ -65,7 +65,33 @@ def load(path, whats, layers, kv_heads, prompt):
     pairs = {(int(a), int(b)) for a, b in zip(groups["layer"], groups["kv_head"])}
     heads = heads_to_show(pairs, layers, kv_heads, path)
     shown = [pair in heads for pair in zip(groups["layer"], groups["kv_head"])]
-    return kcc.read_points(path, groups[np.array(shown) & groups["what"].isin(whats)]), heads
+    return groups[np.array(shown) & groups["what"].isin(whats)], heads
+
+
+def whats_of(what, kept):
+    """Returns the quantities of --what and --kept. Raises CsvError."""
+    unknown = [one for one in what if one not in ("keys", "values")]
+    if unknown:
+        raise kt.CsvError(f"--what: got `{unknown[0]}`, expected keys, values or both")
+    return list(what) or (["keys"] if kept else ["keys", "values"])
+
+
+def read(paths, layers, kv_heads, prompt, what, kept, **_):
+    """Returns the points of one points.csv that are shown: the others may not fit in memory."""
+    if len(paths) > 1:
+        raise kt.CsvError(f"got {len(paths)} inputs, expected one")
+    path = paths[0]
+    groups, _ = choose_heads(kcc.point_groups(path), whats_of(what, kept), layers, kv_heads, prompt, path)
+    points = kcc.read_points(path, groups)
+    points.attrs["paths"] = [path]
+    return (points,)
+
+
+def load(points, whats, layers=(), kv_heads=(), prompt=""):
+    """Returns the rows of points.csv to show, and their (layer, KV head) pairs."""
+    frame = kcc.points_of(points)
+    groups, heads = choose_heads(frame[[*kcc.HEAD, "what"]], whats, layers, kv_heads, prompt, kt.source_of(points))
+    return frame.loc[groups.index], heads
 
 
 def labels_of(field):
@@ -106,7 +132,7 @@ def embeddings(frame, heads, whats, jobs, seed, perplexity):
             keys.append((*head, what))
             # Columns of wider heads are empty.
             sets.append((rows, rows[columns].dropna(axis="columns", how="all").to_numpy()))
-    flat = tsne.embed_all([points for _, points in sets], jobs, seed, perplexity)
+    flat = ke.embed_all([points for _, points in sets], jobs, seed, perplexity)
     return {key: (rows, xy) for key, (rows, _), xy in zip(keys, sets, flat)}
 
 
@@ -201,62 +227,33 @@ def measured(pictures, whats, kept):
             "distance to the mean: " + ", ".join(parts) + ".")
 
 
-@kg.public
-def figure(tables: list[str], *, layers: Sequence[int] = (), kv_heads: str | Sequence[int] = (),
-           prompt: str = "", what: kg.Names = (), kept: kg.Names = (), color_by: str = "kind",
-           max_points: int = 0, perplexity: float = tsne.PERPLEXITY, seed: int = 0, jobs: int = 1,
-           title: str = "", model: str = "") -> kf.Picture:
-    """Returns the figure of one points.csv of `kvbench cluster`, or of a folder with it; arguments
-    are the program's options. jobs: processes for embeddings. Raises CsvError, also without
-    scikit-learn, and ValueError for an unknown `color_by`.
+@kk.kind(read, "DIR|points.csv", "output of kvbench cluster (one)", {"jobs": os.cpu_count() or 1},
+         color_by=COLOR_BY)
+def tsne(points: pd.DataFrame, *, layers: Sequence[int] = (), kv_heads: Sequence[int] = (), prompt: str = "",
+         what: kk.Names = (), kept: kk.Names = (), color_by: str = "kind", max_points: int = 0,
+         perplexity: float = ke.PERPLEXITY, seed: int = 0, jobs: int = 1, title: str = "",
+         model: str = "") -> kf.Picture:
+    """Returns t-SNE embeddings of keys and values, one per head.
+
+    points: points.csv of `kvbench cluster` (docs/schema.md). jobs: processes for embeddings. Raises
+    CsvError, also without scikit-learn.
     """
-    kg.check_choice("color_by", color_by, COLOR_BY)
-    tsne.require_sklearn()
+    ke.require_sklearn()
     if max_points < 0 or not perplexity >= 1:
         raise kt.CsvError("--max-points and --perplexity: expected at least 0 and 1, got "
                           f"{max_points} and {perplexity:g}")
-    labels = kg.name_list(kept)
-    whats = kg.name_list(what) or (["keys"] if labels else ["keys", "values"])
-    unknown = [w for w in whats if w not in ("keys", "values")]
-    if unknown:
-        raise kt.CsvError(f"--what: got `{unknown[0]}`, expected keys, values or both")
-    if len(tables) > 1:
-        raise kt.CsvError(f"got {len(tables)} inputs, expected one")
-    path = tables[0]
-    frame, heads = load(path, whats, layers, kcc.index_list(kv_heads, "--kv-heads"), prompt)
-    check_labels(frame, labels, path)
+    path, whats = kt.source_of(points), whats_of(what, kept)
+    frame, heads = load(points, whats, layers, kv_heads, prompt)
+    check_labels(frame, kept, path)
     whole = len(frame)
     frame = thin(frame, max_points)
     if len(frame) < whole:
         kt.note(f"{len(frame)} of {whole} tokens are shown (--max-points)")
     pictures = embeddings(frame, heads, whats, jobs, seed, perplexity)
-    return kfr.finish(draw(pictures, heads, whats, labels, color_by), kfr.cluster_facts(frame),
+    return kfr.finish(draw(pictures, heads, whats, kept, color_by), kfr.cluster_facts(frame),
                       "Every picture is one head's own embedding; its axes have no unit.",
-                      measured(pictures, whats, labels), title, model)
-
-
-def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|points.csv", "output of kvbench cluster (one)",
-                                     take=("--layers",))
-    parser.add_argument("--color-by", choices=COLOR_BY, default="kind",
-                        help="kind: tokens, centres, kept (default); position: of the token")
-    parser.add_argument("--kept", metavar="LABEL,...", default="",
-                        help="mark the tokens that these kept (labels of column kept_by)")
-    parser.add_argument("--what", metavar="WHAT,...", default="",
-                        help="keys, values or both; default: both, with --kept keys")
-    parser.add_argument("--kv-heads", metavar="N,...", default="", help="default: the first")
-    parser.add_argument("--prompt", metavar="ID", default="", help="default: the first")
-    parser.add_argument("--max-points", type=int, default=0, metavar="N",
-                        help="about N evenly spaced tokens per picture, and all centres; 0: all "
-                             "(default); t-SNE of 2000 tokens takes some 15 s")
-    parser.add_argument("--perplexity", type=float, default=tsne.PERPLEXITY,
-                        help="neighbours that t-SNE looks at, default: %(default)g")
-    parser.add_argument("--seed", type=int, default=0, help="t-SNE's random state, default: 0")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N",
-                        help="embeddings at a time, default: all cores; no influence on the "
-                             "picture")
-    return parser.parse_args(arguments)
+                      measured(pictures, whats, kept), title, model)
 
 
 def main():
-    kg.run(figure, parse_arguments())
+    kk.run(tsne)

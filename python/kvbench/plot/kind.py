@@ -1,0 +1,210 @@
+"""What makes a function of frames a kind of figure: checked options, and `kvbench-py plot KIND`.
+
+The program's options are the keyword arguments of the function; OPTIONS describes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeAlias
+
+import pandas as pd
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+
+Names: TypeAlias = str | Sequence[str]  # `a,b`, or a list
+Args = ParamSpec("Args")
+
+# rcParams are global: one figure at a time.
+_ONE = threading.RLock()
+
+_NAMES = ("algorithms", "highlight", "labels", "kept", "what")  # options that hold names
+_NUMBERS = {"type": command.number_list}
+_INDICES = {"metavar": "N,...", "type": command.layer_list}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "y": {"metavar": "COLUMN", "help": "column that is drawn"},
+    "x": {"help": "the x axis"},
+    "kind": {"help": "error over bytes, tokens against bits, or keys' bits against values'"},
+    "spread": {"help": "standard deviation over seeds, or over all rows"},
+    "algorithms": {"metavar": "NAME,...", "help": "only these; default: all"},
+    "all": {"help": f"draw every line; default: at most {kf.MOST}, the references and those with the "
+                    "smallest error at the smallest budget"},
+    "layers": {**_INDICES, "help": "only these; default: all, or as many as fit"},
+    "kv_heads": {**_INDICES, "help": "default: the first"},
+    "mean_over_layers": {"help": "one panel with the mean over layers"},
+    "by_layer": {"help": "panels per layer; of many layers the mean, and maps of all"},
+    "by": {"help": "a panel per budget (over all layers) or per layer, which needs one budget"},
+    "highlight": {"metavar": "NAME,...", "help": "methods or labels; all others are grey"},
+    "relative_to": {"metavar": "METHOD", "help": "divide each point by that of this method at the same "
+                                                 "budget, layer or step"},
+    "pool": command.POOL,
+    "budget": {"type": float, "metavar": "RHO", "help": "default: the smallest"},
+    "budgets": {**_NUMBERS, "metavar": "RHO,...", "help": "only these; default: all"},
+    "deltas": {**_NUMBERS, "metavar": "X,...", "help": "lines to draw, in the legend's numbers; default: all, "
+                                                       "or five evenly spaced ones of more"},
+    "bins": {"type": command.positive, "metavar": "N", "help": "maximum number of points per line"},
+    "mean": {"help": "lines are means, not medians"},
+    "band": {"help": "shade the spread"},
+    "log_y": {"help": "logarithmic y axis"},
+    "linear_y": {"help": "linear error axis"},
+    "share_y": {"help": "one error scale for all layers"},
+    "labels": {"metavar": "LABEL,...", "help": "panels: algorithms, with what of their budgets, parameters and "
+                                               "seeds differs; default: the first four"},
+    "prompt": {"metavar": "ID", "help": "default: the first"},
+    "what": {"metavar": "WHAT,...", "help": "keys, values or both; default: both, with --kept keys"},
+    "kept": {"metavar": "LABEL,...", "help": "mark the tokens that these kept (labels of column kept_by)"},
+    "color_by": {"help": "kind: tokens, centres, kept; position: of the token"},
+    "max_points": {"type": int, "metavar": "N", "help": "about N evenly spaced tokens per picture, and all centres; "
+                                                        "0: all; t-SNE of 2000 tokens takes some 15 s"},
+    "perplexity": {"type": float, "help": "neighbours that t-SNE looks at"},
+    "seed": {"type": int, "help": "t-SNE's random state"},
+    "jobs": {"type": int, "metavar": "N", "help": "embeddings at a time; no influence on the picture"},
+    "title": {"metavar": "TEXT", "help": "above the figure"},
+    "model": {"metavar": "NAME", "help": "model name in the footer; default: that of the trace"},
+}
+
+
+def read_rows(paths, **_):
+    """Returns the rows of OUT.csv files."""
+    return (kt.read_table(paths, ["schema", "algorithm", "params", "status"], kt.TEXT_COLUMNS),)
+
+
+def joined(frames):
+    """Returns tables as one frame that knows their files."""
+    out = kt.pd.concat(frames, ignore_index=True)
+    out.attrs = {"paths": [kt.source_of(one) for one in frames], "rows": [len(one) for one in frames]}
+    return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """How the program of a kind reads its files.
+
+    read      paths and options to the function's frames
+    inputs    placeholder of the files in the help; about: what they are
+    defaults  of the program, where a caller's differ
+    choices   {option: allowed values}
+    """
+
+    function: Callable[..., kf.Picture]
+    read: Callable[..., tuple[Any, ...]]
+    inputs: str
+    about: str
+    defaults: Mapping[str, Any]
+    choices: Mapping[str, Iterable[str]]
+
+
+KINDS: dict[str, Kind] = {}  # by the function's name
+
+
+def kind(read: Callable[..., tuple[Any, ...]] = read_rows, inputs: str = "OUT.csv",
+         about: str = "files of kvbench replay", defaults: Mapping[str, Any] | None = None,
+         **choices: Iterable[str]) -> Callable[[Callable[Args, kf.Picture]], Callable[Args, kf.Picture]]:
+    """Decorator of a figure's function: registers its Kind, and checks its options.
+
+    The function raises ValueError for a value outside of `choices` and for counts below 1.
+    """
+    def decorate(function: Callable[Args, kf.Picture]) -> Callable[Args, kf.Picture]:
+        @functools.wraps(function)
+        def figure(*tables: Args.args, **options: Args.kwargs) -> kf.Picture:
+            for name, allowed in choices.items():
+                check_choice(name, options.get(name), allowed)
+            check_count("bins", options.get("bins"))
+            lists: dict[str, Any] = {name: name_list(value) if name in _NAMES else value  # type: ignore[arg-type]
+                                     for name, value in options.items()}
+            with _ONE:
+                return function(*tables, **lists)
+
+        KINDS[function.__name__] = Kind(figure, read, inputs, about, defaults or {}, choices)
+        return figure
+    return decorate
+
+
+def draw(one: Kind, tables: Any, options: Mapping[str, Any]) -> kf.Picture:
+    """Returns the figure of one frame, several of one kind, frames by parameter, or paths."""
+    if isinstance(tables, Mapping):
+        return one.function(**tables, **options)
+    alone = isinstance(tables, (str, os.PathLike, pd.DataFrame)) or not isinstance(tables, Iterable)
+    items = [tables] if alone else list(tables)
+    if not items:
+        raise ValueError("tables: got none, expected at least one")
+    if all(isinstance(item, pd.DataFrame) for item in items):
+        return one.function(items[0] if len(items) == 1 else joined(items), **options)
+    if not all(isinstance(item, (str, os.PathLike)) for item in items):
+        raise ValueError(f"tables: got {type(items[0]).__name__}, expected paths, DataFrames or a mapping of "
+                         "DataFrames")
+    given = {option.name: option.default for option in options_of(one)}
+    given.update({name: name_list(value) if name in _NAMES else value for name, value in options.items()})
+    return one.function(*one.read([os.fspath(item) for item in items], **given), **options)
+
+
+def options_of(one: Kind) -> list[inspect.Parameter]:
+    """Returns the options of a kind's function."""
+    return [each for each in inspect.signature(one.function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+
+
+def parser_of(one: Kind) -> argparse.ArgumentParser:
+    """Returns the parser of `kvbench-py plot KIND`."""
+    doc = sys.modules[one.function.__module__].__doc__
+    parser = command.figure_parser(doc, one.inputs, one.about)
+    for option in options_of(one):
+        default = one.defaults.get(option.name, option.default)
+        more = dict(OPTIONS[option.name])
+        if option.annotation == "bool":
+            more["action"] = "store_true"
+        elif option.annotation == "bool | None":
+            more.update(action=argparse.BooleanOptionalAction, default=None)
+        else:
+            more.setdefault("type", command.name_list if option.name in _NAMES else str)
+            more["default"] = default
+            if option.name in one.choices:
+                more["choices"] = list(one.choices[option.name])
+                more["help"] += f": {', '.join(more['choices'])}" if "metavar" in more else ""
+            if default not in ("", (), None, 0):
+                more["help"] += f"; default: {default}"
+        parser.add_argument("--" + option.name.replace("_", "-"), **more)
+    return parser
+
+
+def run(function: Callable[..., kf.Picture]) -> None:
+    """Runs the program of a kind: reads the files, writes the pictures and the caption. Raises CsvError,
+    DeviceError.
+    """
+    one = KINDS[function.__name__]
+    given = dict(vars(parser_of(one).parse_args()))
+    inputs, output, caption = (given.pop(name) for name in ("inputs", "output", "caption"))
+    picture = one.function(*one.read(inputs, **given), **given)
+    kf.save_figure(picture, output)
+    if caption:
+        try:
+            with open(caption, "w", encoding="utf-8") as file:
+                file.write(picture.caption + "\n")
+        except OSError as error:
+            raise kt.CsvError(f"{caption}: cannot be written: {error.strerror}") from None
+
+
+def name_list(names: Names) -> list[str]:
+    """Returns names as a list; text is split at commas."""
+    return command.name_list(names) if isinstance(names, str) else list(names)
+
+
+def check_choice(option: str, value: Any, allowed: Iterable[str]) -> None:
+    """Raises ValueError unless `value` is None or one of `allowed`."""
+    allowed = list(allowed)
+    if value is not None and value not in allowed:
+        raise ValueError(f"{option}: got `{value}`, expected one of {', '.join(allowed)}")
+
+
+def check_count(option: str, value: Any) -> None:
+    """Raises ValueError unless `value` is None or at least 1."""
+    if value is not None and value < 1:
+        raise ValueError(f"{option}: got {value}, expected a number above 0")

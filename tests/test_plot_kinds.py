@@ -1,0 +1,255 @@
+"""kvbench as a guest in a caller's process: what imports leave alone, and figures as functions."""
+
+import contextlib
+import io
+import logging
+import os
+import subprocess
+import sys
+import unittest
+
+import matplotlib
+from matplotlib.figure import Figure
+from plot_tables import STEP_COLUMNS, DrawingCase, FigureTest, lambda_rows, revive_rows
+from script_case import ROOT, missing
+
+import kvbench
+from kvbench import plot, programs
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+from kvbench.plot import kind as kk
+from kvbench.plot.kinds import pareto as plot_pareto
+
+# In an interpreter of its own: imports every module of kvbench, and says what changed.
+IMPORTS = """
+import importlib, logging, pkgutil, sys, warnings
+sys.path.insert(0, sys.argv[1])
+import matplotlib
+try:
+    import transformers, torch  # what these change is not ours
+except ImportError:
+    pass
+
+def state():
+    root = logging.getLogger()
+    raw = {name: dict.__getitem__(matplotlib.rcParams, name) for name in matplotlib.rcParams}
+    return {"backend": repr(raw.pop("backend")), "rcParams": raw, "path": list(sys.path),
+            "filters": list(warnings.filters), "excepthook": sys.excepthook,
+            "logging": (root.level, list(root.handlers), logging.raiseExceptions),
+            "streams": (sys.stdout, sys.stderr), "argv": list(sys.argv)}
+
+import numpy, pandas
+try:
+    import scipy.stats, sklearn.manifold, h5py
+except ImportError:
+    pass
+before = state()
+import kvbench
+done = []
+for module in pkgutil.walk_packages(kvbench.__path__, "kvbench."):
+    if module.name.endswith("__main__"):
+        continue
+    try:
+        importlib.import_module(module.name)
+        done.append(module.name)
+    except ImportError as error:
+        assert not (error.name or "").startswith("kvbench"), error
+after = state()
+assert len(done) > 40, done
+for name in before:
+    assert before[name] == after[name], (name, before[name], after[name])
+assert "matplotlib.pyplot" not in sys.modules, "pyplot is imported"
+print("unchanged", len(done))
+"""
+
+
+class ImportTest(unittest.TestCase):
+    def test_imports_change_nothing(self):
+        env = {**os.environ, "MPLBACKEND": "svg"}  # stands for a notebook's
+        done = subprocess.run([sys.executable, "-c", IMPORTS, os.path.join(ROOT, "python")], env=env,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertTrue(done.stdout.startswith("unchanged"))
+
+
+class FunctionsTest(FigureTest):
+    def silent(self, function, *tables, **options):
+        """The result; nothing is printed, and rcParams, backend and warnings stay."""
+        before = dict(matplotlib.rcParams)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            result = function(*tables, **options)
+        self.assertEqual((out.getvalue(), err.getvalue()), ("", ""))
+        self.assertEqual(dict(matplotlib.rcParams), before)
+        return result
+
+    def figure(self, function, *tables, **options):
+        made = self.silent(function, *tables, **options)
+        self.assertIsInstance(made, Figure)
+        self.assertIn("Measured", made.caption)
+        self.assertEqual(made._repr_png_()[:4], b"\x89PNG")
+        return made
+
+    def rows(self, **more):
+        return [{"algorithm": name, "budget_requested": budget, "middle_ratio": budget,
+                 "layer": layer, "rel_error": (0.1 + 0.1 * i) / budget,
+                 "tokens_kept": 20 + 80 * budget, **more}
+                for i, name in enumerate(("h2o", "snapkv")) for budget in (0.5, 0.25)
+                for layer in range(3)]
+
+    def read(self, path):
+        return kt.read_results([path], [])
+
+    def raw(self, path):
+        """As a user reads it: numbers where text may stand, NaN for nothing."""
+        return kt.pd.read_csv(path)
+
+    def test_rows_of_replay(self):
+        path = self.write(self.rows())
+        for function in (plot.error, plot.pareto):
+            made = [self.figure(function, frame) for frame in (self.read(path), self.raw(path))]
+            made.append(self.silent(kvbench.figure, function.__name__, path))
+            made.append(self.silent(kvbench.figure, function.__name__, [kvbench.read_results(path)]))
+            self.assertEqual(len({one._repr_png_() for one in made}), 1)
+        frame = self.read(path)
+        self.figure(plot.heatmap, frame)
+        self.figure(plot.amnesia, frame)
+        self.figure(plot.bumblebee_lambda, self.read(self.write(lambda_rows())))
+        self.figure(plot.reconstruction, self.read(self.write(revive_rows())))
+        read = [{**row, "protocol": "retrieval", "read_ratio": 0.1, "recall": 0.5} for row in self.rows()]
+        self.figure(plot.reads, self.read(self.write(read)))
+        coded = self.read(self.write(self.rows(params="k_bits=4;v_bits=4")))
+        for kind in ("lines", "keys-values"):  # quantizers alone keep all tokens: no map
+            self.figure(plot.bits, coded, kind=kind)
+
+    def test_frames_of_several_tables(self):
+        path = self.write_stream()
+        steps = kt.read_table([self.path("t.steps.csv")], STEP_COLUMNS, kt.TEXT_COLUMNS)
+        made = [self.figure(plot.stream, self.read(path), steps), kvbench.figure("stream", path),
+                kvbench.figure("stream", {"rows": kvbench.read_results(path),
+                                          "steps": kvbench.read_results(path, "steps")})]
+        self.assertEqual(len({one._repr_png_() for one in made}), 1)
+        queries = self.write([{**row, "offset": at} for row in self.rows() for at in range(3)], "q.queries.csv")
+        rows = self.write(self.rows(), "q.csv")
+        lines = kt.read_table([queries], ["offset", "rel_error"], kt.TEXT_COLUMNS)
+        made = [self.figure(plot.offset, lines, self.read(rows)), self.figure(plot.offset, lines),
+                kvbench.figure("offset", queries)]
+        self.assertEqual(len({one.caption for one in made}), 1)
+
+    def test_tables_of_cluster(self):
+        head = "trace,prompt,layer,kv_head,what,"
+        frames = {}
+        for name, columns, lines in (
+                ("coverage", head + "k,radius,radius_rel,center",
+                 [f"t,p,0,0,keys,{k},{8 / k},{1 / k},0" for k in (1, 2, 4)]),
+                ("delta", head + "delta,n_prefix,clusters",
+                 [f"t,p,0,0,keys,1.6,{n},{n // 2}" for n in (4, 8, 16)]),
+                ("growth", head + "delta,alpha,r2", ["t,p,0,0,keys,1.6,0.9,1"]),
+                ("norms", "trace,prompt,layer,head,what,min,p25,p50,p75,p95,max",
+                 [f"t,p,{layer},0,keys,1,2,3,4,5,6" for layer in (0, 1)])):
+            frames[name] = self.raw(self.write_file(name + ".csv", "\n".join([columns, *lines]) + "\n"))
+        for function, tables in ((plot.coverage, ["coverage"]), (plot.norms, ["norms"]),
+                                 (plot.growth, ["delta", "growth", "coverage"])):
+            made = self.figure(function, *(frames[name] for name in tables))
+            self.assertEqual(made._repr_png_(), kvbench.figure(function.__name__, self.folder)._repr_png_())
+
+    def test_kept_tokens(self):
+        lines = [f"1.0,t.h5,p,0,0,h2o,,stream,0,2,past,cpu,0,8,0.5,{step},0-{step}"
+                 for step in (3, 7)]
+        path = self.write_file("k.csv", "\n".join(
+            ["schema,trace,prompt,layer,kv_head,algorithm,params,protocol,sink,recent,scores,device,"
+             "seed,n_tokens,budget_requested,step,tokens", *lines]) + "\n")
+        self.assertEqual(self.figure(plot.kept_map, self.raw(path)).caption, kvbench.figure("kept-map", path).caption)
+
+    @unittest.skipIf(missing("sklearn"), "no scikit-learn")
+    def test_embeddings(self):
+        lines = [f"t,p,0,0,keys,{i},{int(i == 3)},,{i % 4},{i * i % 7}" for i in range(12)]
+        path = self.write_file("points.csv", "\n".join(
+            ["trace,prompt,layer,kv_head,what,token,is_center,kept_by,x0,x1", *lines]) + "\n")
+        self.assertEqual(self.figure(plot.tsne, self.raw(path), what="keys").caption,
+                         kvbench.figure("tsne", path, what="keys").caption)
+
+    def test_errors_are_raised(self):
+        frame = kt.pd.DataFrame(self.read(self.write(self.rows())).to_dict("list"))
+        for call, kind, text in (
+                (lambda: plot.pareto(frame.drop(columns="layer")), kvbench.CsvError,
+                 "^the table: column `layer` is missing"),
+                (lambda: plot.pareto(frame.iloc[:0]), kvbench.CsvError, "^the table: no rows"),
+                (lambda: plot.pareto(frame.assign(rel_error=["many", *frame["rel_error"][1:]])), kvbench.CsvError,
+                 "^the table: row 1: column `rel_error`: got `many`"),
+                (lambda: plot.pareto(kt.pd.concat([frame, frame[:1]])), kvbench.CsvError, "duplicate row"),
+                (lambda: plot.error(frame, highlight=["nope"]), kvbench.CsvError, "--highlight: got `nope`"),
+                (lambda: plot.error(frame, algorithms="nope"), kvbench.CsvError, "no rows of algorithm nope"),
+                (lambda: plot.pareto(frame, x="nope"), ValueError, "x: got `nope`, expected one of"),
+                (lambda: plot.offset(frame, bins=0), ValueError, "bins: got 0, expected a number"),
+                (lambda: kvbench.figure("error", []), ValueError, "tables: got none"),
+                (lambda: kvbench.figure("error", 3), ValueError, "tables: got int, expected paths"),
+                (lambda: kvbench.figure("erorr", frame), ValueError, "name: got 'erorr', expected one of amnesia"),
+                (lambda: kvbench.figure("error", "none.csv"), kvbench.CsvError, "none.csv: no such file")):
+            with self.assertRaisesRegex(kind, text):
+                self.silent(call)
+
+    def test_notes_are_logged(self):
+        rows = [*self.rows(), {"algorithm": "bad", "budget_requested": 0.5, "layer": 0}]
+        frame = self.read(self.write(rows))
+        with self.assertLogs("kvbench", logging.INFO) as said:
+            self.silent(plot.pareto, frame)
+        self.assertIn("bad: points left out because some heads are missing", said.output[0])
+        code, said = self.run_script(plot_pareto, self.path("t.csv"), "-o", self.path("p"))
+        self.assertEqual((code, said), (0, "note: bad: points left out because some heads are missing: 1\n"))
+
+    def test_programs_have_the_options_of_their_functions(self):
+        named = {name.removeprefix("plot ") for name in programs.PROGRAMS if name.startswith("plot ")}
+        self.assertEqual(len(named), len(plot.__all__))
+        for name in plot.__all__:
+            getattr(plot, name)
+            one = kk.KINDS[name]
+            given = vars(kk.parser_of(one).parse_args(["x", "-o", "y"]))
+            options = {each.name: each.default for each in kk.options_of(one)}
+            self.assertEqual({*given} - {"inputs", "output", "caption"}, {*options}, name)
+            for option, default in options.items():
+                if option != "jobs":  # a caller starts no processes unasked
+                    self.assertEqual(given[option] or None, default or None, (name, option))
+            self.assertIn("STEM", kk.parser_of(one).format_help())
+        frame = self.read(self.write(self.rows()))
+        made = [self.figure(plot.error, frame, algorithms=names) for names in ("h2o,snapkv", ["h2o", "snapkv"])]
+        self.assertEqual(made[0].caption, made[1].caption)
+
+    def test_a_saved_figure_is_that_of_the_program(self):
+        path = self.write(self.rows())
+        self.must(plot_pareto, path, "-o", self.path("one.png"))
+        kf.save_figure(plot.pareto(self.read(path)), self.path("two.png"))
+        with open(self.path("one.png"), "rb") as one, open(self.path("two.png"), "rb") as two:
+            self.assertTrue(one.read() == two.read())
+
+    def test_errors_of_the_program_are_one_line_and_exit_2(self):
+        path = self.write(self.rows())
+        for arguments, text in ((["none.csv"], "none.csv: no such file"), ([path, "--y", "nope"], "invalid choice"),
+                                ([path, "--layers", "x"], "expected numbers of layers"),
+                                ([path, "--layers", "7"], "no rows with layer 7"),
+                                ([path, "-o", "x.gif"], "expected a name that ends in .png, .pdf or .svg"),
+                                ([path, "--caption", self.path("no", "x.txt")], "cannot be written")):
+            code, said = self.run_script(plot_pareto, "-o", self.path("x"), *arguments)
+            self.assertEqual((code, said.count("\n")), (2, 1), said)
+            self.assertIn(text, said)
+
+
+class CheckTest(DrawingCase):
+    """The check of every figure finds what it is for."""
+
+    def test_an_empty_panel_and_data_outside_are_found(self):
+        from plot_tables import faults
+
+        figure, grid = kf.panels(1, 3)
+        grid[0, 0].axhline(1)
+        grid[0, 1].plot([0, 1], [0, 1])
+        grid[0, 1].set_xlim(0, 0.5)
+        grid[0, 2].plot([0, 1], [0, 1])
+        found = faults(figure, "x")
+        self.assertEqual(len(found), 2)
+        self.assertIn("shows no data", found[0])
+        self.assertIn("leaves the axes", found[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
