@@ -11,7 +11,7 @@ import pandas as pd
 
 from kvbench import tables as kt
 from kvbench import units
-from kvbench.plot import reconstruction as plot_reconstruction
+from kvbench.plot.kinds import reconstruction as plot_reconstruction
 
 UNIT = ["trace", "prompt"]
 COLUMNS = ["seed", "budget_requested", *kt.HEAD_COLUMNS, *kt.SETTINGS]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
@@ -13,11 +11,8 @@ from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
-from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
-from kvbench_study.correlate import cells, ranks
-from kvbench_study.correlate.options import parse_arguments
 from kvbench_study.correlate.ranks import WORSE
 from kvbench_study.correlate.resamples import ACROSS, WITHIN
 from kvbench_study.correlate.tables import SCORE_TITLES, title
@@ -201,23 +196,3 @@ def draw(found, options):
     """Writes the figures of --figures. Raises CsvError, DeviceError."""
     for name, picture in pictures(found, options).items():
         kf.save_figure(picture, f"{options.figures}.{name}")
-
-
-@kg.public
-def figures(tables: list[str], *, scores: Sequence[str], layers_tables: Sequence[str] = (),
-            algorithms: kg.Names = (), exclude: kg.Names = (), budgets: Sequence[float] = (),
-            prompts: kg.Names = (), pool: bool = False, **more: Any) -> dict[str, kf.Picture]:
-    """Returns the figures of rows of `kvbench replay` and of the model's scores: "scatter",
-    "correlations".
-
-    scores, layers_tables: paths. Arguments are the program's options (also resamples, resample,
-    seed). Raises CsvError for unsuitable tables, ValueError for an unknown argument.
-    """
-    options = kg.options_of(parse_arguments(["-", "--scores", "-", "--figures", "-"]), more)
-    vars(options).update(
-        inputs=tables, scores=list(map(str, scores)), algorithms=kg.name_list(algorithms),
-        layers_tables=list(map(str, layers_tables)),
-        exclude=kg.name_list(exclude), budgets=list(budgets), prompts=kg.name_list(prompts),
-        pool=pool)
-    found = ranks.correlate(cells.load(options), options.resamples, options.seed, options.resample)
-    return pictures(found, options)

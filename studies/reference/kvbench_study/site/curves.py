@@ -3,7 +3,7 @@
 import html
 import math
 
-from kvbench.plot.palette import KNOWN, STREAM, first_part
+from kvbench.plot.palette import COLORS, place
 
 WIDTH, HEIGHT = 480, 320  # readable on a phone
 LEFT, RIGHT, TOP, BOTTOM = 62, 146, 12, 44
@@ -35,8 +35,8 @@ class Scale:
 
 
 def colour_of(method):
-    """Returns its colour in all figures; A+B and A@Q have A's."""
-    return KNOWN.get(first_part(method.split(" ")[0]).removesuffix(STREAM), (INK,))[0]
+    """Returns its colour in most figures; A+B and A@Q have A's."""
+    return COLORS[place(method.split(" ")[0])]
 
 
 def svg(lines, own, budgets, what="held"):
