@@ -2,20 +2,17 @@
 and what is refused."""
 
 import math
-import unittest
 
 from figure_checks import LegibleTest
 from matplotlib.collections import PolyCollection
 from plot_tables import np
 from script_case import read_text
 
-import kvbench
 from kvbench import tables as kt
 from kvbench.plot import style as ks
 from kvbench.plot.kinds import bits as plot_bits
 from kvbench.plot.kinds import bits_maps as kbm
 from kvbench.plot.kinds import bits_rows as kb
-from kvbench.plot.kinds import pareto as plot_pareto
 
 KIVI = "group_size=32;keys=post"
 METHODS = ("h2o", "snapkv")
@@ -200,16 +197,6 @@ class LinesTest(BitsCase):
         figure, size = self.picture(plot_bits, self.path("t.csv"))
         self.check(figure, size)
 
-    def test_ten_methods(self):
-        rows = everything() + [{**plain("h2o", budget), "algorithm": f"m{i:02}", "rel_error": 5 + i}
-                               for i in range(12) for budget in BUDGETS]
-        path = self.write(rows)
-        for options, count in (([], 10), (["--all"], 15)):
-            figure, _ = self.picture(plot_bits, path, *options)
-            named = [t.get_text() for t in figure.legends[0].get_texts()]
-            self.assertEqual(len([name for name in named if "bits" not in name]), count)
-            self.assertIn("all tokens", named)
-
     def test_bars_are_deviations_over_seeds(self):
         rows = [{**row, "seed": seed, "rel_error": row["rel_error"] * (1 + seed)}
                 for row in everything() for seed in (0, 1)]
@@ -225,12 +212,6 @@ class LinesTest(BitsCase):
         self.assertTrue(text.startswith("Measured, least rel_error of each budget: h2o@quant-kivi 8 bits "
                                         f"{best:.3g} at 0.125, "), text)
         self.assertIn("Colour: method; marker and dash: bits.", text)
-
-    def test_as_a_function(self):
-        picture = kvbench.figure("bits", self.write(everything()), kind="map")
-        self.assertIn("Measured", picture.caption)
-        with self.assertRaisesRegex(ValueError, "kind: got `nope`, expected one of lines, map, keys-val"):
-            kvbench.figure("bits", self.path("t.csv"), kind="nope")
 
 
 class MapTest(BitsCase):
@@ -340,13 +321,6 @@ class KeysValuesTest(BitsCase):
         self.assertIn("budget 0.125 is shown", self.must(
             plot_bits, path, "--kind", "keys-values", "-o", self.path("x.png"))[1])
 
-    def test_eight_bits_each_on_a_page(self):
-        rows = [{**whole("quant-rotated", k, v), "params": f"keys={keys};k_bits={k};v_bits={v}"}
-                for k in range(1, 9) for v in range(1, 9) for keys in ("post", "pre")]
-        figure, size = self.picture(plot_bits, self.write(rows), "--kind", "keys-values")
-        self.check(figure, size)
-        self.assertEqual(list(self.maps(figure)), [f"exact@quant-rotated keys={k}" for k in ("post", "pre")])
-
 
 class RefusalTest(BitsCase):
     def test_tables_without_bits(self):
@@ -372,12 +346,6 @@ class RefusalTest(BitsCase):
         for kind in plot_bits.KINDS:
             self.refused("is below 1e-06 in every point", rows, "--kind", kind)
 
-    def test_mixed_models(self):
-        rows = [{**row, "model": row["algorithm"][:3]} for row in everything()]
-        for kind in plot_bits.KINDS:
-            self.refused("rows of one mean or comparison differ in model", rows, "--kind", kind)
-            self.must(plot_bits, self.path("t.csv"), "--kind", kind, "--pool", "-o", self.path("x.png"))
-
     def test_more_panels_than_a_page_has(self):
         rows = [{**stored("h2o", "quant-kivi", 4, 4, 0.25), "algorithm": f"h2o@quant-{i}",
                  "params": "k_bits=4;v_bits=4"} for i in range(40)]
@@ -391,14 +359,3 @@ class RefusalTest(BitsCase):
         self.assertNotIn("3", set(table["bits"]))
         self.assertIn("note: h2o@quant-kivi: points left out because some heads are missing: 2", said)
 
-
-class ParetoTest(BitsCase):
-    def test_the_pareto_figure(self):
-        figure, size = self.picture(plot_pareto, self.write(everything()), "--all")
-        self.check(figure, size)
-        self.assertTrue(plot_pareto.sees_evaluated("oracle@quant-kivi", "k_bits=4"))
-        self.assertFalse(plot_pareto.sees_evaluated("h2o@quant-kivi", "k_bits=4"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -68,11 +68,6 @@ class CoverageTest(Figures):
         self.assertTrue(math.isnan(table["mean"][0]))
         self.assertIn("not a number", stderr.getvalue())
 
-    def test_pictures(self):
-        self.write("coverage.csv", COVERAGE, self.rows())
-        self.expect_pictures(plot_coverage, self.folder)
-        self.expect_pictures(plot_coverage, self.folder, "--log-y", "--layers", "3")
-
     def test_errors(self):
         good = self.write("coverage.csv", COVERAGE, self.rows())
         self.expect_error(plot_coverage, "no such file", self.path("none.csv"))

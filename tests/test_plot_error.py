@@ -5,11 +5,10 @@ import os
 import unittest
 
 from plot_tables import DrawingCase, load
-from script_case import call, read_text, run_program
+from script_case import call, read_text
 
 from kvbench import command
 from kvbench import tables as kt
-from kvbench.plot import figures as kf
 from kvbench.plot.kinds import error as plot_error
 
 HEADER = ("schema,trace,prompt,layer,q_head,algorithm,params,protocol,seed,budget_requested,"
@@ -82,20 +81,6 @@ class PlotErrorTest(DrawingCase):
         self.assertTrue(math.isnan(means[0]))
         self.assertTrue(math.isinf(means[1]))
 
-    def test_files_are_made(self):
-        lines = [line(layer=layer, params=f"T={t}", seed=seed, error=str(0.1 * t + 0.01 * seed))
-                 for layer in range(5) for t in (1, 2, 3) for seed in range(3)]
-        path = self.write(lines + [line(algorithm="exact", params="", error="0")])
-        for extra in ([], ["--x", "budget", "--band"], ["--x", "middle_ratio", "--log-y"],
-                      ["--spread", "all", "--share-y"]):
-            stem = self.path("made" + "".join(extra))
-            result = self.run_script(path, "-o", stem, *extra)
-            self.assertEqual(result.code, 0, result.err)
-            with open(stem + ".png", "rb") as file:
-                self.assertEqual(file.read(4), b"\x89PNG")
-            with open(stem + ".pdf", "rb") as file:
-                self.assertEqual(file.read(4), b"%PDF")
-
     def test_points_of_no_byte_have_a_place(self):
         # `none` holds nothing at T = 2 and 3: dots over a 0 beyond a break, that no line leads to.
         sizes = {"balancekv": (0.5, 0.25, 0.125), "none": (0.5, 0, 0)}
@@ -114,15 +99,6 @@ class PlotErrorTest(DrawingCase):
             dots = [drawn for drawn in axes.lines if 0.0625 in list(drawn.get_xdata())]
             self.assertEqual([(list(d.get_xdata()), d.get_linestyle()) for d in dots],
                              [([0.0625, 0.0625], "None")])
-
-    def test_many_methods_one_of_which_holds_nothing(self):
-        path = self.write([line(algorithm=f"m{i}", params="T=1", ratio=0 if i == 3 else 0.5)
-                           for i in range(12)])
-        result = self.run_script(path, "--x", "middle_ratio", "-o", self.path("many.png"))
-        self.assertEqual(result.code, 0, result.err)
-        with open(self.path("many.png"), "rb") as file:
-            width = int.from_bytes(file.read(20)[16:], "big")
-        self.assertLess(width, 200 * (kf.PAGE_WIDTH + 0.5))
 
     def test_bars_are_explained_where_there_are_some(self):
         for seeds, said in ((1, False), (2, True)):
@@ -160,20 +136,10 @@ class PlotErrorTest(DrawingCase):
         self.expect_error(f"{two}: duplicate row: prompt 007, layer 0, head 0, balancekv: row 3, "
                           f"and row 2 of {one}", one, two)
 
-    def test_as_a_program(self):
-        result = run_program("kvbench-py plot error", "none.csv", "-o", "x")
-        self.assertEqual(result.returncode, 2)
-        self.assertEqual(result.stderr, "kvbench-py plot error: none.csv: no such file\n")
-
     def test_text_stays_text(self):
         frame = kt.read_results([self.write([line()])], ["prompt"])
         self.assertEqual(frame["prompt"][0], "007")
         self.assertEqual(kt.parse_params("T=2;a=b=c;odd"), {"T": "2", "a": "b=c", "odd": ""})
-
-    def test_first_lines_differ_in_colour_and_all_in_style(self):
-        styles = [tuple(kf.line_style(i).values()) for i in range(28)]
-        self.assertEqual(len(set(styles)), 28)
-        self.assertEqual(len({s[0] for s in styles[:7]}), 7)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ class FunctionsTest(FigureTest):
             made.append(self.silent(kvbench.figure, function.__name__, path))
             made.append(self.silent(kvbench.figure, function.__name__, [kvbench.read_results(path)]))
             self.assertEqual(len({one._repr_png_() for one in made}), 1)
+        self.assertIs(kvbench.plot.pareto, plot.pareto)
         frame = self.read(path)
         self.figure(plot.heatmap, frame)
         self.figure(plot.amnesia, frame)

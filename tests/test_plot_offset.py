@@ -8,7 +8,6 @@ from matplotlib.collections import PolyCollection
 from plot_tables import FigureTest, load
 
 from kvbench import tables as kt
-from kvbench.plot import figures as kf
 from kvbench.plot import style as ks
 from kvbench.plot.kinds import offset as plot_offset
 
@@ -87,19 +86,6 @@ class OffsetTest(FigureTest):
         self.near([line_of(a, 0)[1][0] for a in figure.axes], [0.015, 0.035])
         figure = plot_offset.draw(self.draw(path, layers=[3]))
         self.near(line_of(figure.axes[0], 0)[1][0], 0.035)
-
-    def test_many_layers_have_four_panels_to_a_row(self):
-        many = [{**r, "layer": layer} for r in rows() for layer in range(6) if r["layer"] == 0]
-        figure = plot_offset.draw(self.draw(self.table(many), by="layer"), by="layer")
-        shown = [a for a in figure.axes if a.get_visible()]
-        self.assertEqual([a.get_title() for a in shown], [f"layer {i}" for i in range(6)])
-        self.assertEqual(len({round(a.get_position().y0, 3) for a in shown}), 2)
-        self.assertAlmostEqual(figure.get_figwidth(), kf.PAGE_WIDTH)
-        many = [{**r, "budget_requested": 1 / (1 + i)} for r in rows() for i in range(21)
-                if r["layer"] == 0]
-        code, said = self.run_script(plot_offset, self.table(many), "-o", self.path("out"))
-        self.assertEqual(code, 2)
-        self.assertIn("21 panels, expected at most 20; choose with --budgets", said)
 
     def test_budgets(self):
         two = [{**r, "budget_requested": budget, "rel_error": r["rel_error"] * (2 - budget)}

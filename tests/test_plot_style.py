@@ -6,7 +6,6 @@ import unittest
 from unittest import mock
 
 from plot_tables import FigureTest, load, np
-from script_case import read_text
 
 from kvbench import command
 from kvbench import tables as kt
@@ -114,18 +113,6 @@ class FrameTest(ShownTest):
             self.refused(words, plot_error, path, "-o", self.path(text))
             self.assertEqual(os.listdir(self.folder), before)
 
-    def test_caption(self):
-        path = self.write(self.rows([0, 1], ["h2o", "uniform"], (0.5, 0.25)))
-        code, said = self.run_script(plot_error, path, "-o", self.path("x.png"), "--caption",
-                                     self.path("x.txt"))
-        self.assertEqual(code, 0, said)
-        # Means of layers 0 and 1: 0.105 and 0.106 over the budget.
-        self.assertTrue(read_text(self.path("x.txt")).startswith(
-            "Measured, rel_error: at T = 1 h2o 0.21, uniform 0.212; at T = 2 h2o 0.42, uniform "
-            "0.424. Trace t.h5,"))
-        self.refused("cannot be written", plot_error, path, "-o", self.path("x.png"), "--caption",
-                     self.path("no", "x.txt"))
-
     def test_relative_to(self):
         path = self.write([{**row, "rel_error": error * (1 + row["layer"]), "algorithm": name}
                            for row in self.rows([0, 1], ["-"], (0.5, 0.25))
@@ -182,11 +169,6 @@ class ManyMethodsTest(ShownTest):
             box = figure.get_tightbbox(figure.canvas.get_renderer())
             self.assertLess(box.height, kf.PAGE_HEIGHT)
             self.assertLess(box.width, kf.PAGE_WIDTH + 0.02)
-
-    def test_few_have_a_legend(self):
-        figure = self.picture(plot_error, self.write(self.rows([0], self.names_25[:kn.MANY])))
-        self.assertEqual(len(figure.legends[0].texts), kn.MANY)
-        self.assertEqual(self.names(figure.axes[0]), {})
 
     def test_mean_over_layers(self):
         path = self.write(self.rows(range(4), ["h2o", "snapkv"]))

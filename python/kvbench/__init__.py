@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from kvbench import plot
     from kvbench.api.figure import figure
     from kvbench.api.method import Infeasible, Made, MethodError, Task, evaluate
     from kvbench.api.replay import replay
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kvbench.trace.writer import TraceError
 
 __all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made", "MethodError", "PressError",
-           "ProgramError", "Task", "Trace", "TraceError", "as_press", "evaluate", "figure", "program",
+           "ProgramError", "Task", "Trace", "TraceError", "as_press", "evaluate", "figure", "plot", "program",
            "read_caches", "read_results", "read_trace", "replay", "run", "sample", "write_caches", "write_trace"]
 
 # Imported on first use, so that a program loads only the packages it needs.
@@ -65,6 +66,8 @@ def _version() -> str:
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
+    if name == "plot":
+        return importlib.import_module("kvbench.plot")
     if name not in _MODULES:
         raise AttributeError(f"module `kvbench` has no `{name}`")
     return getattr(importlib.import_module("kvbench." + _MODULES[name]), name)

@@ -10,7 +10,6 @@ import math
 import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
-from matplotlib.transforms import offset_copy
 
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
@@ -215,46 +214,14 @@ def over_layers(rows):
     return out[out["layers"] == count]
 
 
-def draw_means(axes, means, styles, alone=None):
-    """Draws lines of over_layers, dots at `alone`. Returns how quartiles are shown: "bars", "bands"
-    or None.
+def shown_spread(means, labels):
+    """Returns how the quartiles of over_layers are shown: "bars", "bands", or None where they would hide
+    the lines.
     """
-    lines = [label for label in styles if means.loc[means["label"] == label, "x"].notna().any()]
-    longest = means[means["label"].isin(lines)].groupby("label").size().max() if lines else 0
-    spread = "bars" if longest <= MAX_BARS else "bands" if len(lines) <= MAX_BANDS else None
-    if len(lines) > kn.MANY:
-        spread = None  # would hide the lines
-    gap = min(3.0, 14 / max(1, len(lines)))  # points between bars at one x
-    for label, style in styles.items():
-        part = means[means["label"] == label]
-        for _, level in part[part["x"].isna()].iterrows():
-            if np.isfinite(level["at"]):
-                axes.plot(level["at"], level["mean"], ms=3.5, **style)
-            else:
-                axes.axhline(level["mean"], color=style["color"], linestyle=style["linestyle"],
-                             linewidth=1.2)
-        part = part[part["x"].notna()].sort_values("at")
-        if part.empty:
-            continue
-        at, mean = part["at"].to_numpy(), part["mean"].to_numpy()
-        aside = axes.transData
-        if spread == "bars":  # side by side, to avoid overlap
-            aside = offset_copy(aside, axes.figure, units="points",
-                                x=gap * (lines.index(label) - (len(lines) - 1) / 2))
-            axes.vlines(at, part["low"], part["high"], color=style["color"], linewidth=1,
-                        alpha=0.7, transform=aside)
-            # matplotlib 3.10 ignores `aside` in the limits.
-            axes.update_datalim(np.concatenate([np.column_stack([at, part[name]])
-                                                for name in ("mean", "low", "high")]))
-            axes.autoscale_view()
-        elif spread == "bands":
-            axes.fill_between(at, part["low"], part["high"], color=style["color"], alpha=0.2,
-                              linewidth=0)
-        dots = np.isclose(at, math.nan if alone is None else alone)
-        for some, look in ((~dots, style), (dots, {**style, "linestyle": "none"})):
-            if some.any():
-                axes.plot(at[some], mean[some], ms=3.5, linewidth=1.0, transform=aside, **look)
-    return spread
+    lines = means[means["x"].notna()].groupby("label").size()
+    if len(labels) > kn.MANY or lines.empty:
+        return None
+    return "bars" if lines.max() <= MAX_BARS else "bands" if len(lines) <= MAX_BANDS else None
 
 
 def spread_text(figure, otherwise, cells="means over seeds, prompts and heads"):
@@ -411,7 +378,12 @@ def overview(parts, styles, x_name, map_x_name=None, tick="{:g}".format, minima=
     layers = layers_of(parts)
     for axes, block, part in zip(tops, below, parts):
         means = over_layers(part.rows)
-        spread = draw_means(axes, means, styles, part.alone)
+        spread = shown_spread(means, styles)
+        if not spread:
+            means = means.assign(low=means["mean"], high=means["mean"])
+        means = means.assign(**{name: means[name].where(means["x"].notna(), means["mean"]) for name in ("low", "high")})
+        for label, style in styles.items():
+            draw_line(axes, means[means["label"] == label], style, spread == "bands", part.alone)
         figure.set_label(f"{OVERVIEW} {spread}")
         part.prepare(axes, means)
         shown = f", {spread}: quartiles of layers" if spread else ""
@@ -440,7 +412,7 @@ def overview(parts, styles, x_name, map_x_name=None, tick="{:g}".format, minima=
 
 
 def line_ends(axes, means, styles):
-    """Returns the ends of lines and levels of draw_means or draw_line, for names.name_lines."""
+    """Returns the ends of lines and levels of draw_line, for names.name_lines."""
     lines = {label: (part["at"], part["mean"]) for label in styles
              if len(part := means[(means["label"] == label) & np.isfinite(means["at"])])}
     levels = {label: (None, part["mean"].iloc[0]) for label in styles
