@@ -25,51 +25,50 @@ QUANTILES = {"max": "largest", "p95": "95th percentile", "p50": "median"}
 
 
 def load(rows, layers=(), pool=False):
-    """Returns one row per (what, layer): mean, min and max over heads of each of QUANTILES."""
+    """Returns one row per (what, layer, label of QUANTILES): mean, low and high over heads."""
     frame = kcc.checked(rows, "norms.csv", list(QUANTILES), pool)
     frame = frame[frame["layer"].isin(kcc.choose(frame["layer"], layers, "--layers", kt.source_of(frame)))]
-    groups = frame.groupby(["what", "layer"], sort=True)[list(QUANTILES)]
+    groups = frame.groupby(["what", "layer"], sort=True)
     # skipna=False: NaN must propagate.
-    table = groups.agg([lambda v: v.mean(skipna=False), lambda v: v.min(skipna=False),
-                        lambda v: v.max(skipna=False)])
-    table.columns = [f"{quantile}_{name}" for quantile in QUANTILES
-                     for name in ("mean", "least", "most")]
-    return kfr.keep(table.reset_index(), frame, "head")
+    tables = [groups[quantile].agg(mean=lambda v: v.mean(skipna=False), low=lambda v: v.min(skipna=False),
+                                   high=lambda v: v.max(skipna=False)).reset_index().assign(label=label)
+              for quantile, label in QUANTILES.items()]
+    return kfr.keep(kt.pd.concat(tables, ignore_index=True), frame, "head")
+
+
+def largest_of(rows):
+    """Returns r, the largest norm; NaN if one is not a number."""
+    return rows.loc[rows["label"] == QUANTILES["max"], "high"].max(skipna=False)
 
 
 @kf.in_style
 def draw(table):
-    whats = [what for what in kcc.WHAT if what in set(table["what"])]
-    figure, grid = kf.panels(1, len(whats))
-    for axes, what in zip(grid.flat, whats):
-        part = table[table["what"] == what]
-        for i, quantile in enumerate(QUANTILES):
-            style = kf.line_style(i)
-            axes.fill_between(part["layer"], part[f"{quantile}_least"], part[f"{quantile}_most"],
-                              color=style["color"], alpha=0.2, linewidth=0)
-            axes.plot(part["layer"], part[f"{quantile}_mean"], linewidth=1.2, **style,
-                      ms=3.5 if part["layer"].nunique() <= kl.MAX_PANELS else 2)
-        largest = part["max_most"].max(skipna=False)
-        text = "not a number" if math.isnan(largest) else f"{largest:.3g}"
-        axes.set_title(f"{what}, $r$ = {text}")
+    """Returns a figure with a panel each for queries, keys and values."""
+    def prepare(axes, rows):
+        largest = largest_of(rows)
         axes.set_ylim(0, 1.08 * largest if 0 < largest < math.inf else None)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    figure.supxlabel("layer", fontsize=8)
-    figure.supylabel("norm", fontsize=8)
-    kf.legend_above(figure, [kf.line_handle(kf.line_style(i), text)
-                             for i, text in enumerate(QUANTILES.values())])
-    return figure
+
+    parts = []
+    for what in kcc.WHAT:
+        rows = table[table["what"] == what]
+        if len(rows):
+            text = "not a number" if math.isnan(largest_of(rows)) else f"{largest_of(rows):.3g}"
+            parts.append(kl.Part(rows.assign(x=rows["layer"], layer=kl.ALL), "norm", f"{what}, $r$ = {text}",
+                                 prepare=prepare))
+    return kl.sweep(parts, "layer", band=True)
 
 
 def measured(table):
     parts = []
     for what, part in table.groupby("what", sort=False):
-        if part["max_most"].isna().any():
+        if math.isnan(largest_of(part)):
             parts.append(f"{what} have norms that are not numbers")
             continue
-        most = part.loc[part["max_most"].idxmax()]
-        parts.append(f"{what} at most {most['max_most']:.3g} (layer {most['layer']:g}), medians "
-                     f"{part['p50_mean'].min():.3g} to {part['p50_mean'].max():.3g}")
+        most = part.loc[part["high"].idxmax()]
+        medians = part.loc[part["label"] == QUANTILES["p50"], "mean"]
+        parts.append(f"{what} at most {most['high']:.3g} (layer {most['layer']:g}), medians "
+                     f"{medians.min():.3g} to {medians.max():.3g}")
     return "Measured, norms: " + "; ".join(parts) + "."
 
 
