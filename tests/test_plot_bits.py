@@ -2,6 +2,7 @@
 and what is refused."""
 
 import math
+import unittest
 
 from figure_checks import LegibleTest
 from matplotlib.collections import PolyCollection
@@ -359,3 +360,7 @@ class RefusalTest(BitsCase):
         self.assertNotIn("3", set(table["bits"]))
         self.assertIn("note: h2o@quant-kivi: points left out because some heads are missing: 2", said)
 
+
+
+if __name__ == "__main__":
+    unittest.main()

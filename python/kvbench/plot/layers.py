@@ -248,12 +248,13 @@ def line_styles(parts, highlight=()):
 
 def sweep(parts, x_name, *, highlight=(), height=2.0, columns=MAX_COLUMNS, band=False, name="layer",
           maps=True, stacked=False, falling=False, map_x_name=None, tick="{:g}".format, minima=False,
-          dots=False, grey=(), **share):
+          dots=False, grey=(), names=True, wide=False, **share):
     """Returns the figure of `parts`: a panel per part and layer, or the overview of many layers.
 
-    name: of what `layer` holds; maps: many of it may become maps. stacked: a row per part, also without
-    layers. falling: largest `layer` first. dots: points are not joined. grey: (name, dash)
-    of further grey lines for the legend. More than names.MANY lines are labelled at their ends. The rest: of overview.
+    name: of what `layer` holds. maps: many layers may become maps. stacked: a row per part, also without
+    layers. falling: largest `layer` first. dots: points are not joined. grey: (name, dash) of further
+    grey lines for the legend. names: more than names.MANY lines may be labelled at their ends, in place of
+    the legend. wide: page width. The rest: of overview.
     """
     styles = line_styles(parts, highlight)
     if dots:
@@ -261,7 +262,7 @@ def sweep(parts, x_name, *, highlight=(), height=2.0, columns=MAX_COLUMNS, band=
     layers = layers_of(parts)[::-1 if falling else 1]
     rows = len(parts) if stacked or len(layers) > 1 else 1
     panel_count = len(parts) * len(layers)
-    named = len(styles) > kn.MANY and not stacked
+    named = names and len(styles) > kn.MANY and not stacked
     if named and fit_panels([*range(panel_count)], 1, kn.height_for(len(styles)), 2):
         columns, height = 2, max(height, kn.height_for(len(styles)))
     else:
@@ -271,7 +272,8 @@ def sweep(parts, x_name, *, highlight=(), height=2.0, columns=MAX_COLUMNS, band=
     if maps and (not fit_panels(layers, rows, height, columns) or (stacked and len(layers) > columns)):
         return overview(parts, styles, x_name, map_x_name, tick, minima, highlight)
     keys = [[(i, layer) for layer in layers] for i in range(len(parts))]
-    figure, panels = facets(keys if rows > 1 else [sum(keys, [])], height, columns, named, sharex=True, **share)
+    figure, panels = facets(keys if rows > 1 else [sum(keys, [])], height, columns, named or wide, sharex=True,
+                            **share)
     own = {(i, layer): placed(parts[i].rows[(parts[i].rows["layer"] == layer) | parts[i].rows["layer"].isna()])
            for i, layer in panels}
     for at, axes in panels.items():
@@ -333,6 +335,8 @@ def draw_line(axes, points, style, band=False, alone=None):
         return
     points, low, high = points[~flat], low[~flat], high[~flat]
     mean = points["mean"].where(np.isfinite(points["mean"]))
+    if mean.isna().all():
+        return
     single = points["x"].isna() | np.isclose(points["at"], math.nan if alone is None else alone)
     more = {"markevery": (sum(map(ord, style["color"])) % 5, 5)} if len(points) > LONG else {}
     for some, look in ((~single, {**style, **more}), (single, {**style, "linestyle": "none"})):

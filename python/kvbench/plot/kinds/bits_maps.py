@@ -245,25 +245,17 @@ def draw_keys_values(table, y="rel_error", path=""):
     titles = list(dict.fromkeys(table["label"]))
     height = TITLE + 0.25 + 0.3 * max(4, len(keys))  # at least the height of the colour bar's ticks
     figure, grid = layout(len(titles), max(2, len(values)), height, path)
-    norm, extend = kl.colour_scale(table["mean"], log=True)
-    image = ScalarMappable(norm, COLOURS)
-    for axes, title in zip(grid.flat, titles):
-        part = table[table["label"] == title]
-        cells = part.pivot(index="k", columns="v", values="mean").reindex(index=keys, columns=values)
-        axes.set_facecolor("0.92")
-        axes.patch.set(hatch="/////", edgecolor="0.7")
-        axes.grid(False)
-        shown = np.maximum(cells.to_numpy(), kt.ROUNDING_ERROR)  # a logarithm has no place for 0
-        axes.imshow(shown, norm=norm, cmap=COLOURS, aspect="auto", origin="lower",
-                    interpolation="nearest")
-        axes.set_title(title, fontsize=kf.SMALL_FONT_SIZE, pad=3)
+    maps = {title: table[table["label"] == title].pivot(index="k", columns="v", values="mean")
+            .reindex(index=keys, columns=values).to_numpy() for title in titles}
+    kl.draw_maps(figure, grid, maps, keys, values, kl.colour_scale(table["mean"], log=True), kfr.y_label(y))
+    for axes, cells in zip(grid.flat, maps.values()):
+        axes.set_ylim(-0.5, len(keys) - 0.5)  # upwards
         axes.set_xticks(range(len(values)), [f"{v:g}" for v in values])
         axes.set_yticks(range(len(keys)), [f"{k:g}" for k in keys])
-        axes.tick_params(length=2)
-        for (row, column), value in np.ndenumerate(shown):
+        image = axes.images[0]
+        for (row, column), value in np.ndenumerate(np.maximum(cells, kt.ROUNDING_ERROR)):
             if np.isfinite(value):
-                write(axes, column, row, value, norm, image.cmap)
-    kl.colour_bar(figure, image, grid, extend, kfr.y_label(y))
+                write(axes, column, row, value, image.norm, image.cmap)
     figure.supxlabel("bits of values", fontsize=kf.FONT_SIZE)
     figure.supylabel("bits of keys", fontsize=kf.FONT_SIZE)
     return figure

@@ -61,40 +61,31 @@ def load(rows, y="rel_error", algorithms=(), layers=(), pool=False):
     return kfr.keep(table[wanted & (table["x"] > 0)], frame)
 
 
-def set_x(axes, table):
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(table["x"].min() / 1.15, table["x"].max() * 1.15)
-    pareto.set_x_axis(axes, "read_ratio")
-
-
 @kf.in_style
 def draw(table, y="rel_error", highlight=()):
     """Returns a figure with a panel of recall and, where BASE has rows, one of prices."""
-    priced = table["price"].notna().any()
-    figure, grid = kf.panels(1, 2 if priced else 1, width=kf.PAGE_WIDTH if priced else None,
-                             height=2.7)
-    labels = list(dict.fromkeys(table["label"]))
-    styles = ks.styles(labels, highlight)
-    for label in labels:
-        points = table[table["label"] == label].sort_values("budget_requested")
-        if (points["recall"] > 0).any():
-            kf.plot_line(grid[0, 0], points["x"], points["recall"], points["recall_sd"],
-                         styles[label], ms=3.5, linewidth=1.2)
-        if priced:
-            scale = points["price"] / points["mean"]
-            kf.plot_line(grid[0, 1], points["x"], points["price"], points["sd"] * scale,
-                         styles[label], ms=3.5, linewidth=1.2)
-    grid[0, 0].set_ylim(0, 1.03)
-    grid[0, 0].set_ylabel("recall of the heaviest tokens")
-    if priced:
-        grid[0, 1].set_yscale("log")
-        kl.plain_log(grid[0, 1].yaxis)
-        grid[0, 1].set_ylabel(f"{kt.METRIC_LABELS.get(y, y)} / that of {BASE}")
-    for axes in grid[0]:
-        set_x(axes, table)
-    figure.supxlabel(pareto.X_LABELS["read_ratio"], fontsize=kf.FONT_SIZE)
-    kf.legend_above(figure, [kf.line_handle(styles[label], label) for label in labels])
-    return figure
+    def set_recall(axes, _):
+        axes.set_ylim(0, 1.03)
+        set_x(axes)
+
+    def set_price(axes, _):
+        axes.set_yscale("log")
+        kl.plain_log(axes.yaxis)
+        set_x(axes)
+
+    def set_x(axes):
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(table["x"].min() / 1.15, table["x"].max() * 1.15)
+        pareto.set_x_axis(axes, "read_ratio")
+
+    table = table.assign(layer=kl.ALL)
+    read = table.assign(mean=table["recall"].where(table.groupby("label")["recall"].transform("max") > 0),
+                        sd=table["recall_sd"])
+    parts = [kl.Part(read, "recall of the heaviest tokens", prepare=set_recall)]
+    if table["price"].notna().any():
+        price = table.assign(mean=table["price"], sd=table["sd"] * table["price"] / table["mean"])
+        parts.append(kl.Part(price, f"{kt.METRIC_LABELS.get(y, y)} / that of {BASE}", prepare=set_price))
+    return kl.sweep(parts, pareto.X_LABELS["read_ratio"], highlight=highlight, height=2.7, names=False, wide=True)
 
 
 def measured(table):
