@@ -141,12 +141,12 @@ class Tables(FolderCase):
     def test_side_tables_of_another_run(self):
         from kvbench import tables
         from kvbench.plot.kinds import stream
-        self.assertGreater(len(stream.read_joined(self.path("a.csv"))), 0)
+        self.assertGreater(len(stream.join(*stream.read([self.path("a.csv")]))), 0)
         shutil.copy(self.path("b.steps.csv"), self.path("a.steps.csv"))
         self.assertIn("holds rows of run", self.frame("a.steps.csv"))
         os.remove(self.path("a.csv.json"))  # then the two tables say it
         with self.assertRaisesRegex(tables.CsvError, r"a\.steps\.csv: holds rows of run"):
-            stream.read_joined(self.path("a.csv"))
+            stream.read([self.path("a.csv")])
 
     def test_damages_are_refused(self):
         """Digits, bits, cells and lines of the three tables, as many as KVBENCH_DAMAGES says."""
