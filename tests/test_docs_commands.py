@@ -2,8 +2,9 @@
 they stand, in order, on the sample.
 
 Blocks marked `sh` run in a folder that holds links to the source tree's data, scripts and configs,
-with the program under test as build/kvbench; output stays in that folder. Blocks marked `bash` need
-a model, other machines or minutes: of these only the files that they name are looked for.
+with the program under test as build/kvbench; build and scripts are on the PATH, as the tutorial says.
+Output stays in that folder. Blocks marked `bash` need a model, other machines or minutes: of these
+only the files that they name are looked for.
 """
 
 import glob
@@ -117,7 +118,8 @@ class Page:
         os.chmod(python, 0o755)
         inherited = {name: value for name, value in os.environ.items()
                      if name not in ("KVBENCH", "PYTHON")}
-        return {**inherited, "PYTHON": sys.executable, "PATH": tools + os.pathsep + os.environ["PATH"],
+        return {**inherited, "PYTHON": sys.executable, "PATH": os.pathsep.join(
+            (tools, os.path.join(folder, "build"), os.path.join(folder, "scripts"), os.environ["PATH"])),
                 "MPLBACKEND": "Agg", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def expect_files(self, folder, text):
@@ -158,7 +160,7 @@ class ProgramsOfPagesTest(unittest.TestCase):
 class TutorialTest(Page, unittest.TestCase):
     name = "tutorial.md"
     commands = ("kvbench info", "kvbench replay", "kvbench cluster", "kvbench merge",
-                "kvbench summarize", "scripts/kvbench-py convert", "scripts/kvbench-py plot ")
+                "kvbench summarize", "kvbench-py convert", "kvbench-py plot ")
     named_files = 12
     anchors = 1
 
