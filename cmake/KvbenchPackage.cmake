@@ -1,4 +1,4 @@
-# Packages of `make package` (docs/releasing.md): a tar.gz if KVBENCH_STATIC is FULL, otherwise a .deb.
+# Packages of `make package` (CONTRIBUTING.md): a tar.gz if KVBENCH_STATIC is FULL, otherwise a .deb.
 # Both hold the component `program`.
 set(KVBENCH_MAINTAINER "The kvbench authors <kvbench@example.org>" CACHE STRING
     "Maintainer of packages, NAME <ADDRESS>")
