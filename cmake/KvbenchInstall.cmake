@@ -20,7 +20,7 @@ endif()
 install(TARGETS kvbench_lib EXPORT kvbenchTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 
-# Public headers: those of docs/library.md and their includes. None needs another package;
+# Public headers: those of docs/extending.md and their includes. None needs another package;
 # install_consumer compiles them all.
 set(_public
   algorithms/contract algorithms/params algorithms/registry

@@ -20,7 +20,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([a-z0-9_]+)/[^"]+"', re.M)
 RANK = re.compile(r'rank\["(\w+)"\]')
 SOURCES = (".hpp", ".h", ".cpp", ".cu", ".cuh", ".inc", ".in")
 
-# The text of a module's box, and its steps in the data flow (docs/architecture.md).
+# The text of a module's box, and its steps in the data flow (docs/extending.md).
 TEXT = {
     "apps": ("command line, exit codes", ""),
     "replay": ("plan, jobs, threads, the clock: connects the other modules", ""),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the finished build into a fresh prefix, then builds and runs two projects that only know
-# find_package(kvbench): the consumer beside this script, and the one of docs/library.md, whose
+# find_package(kvbench): the consumer beside this script, and the one of docs/extending.md, whose
 # numbers must be those of `kvbench replay`.
 source "$(dirname -- "${BASH_SOURCE[0]}")/../cli/lib.bash"
 : "${BUILD_DIR:?}" "${CONFIG:?}" "${CXX:?}" "${PYTHON:?}"
@@ -31,7 +31,7 @@ consumer/build/consumer || fail 'the consumer fails'
 mkdir library
 awk '/^<!-- file: .* -->$/ { name = $3 }
   /^```/ { inside = !inside && name != ""; if (!inside) name = ""; next }
-  inside { print > "library/" name }' "$SRC/docs/library.md"
+  inside { print > "library/" name }' "$SRC/docs/extending.md"
 cp "$SRC/tests/install/library/own_method.cpp" library
 sed 's/one_job/own_method/g' library/CMakeLists.txt | grep own_method > own.cmake
 cat own.cmake >> library/CMakeLists.txt

@@ -1,4 +1,4 @@
-// The error of a selection of your own, here the newest quarter of the middle: docs/library.md.
+// The error of a selection of your own, here the newest quarter of the middle: docs/extending.md.
 #include <cstdio>
 #include <kvbench/attention/estimator.hpp>
 #include <kvbench/attention/truth.hpp>
