@@ -79,7 +79,7 @@ RUNS = {
     "ThinKPress": ("ThinKPress(0.5)", False),
 }
 # Kept tokens as kvbench's method has them: its name and parameters, and the least share of equal ones.
-# Below 1, docs/press.md says why.
+# Below 1, docs/python.md says why.
 EQUAL = {
     "KnormPress": ("knorm", 1), "TOVAPress": ("tova", 1), "StreamingLLMPress": ("streamingllm:n_sink=0", 1),
     "SnapKVPress": ("snapkv", 0.97), "CURPress": ("curdkv", 0.95),
@@ -133,7 +133,7 @@ class PressCase(DumpCase):
 class ClassesTest(PressCase):
     def test_every_class_is_run_or_refused(self):
         there = {one.__name__ for one in self.all_classes(press.kvpress.BasePress)}
-        self.assertEqual(there - set(CLASSES), set(), "not classified: press/classes.py, docs/press.md")
+        self.assertEqual(there - set(CLASSES), set(), "not classified: press/classes.py, docs/python.md")
         self.assertEqual(set(press.press_classes()) - set(CLASSES), set())
         idle = {name for name, one in CLASSES.items() if one.refused or one.downloads}
         self.assertEqual(set(RUNS) | idle, set(CLASSES))

@@ -1,4 +1,4 @@
-"""kvpress presses measured by kvbench, and kvbench's methods as presses (docs/press.md).
+"""kvpress presses measured by kvbench, and kvbench's methods as presses (docs/python.md).
 
 expression.py   parses `SnapKVPress(0.875)` without running it
 classes.py      properties of kvpress's classes

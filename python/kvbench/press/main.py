@@ -1,7 +1,7 @@
 """Main function of kvbench-py press. The command line is in options.py.
 
 The model reads each prompt up to the evaluated queries with a press of kvpress. What the press kept
-of the middle, per layer and KV head, becomes an entry of a caches file. See docs/press.md.
+of the middle, per layer and KV head, becomes an entry of a caches file. See docs/python.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, na
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses `arguments` or sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(prog="kvbench-py press", description="Runs presses of NVIDIA's kvpress in the model on "
-                    "a trace's prompts, and writes what they kept as a caches file (docs/press.md).")
+                    "a trace's prompts, and writes what they kept as a caches file (docs/python.md).")
     add = parser.add_argument
     add_model(add, OF_TRACES)
     add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
