@@ -127,7 +127,7 @@ def interval(point, resampled, n, level=0.95, bounds=None):
 
     A normal interval around the bias-corrected figure, with Student's t and a standard deviation
     over n - 1. Noise lowers correlations again in resamples, so percentiles would be biased
-    (docs/statistics.md). Returns NaN if too few values are finite.
+    (studies/reference/commands.md). Returns NaN if too few values are finite.
     """
     values = resampled[~np.isnan(resampled)]
     if n < ks.FEWEST_FOR_INTERVALS or len(values) <= MIN_SHARE * len(resampled):

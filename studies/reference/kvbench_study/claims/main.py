@@ -25,8 +25,8 @@ cells, each with its interval over units (--by: prompts or sources).
 and seeds. A unit counts only with a finite figure and all rows `ok` in every cell it belongs to.
 Cells are also counted for, against and open by simultaneous intervals (studentised bootstrap,
 Holm's rule over the claim's cells, --alpha). Rows of --cells with the side `shown` do not count.
-The docstrings in python/kvbench/claims/PAPER.py define each claim; docs/statistics.md has the
-rules.
+The docstrings in studies/reference/kvbench_study/claims/PAPER.py define each claim;
+studies/reference/commands.md has the rules.
 
 --csv FILE.csv: a row per claim, method and protocol. --cells FILE.csv: a row per cell. Without an
 output the Markdown is printed. Claims without tables are skipped.

@@ -11,7 +11,7 @@ same for all metrics, which are compared pairwise; --resample prompts resamples 
 gives no verdict. A metric `predicts best` if every other metric is significantly below it and its
 correlation is not chance. With fewer than 4 prompts, or too few methods to rule out a chance order
 among all metrics (7 for a full table), the result is `not enough to rank`. Each correlation is also
-given without one method. docs/statistics.md explains the figures.
+given without one method. studies/reference/commands.md explains the figures.
 
 Scores: kl, loss_change, 1-top_agreement, and wrong_answers, the share of wrong answers among
 prompts that the exact model answers right. Only data on both sides counts; a method that lacks a
