@@ -19,7 +19,7 @@ from study_case import STUDY, FolderCase, missing, write_text
 
 from kvbench import tables
 from kvbench_study.prompts.tasks import TASKS
-from kvbench_study.reference import placeholders, samples, store, variants, works
+from kvbench_study.reference import placeholders, samples, sources, store, variants, works
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference.stored import StoredSteps
 

@@ -1,6 +1,6 @@
 """Works of a stage in a store of kvbench-study reference (store.py), for shell scripts.
 
-    python3 -m kvbench_study.reference.works STORE STAGE                        # its prompts, one a line; none without it
+    python3 -m kvbench_study.reference.works STORE STAGE    # its prompts, one a line; none without it
     python3 -m kvbench_study.reference.works STORE STAGE TABLE ID... -o FILE    # the rows of those that it has
 
 The second prints FILE if there are such rows, otherwise nothing. TABLE: `rows`, `layers`, `scores`, ...

@@ -8,9 +8,9 @@ import re
 import statistics
 import subprocess
 
+from kvbench.text import one_line, parse_json
 from kvbench_study.reference.plan import PlanError
 from kvbench_study.reference.store import Store
-from kvbench.text import one_line, parse_json
 
 STAGES = ("equal_bytes", "stream")  # every method at equal bytes, by protocol
 METRICS = ("rel_error", "mass_kept", "log_z_error", "middle_ratio", "read_ratio", "recall")
