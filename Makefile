@@ -2,7 +2,7 @@
 #   CMAKE_ARGS=...   more options for CMake, e.g. make CMAKE_ARGS=-DKVBENCH_NATIVE=ON
 #   BOOTSTRAP=no     do not check for or install missing packages
 #   JOBS=N           parallel jobs (default: all cores)
-#   PYTHON=...       interpreter of the scripts (default: the first python3 with their packages)
+#   PYTHON=...       interpreter of the scripts (default: scripts/find_python.sh)
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -17,7 +17,6 @@ WERROR     := $(if $(CI),ON,OFF)
 # uses "$$python".
 export PYTHON
 find_python = python=$$(scripts/find_python.sh $(1))
-plot_python = $(call find_python,numpy pandas matplotlib --prefer h5py sklearn)
 
 CMAKE     := cmake --log-level=NOTICE
 BUILD     := cmake --build
@@ -44,18 +43,18 @@ demo: ## replay one figure on the sample trace and plot it, under results/demo/
 	@$(if $(filter results/demo,$(DEMO)),mkdir -p,scripts/own_folder.sh) $(DEMO) $(if $(filter \
 		results/demo,$(DEMO)),,'fig2.*')
 	$(call bootstrap,build plot)
-	@$(plot_python); echo "python: $$python"
+	@$(find_python); echo "python: $$python"
 	@$(MAKE) all BOOTSTRAP=no
 	build/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml --overwrite -o $(DEMO)/fig2.csv
 	build/kvbench summarize $(DEMO)/fig2.csv
-	$(plot_python); "$$python" scripts/kvbench-py plot error $(DEMO)/fig2.csv -o $(DEMO)/fig2
+	$(find_python); "$$python" scripts/kvbench-py plot error $(DEMO)/fig2.csv -o $(DEMO)/fig2
 	@ls $(DEMO)/fig2.csv $(DEMO)/fig2.csv.json $(DEMO)/fig2.png $(DEMO)/fig2.pdf > /dev/null
 	@echo "rows:     $(DEMO)/fig2.csv"
 	@echo "manifest: $(DEMO)/fig2.csv.json"
 	@echo "pictures: $(DEMO)/fig2.png $(DEMO)/fig2.pdf"
 
 # with_tests SLOW: configures build/ with tests and builds it.
-with_tests = $(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_SLOW_TESTS=$(1) \
+with_tests = $(call find_python,); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_SLOW_TESTS=$(1) \
 		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS) && $(BUILD) build -j $(JOBS)
 
 test: ## build and run all tests except the slow ones, in build/
@@ -77,10 +76,10 @@ test-study: ## build and run the tests of the reference study (make test runs on
 
 test-asan: ## run the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
 	$(call bootstrap,build plot test)
-	@$(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF \
+	@$(find_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF \
 		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
 	@$(BUILD) build -j $(JOBS) --target kvbench_tests
-	@$(plot_python); $(CMAKE) --preset asan -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
+	@$(find_python); $(CMAKE) --preset asan -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
 		-DKVBENCH_TEST_OBJECTS=$(CURDIR)/build $(CMAKE_ARGS)
 	@$(BUILD) build/asan -j $(JOBS)
 	@[[ ! -d build/asan ]] || find build/asan -name '*.gcda' -delete
@@ -94,7 +93,7 @@ test-tsan: ## run the program under ThreadSanitizer (Clang), in build/tsan
 
 COVERAGE_LEAST := 95
 coverage: test-asan ## measure the line coverage of lib/ by those tests: build/asan/coverage and a summary
-	@$(call find_python,); "$$python" scripts/coverage.py build/asan --least $(COVERAGE_LEAST) --jobs $(JOBS)
+	@$(call find_python,sys); "$$python" scripts/coverage.py build/asan --least $(COVERAGE_LEAST) --jobs $(JOBS)
 
 # DUMP_VENV=...: another environment. Existing environments that make did not create are not changed.
 # PIP_ARGS=...: further arguments of pip; TORCH=...: package to install instead of torch.
@@ -156,9 +155,9 @@ sample: model ## rebuild the demo trace, data/sample.h5, from that model
 reference: all $(if $(PLAN),$(if $(findstring /models/,$(PLANS)),prompts)) ## compute the reference results: PLAN=..., by default 2 hours 40 minutes; PLAN=models: days
 	$(call dump_env,$(MODEL_PACKAGES))
 	$(call bootstrap,plot)
-	@$(plot_python); for plan in $(PLANS); do "$$python" $(STUDY)/kvbench-study reference --plan "$$plan" \
+	@$(find_python); for plan in $(PLANS); do "$$python" $(STUDY)/kvbench-study reference --plan "$$plan" \
 		--dump-python $(DUMP_VENV)/bin/python $(if $(FULL),--full) $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done
-	$(if $(filter models,$(PLAN)),@$(plot_python); PYTHON="$$python" $(STUDY)/models_tables.sh)
+	$(if $(filter models,$(PLAN)),@$(STUDY)/models_tables.sh)
 
 test-dump: all ## run the tests that need torch, in build/dump-venv
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))
@@ -232,7 +231,7 @@ types: ## run mypy on the Python interface
 		--ignore-missing-imports --cache-dir ../build/mypy -m kvbench_study.programs -m kvbench_study.__main__
 
 cycles: ## fail on include cycles in lib/
-	@$(call find_python,); "$$python" scripts/find_include_cycles.py
+	@$(call find_python,sys); "$$python" scripts/find_include_cycles.py
 
 # scripts/bootstrap.sh installs ruff there; otherwise the one on the PATH is used.
 ruff: ## run ruff on the Python code
@@ -268,7 +267,7 @@ package: static ## build a .deb and a static tar.gz in build/packages, checked b
 	@for build in static deb; do cpack --config build/$$build/CPackConfig.cmake -B $(STAGE)/$$build \
 		> build/$$build/cpack.log || { cat build/$$build/cpack.log; exit 1; }; done
 	@mv $(STAGE)/static/*.tar.gz $(STAGE)/deb/*.deb $(STAGE)
-	@$(call find_python,); PYTHON="$$python" tests/package/run.sh $(STAGE)
+	@$(call find_python,sys); PYTHON="$$python" tests/package/run.sh $(STAGE)
 	@mkdir -p "$(PACKAGES)" && mv -f $(STAGE)/*.tar.gz $(STAGE)/*.deb "$(PACKAGES)"
 	@rm -rf $(STAGE)
 

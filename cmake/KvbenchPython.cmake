@@ -1,9 +1,8 @@
 # Sets kvbench_python, the interpreter of scripts and their tests: KVBENCH_PYTHON if it has the
-# packages, otherwise the first python3 with them. Chosen anew at every configuration, since packages
+# packages, otherwise that of scripts/find_python.sh. Chosen anew at every configuration, since packages
 # may be installed later.
 set(_help "Python of scripts and their tests: path or name on the PATH; empty: the first with the packages")
 set(KVBENCH_PYTHON "" CACHE STRING "${_help}")
-set(_modules numpy pandas matplotlib --prefer h5py sklearn)
 
 # Sets `variable` to the output of scripts/find_python.sh with PYTHON=`python`; empty if it fails.
 function(kvbench_find_python variable python)
@@ -19,10 +18,10 @@ endfunction()
 
 set(kvbench_python "")
 if(KVBENCH_PYTHON)
-  kvbench_find_python(kvbench_python "${KVBENCH_PYTHON}" ${_modules})
+  kvbench_find_python(kvbench_python "${KVBENCH_PYTHON}")
 endif()
 if(NOT kvbench_python)
-  kvbench_find_python(kvbench_python "" ${_modules})
+  kvbench_find_python(kvbench_python "")
   if(KVBENCH_PYTHON AND kvbench_python)
     message(NOTICE "-- kvbench: ${KVBENCH_PYTHON} lacks numpy, pandas or matplotlib; "
                    "tests use ${kvbench_python}")
@@ -31,8 +30,5 @@ if(NOT kvbench_python)
 endif()
 if(NOT kvbench_python)
   # Tests that need packages are skipped.
-  kvbench_find_python(kvbench_python "${KVBENCH_PYTHON}")
-endif()
-if(NOT kvbench_python)
-  kvbench_find_python(kvbench_python "")
+  kvbench_find_python(kvbench_python "" sys)
 endif()

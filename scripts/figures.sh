@@ -8,8 +8,8 @@
 # (PNG, PDF) and measured captions (STEM.txt). It must be new, empty or of an earlier run, whose files
 # are overwritten. To save time, streams evaluate the last 64 queries instead of 256; docs/figures.md
 # has the full commands.
-# KVBENCH: program (default: build/kvbench). PYTHON: interpreter (default: the first python3 with numpy,
-# pandas, matplotlib and scikit-learn).
+# KVBENCH: program (default: build/kvbench). PYTHON: interpreter (default: scripts/find_python.sh,
+# with scikit-learn).
 # Exit code: that of the first failed step; 1 if only some rows failed.
 set -euo pipefail
 

@@ -4,13 +4,12 @@
 #   scripts/sweep_T.sh TRACE OUT_DIR [further arguments of `kvbench replay`]
 #
 # Writes OUT_DIR/balancekv_fig2.{csv,csv.json,png,pdf} and balancekv_fig2_summary.csv.
-# KVBENCH: program (default: build/kvbench). PYTHON: interpreter (default: the first python3 with numpy,
-# pandas and matplotlib).
+# KVBENCH: program (default: build/kvbench). PYTHON: interpreter (default: scripts/find_python.sh).
 # Exit code: that of the first failed step; 1 if only some rows failed.
 set -euo pipefail
 
 if [[ $# -lt 2 ]]; then
-  sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 fi
 
@@ -25,7 +24,7 @@ if ! command -v "$kvbench" >/dev/null; then
   exit 2
 fi
 # Check the plotting program before the replay.
-python=$("$root/scripts/find_python.sh" numpy pandas matplotlib) || exit 2
+python=$("$root/scripts/find_python.sh") || exit 2
 "$python" "$root/scripts/kvbench-py" plot error --help >/dev/null
 
 mkdir -p "$out_dir"

@@ -24,10 +24,19 @@ def python_files(folder):
 
 
 class ProgramsTest(FolderCase):
-    def start(self, *words, python=(sys.executable,), **environment):
-        kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        return subprocess.run([*python, FRONT, *words], cwd=self.folder, env={**kept, **environment},
+    def start(self, *words, front=FRONT, **environment):
+        """The script, as a user starts it."""
+        kept = {key: value for key, value in os.environ.items()
+                if key not in ("PYTHON", "PYTHONPATH", "VIRTUAL_ENV")}
+        return subprocess.run([front, *words], cwd=self.folder, env={**kept, **environment},
                               capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+    def bare(self, folder="bin"):
+        """A folder with a python3 that has no packages."""
+        os.makedirs(self.path(folder))
+        path = self.write_file(os.path.join(folder, "python3"), f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+        os.chmod(path, 0o755)
+        return self.path(folder)
 
     def test_every_main_is_a_program(self):
         mains = {path for path in python_files("python")
@@ -86,24 +95,42 @@ class ProgramsTest(FolderCase):
     @unittest.skipIf(missing("pandas", "matplotlib"), "no pandas, no matplotlib")
     def test_from_any_folder_and_by_a_link(self):
         os.symlink(FRONT, self.path("kv"))
-        for command in ([sys.executable, FRONT], [sys.executable, self.path("kv")]):
-            done = subprocess.run([*command, "plot", "norms", "none.csv", "-o", "x"], cwd=self.folder,
-                                  capture_output=True, text=True, check=False)
+        words = ["plot", "norms", "none.csv", "-o", "x"]
+        for done in (self.start(*words, PYTHON=sys.executable),
+                     self.start(*words, front=self.path("kv"), PYTHON=sys.executable),
+                     self.start(FRONT, *words, front=sys.executable)):
             self.assertEqual((done.returncode, done.stderr),
                              (2, "kvbench-py plot norms: none.csv: no such file\n"))
 
     @unittest.skipIf(missing("numpy", "pandas", "matplotlib", "h5py", "scipy"), "packages are missing")
-    def test_it_goes_on_with_a_python_that_has_the_packages(self):
+    def test_it_starts_in_the_python_that_has_the_packages(self):
+        os.makedirs(self.path("good"))
+        os.chmod(self.write_file("good/python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'), 0o755)
+        path = os.pathsep.join((self.bare(), self.path("good"), os.environ["PATH"]))
         for name in ("plot error", "convert", "compare"):
-            done = self.start(*name.split(), "--help", python=(sys.executable, "-S"), PYTHON=sys.executable)
+            done = self.start(*name.split(), "--help", PATH=path)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn(f"usage: kvbench-py {name} ", done.stdout)
 
-    def test_one_line_where_there_is_none(self):
+    def test_a_chosen_python_is_the_one_that_runs(self):
+        path = os.path.join(self.bare(), "python3")
+        os.makedirs(self.path("venv", "bin"))
+        os.symlink(path, self.path("venv", "bin", "python"))
         for name in ("plot error", "convert", "compare"):
-            done = self.start(*name.split(), "--help", python=(sys.executable, "-S"), PYTHON="/bin/false")
-            self.assertEqual((done.returncode, done.stdout), (2, ""))
-            self.assertRegex(done.stderr, rf"^kvbench-py {name}: \S+ has no \w+.*: pip install .*\n$")
+            for chosen in ({"PYTHON": path}, {"VIRTUAL_ENV": self.path("venv")}):
+                done = self.start(*name.split(), "--help", **chosen)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertRegex(done.stderr, rf"^kvbench-py {name}: \S+ has no \w+.*: pip install .*\n$")
+        done = self.start("plot", "error", PYTHON="/bin/false")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"^find_python.sh: /bin/false \(from PYTHON\) is not a Python .*\n$")
+
+    def test_the_script_knows_which_programs_run_a_model(self):
+        script = read_text(os.path.join(SCRIPTS, "find_python.sh"))
+        cases = dict(re.findall(r"^    ([a-z| ]+)\) needed=\(([a-z0-9 ]+)\) ;;$", script, re.M))
+        known = {name: tuple(modules.split()) for names, modules in cases.items() for name in names.split(" | ")}
+        self.assertEqual(known, {name: program.needs for name, program in programs.PROGRAMS.items()
+                                 if "torch" in program.needs})
 
     def test_advice_fits_the_interpreter(self):
         def advice(prefix, name="h5py"):

@@ -25,8 +25,7 @@ class HelpTest(FolderCase):
         code = (f"{blocker}import runpy\nsys.argv = {[script, *words, *arguments]!r}\n"
                 f"runpy.run_path({os.path.join(SCRIPTS, script)!r}, run_name='__main__')")
         return subprocess.run([sys.executable, *flags, "-c", code], text=True, capture_output=True,
-                              env={**os.environ, "PYTHON": "/bin/false"}, check=False,
-                              stdin=subprocess.DEVNULL)
+                              check=False, stdin=subprocess.DEVNULL)
 
     def expect_help(self, name, *flags):
         done = self.start(name, "--help", flags=flags)

@@ -136,13 +136,6 @@ class Commands:
             raise LookupError(f"{self.name} {words[0]}: {got}expected one of {names}")
         raise LookupError(f"{self.name}: got `{words[0]}`, expected a program: {self.name} --help lists them")
 
-    def needs(self, words: list[str]) -> tuple[str, ...]:
-        """Returns the modules that the program of a command line needs; none if there is no such program."""
-        try:
-            return self.programs[self.find(words or ["--help"])[0]].needs
-        except LookupError:
-            return ()
-
     def main_of(self, name: str) -> Callable[[], object]:
         """Returns the program's main function. Checks its options first. Raises MissingModules."""
         program = self.programs[name]

@@ -4,11 +4,11 @@
 # fewer than four works in stage `judged` are skipped, and stages `others` and `tuned` with fewer works
 # than that.
 #   studies/reference/models_tables.sh [RESULTS]      (default: studies/reference/results/models)
-# PYTHON: interpreter (default: python3).
+# PYTHON: interpreter (default: scripts/find_python.sh).
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 out=${1:-studies/reference/results/models}
-python=${PYTHON:-python3}
+python=$(scripts/find_python.sh)
 parts=$(mktemp -d)
 trap 'rm -rf -- "$parts"' EXIT
 

@@ -7,7 +7,7 @@ SRC=$(realpath -- "${SRC:?SRC must be the source folder}")
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 cd "$scratch"
-unset PYTHON
+unset PYTHON VIRTUAL_ENV
 find_python=$SRC/scripts/find_python.sh
 
 fail() {
@@ -25,9 +25,8 @@ program() {
 # interpreter FOLDER MODULE...: a python3 there that has these modules.
 interpreter() {
   program "$1/python3" << 'SHIM'
-if [[ ${1:-} == -c ]]; then
-  for module in ${2#import }; do
-    module=${module%,}
+if [[ ${1:-} == -P ]]; then
+  for module in "${@:4}"; do
     [[ $module == sys ]] || grep -qx -- "$module" "${0%/*}/modules" || exit 1
   done
   exit 0
@@ -52,21 +51,46 @@ chooses() {
 # ---------------------------------------------------------------------------------- the script
 interpreter foreign
 interpreter some numpy pandas matplotlib
-interpreter all numpy pandas matplotlib h5py sklearn
+interpreter all numpy pandas matplotlib h5py scipy sklearn
 outer=$PATH
 PATH=$scratch/foreign:$scratch/some:$scratch/all:$outer
 modules=(numpy pandas matplotlib)
-chooses "$scratch/foreign/python3"
+chooses "$scratch/foreign/python3" sys
+chooses "$scratch/all/python3"
 chooses "$scratch/some/python3" "${modules[@]}"
 chooses "$scratch/all/python3" "${modules[@]}" h5py
-chooses "$scratch/all/python3" "${modules[@]}" --prefer h5py sklearn
-chooses "$scratch/some/python3" "${modules[@]}" --prefer h5py no_such_module
 PYTHON=all/python3 chooses "$scratch/all/python3" "${modules[@]}"
-PYTHON=python3 chooses "$scratch/foreign/python3"
+PYTHON=python3 chooses "$scratch/foreign/python3" sys
+# An active environment is used, or said to lack them: no other interpreter takes its place.
+mkdir -p active/bin && cp some/modules active/bin/ && cp some/python3 active/bin/python
+VIRTUAL_ENV=$scratch/active chooses "$scratch/active/bin/python"
+PYTHON=all/python3 VIRTUAL_ENV=$scratch/active chooses "$scratch/all/python3"
+code=0
+VIRTUAL_ENV=$scratch/active "$find_python" h5py > out 2> err || code=$?
+[[ $code == 2 && ! -s out && $(< err) == *"$scratch/active/bin/python (from VIRTUAL_ENV) is not a Python"*h5py ]] ||
+  fail "an environment without h5py: $code: $(cat out err)"
+# A program's interpreter has its modules, or is the first where none has them.
+mkdir -p machine/scripts && cp "$find_python" machine/scripts/
+interpreter machine/build/dump-venv/bin numpy h5py torch transformers kvpress
+mv machine/build/dump-venv/bin/python{3,}
+export RAN=$scratch/ran
+runs() {
+  : > "$RAN"
+  PATH=$scratch/foreign:$scratch/some:$scratch/all:/usr/bin:/bin machine/scripts/find_python.sh --run FRONT "${@:2}"
+  [[ $(< "$RAN") == "$1 FRONT ${*:2}" ]] || fail "--run ${*:2}: $(< "$RAN"), not $1"
+}
+runs "$scratch/all/python3" plot error x.csv
+if ! /usr/bin/python3 -c 'import torch' 2> /dev/null; then
+  for name in dump score judge press; do
+    runs "$scratch/machine/scripts/../build/dump-venv/bin/python" "$name" -o x
+  done
+  rm -r machine/build
+  runs "$scratch/foreign/python3" score -o x
+fi
 for given in '' foreign/python3 ./none; do
   code=0
   PYTHON=$given "$find_python" numpy no_such_module > out 2> err || code=$?
-  [[ $code == 1 && ! -s out && $(wc -l < err) == 1 ]] || fail "PYTHON=$given: $code: $(cat out err)"
+  [[ $code == 2 && ! -s out && $(wc -l < err) == 1 ]] || fail "PYTHON=$given: $code: $(cat out err)"
   [[ $(< err) == *"with numpy no_such_module"* && $(< err) == *PYTHON* ]] || fail "$(< err)"
 done
 
@@ -78,7 +102,7 @@ if ! command -v make > /dev/null; then
   exit 77
 fi
 program tree/scripts/bootstrap.sh << 'SHIM'
-printf '%s\n' numpy pandas matplotlib h5py sklearn venv ensurepip > "$SECOND/modules"
+printf '%s\n' numpy pandas matplotlib h5py scipy sklearn venv ensurepip > "$SECOND/modules"
 SHIM
 cp "$find_python" "$SRC"/scripts/{own_folder,dump_env}.sh tree/scripts/
 cp "$SRC/Makefile" tree/
@@ -90,7 +114,7 @@ program tree/build/kvbench << 'SHIM'
 for word; do [[ $word != results/*.csv ]] || : > "$word" > "$word.json"; done
 SHIM
 mkdir -p tree/tests
-export RAN=$scratch/ran SECOND=$scratch/second
+export SECOND=$scratch/second
 
 # makes PYTHON WORDS ARGS...: the bare machine; `make ARGS` must pass, and what it runs must name
 # PYTHON in a line with WORDS.
@@ -121,7 +145,7 @@ if env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL PATH="$scratch/tools:$outer" \
   make -C tree demo PYTHON="$scratch/foreign/python3" > out 2>&1; then
   fail "make demo with a PYTHON that has nothing: $(cat out)"
 fi
-grep -qF "$scratch/foreign/python3 (from PYTHON) is not a Python with numpy" out || fail "$(cat out)"
+grep -qF "$scratch/foreign/python3 (from PYTHON) is not a Python 3.11 or newer with numpy" out || fail "$(cat out)"
 [[ ! -s $RAN ]] || fail "built before the refusal: $(cat "$RAN")"
 
 # ---------------------------------------------------------------------------------------- CMake
@@ -141,11 +165,11 @@ PATH=$scratch/foreign:$scratch/second:$outer
 configured "$scratch/all/python3" -DKVBENCH_PYTHON="$scratch/all/python3"
 configured "$scratch/all/python3"
 rm -r configured
-printf '%s\n' numpy pandas matplotlib h5py sklearn > second/modules
+printf '%s\n' numpy pandas matplotlib h5py scipy sklearn > second/modules
 configured "$scratch/second/python3" -DKVBENCH_PYTHON="$scratch/foreign/python3"
 grep -qF "foreign/python3 lacks numpy, pandas or matplotlib" out || fail "not said: $(cat out)"
 # One that was good and is gone.
-interpreter gone numpy pandas matplotlib h5py sklearn
+interpreter gone numpy pandas matplotlib h5py scipy sklearn
 configured "$scratch/gone/python3" -DKVBENCH_PYTHON="$scratch/gone/python3"
 rm -r gone
 configured "$scratch/second/python3"

@@ -7,7 +7,7 @@ SRC=$(realpath -- "${SRC:?SRC must be the source folder}")
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 cd "$scratch"
-unset PYTHON TORCH
+unset PYTHON VIRTUAL_ENV TORCH
 
 fail() {
   echo "FAILED: $*" >&2
