@@ -226,9 +226,7 @@ tidy: ## run clang-tidy on lib/ and apps/
 
 types: ## run mypy on the Python interface
 	$(call bootstrap,lint)
-	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches -p kvbench.press \
-		-m kvbench.programs -m kvbench.plot -m kvbench.plot.kind && MYPYPATH=../studies/reference mypy \
-		--ignore-missing-imports --cache-dir ../build/mypy -m kvbench_study.programs -m kvbench_study.__main__
+	@mypy
 
 cycles: ## fail on include cycles in lib/
 	@$(call find_python,sys); "$$python" scripts/find_include_cycles.py

@@ -75,6 +75,8 @@ class TraceWriterTest(FolderCase):
         self.expect_error("fisher", lambda w: w.begin_layer(2, 2, 2, 3, 4, 6, fisher=-1.0))
         self.expect_error("prompts/a: duplicate prompt", lambda w: w.begin_prompt("a", 5))
         self.expect_error("prompts/b: no layer was written", lambda w: w.begin_prompt("b", 5))
+        for late in (lambda w: w.set_attribute(0, "a", 1), lambda w: w.share_cache(1, 0), lambda w: w.drop_layer(0)):
+            self.expect_error("a layer before its prompt", lambda w, late=late: (w.end_prompt(), late(w)))
         self.expect_error("rope: got `pre`", lambda w: None, rope="pre")
 
     def test_a_failed_write_keeps_what_was_there(self):

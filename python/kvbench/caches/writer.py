@@ -217,7 +217,7 @@ class GroupWriter:
     def checked(self, where: str, arrays: dict[str, np.ndarray], sizes: tuple[int, int], n: int,
                 own_bytes: bool, quantised: int) -> dict[str, np.ndarray]:
         """Returns the arrays as stored. Raises TraceError if the format does not allow them."""
-        def check():
+        def check() -> None:
             check_entry(where, sizes, quantised, *(arrays.get(name) for name in DATASETS))
 
         check()

@@ -4,22 +4,29 @@ A set of extra queries follows the prompt: a repetition of it (KVzip), a second 
 segments have their own keys. Scores come from other programs.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvbench.trace import digest
-from kvbench.trace.parts import CHUNK_TOKENS
+from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 NAME = re.compile("[A-Za-z0-9._-]{1,100}")
 MAX_POSITION = 2**31 - 1
 
 
-class ExtraParts:
-    """Mixin of TraceWriter."""
+class ExtraParts(OptionalParts):
+    """Base of TraceWriter."""
 
-    def write_extra(self, name, q, k, position, prefix=None, about=None, residual_norm=None,
-                    layer=None):
+    def write_extra(self, name: str, q: ArrayLike, k: ArrayLike, position: ArrayLike,
+                    prefix: int | None = None, about: tuple[int, int] | None = None,
+                    residual_norm: ArrayLike | None = None, layer: int | None = None) -> None:
         """Writes the next segment of the set `name` of an open layer with q.
 
         name           letters, digits, `-`, `_` and `.`
@@ -74,7 +81,8 @@ class ExtraParts:
             self._add(segment, "residual_norm", residual_norm)
         segment.attrs.update(attributes)
 
-    def write_scores(self, name, array, prefix=None, layer=None):
+    def write_scores(self, name: str, array: ArrayLike, prefix: int | None = None,
+                     layer: int | None = None) -> None:
         """Writes scores of the tokens of an open layer with k.
 
         array   [kv_heads, n], any finite floating point; stored as float32
@@ -98,7 +106,7 @@ class ExtraParts:
         self._add(scores, name, array)
         scores[name].attrs.update(attributes)
 
-    def _prefix(self, where, prefix, n):
+    def _prefix(self, where: str, prefix: int | None, n: int) -> dict[str, np.int64]:
         """Returns the attributes; empty if unknown."""
         if prefix is None:
             return {}
@@ -106,7 +114,7 @@ class ExtraParts:
             raise self._error(where, f"prefix: got {prefix}, expected 0 to n_tokens = {n}")
         return {"prefix": np.int64(prefix)}
 
-    def _check_name(self, where, name):
+    def _check_name(self, where: str, name: str) -> None:
         if not NAME.fullmatch(name):
             raise self._error(where, f"name: got `{name}`, expected letters, digits, `-`, `_` and "
                                      "`.`, at most 100")

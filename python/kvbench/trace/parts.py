@@ -2,9 +2,21 @@
 residual stream. For writer.TraceWriter.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import h5py
 import numpy as np
 
 from kvbench.trace.digest import filters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import ArrayLike
+
+    from kvbench.errors import TraceError
 
 ROPE_LAYOUTS = ("half", "interleaved")
 # Positions of a rotary table beyond the prompt, for methods that expect future queries
@@ -14,9 +26,24 @@ CHUNK_TOKENS = 1024  # tokens per head and chunk, as in the C++ writer
 
 
 class OptionalParts:
-    """Mixin of TraceWriter."""
+    """Base of TraceWriter, which sets the attributes."""
 
-    def write_rope(self, cos, sin, layout, layers=None):
+    dtype: str
+    _file: h5py.File
+    _gzip: int
+    _root: dict[str, Any]
+    _prompt: h5py.Group | None  # the open one
+    _layer: int | None  # the one begun last
+    _missing: dict[tuple[int, str], np.ndarray]  # (layer, name) of the open prompt: bool [heads, rows]
+    _sizes: dict[tuple[str, int], tuple[int, int]]  # (prompt, layer): (n, d)
+
+    if TYPE_CHECKING:
+        def _error(self, where: str, what: str) -> TraceError: ...
+        def _add(self, group: h5py.Group, name: str, array: np.ndarray, width: int | None = None) -> None: ...
+        def _stored(self, array: np.ndarray, where: str, head: int, start_row: int) -> np.ndarray: ...
+
+    def write_rope(self, cos: ArrayLike, sin: ArrayLike, layout: str,
+                   layers: Iterable[int] | None = None) -> None:
         """Writes rotary tables by position, for all layers or for a list of them.
 
         cos, sin  [n_max, rope_dim / 2], as the model has them, with an attention factor; stored as
@@ -53,7 +80,7 @@ class OptionalParts:
             where.attrs["layout"] = layout
             first = where
 
-    def _check_rope(self):
+    def _check_rope(self) -> None:
         """Checks that tables are long enough, no wider than keys, and complete."""
         root = self._file.get("rope")
         if root is None:
@@ -72,7 +99,7 @@ class OptionalParts:
                 raise self._error(own.name[1:], f"got {2 * half} channels that turn, layer {layer} "
                                                 f"has keys of {d}")
 
-    def write_o_proj(self, array, layer=None):
+    def write_o_proj(self, array: ArrayLike, layer: int | None = None) -> None:
         """Writes the output projection of an open layer with q and v.
 
         array  [hidden, q_heads * dv], columns by head, without a bias: in the element type of the
@@ -96,7 +123,7 @@ class OptionalParts:
             raise self._error(where, f"row {row}, column {column}: expected finite values")
         self._add(group, "o_proj", array, dv)
 
-    def share_o_proj(self, prompt, layer=None):
+    def share_o_proj(self, prompt: str, layer: int | None = None) -> bool:
         """Links the projection of the same layer in an earlier prompt. Returns whether there is
         one.
         """
@@ -106,7 +133,7 @@ class OptionalParts:
             group["o_proj"] = earlier
         return earlier is not None
 
-    def write_residual_norm(self, start_row, norms, layer=None):
+    def write_residual_norm(self, start_row: int, norms: ArrayLike, layer: int | None = None) -> None:
         """Writes norms of the residual stream to which the layer's attention output is added.
 
         start_row  the first stored query of `norms`, [rows]: finite, >= 0; all rows of the layer
@@ -136,12 +163,12 @@ class OptionalParts:
         group["residual_norm"][start_row:start_row + len(norms)] = norms
         missing[:] = False
 
-    def _begun(self, layer, name, needed):
+    def _begun(self, layer: int | None, name: str, needed: str) -> tuple[int, str, h5py.Group]:
         """Returns index, path of `name` and group of an open layer, which must have the datasets
         `needed`.
         """
         layer = self._layer if layer is None else layer
-        if self._prompt is None or str(layer) not in self._prompt["layers"]:
+        if layer is None or self._prompt is None or str(layer) not in self._prompt["layers"]:
             raise self._error("", f"layer {layer}: `{name}` before the layer was begun")
         where = f"{self._prompt.name[1:]}/layers/{layer}/{name}"
         group = self._prompt["layers"][str(layer)]

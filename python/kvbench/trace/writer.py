@@ -3,10 +3,13 @@
 Raises TraceError for invalid input, OSError if the disk or device fails.
 """
 
+from __future__ import annotations
+
 import contextlib
 import datetime
 import math
 import os
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -16,7 +19,12 @@ from kvbench.own import NotOurs, refuse_foreign
 from kvbench.text import storable
 from kvbench.trace import digest
 from kvbench.trace.extra import ExtraParts
-from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
+from kvbench.trace.parts import CHUNK_TOKENS
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from numpy.typing import ArrayLike
 
 FORMAT = "kvbench-trace"
 VERSION = 1
@@ -26,7 +34,7 @@ MAX_LAYER = 1000000
 SHARED = "shares_cache_of"
 
 
-def to_bfloat16(array):
+def to_bfloat16(array: ArrayLike) -> np.ndarray:
     """Returns the 16 bits of each float32, uint16, rounded to nearest even. Input must be
     finite.
     """
@@ -35,12 +43,12 @@ def to_bfloat16(array):
     return ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def from_bfloat16(bits):
+def from_bfloat16(bits: ArrayLike) -> np.ndarray:
     """Returns float32 of bfloat16's bits (uint16); exact."""
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-class TraceWriter(ExtraParts, OptionalParts):
+class TraceWriter(ExtraParts):
     """Writes one trace in parts: PATH.tmp, renamed to PATH when complete.
 
     Context manager. A normal exit checks that every row of every dataset was written, and renames;
@@ -56,8 +64,8 @@ class TraceWriter(ExtraParts, OptionalParts):
     All datasets have fletcher32 and the attribute `sha256` (digest.py).
     """
 
-    def __init__(self, path, model, source, created=None, dtype="float16", rope="post",
-                 scale=None, gzip=4):
+    def __init__(self, path: str | os.PathLike[str], model: str, source: str, created: str | None = None,
+                 dtype: str = "float16", rope: str = "post", scale: float | None = None, gzip: int = 4):
         self.path = os.fspath(path)
         if dtype not in STORED:
             raise self._error("", f"dtype: got `{dtype}`, expected {', '.join(STORED)}")
@@ -80,7 +88,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         self._sizes = {}  # (prompt, layer) -> (n, d)
         self._file = None
 
-    def __enter__(self):
+    def __enter__(self) -> TraceWriter:
         folder = os.path.dirname(self.path)
         if folder and not os.path.isdir(folder):
             raise self._error("", "cannot be written: its folder does not exist")
@@ -98,7 +106,8 @@ class TraceWriter(ExtraParts, OptionalParts):
         self._file.create_group("prompts")
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         try:
             if kind is None:
                 self.end_prompt()
@@ -116,7 +125,8 @@ class TraceWriter(ExtraParts, OptionalParts):
             with contextlib.suppress(OSError):
                 os.remove(self._tmp)
 
-    def begin_prompt(self, id, n_tokens, token_ids=None, text_id=None):
+    def begin_prompt(self, id: str, n_tokens: int, token_ids: ArrayLike | None = None,
+                     text_id: str | None = None) -> None:
         """Opens the prompt `id` of n_tokens >= 1 tokens; the previous one must be complete.
 
         token_ids: int [n_tokens]. text_id: the text's name in its source.
@@ -146,9 +156,11 @@ class TraceWriter(ExtraParts, OptionalParts):
         self._prompt = group
         self._layer = None
 
-    def begin_layer(self, layer, q_heads, kv_heads, nq, d, dv, scale=None, fisher=None,
-                    retrieval_heads=None, with_q=True, with_k=True, with_v=True, sink_logit=None,
-                    window=None):
+    def begin_layer(self, layer: int, q_heads: int, kv_heads: int, nq: int, d: int, dv: int,
+                    scale: float | None = None, fisher: float | None = None,
+                    retrieval_heads: ArrayLike | None = None, with_q: bool = True, with_k: bool = True,
+                    with_v: bool = True, sink_logit: ArrayLike | None = None,
+                    window: int | None = None) -> None:
         """Creates a layer's datasets: q [q_heads, nq, d], k [kv_heads, n, d], v [kv_heads, n, dv].
 
         layer            index in the model; layers may come in any order and be interleaved nq
@@ -209,7 +221,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         self._layer = layer
         self._sizes[self._prompt.name.rpartition("/")[2], layer] = n, d
 
-    def write(self, name, head, start_row, array, layer=None):
+    def write(self, name: str, head: int, start_row: int, array: ArrayLike, layer: int | None = None) -> None:
         """Writes rows of one head or of several adjacent ones.
 
         name       "q", "k" or "v"; layer: default the one begun last
@@ -221,7 +233,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         Every row must be written once.
         """
         layer = self._layer if layer is None else layer
-        if self._prompt is None or (layer, name) not in self._missing:
+        if self._prompt is None or layer is None or (layer, name) not in self._missing:
             raise self._error("", f"layer {layer}: `{name}` was not begun")
         where = f"{self._prompt.name[1:]}/layers/{layer}/{name}"
         data = self._prompt["layers"][str(layer)][name]
@@ -247,16 +259,16 @@ class TraceWriter(ExtraParts, OptionalParts):
             raise OSError(f"{self.path}: cannot be written: {error}") from None
         missing[:] = False
 
-    def set_attribute(self, layer, name, value):
+    def set_attribute(self, layer: int, name: str, value: Any) -> None:
         """Sets a further attribute of an open layer, which kvbench ignores."""
-        self._prompt["layers"][str(layer)].attrs[name] = value
+        self._layers()[str(layer)].attrs[name] = value
 
-    def share_cache(self, layer, owner):
+    def share_cache(self, layer: int, owner: int) -> None:
         """Declares that the keys and values of an open layer are those of an earlier one, `owner`,
         which has a cache of its own.
         """
-        layers = self._prompt["layers"]
-        where = f"{self._prompt.name[1:]}/layers/{layer}"
+        layers = self._layers()
+        where = f"{layers.name[1:]}/{layer}"
         if not owner < layer or str(owner) not in layers or SHARED in layers[str(owner)].attrs:
             raise self._error(where, f"{SHARED}: got {owner}, expected an earlier layer of the prompt with a "
                                      "cache of its own")
@@ -268,13 +280,14 @@ class TraceWriter(ExtraParts, OptionalParts):
                                          f"{shapes[1]}")
         layers[str(layer)].attrs[SHARED] = np.int64(owner)
 
-    def drop_layer(self, layer):
+    def drop_layer(self, layer: int) -> None:
         """Removes an open layer of the open prompt."""
-        del self._prompt["layers"][str(layer)]
+        layers = self._layers()
+        del layers[str(layer)]
         self._missing = {key: rows for key, rows in self._missing.items() if key[0] != layer}
-        del self._sizes[self._prompt.name.rpartition("/")[2], layer]
+        del self._sizes[layers.parent.name.rpartition("/")[2], layer]
 
-    def end_prompt(self):
+    def end_prompt(self) -> None:
         """Closes the open prompt, if any. Raises TraceError if it has no layer or rows are
         missing.
         """
@@ -296,18 +309,24 @@ class TraceWriter(ExtraParts, OptionalParts):
         self._missing.clear()
         self._prompt = None
 
+    def _layers(self) -> h5py.Group:
+        """Returns the layers of the open prompt. Raises TraceError if none is open."""
+        if self._prompt is None:
+            raise self._error("", "a layer before its prompt")
+        return self._prompt["layers"]
+
     @property
-    def _tmp(self):
+    def _tmp(self) -> str:
         return self.path + ".tmp"
 
-    def _add(self, group, name, array, width=None):
+    def _add(self, group: h5py.Group, name: str, array: np.ndarray, width: int | None = None) -> None:
         """Writes a whole array. width: of a matrix's chunks; None: its own."""
         rows, *rest = array.shape
         data = group.create_dataset(name, data=array, **digest.filters(self._gzip),
                                     chunks=(min(rows, CHUNK_TOKENS), *([width] if width else rest)))
         digest.seal(data, array)
 
-    def _stored(self, array, where, head, start_row):
+    def _stored(self, array: np.ndarray, where: str, head: int, start_row: int) -> np.ndarray:
         """Returns `array` in the file's element type. Raises TraceError for unrepresentable
         values.
         """
@@ -332,10 +351,10 @@ class TraceWriter(ExtraParts, OptionalParts):
                                      f"got {float(value)}, expected a finite {self.dtype}")
         return out
 
-    def _positive(self, what, value):
+    def _positive(self, what: str, value: float) -> float:
         if not (math.isfinite(value) and value > 0):
             raise self._error("", f"{what}: got {value}, expected a finite number > 0")
         return float(value)
 
-    def _error(self, where, what):
+    def _error(self, where: str, what: str) -> TraceError:
         return TraceError(": ".join(part for part in (self.path, where, what) if part))
