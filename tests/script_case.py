@@ -15,8 +15,20 @@ from unittest import mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRIPTS = os.path.join(ROOT, "scripts")
-KVBENCH = os.environ.get("KVBENCH", "")  # the program; empty: it is not run
 sys.path[:0] = [os.path.join(ROOT, "python"), SCRIPTS]
+
+import kvbench  # noqa: E402
+
+
+def tested_program():
+    """The path of kvbench.program(): $KVBENCH, or build/kvbench. Empty if there is none: tests of it are skipped."""
+    try:
+        return os.path.abspath(kvbench.program())
+    except kvbench.ProgramError:
+        return ""
+
+
+KVBENCH = tested_program()
 
 
 def missing(*names):

@@ -1,13 +1,13 @@
 """Memory grows by little with a table's rows: replay, its resume, merge, summarize and verify."""
 
-import os
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-KVBENCH = os.environ["KVBENCH"]
+from script_case import KVBENCH
+
 # Sizes of runs in rows, and how much one row may add to the peak.
 FEW, MANY = 15_000, 60_000
 BYTES_PER_ROW = 64
@@ -35,6 +35,7 @@ def peak(folder, *arguments):
     return int(ran.stdout) * 1024
 
 
+@unittest.skipIf(not KVBENCH, "KVBENCH names no program")
 class ManyRows(unittest.TestCase):
     def peaks(self, folder, rows):
         """Peaks of all commands on a run of so many rows, with a side table, by name."""
