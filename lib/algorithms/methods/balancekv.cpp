@@ -3,8 +3,7 @@
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithm 2 and
 //     section 4.1.
 // Departs from [1] by default: block-centred keys (exact for attention up to a common factor),
-// step, selection rule and shared denominator, chosen by configs/balancekv_default.toml
-// (studies/reference/results/findings.md).
+// step, selection rule and shared denominator, chosen by configs/balancekv_default.toml.
 // In: K [m, d], V [m, dv] of the task's tokens. Out: B of them, weights [B].
 // Time O(m block (d + dv)), memory O(block^2 + m).
 #include <fmt/format.h>

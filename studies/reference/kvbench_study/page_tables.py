@@ -1,11 +1,11 @@
 """Fills the tables of a page from result files.
 
-    kvbench-study page-tables studies/reference/results/findings.md             # rewrites the tables
-    kvbench-study page-tables --check studies/reference/results/findings.md     # exit code 1 if one differs
+    kvbench-study page-tables studies/reference/README.md             # rewrites the tables
+    kvbench-study page-tables --check studies/reference/README.md     # exit code 1 if one differs
 
 A table is enclosed by two lines:
 
-    <!-- table: studies/reference/results/MODEL/equal_bytes.compare.csv | where budget=0.125 |
+    <!-- table: studies/reference/results/models/losses.csv | where budget=0.125 |
          name method | show mean, low..high=95 %, difference:+ | sort mean | rows h2o snapkv -->
     <!-- end -->
 

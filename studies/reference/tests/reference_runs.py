@@ -18,7 +18,6 @@ out = "unused"
 work = "unused"
 prompts = ["{folder}/prompts.jsonl"]
 layers = [0, 1]
-full_layers = [0, 1, 2]
 
 [model]
 folder = "{folder}/model"

@@ -1,4 +1,4 @@
-"""kvbench-study page-tables, and that results/findings.md has no number that no file of results holds."""
+"""kvbench-study page-tables, and that the tables of the study's pages are those of its files."""
 
 import glob
 import os
@@ -8,7 +8,6 @@ import unittest
 
 from study_case import STUDY, FolderCase, call, missing, read_text, run_study
 
-FINDINGS = os.path.join(STUDY, "results", "findings.md")
 MISSING = missing("numpy", "pandas", "matplotlib")
 if not MISSING:
     from kvbench import command
@@ -131,20 +130,6 @@ class PageTest(FolderCase):
                 self.write(spec)
                 self.assertIn(expected, self.run_it(code=2))
 
-    def test_the_findings_tables_are_those_of_the_files(self):
-        done = run_study("page-tables", "--check", FINDINGS)
-        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
-        with open(FINDINGS, encoding="utf-8") as file:
-            page = file.read()
-        self.assertGreater(len(BLOCK.findall(page)), 5)
-        for spec in re.findall(r"<!-- table: (.*?) \|", page):
-            for word in spec.split():
-                self.assertTrue(word.rpartition("=")[2].startswith("studies/reference/results/"), word)
-        # Tables of numbers elsewhere would be typed by hand.
-        for line in BLOCK.sub("", page).splitlines():
-            if line.lstrip().startswith("|"):
-                self.assertIsNone(re.search(r"\d\.\d", line), line)
-
     def test_the_reference_pages_tables_are_those_of_the_files(self):
         paths = [os.path.join(STUDY, "README.md"), *sorted(glob.glob(os.path.join(STUDY, "pages", "*.md")))]
         done = run_study("page-tables", "--check", *paths)
@@ -158,16 +143,6 @@ class PageTest(FolderCase):
                 # Typed by hand: a cell that is a number.
                 self.assertIsNone(re.search(r"^\|.*\| *[-+]?\d+\.\d", line), (path, line))
         self.assertGreater(tables, 15)
-
-    def test_numbers_in_the_findings_text_stand_in_its_tables(self):
-        """Errors as the text quotes them, with three digits: each is some table's."""
-        with open(FINDINGS, encoding="utf-8") as file:
-            page = file.read()
-        tables = set(re.findall(r"\d+\.\d{3}(?!\d)", " ".join(BLOCK.findall(page))))
-        text = re.sub(r"^    .*$", "", BLOCK.sub("", page), flags=re.M)
-        quoted = set(re.findall(r"(?<![\d.])\d+\.\d{3}(?![\d.])", text))
-        self.assertGreater(len(quoted), 10)
-        self.assertEqual(sorted(quoted - tables), [])
 
 
 if __name__ == "__main__":

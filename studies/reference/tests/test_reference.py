@@ -202,7 +202,6 @@ seconds = 1
                 (2, ["--only", "nosuch"], "there are equal, again, groups"),
                 (2, ["--prompts", "nosuch"], "there are a, b, c"),
                 (2, ["--layers", "0,x"], "expected different layers"),
-                (2, ["--layers", "0", "--full"], "expected one of them"),
                 (2, ["--max-minutes", "0"], "above 0"),
                 (3, ["--kvbench", self.path("nosuch")], "no such program"),
                 (2, ["--plan", self.path("nosuch.toml")], "cannot be read")):
@@ -212,7 +211,7 @@ seconds = 1
         for old, new, expected in (
                 ("seconds = 20", "seconds = 0", "stage equal: seconds"),
                 ('fewer = "An example."', "", "`fewer` must say why"),
-                ("[0, 1, 2]", "[0, 0]", "full_layers"),
+                ("[0, 1]", "[0, 0]", "layers"),
                 ('title = "Clusters."', 'titel = "Clusters."', "`title` is missing"),
                 ("{again/rows.kept.csv}", "{later/rows.kept.csv}", "no earlier stage"),
                 ("y={again/rows.csv}", "y={nosuch/rows.csv}", "no such stage"),

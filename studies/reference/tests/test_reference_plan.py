@@ -1,4 +1,4 @@
-"""kvbench-study reference: the committed plan, and what needs no program. Runs: test_reference.py."""
+"""kvbench-study reference: what needs no program. Runs: test_reference.py."""
 
 import fcntl
 import os
@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
-from study_case import ROOT, STUDY
+import study_case  # noqa: F401, the search path
 
 from kvbench_study.reference import clock
 from kvbench_study.reference import plan as rp
@@ -70,24 +71,6 @@ class PlanTest(unittest.TestCase):
                                                      {"b": {"d": 9}, "g": [6]}]))
         self.assertEqual(split_shared([one])[1], [{}])
 
-    def test_it_reads_and_uses_files_that_exist(self):
-        plan = rp.read_plan(os.path.join(STUDY, "plans", "smollm2-135m.toml"))
-        for stage in plan.stages.values():
-            for word in stage.options:
-                if word.endswith(".toml"):
-                    self.assertTrue(os.path.isfile(os.path.join(ROOT, word)), word)
-            # What was chosen on the development prompts is never reported on them.
-            sets = {plan.prompts[prompt].set for prompt in stage.prompts}
-            self.assertEqual(sets, {"dev" if stage.name == "grids" else "test"}, stage.name)
-        self.assertEqual([r.name for r in plan.reports.values() if "grids" in r.stages], ["tuning"])
-        self.assertEqual(plan.stages["tuned"].after, ("tuning",))
-        used = {name for report in plan.reports.values() for name in report.stages}
-        self.assertEqual(used, set(plan.stages))
-        seconds = sum(s.seconds * len(s.prompts) for s in plan.stages.values())
-        seconds += plan.trace_seconds * len({p for s in plan.stages.values() for p in s.prompts})
-        seconds += sum(r.seconds for r in plan.reports.values())
-        self.assertLess(seconds, 3 * 3600)  # What is promised for two cores.
-
     def test_braces(self):
         self.assertEqual(braces(["x", "w/a/r.csv", "w/b/r.csv", "--to", "h/i", "w/a/r.csv"]),
                          ["x", "w/{a,b}/r.csv", "--to", "h/i", "w/a/r.csv"])
@@ -96,10 +79,10 @@ class PlanTest(unittest.TestCase):
 
 class ClockTest(unittest.TestCase):
     def setUp(self):
-        plan = rp.read_plan(os.path.join(STUDY, "plans", "smollm2-135m.toml"))
+        stages = {"judged": SimpleNamespace(layers=(), seconds=300), "cluster": SimpleNamespace(layers=(), seconds=12)}
+        plan = SimpleNamespace(layers=(0, 4, 8, 12, 16, 20, 24, 29), stages=stages, reports={}, trace_seconds=20)
         self.clock = clock.Clock(plan, plan.layers)
-        self.stage = next(iter(plan.stages))
-        self.seconds = plan.stages[self.stage].seconds
+        self.stage, self.seconds = "judged", 300
 
     def test_first_guesses(self):
         self.assertEqual(self.clock.expected(self.stage), self.seconds)

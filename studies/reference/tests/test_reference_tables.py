@@ -15,7 +15,7 @@ import tomllib
 import unittest
 from unittest import mock
 
-from study_case import STUDY, FolderCase, missing, write_text
+from study_case import ROOT, STUDY, FolderCase, missing, write_text
 
 from kvbench import tables
 from kvbench_study.prompts.tasks import TASKS
@@ -503,6 +503,9 @@ class PlanTest(unittest.TestCase):
                 # Their numbers, which traces may use, are those of a plan without tasks.
                 self.assertEqual([one.number for one in texts.values()], list(range(len(texts))))
                 for stage in plan.stages.values():
+                    for word in stage.options:
+                        if word.endswith(".toml"):
+                            self.assertTrue(os.path.isfile(os.path.join(ROOT, word)), word)
                     self.assertGreaterEqual(len(stage.prompts), 4)
                     self.assertEqual(stage.name.startswith("tasks"), {*stage.prompts}.isdisjoint(texts))
                     self.assertEqual({plan.prompts[one].set for one in stage.prompts},

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 from study_case import KVBENCH, STUDY, FolderCase, read_text, run_study, write_text
@@ -72,39 +73,57 @@ class Links(html.parser.HTMLParser):
 
 @unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
 class SiteTest(FolderCase):
+    """made: a site of the committed results, for tests that read it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.made = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.made)
+        done = run_study("site", "-o", os.path.join(cls.made, "site"), "--kvbench", KVBENCH)
+        if done.returncode:
+            raise AssertionError(done.stderr)
+
+    def site(self, *parts):
+        return os.path.join(self.made, "site", *parts)
+
     def make(self, *arguments, expected=0):
         done = run_study("site", "-o", self.path("site"), "--kvbench", KVBENCH, *arguments)
         self.assertEqual(done.returncode, expected, done.stderr)
         return done
 
     def rows(self):
-        text = read_text(self.path("site", "results.js"))
+        text = read_text(self.site("results.js"))
         return json.loads(re.match(r"const RESULTS = (.*?);\nconst", text, re.DOTALL)[1])
 
     def test_pages_hold_the_committed_figures(self):
-        self.make()
         rows = self.rows()
-        with open(os.path.join(REFERENCE, "smollm2-135m", "equal_bytes.summary.csv"),
-                  encoding="utf-8", newline="") as file:
-            for line in csv.DictReader(file):
-                budget = float(line["budget_requested"]) if line["budget_requested"] else None
-                found = [r for r in rows if r["setup"] == "smollm2-135m, prefill"
-                         and (r["method"], r["budget"]) == (line["algorithm"], budget)]
-                self.assertEqual(len(found), 1, line)
-                self.assertEqual(found[0]["rows"], int(line["count"]))
-                if int(line["count"]):
-                    self.assertEqual(found[0]["rel_error"], float(line["mean_rel_error"]))
-                else:
-                    self.assertIsNone(found[0]["rel_error"])
-                    self.assertEqual(found[0]["notes"], f"{line['infeasible']} rows infeasible")
+        sums = {}
+        for stage in ("judged", "others"):
+            path = os.path.join(REFERENCE, "models", "smollm2-135m", "store", stage + ".csv.gz")
+            with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+                for line in csv.DictReader(file):
+                    own = sums.setdefault((line["algorithm"], line["budget_requested"]), [0, 0, 0.0])
+                    ok = line["status"] == "ok"
+                    own[0] += ok
+                    own[1] += not ok
+                    own[2] += float(line["rel_error"]) if ok else 0.0
+        self.assertGreater(len(sums), 100)
+        for (method, budget), (count, infeasible, total) in sums.items():
+            found, = (r for r in rows if r["setup"] == "smollm2-135m, prefill"
+                      and (r["method"], r["budget"]) == (method, float(budget) if budget else None))
+            self.assertEqual(found["rows"], count)
+            self.assertEqual(found["notes"], f"{infeasible} rows infeasible" if infeasible else "")
+            if count:  # sums of up to 7020 doubles in another order
+                self.assertAlmostEqual(found["rel_error"], total / count, delta=1e-12 * total / count)
+            else:
+                self.assertIsNone(found["rel_error"])
         pages = {r["page"] for r in rows}
-        self.assertEqual({f"methods/{name}" for name in os.listdir(self.path("site", "methods"))}, pages)
-        balancekv = read_text(self.path("site", "methods", "balancekv.html"))
+        self.assertEqual({f"methods/{name}" for name in os.listdir(self.site("methods"))}, pages)
+        balancekv = read_text(self.site("methods", "balancekv.html"))
         for words in ("Algorithm 2 and section 4.1", "self-balancing", "<svg ", "value_bias_rel"):
             self.assertIn(words, balancekv)
 
     def test_reads_have_rows_by_setting(self):
-        self.make()
         path = os.path.join(REFERENCE, "models", "smollm2-135m-retrieval", "store", "read.csv.gz")
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
@@ -120,13 +139,12 @@ class SiteTest(FolderCase):
                 for metric in ("rel_error", "recall", "read_ratio", "mass_kept"):
                     self.assertAlmostEqual(row[metric], sum(float(line[metric]) for line in own) / len(own), 12, metric)
         self.assertIsNone(next(r for r in self.rows() if r["method"] == "snapkv")["recall"])
-        page = read_text(self.path("site", "methods", "quest.html"))
+        page = read_text(self.site("methods", "quest.html"))
         self.assertIn("the middle's bytes read", page)
         self.assertIn("smollm2-135m-retrieval, retrieval union=head page=16", page)
 
     def test_nothing_is_fetched_and_every_link_leads_somewhere(self):
-        self.make()
-        for folder, _, names in os.walk(self.path("site")):
+        for folder, _, names in os.walk(self.site()):
             for name in names:
                 text = read_text(os.path.join(folder, name))
                 self.assertNotIn("http:", text, name)
@@ -136,7 +154,7 @@ class SiteTest(FolderCase):
 
     @unittest.skipIf(BROWSER is None, "no chromium to open the page with")
     def test_a_reader_sorts_and_chooses(self):
-        self.make()
+        shutil.copytree(self.site(), self.path("site"))
         index = self.path("site", "index.html")
         write_text(index, read_text(index).replace("</body>", READER + "</body>"))
         for width in (390, 1280):
@@ -190,10 +208,10 @@ class SiteTest(FolderCase):
             done = self.make(*arguments, expected=2)
             self.assertRegex(done.stderr, f"^kvbench-study site: .*{words}.*\n$")
             self.assertFalse(os.path.exists(self.path("site")))
-        os.makedirs(self.path("m", "manifests"))
-        write_text(self.path("m", "equal_bytes.summary.csv"), "algorithm\nx\n")
-        write_text(self.path("m", "manifests", "equal_bytes.json"), "{}")
-        self.assertIn("equal_bytes.json: cannot be read",
+        store = self.path("models", "m", "store")
+        shutil.copytree(os.path.join(REFERENCE, "models", "smollm2-135m-streams", "store"), store)
+        write_text(os.path.join(store, "stream.csv.gz"), "algorithm\nx\n")
+        self.assertIn("stream.csv.gz",
                       self.make("--results", self.folder, expected=2).stderr)
 
 

@@ -39,14 +39,10 @@ class Run:
     def __init__(self, args):
         self.args, self.plan = args, rp.read_plan(args.plan)
         plan = self.plan
-        self.layers = args.layers or (plan.full_layers if args.full else plan.layers)
-        if not self.layers:
-            raise rp.PlanError(f"{args.plan}: full_layers is missing")
-        suffix = "-full" if args.full else ""
-        if args.layers:
-            suffix = "-layers-" + ".".join(map(str, args.layers))
+        self.layers = args.layers or plan.layers
+        suffix = "-layers-" + ".".join(map(str, args.layers)) if args.layers else ""
         work = os.path.abspath(args.work or os.path.join(rp.ROOT, plan.work)) + suffix
-        out = args.output or os.path.join(rp.ROOT, plan.out + ("-full" if args.full else ""))
+        out = args.output or os.path.join(rp.ROOT, plan.out)
         self.publishes = bool(args.output) or not (args.prompts or args.layers)
         self.stages = self.chosen_stages()
         # Reports whose files a stage reads, and theirs, over all of their prompts.

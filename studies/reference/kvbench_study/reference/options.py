@@ -14,7 +14,7 @@ store/: these are done on any machine. When nothing is left, samples of every st
 again and compared (--samples) before "complete" is reported. Rows made by another state of lib are
 kept while their sample agrees; otherwise their steps are listed, and repeated with --stale.
 
---layers and --full keep steps in a separate folder. With --prompts or --layers results are written
+--layers keeps steps in a separate folder. With --prompts or --layers results are written
 only to --output, since they are not the reference.
 """
 
@@ -74,7 +74,6 @@ def parse_arguments(arguments=None):
     add("--only", type=names, default=[], metavar="STAGE,...", help="only these stages")
     add("--prompts", type=names, default=[], metavar="ID,...", help="only these prompts")
     add("--layers", type=layer_list, metavar="N,...", help="these layers, not those of the plan")
-    add("--full", action="store_true", help="all layers of the model")
     add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
     add("--keep", action="store_true", help="keep traces")
     add("--samples", type=count, default=2, metavar="N",
@@ -86,7 +85,4 @@ def parse_arguments(arguments=None):
     add("--kvbench", default=os.path.join(rp.ROOT, "build", "kvbench"), metavar="PROGRAM")
     add("--dump-python", default=os.path.join(rp.ROOT, "build", "dump-venv", "bin", "python"),
         metavar="PROGRAM", help="interpreter with torch [that of `make model`]")
-    args = parser.parse_args(arguments)
-    if args.full and args.layers:
-        parser.error("--full and --layers: expected one of them")
-    return args
+    return parser.parse_args(arguments)

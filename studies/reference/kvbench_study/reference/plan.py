@@ -22,7 +22,7 @@ ROWS = "rows.csv"
 # Of replay and judge, where written.
 SIDE_TABLES = ("rows.layers.csv", "scores.csv", "scores.layers.csv")
 KINDS = ("replay", "cluster", "judge")
-PLANS = "studies/reference/plans/"
+PLANS = "studies/reference/plans/models/"
 USUAL = PLANS + "smollm2-135m.toml"
 # {STAGE/FILE} stands for that file of every prompt, one word each.
 TABLE = re.compile(r"\{([\w-]+)/([\w.-]*)\}")
@@ -102,7 +102,6 @@ class Plan:
     work: str
     records: tuple
     layers: tuple
-    full_layers: tuple
     model: dict
     trace: tuple
     trace_seconds: float
@@ -332,7 +331,7 @@ def read_plan(path):
     model = Reader(top.get("model", dict), f"{name}: model")
     trace = Reader(top.get("trace", dict), f"{name}: trace")
     plan = Plan(path, top.get("title", str), top.get("out", str), top.get("work", str), records,
-                top.numbers("layers"), top.numbers("full_layers", []),
+                top.numbers("layers"),
                 {"folder": model.get("folder", str), "files": model.words("files"),
                  "run": model.words("run"), "sha256": model.get("sha256", str, "")},
                 trace.words("run"), trace.seconds(), prompts, stages, reports,

@@ -1,21 +1,22 @@
-"""Data of the site: summaries of reference results, and the program's descriptions of methods."""
+"""Data of the site: means of reference results, and the program's descriptions of methods."""
 
-import csv
+import collections
 import dataclasses
 import math
+import operator
 import os
 import re
 import statistics
 import subprocess
 
-from kvbench.text import one_line, parse_json
+from kvbench.text import one_line
 from kvbench_study.reference.plan import PlanError
 from kvbench_study.reference.store import Store
 
-STAGES = ("equal_bytes", "stream")  # every method at equal bytes, by protocol
+# Stages of stores, those of one setup together: every method at equal bytes, streams, the retrieval protocol.
+STAGES = (("judged", "others"), ("stream",), ("read",))
 METRICS = ("rel_error", "mass_kept", "log_z_error", "middle_ratio", "read_ratio", "recall")
-READS = "read"  # the stage of models/*-retrieval that has rows of the retrieval protocol
-TOLD = ("A", "union", "page", "bits")  # parameters that tell its rows apart
+TOLD = ("A", "union", "page", "bits")  # parameters that tell rows of a method apart
 
 
 class SiteError(Exception):
@@ -24,7 +25,7 @@ class SiteError(Exception):
 
 @dataclasses.dataclass
 class Setup:
-    """One stage on one model."""
+    """One protocol on one model."""
 
     model: str
     folder: str
@@ -35,8 +36,8 @@ class Setup:
 
 @dataclasses.dataclass
 class Result:
-    """One line of a summary. means: None if not measured. label: the method, and what tells it from its
-    other settings.
+    """Means of one method, setting and budget. means: None if not measured. label: the method, and
+    what tells it from its other settings.
     """
 
     setup: Setup
@@ -69,48 +70,18 @@ def number(text):
     return value if math.isfinite(value) else None
 
 
-def read_setup(folder, stage):
-    """Returns the Setup of a stage in a folder of reference results; None without the stage."""
-    path = os.path.join(folder, "manifests", stage + ".json")
-    if not os.path.exists(path):
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            manifest = parse_json(file.read())
-        with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
-            readme = file.read()
-        shared = manifest["shared"]
-        options, prompts = shared["configuration"], len(manifest["prompts"])
-        protocol = options["protocol"]
-        kept = f"{options['sink']} first, {options['recent']} recent tokens"
-        layers = re.search(r"^- Layers: (.*)\.$", readme, re.MULTILINE)[1].split(", ")
-        model = re.match(r"# Reference results: (.*)", readme)[1]
-        commit = shared["tool"]["git_commit"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SiteError(f"{path}: cannot be read: {error!r}") from None
-    about = (f"{kept}, {options['queries']} queries; {prompts} prompt{'s' if prompts > 1 else ''}, "
-            f"{len(layers)} layers")
-    return Setup(model, os.path.basename(folder), protocol, about, commit)
-
-
 def read_results(root):
-    """Returns [Result] of all folders below studies/reference/results, largest first."""
-    out = []
+    """Returns [Result] of all stores below a results folder, largest setup first."""
+    models = os.path.join(root, "models")
     if not os.path.isdir(root):
         raise SiteError(f"{root}: no such folder")
-    for name in sorted(os.listdir(root)):
-        folder = os.path.join(root, name)
-        for stage in STAGES:
-            path = os.path.join(folder, stage + ".summary.csv")
-            setup = read_setup(folder, stage) if os.path.exists(path) else None
-            if setup is not None:
-                out += read_summary(path, setup)
-    models = os.path.join(root, "models")
+    out = []
     for name in sorted(os.listdir(models)) if os.path.isdir(models) else ():
-        out += read_reads(os.path.join(models, name))
+        for stages in () if name.endswith("-policies") else STAGES:  # a policy is a file, no method
+            out += read_stages(os.path.join(models, name), stages)
     if not out:
-        raise SiteError(f"{root}: holds no reference results, expected FOLDER/equal_bytes.summary.csv "
-                        "and its manifest")
+        raise SiteError(f"{root}: holds no reference results, expected models/FOLDER/store with a stage of "
+                        f"{', '.join(sum(STAGES, ()))}")
     weight = {}
     for r in out:
         key = r.setup.folder, r.setup.protocol
@@ -118,68 +89,67 @@ def read_results(root):
     return sorted(out, key=lambda r: -weight[r.setup.folder, r.setup.protocol])
 
 
-def read_summary(path, setup):
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return [one_result(line, setup) for line in csv.DictReader(file)]
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise SiteError(f"{path}: cannot be read: {error!r}") from None
-
-
-def read_reads(folder):
-    """Returns the results of a folder's retrieval stage; none without it."""
+def read_stages(folder, stages):
+    """Returns the results of a folder's stages of one setup; none without them."""
     stored = Store(os.path.join(folder, "store"))
+    means = Means()
+    commits = set()
     try:
-        records = stored.records().get(READS)
-        if not records:
-            return []
-        table = stored.packed(READS, "")
-        rows = [dict(zip(table.header, row)) for prompt in sorted(table.parts) for row in table.table(prompt).rows]
-        commits = set(re.findall(r"\(([0-9a-f]{40})", str([one["parts"] for one in records.values()])))
-        return reads_of(rows, os.path.basename(folder), min(commits, default="unknown"))
+        for stage in stages:
+            records = stored.records().get(stage)
+            if records:
+                table = stored.packed(stage, "")
+                for prompt in sorted(table.parts):
+                    means.add(table.header, table.table(prompt).rows)
+                commits |= set(re.findall(r"\(([0-9a-f]{40})", str([one["parts"] for one in records.values()])))
+        return means.results(os.path.basename(folder), min(commits, default="unknown")) if means.groups else []
     except PlanError as error:
         raise SiteError(str(error)) from None
     except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise SiteError(f"{stored.path(READS)}: cannot be read: {error!r}") from None
+        raise SiteError(f"{stored.folder}: cannot be read: {error!r}") from None
 
 
-def reads_of(rows, folder, commit):
-    """Returns means over all rows of each method, setting and budget."""
-    first = rows[0]
-    prompts, layers = ({row[key] for row in rows} for key in ("prompt", "layer"))
-    setup = Setup(first["model"], folder, "retrieval",
-                  f"{first['sink']} first, {first['recent']} recent tokens, {first['n_queries']} queries; "
-                  f"{len(prompts)} prompts, {len(layers)} layers", commit)
-    groups, settings = {}, {}
-    for row in rows:
-        groups.setdefault((row["algorithm"], row["params"], row["budget_requested"]), []).append(row)
-        settings.setdefault(row["algorithm"], {})[row["params"]] = dict(
-            item.split("=", 1) for item in row["params"].split(";") if "=" in item)
-    out = []
-    for (method, params, budget), some in groups.items():
-        own = settings[method]
-        told = [f"{key}={own[params][key]}" for key in TOLD if key in own[params]
-                and len({values.get(key) for values in own.values()}) > 1]
-        ok = [row for row in some if row["status"] == "ok"]
-        means, sd = {}, None
-        for metric in METRICS:
-            values = [float(row[metric]) for row in ok if row.get(metric)]
-            means[metric] = statistics.fmean(values) if values else None
-        if len(ok) > 1:
-            sd = statistics.stdev(float(row["rel_error"]) for row in ok)
-        notes = f"{len(some) - len(ok)} rows infeasible" if len(ok) < len(some) else ""
-        out.append(Result(setup, method, params, number(budget), len(ok), means, sd, notes,
-                          " ".join([method, *told])))
-    return out
+class Means:
+    """Means over all rows of each method, setting and budget."""
 
+    def __init__(self):
+        self.first, self.prompts, self.layers, self.groups = None, set(), set(), {}
 
-def one_result(line, setup):
-    counts = {name: int(line[name]) for name in ("count", "degenerate", "infeasible", "failed")}
-    notes = ", ".join(f"{counts[name]} rows {name}" for name in ("degenerate", "infeasible", "failed")
-                      if counts[name])
-    means = {metric: number(line.get("mean_" + metric, "")) for metric in METRICS}
-    return Result(setup, line["algorithm"], line["params"], number(line["budget_requested"]),
-                  counts["count"], means, number(line.get("sd_rel_error", "")), notes, line["algorithm"])
+    def add(self, header, rows):
+        at = {name: index for index, name in enumerate(header)}
+        metrics = [(metric, at[metric]) for metric in METRICS if metric in at]
+        key = operator.itemgetter(at["algorithm"], at["params"], at["budget_requested"])
+        for row in rows:
+            self.first = self.first or dict(zip(header, row))
+            self.prompts.add(row[at["prompt"]])
+            self.layers.add(row[at["layer"]])
+            group = self.groups.setdefault(key(row), {"status": collections.Counter()})
+            group["status"][row[at["status"]].partition(":")[0]] += 1
+            for metric, index in metrics if row[at["status"]] == "ok" else ():
+                if row[index]:
+                    group.setdefault(metric, []).append(float(row[index]))
+
+    def results(self, folder, commit):
+        first = self.first
+        setup = Setup(first["model"], folder, first["protocol"],
+                      f"{first['sink']} first, {first['recent']} recent tokens, {first['n_queries']} queries; "
+                      f"{len(self.prompts)} prompts, {len(self.layers)} layers", commit)
+        settings = {}
+        for method, params, _ in self.groups:
+            settings.setdefault(method, {})[params] = dict(
+                item.split("=", 1) for item in params.split(";") if "=" in item)
+        out = []
+        for (method, params, budget), group in self.groups.items():
+            own = settings[method]
+            told = [f"{key}={own[params][key]}" for key in TOLD if key in own[params]
+                    and len({values.get(key) for values in own.values()}) > 1]
+            means = {metric: statistics.fmean(group[metric]) if metric in group else None for metric in METRICS}
+            errors = group.get("rel_error", ())
+            notes = ", ".join(f"{count} rows {status}" for status, count in sorted(group["status"].items())
+                              if status != "ok")
+            out.append(Result(setup, method, params, number(budget), group["status"]["ok"], means,
+                              statistics.stdev(errors) if len(errors) > 1 else None, notes, " ".join([method, *told])))
+        return out
 
 
 def read_methods(kvbench, names):
