@@ -116,9 +116,8 @@ for model in "${models[@]}"; do
   done
   ((${#scores[@]})) || continue
   for budget in 4:0.25 8:0.125 16:0.0625; do
-    table=$out/${model#*:}-policies/against-both-${budget%%:*}
     losses --scores "${model%%:*}" "${scores[@]}" --budgets "${budget#*:}" --to "policy:both-${budget%%:*}" --digits 4 \
-      --csv "$table.csv" --markdown "$table.md"
+      --markdown "$out/${model#*:}-policies/against-both-${budget%%:*}.md"
   done
 done
 # Answers under policies beside the single methods.
@@ -162,3 +161,4 @@ if ((${#tuned[@]})); then
   losses "${tuned[@]}" --budgets 0.125 --exclude exact --to local --csv "$out/tuned.to_local.csv" \
     --markdown "$out/tuned.to_local.md"
 fi
+rm -f -- "$out"/*.pdf  # pages show the .png

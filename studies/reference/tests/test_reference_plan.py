@@ -15,7 +15,7 @@ from kvbench_study.reference import clock
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import steps as reference_steps
 from kvbench_study.reference.placeholders import braces
-from kvbench_study.reference.reports import split_shared
+from kvbench_study.reference.reports import published, split_shared
 
 
 class PlanTest(unittest.TestCase):
@@ -70,6 +70,10 @@ class PlanTest(unittest.TestCase):
             {"a": 1, "b": {"c": 2}, "e": {"f": 4}}, [{"b": {"d": 3}, "g": 5},
                                                      {"b": {"d": 9}, "g": [6]}]))
         self.assertEqual(split_shared([one])[1], [{}])
+
+    def test_files_of_reports_that_are_published(self):
+        self.assertEqual(published(["a.csv", "b.pdf", "b.png", "c.pdf", os.path.join("vim", "own-8.json")]),
+                         ["a.csv", "b.png", "c.pdf"])
 
     def test_braces(self):
         self.assertEqual(braces(["x", "w/a/r.csv", "w/b/r.csv", "--to", "h/i", "w/a/r.csv"]),

@@ -328,8 +328,9 @@ seconds = 5
         budgets = {prompt: {row[head.index("budget_requested")] for row in rows} for prompt in "abc"
                    for head, *rows in [self.stored("policies", prompt)]}
         self.assertEqual(budgets, {"a": {"0.5"}, "b": {"0.25"}, "c": {"0.125"}})
-        self.assertIn('"budget": 0.25', read_text(os.path.join(self.out, "b/own.json")))
-        self.assertIn("[b/own.json](b/own.json)", read_text(os.path.join(self.out, "README.md")))
+        self.assertIn('"budget": 0.25', read_text(self.path("work", "reports", "own", "b", "own.json")))
+        self.assertFalse(os.path.exists(os.path.join(self.out, "b")))  # nor are they published
+        self.assertIn("Files: in the work folder, one per prompt.", read_text(os.path.join(self.out, "README.md")))
         self.assertEqual(self.did(self.run_it("--samples", "1")), [])
         self.write("b.budget", "0.3")
         self.plan(change=lambda text: text + parts.replace("policies.sh ", "policies.sh  "))
