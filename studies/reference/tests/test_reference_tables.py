@@ -383,7 +383,7 @@ class FilesTest(FolderCase):
         def run(*words):
             said = io.StringIO()
             with contextlib.redirect_stdout(said):
-                self.assertEqual(works.main([self.folder, *words]), 0)
+                self.assertEqual(works.run([self.folder, *words]), 0)
             return said.getvalue().split()
 
         self.assertEqual(run("s"), ["a", "b", "c"])
@@ -397,7 +397,7 @@ class FilesTest(FolderCase):
         with open(self.path("s.csv.gz"), "ab") as file:
             file.write(b"x")
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            self.assertEqual(works.main([self.folder, "s", "rows", "a", "-o", out]), 3)
+            self.assertEqual(works.run([self.folder, "s", "rows", "a", "-o", out]), 3)
         self.assertIn("works: ", said.getvalue())
 
     def test_names_of_tables(self):

@@ -13,7 +13,7 @@ from kvbench_study.reference import plan as rp
 from kvbench_study.reference import store
 
 
-def main(arguments=None):
+def run(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("stage", metavar="STAGE")
@@ -40,4 +40,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())
