@@ -37,6 +37,7 @@ for model in "${models[@]}"; do
   if ((more >= count)); then
     files+=("$store/others.scores.csv.gz")
     sampled+=(--scores "${model%%:*}" "$store/others.scores.csv.gz")
+    [[ ! -e $store/authors.scores.csv.gz ]] || sampled+=("$store/authors.scores.csv.gz")
   fi
   usual+=(--scores "${model%%:*}" "${files[@]}")
   more=$(works "$store" tuned | wc -l)
