@@ -43,11 +43,20 @@ def steps_path(path):
     return path + ".steps.csv"
 
 
+def stream_rows(rows, path):
+    """Returns the rows of --protocol stream; raises CsvError without any."""
+    streamed = rows[rows["protocol"] == "stream"]
+    if streamed.empty:
+        raise kt.CsvError(f"{path}: column `protocol`: got prefill alone, expected rows of --protocol stream")
+    return streamed
+
+
 def read(paths, **_):
     """Returns (rows, steps) of OUT.csv files with OUT.steps.csv beside each. Raises CsvError."""
     rows, steps = [], []
     for path in paths:
         rows.append(kt.read_results([path], [*JOIN_KEYS, *SIZES]))
+        stream_rows(rows[-1], path)
         steps.append(kt.read_table([steps_path(path)], [*JOIN_KEYS, *STEPS], kt.TEXT_COLUMNS))
         kt.check_same_run(steps[-1], steps_path(path), rows[-1], path)
     return kk.joined(rows), kk.joined(steps)
@@ -57,10 +66,7 @@ def join(rows, steps):
     """Returns the steps of the measured rows, with n_tokens and full_bytes."""
     path, beside = kt.source_of(rows), kt.source_of(steps)
     every = kt.results_of(rows, [*JOIN_KEYS, *SIZES])
-    measured_rows = kt.ok_rows(every, path)
-    streamed = measured_rows[measured_rows["protocol"] == "stream"]
-    if streamed.empty:
-        raise kt.CsvError(f"{path}: column `protocol`: got prefill alone, expected rows of --protocol stream")
+    streamed = stream_rows(kt.ok_rows(every, path), path)
     steps = kt.table_of(steps, [*JOIN_KEYS, *STEPS], kt.TEXT_COLUMNS)
     # All rows, since degenerate ones have steps too. `seeds` is there if a store wrote them.
     of_rows = every.filter([*JOIN_KEYS, *kt.ORIGINS, *SIZES, "status", "seeds"])
