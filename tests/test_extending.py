@@ -105,7 +105,7 @@ class PageTest(unittest.TestCase):
         # AddTest says it of all examples, some minutes of building later.
         places = {file: read_text(os.path.join(ROOT, file)).count(old)
                   for file, old, _ in hunks(read_text(os.path.join(EXAMPLES, "method.patch")))}
-        self.assertGreater(len(places), 2)
+        self.assertGreater(len(places), 1)
         self.assertEqual(set(places.values()), {1}, places)
 
 
