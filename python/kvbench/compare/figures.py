@@ -138,8 +138,8 @@ def intervals(comparisons, options):
     if options.to:
         dot = {"marker": "o", "linestyle": "none"}
         kf.legend_above(figure, [
-            kf.line_handle({**dot, "color": kf.PALETTE[0]}, f"better than {options.to}"),
-            kf.line_handle({**dot, "color": kf.PALETTE[1]}, "worse"),
+            kf.line_handle({**dot, "color": kf.COLORS[0]}, f"better than {options.to}"),
+            kf.line_handle({**dot, "color": kf.COLORS[1]}, "worse"),
             kf.line_handle({**dot, "color": "0.3", "markerfacecolor": "white"},
                            "hollow: undecided")])
     return figure
@@ -165,10 +165,10 @@ def draw_panel(axes, found, order, options, space):
             continue
         y = order.index(row["method"])
         sure = row.get("verdict", "better") != "undecided"
-        color = kf.PALETTE[0]
+        color = kf.COLORS[0]
         if options.to:
             side = row["sign"] if sure else row[middle] * (1 if options.higher_better else -1)
-            color = kf.PALETTE[0] if side > 0 else kf.PALETTE[1]
+            color = kf.COLORS[0] if side > 0 else kf.COLORS[1]
         ends = [row[low_name], row[high_name]]
         if np.isfinite(ends).all():
             axes.plot(ends, [y, y], color=color, linewidth=1.3, solid_capstyle="butt")

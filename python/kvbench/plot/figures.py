@@ -17,13 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kvbench.command import picture_files
-from kvbench.plot import palette
 from kvbench.plot.palette import COLORS
-from kvbench.plot.style import line_style  # noqa: F401  (re-exported)
 from kvbench.tables import CsvError, DeviceError
 
 MOST = len(COLORS)  # lines of a picture that are told apart
-PALETTE, MARKERS = COLORS, palette.MARKERS
 
 PAGE_WIDTH = 7.0  # inches: both columns of a page
 COLUMN_WIDTH = 3.4

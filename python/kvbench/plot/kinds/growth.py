@@ -26,6 +26,7 @@ from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
+from kvbench.plot import style as ks
 
 MAX_COLUMNS = 4  # panels side by side
 MAPS_HEIGHT = 2.1  # inches
@@ -123,7 +124,7 @@ def draw_panel(axes, part, alpha, place, deltas, ends):
         if line.empty:
             continue
         axes.plot(line["n_prefix"], line["clusters"], ms=2.5, linewidth=1.1,
-                  label=alpha_text(alpha, (*place, delta)), **kf.line_style(i))
+                  label=alpha_text(alpha, (*place, delta)), **ks.line_style(i))
     axes.plot(ends, ends, color="0.4", linestyle=":", linewidth=0.9)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)

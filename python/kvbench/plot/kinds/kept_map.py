@@ -25,7 +25,7 @@ from kvbench.plot import kind as kk
 MAX_COLUMNS = 4  # panels side by side
 MAX_ROWS = 6
 MAX_CELLS = 1024  # columns of a map; longer streams show the held share per cell
-HELD = kf.PALETTE[0]
+HELD = kf.COLORS[0]
 SHADES = LinearSegmentedColormap.from_list("held", ["white", HELD])
 FUTURE = "0.9"
 

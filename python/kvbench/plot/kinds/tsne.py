@@ -32,9 +32,9 @@ COLOR_BY = ("kind", "position")
 VECTOR_POINTS = 5000  # above, dots in a PDF become a 300-dpi image
 TOKEN = {"color": "#56B4E9", "s": 3, "linewidths": 0}
 EVICTED = {"color": "0.8", "s": 3, "linewidths": 0}
-CENTER = {"color": kf.PALETTE[2], "s": 22, "linewidths": 0.5, "edgecolors": "black"}
+CENTER = {"color": kf.COLORS[2], "s": 22, "linewidths": 0.5, "edgecolors": "black"}
 POSITIONS = colormaps["viridis"]  # monotone lightness
-KEPT = {"color": kf.PALETTE[1], "s": 9, "linewidths": 0.2, "marker": "^", "edgecolors": "black"}
+KEPT = {"color": kf.COLORS[1], "s": 9, "linewidths": 0.2, "marker": "^", "edgecolors": "black"}
 
 
 def heads_to_show(heads, layers, kv_heads, path):

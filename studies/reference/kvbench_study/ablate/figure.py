@@ -6,6 +6,7 @@ from matplotlib.ticker import MaxNLocator
 from kvbench.losses.tables import extent, share
 from kvbench.plot import figures as kf
 from kvbench.plot import layers as kl
+from kvbench.plot import style as kst
 
 
 @kf.in_style
@@ -15,7 +16,7 @@ def draw(curves):
     sizes = sorted({size for size in first.index.unique("size") if not size.startswith("T=")}, key=float,
                    reverse=True)
     figure, grid = kf.panels(len(sizes), 1, width=kf.PAGE_WIDTH, height=2.1, sharex=True, sharey=True)
-    looks = {name: kf.line_style(i) for i, name in enumerate(curves)}
+    looks = {name: kst.line_style(i) for i, name in enumerate(curves)}
     for (axes,), size in zip(grid, sizes):
         for name, errors in curves.items():
             table = errors.xs(size, level="size").unstack("layer")

@@ -29,7 +29,7 @@ def colours(models):
     """Returns {method: colour} of the most frequent best methods of all models; the others share grey."""
     names, counts = np.unique(np.concatenate([one.best().to_numpy(dtype=str) for one in models]), return_counts=True)
     order = names[np.argsort(-counts, kind="stable")]
-    return {method: kf.PALETTE[at] for at, method in enumerate(order[:MOST])}
+    return {method: kf.COLORS[at] for at, method in enumerate(order[:MOST])}
 
 
 @kf.in_style
@@ -73,7 +73,7 @@ def draw(heads, looks):
     if bars:
         kf.dress(grid[-1])
         shares = [heads.budgets.get(int(layer), np.nan) for layer in layers]
-        grid[-1].bar(layers, shares, color=kf.PALETTE[0], width=0.8)
+        grid[-1].bar(layers, shares, color=kf.COLORS[0], width=0.8)
         grid[-1].set_title("budget of the policy", loc="left")
         grid[-1].set_ylabel("fraction")
     grid[-1].xaxis.set_major_locator(MaxNLocator(integer=True))

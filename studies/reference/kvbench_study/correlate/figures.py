@@ -13,6 +13,7 @@ from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
+from kvbench.plot import style as kst
 from kvbench_study.correlate.ranks import WORSE
 from kvbench_study.correlate.resamples import ACROSS, WITHIN
 from kvbench_study.correlate.tables import SCORE_TITLES, title
@@ -82,8 +83,7 @@ def scatter(found):
     figure, grid = kf.panels(len(scores), 2, width=kf.PAGE_WIDTH, height=height)
     figure.set_layout_engine("none")
     wide = (kf.PAGE_WIDTH - 0.55 - 0.45 - 2 * names) / 2  # of a panel
-    styles = [{"color": kf.PALETTE[i % len(kf.PALETTE)], "marker": kf.MARKERS[i % len(kf.MARKERS)],
-               "linestyle": "none"} for i in range(len(budgets))]
+    styles = [{**kst.line_style(i), "linestyle": "none"} for i in range(len(budgets))]
     drawn = set()
     for row, score in enumerate(scores):
         level = np.nanmean(table.scores[score], axis=0)
@@ -154,7 +154,7 @@ def correlations(found):
                                             math.isnan(line.spearman) else math.inf)]
     figure, grid = kf.panels(1, len(scores), width=kf.PAGE_WIDTH,
                              height=0.8 + DOTS * len(order), sharex=True, sharey=True)
-    colors = {ACROSS: kf.PALETTE[0], WITHIN: kf.PALETTE[1]}
+    colors = {ACROSS: kf.COLORS[0], WITHIN: kf.COLORS[1]}
     for axes, score in zip(grid[0], scores):
         for shift, scope in ((-0.17, ACROSS), (0.17, WITHIN)):
             for line in found.pick(score=score, scope=scope, reduction="mean"):
