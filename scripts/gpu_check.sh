@@ -39,11 +39,11 @@ die() {
   exit 2
 }
 
-parts=abcdefgh
+parts=(a b c d e f g h)
 declare -A titles=([a]='whole runs' [b]='operations' [c]='every method' [d]='beside PyTorch' [e]='long trace'
   [f]='streams' [g]='long streams' [h]='compute-sanitizer')
 runs='GpuReplay.*:GpuStreams.*:GpuCluster.*'
-only=$parts
+only=${parts[*]}
 list=
 seconds_left() { echo 1000000; }
 while [[ ${1:-} == -* ]]; do
@@ -80,7 +80,7 @@ kvbench=$build/kvbench
 gpu_tests=$build/kvbench_gpu_tests
 if [[ -n $list ]]; then
   [[ -x $gpu_tests ]] || die "$gpu_tests: no such program"
-  for part in a b c d e f g h; do
+  for part in "${parts[@]}"; do
     echo "$part ${titles[$part]}"
     case $part in
       a) "$gpu_tests" --gtest_list_tests --gtest_filter="$runs" ;;
@@ -125,7 +125,7 @@ nvidia-smi > "$out/card.txt" 2>&1 || : > "$out/card.txt"
 declare -A words=() whys=()
 save() {
   local part
-  for part in a b c d e f g h; do
+  for part in "${parts[@]}"; do
     [[ $only != *$part* ]] || printf '%s\t%s\t%s\n' "${titles[$part]}" "${words[$part]:-not begun}" "${whys[$part]:-}"
   done > "$work/parts.tsv"
   mv -- "$work/parts.tsv" "$out/parts.tsv"
@@ -153,14 +153,14 @@ stopped() {
 }
 trap stopped INT TERM HUP
 
-# logged SECONDS NAME COMMAND...: runs it for at most that many seconds and within the time that is left; its
-# output is in last.log. Exit code 124: there was not enough time.
+# logged NAME COMMAND...: runs it within the time that is left, and within `most` seconds if the caller sets
+# that; its output is in last.log. Exit code 124: there was not enough time.
 logged() {
-  local left code=0 most=$1
-  running=$2
-  shift 2
+  local left code=0
+  running=$1
+  shift
   left=$(seconds_left)
-  ((left < most)) || left=$most
+  [[ -z ${most:-} ]] || ((left < most)) || left=$most
   : > "$work/last.log"
   ((left > 0)) || return 124
   timeout --kill-after=5 "$left" "$@" > "$work/last.log" 2>&1 < /dev/null &
@@ -199,7 +199,7 @@ needs_tree() { [[ -r $sample ]] || skip "no $sample, expected to run in the sour
 tests() {
   local ran skipped code=0
   [[ -x $gpu_tests ]] || { skip "$gpu_tests: no such program" || return; }
-  logged 1000000 "$1" "$gpu_tests" --gtest_filter="$2" || code=$?
+  logged "$1" "$gpu_tests" --gtest_filter="$2" || code=$?
   ((code == 0)) || { broken "$code" "$1" || return; }
   ran=$(sed -n 's/^\[==========\] \([0-9]*\) tests\{0,1\} from .* ran\..*/\1/p' "$work/last.log")
   skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\{0,1\}, listed below:.*/\1/p' "$work/last.log")
@@ -225,13 +225,13 @@ both() {
   for device in cpu cuda; do
     began=$EPOCHREALTIME
     code=0
-    logged 1000000 "$name, --device $device" "$kvbench" replay "$trace" "$@" "${options[@]}" --kept \
+    logged "$name, --device $device" "$kvbench" replay "$trace" "$@" "${options[@]}" --kept \
       --device "$device" --overwrite -o "$work/$name.$device.csv" || code=$?
     seconds[$device]=$(seconds_since "$began")
     ((code == 0)) || { broken "$code" "$running" || return; }
   done
   code=0
-  logged 1000000 "$name, compared" "$python" "$root/scripts/compare_runs.py" "$work/$name.cpu.csv" \
+  logged "$name, compared" "$python" "$root/scripts/compare_runs.py" "$work/$name.cpu.csv" \
     "$work/$name.cuda.csv" || code=$?
   said=$(tail -n 1 "$work/last.log")
   ((code != 124)) || { broken "$code" "$running" || return; }
@@ -257,7 +257,7 @@ part_c() {
 part_d() {
   local code=0 row
   : > "$work/peers.tsv"
-  logged 1000000 'gpu_peers.py' "$python" "$root/bench/gpu_peers.py" --kvbench "$kvbench" \
+  logged 'gpu_peers.py' "$python" "$root/bench/gpu_peers.py" --kvbench "$kvbench" \
     -o "$work/peers.tsv" || code=$?
   while IFS= read -r row; do
     printf 'peer\t%s\n' "$row" >> "$out/times.tsv"
@@ -270,7 +270,7 @@ part_d() {
 # synth FILE QUERY_HEADS KV_HEADS: a trace of one layer.
 synth() {
   local code=0
-  logged 1000000 "synth of $1" "$kvbench" synth -o "$work/$1" --layers 1 --q-heads "$2" --kv-heads "$3" \
+  logged "synth of $1" "$kvbench" synth -o "$work/$1" --layers 1 --q-heads "$2" --kv-heads "$3" \
     --tokens "${KVBENCH_CHECK_TOKENS:-32768}" --d 128 --dv 128 --gzip 0 || code=$?
   ((code == 0)) || broken "$code" "$running"
 }
@@ -293,7 +293,7 @@ part_g() {
   for name in $streams; do
     began=$EPOCHREALTIME
     code=0
-    logged 1000000 "$name as a stream" "$kvbench" replay "$work/long.h5" --protocol stream --algorithm "$name" \
+    logged "$name as a stream" "$kvbench" replay "$work/long.h5" --protocol stream --algorithm "$name" \
       --budget 0.125 --seeds "${KVBENCH_CHECK_SEEDS:-10}" "${options[@]}" --device cuda --overwrite \
       -o "$work/long.csv" || code=$?
     seconds=$(seconds_since "$began")
@@ -314,7 +314,7 @@ part_h() {
   for tool in memcheck racecheck; do
     code=0
     began=$SECONDS
-    logged "$most" "compute-sanitizer, $tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$gpu_tests" \
+    logged "compute-sanitizer, $tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$gpu_tests" \
       --gtest_filter="-$runs" || code=$?
     most=$((most - (SECONDS - began)))
     # Errors are printed as they are found, as lines that begin with =====.
@@ -340,7 +340,7 @@ no_device=${no_device#kvbench: error: }
 
 passed=0
 failed=0
-for part in a b c d e f g h; do
+for part in "${parts[@]}"; do
   [[ $only == *$part* ]] || continue
   code=0
   words[$part]=running

@@ -61,6 +61,17 @@ inline Matrix odd_keys(Index n, Index d, unsigned seed) {
   return k;
 }
 
+/// A head of one query with such keys.
+inline KvHead odd_head(Index n, Index d, unsigned seed) {
+  HeadShape shape;
+  shape.n = n;
+  shape.nq = 1;
+  shape.d = d;
+  KvHead head = make_head(shape, seed);
+  head.k = odd_keys(n, d, seed);
+  return head;
+}
+
 /// Keys and values rounded to the head's element type, as a trace stores them.
 inline KvHead make_rounded_head(const HeadShape& s, unsigned seed) {
   KvHead head = make_head(s, seed);

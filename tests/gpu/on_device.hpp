@@ -27,28 +27,29 @@ inline std::optional<std::int64_t> launches() {
 inline constexpr std::size_t kRounding = 128 * 512;  // CUDA's pool hands out multiples of 512
 #endif
 
-/// Waits for the device, then returns an attribute of its memory pool: bytes in use now
-/// (UsedMemCurrent), or at most since `forget_peak` (UsedMemHigh).
-inline std::size_t pool_bytes(cudaMemPoolAttr which) {
+/// The device's memory pool, after all its work.
+inline cudaMemPool_t idle_pool() {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   cudaMemPool_t pool = nullptr;
-  std::uint64_t bytes = 0;
   EXPECT_EQ(cudaDeviceGetDefaultMemPool(&pool, 0), cudaSuccess);
-  EXPECT_EQ(cudaMemPoolGetAttribute(pool, which, &bytes), cudaSuccess);
+  return pool;
+}
+inline std::size_t pool_bytes(cudaMemPoolAttr which) {
+  std::uint64_t bytes = 0;
+  EXPECT_EQ(cudaMemPoolGetAttribute(idle_pool(), which, &bytes), cudaSuccess);
   return bytes;
 }
+/// Bytes in use.
 inline std::size_t used_bytes() {
   return pool_bytes(cudaMemPoolAttrUsedMemCurrent);
 }
+/// Most bytes in use since forget_peak.
 inline std::size_t peak_bytes() {
   return pool_bytes(cudaMemPoolAttrUsedMemHigh);
 }
 inline void forget_peak() {
-  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  cudaMemPool_t pool = nullptr;
   std::uint64_t none = 0;
-  EXPECT_EQ(cudaDeviceGetDefaultMemPool(&pool, 0), cudaSuccess);
-  EXPECT_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &none), cudaSuccess);
+  EXPECT_EQ(cudaMemPoolSetAttribute(idle_pool(), cudaMemPoolAttrUsedMemHigh, &none), cudaSuccess);
 }
 
 /// A test that needs cuda:0. It must free what it allocates.

@@ -11,16 +11,6 @@ namespace {
 
 constexpr Similarity kKinds[] = {Similarity::relu, Similarity::one_plus, Similarity::absolute};
 
-KvHead odd_head(Index n, Index d, unsigned seed) {
-  HeadShape shape;
-  shape.n = n;
-  shape.nq = 1;
-  shape.d = d;
-  KvHead head = make_head(shape, seed);
-  head.k = odd_keys(n, d, seed);
-  return head;
-}
-
 std::vector<std::int64_t> gains(FacilityGains& of, const std::vector<Index>& candidates) {
   std::vector<std::int64_t> out(candidates.size(), -1);
   of.gains(candidates, out);

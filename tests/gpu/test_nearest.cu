@@ -9,16 +9,6 @@
 namespace kvbench {
 namespace {
 
-KvHead odd_head(Index n, Index d, unsigned seed) {
-  HeadShape shape;
-  shape.n = n;
-  shape.nq = 1;
-  shape.d = d;
-  KvHead head = make_head(shape, seed);
-  head.k = odd_keys(n, d, seed);
-  return head;
-}
-
 struct Size {
   Index n, d, to;
 };
