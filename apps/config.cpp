@@ -17,7 +17,6 @@
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "core/files.hpp"
-#include "former_names.hpp"
 #include "option_names.hpp"
 
 namespace kvbench {
@@ -111,8 +110,7 @@ class ConfigFile {
     if (key == "config" || key == "help" || key == "help-all") {
       fail(node, fmt::format("'{}' is allowed only on the command line", key));
     }
-    const std::string now = current_name(command_.get_name(), std::string(key));
-    CLI::Option* option = command_.get_option_no_throw("--" + now);
+    CLI::Option* option = command_.get_option_no_throw(fmt::format("--{}", key));
     if (option == nullptr) {
       fail(node, fmt::format("'{}' is not an option of kvbench {}{}", key, command_.get_name(),
                              did_you_mean(key, option_names(command_, ""))));

@@ -15,7 +15,6 @@
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "exit_code.hpp"
-#include "former_names.hpp"
 #include "help.hpp"
 #include "long_run.hpp"
 #include "option_names.hpp"
@@ -119,7 +118,7 @@ int program(int argc, char** argv) {
       "\nExit codes: 0 done, 1 some rows failed (verify: differ), 2 bad usage or input, 3 I/O or "
       "device failure, 130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
   try {
-    app.parse(cli11_arguments(with_current_names(command_arguments())));
+    app.parse(cli11_arguments(command_arguments()));
     check_stdout();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {

@@ -13,7 +13,6 @@
 
 #include "core/printable.hpp"
 #include "replay/resources.hpp"
-#include "replay/shard_costs.hpp"
 #include "replay/side_sizes.hpp"
 #include "replay/windows.hpp"
 #include "terminal.hpp"
@@ -23,14 +22,6 @@ namespace {
 
 double mib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / 0x1p20;
-}
-
-// Estimated time of one thread.
-double seconds(const Plan& plan, Range jobs) {
-  const Index repeat = plan.options.repeat;
-  const Index runs = repeat > 1 ? repeat + 1 : 1;  // one to warm up
-  return 1e-9 * static_cast<double>(runs) *
-         static_cast<double>(plan.shard_costs->nanoseconds(jobs));
 }
 
 struct UnitNeed {
@@ -89,12 +80,6 @@ void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int thre
   if (!sizes.empty()) {
     fmt::print("estimated size of side tables: {}\n", sizes);
   }
-  if (plan.shard_costs) {
-    fmt::print("estimated time of one thread: {:.1f} s of the plan's {:.1f} s\n",
-               seconds(plan, jobs), seconds(plan, all));
-  } else {
-    fmt::print("time: no estimate without --shard-costs TABLE.csv, a run on some heads\n");
-  }
 }
 
 // For the whole plan, not only this shard.
@@ -108,26 +93,16 @@ void print_algorithms(const Plan& plan, const std::vector<UnitNeed>& needs) {
       largest[name] = std::max(largest[name], bytes);
     }
   }
-  fmt::print("\n{:<19} {:>7} {:>9} {:>9} {:>8} {}{}\n", "algorithm", "entries", "jobs", "rows",
-             "job MiB", plan.shard_costs ? " thread s " : "", " parameters");
+  fmt::print("\n{:<19} {:>7} {:>9} {:>9} {:>8}  {}\n", "algorithm", "entries", "jobs", "rows",
+             "job MiB", "parameters");
   for (std::size_t v = 0; v < plan.variants.size(); ++v) {
     Index entries = 0;
-    double time = 0.0;
     for (const Entries::Setting& s : plan.entries.settings()) {
-      if (s.first.variant != v) {
-        continue;
-      }
-      entries += std::ssize(*s.seeds);
-      for (Index u = 0; plan.shard_costs && u < units; ++u) {
-        time += seconds(plan, {u * per_unit + static_cast<Index>(s.begin),
-                               u * per_unit + static_cast<Index>(s.end())});
-      }
+      entries += s.first.variant == v ? std::ssize(*s.seeds) : 0;
     }
     const std::string name = plan.variants[v].label();
-    fmt::print("{:<19} {:>7} {:>9} {:>9} {:>8.1f} {}  {}\n", name, entries, entries * units,
-               entries * heads, mib(largest[name]),
-               plan.shard_costs ? fmt::format("{:>9.1f}", time) : "",
-               plan.variants[v].label_params());
+    fmt::print("{:<19} {:>7} {:>9} {:>9} {:>8.1f}  {}\n", name, entries, entries * units,
+               entries * heads, mib(largest[name]), plan.variants[v].label_params());
   }
 }
 

@@ -90,11 +90,6 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
   sub.add_option("--shard", o.shard, "Run part i of N of the plan, to be joined by kvbench merge")
       ->type_name("i/N")
       ->group(group);
-  sub.add_option("--shard-costs", r.shard_costs,
-                 "Balance shards by the times in TABLE.csv instead of the number of jobs. "
-                 "TABLE.csv is a run of the same options on some heads (docs/cluster_runs.md)")
-      ->type_name("TABLE.csv")
-      ->group(group);
   sub.add_flag("--kept", r.kept,
                "Write OUT.kept.csv, the tokens that each algorithm holds exactly at the end "
                "(stream: also every --eval-every tokens)")

@@ -192,7 +192,7 @@ class NestedTest(FolderCase):
         table = self.write_file("out.csv", "a\n")
         write_text(table + ".json", NESTED)
         self.assertIsNone(run.manifest_of_whole(table))
-        options = types.SimpleNamespace(output=table, shards=2, config=None, shard_costs=None)
+        options = types.SimpleNamespace(output=table, shards=2, config=None)
         for text in (NESTED, "{", "[]"):
             self.write_file("out.run.json", text)
             with self.assertRaisesRegex(run.Failure, "out.run.json: not a record of an earlier"):

@@ -235,9 +235,8 @@ class FakeSlurmTest(SlurmCase):
             done = self.drive(*arguments)
             self.assertEqual(done.returncode, 2)
             self.assertIn(says, done.stderr)
-        done = self.drive("--out", "table.txt")  # its former name
+        done = self.drive("--output", "table.txt")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("run.py: note: --out is now --output\n", done.stderr)
         self.assertIn("--output: got 'table.txt'", done.stderr)
         done = self.drive(options=["--shard", "1/2"])
         self.assertEqual(done.returncode, 2)

@@ -85,8 +85,7 @@ struct ReplayOptions : ResourceOptions {
   Scores scores = Scores::past;
   Index shard_index = 1;  ///< [1, shard_count]
   Index shard_count = 1;
-  std::string shard_costs;  ///< result table with times to divide by; empty: by number of jobs
-  bool kept = false;        ///< write OUT.kept.csv
+  bool kept = false;      ///< write OUT.kept.csv
   PerQuery per_query = PerQuery::none;
   std::string export_caches;        ///< caches file to write (docs/trace_format.md); empty: none
   std::vector<std::string> caches;  ///< evaluate: caches files to read

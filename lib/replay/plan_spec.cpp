@@ -70,19 +70,15 @@ std::vector<Range> PlanSpec::layers() const {
 }
 
 Range PlanSpec::shard_jobs() const {
-  const auto weight = [&](Range part) {
-    return shard_costs ? shard_costs->nanoseconds(part) : part.size();
-  };
   const auto boundary = [&](Index i) {
-    const Index job = shard_costs ? shard_costs->boundary(i, options.shard_count)
-                                  : jobs() * i / options.shard_count;
+    const Index job = jobs() * i / options.shard_count;
     if (job == 0 || job == jobs() || !makes_layer_error(unit_of(job))) {
       return job;
     }
     const auto per_unit = static_cast<Index>(entries.size());
     const Range layer = layer_units(job / per_unit);
     const Range whole{layer.begin * per_unit, layer.end * per_unit};
-    return weight({whole.begin, job}) < weight({job, whole.end}) ? whole.begin : whole.end;
+    return job - whole.begin < whole.end - job ? whole.begin : whole.end;
   };
   return {boundary(options.shard_index - 1), boundary(options.shard_index)};
 }

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,7 +15,6 @@
 #include "replay/entries.hpp"
 #include "replay/grid.hpp"
 #include "replay/options.hpp"
-#include "replay/shard_costs.hpp"
 #include "trace/schema.hpp"
 
 namespace kvbench {
@@ -47,9 +45,6 @@ struct PlanSpec {
   std::set<std::array<std::size_t, 3>> error_layers;
 
   std::string caches_sha256;  ///< evaluate: SHA-256 of the caches files; otherwise empty
-
-  /// Estimated times of the jobs (--shard-costs). Null: shards have equal numbers of jobs.
-  std::shared_ptr<const ShardCosts> shard_costs;
 
   std::vector<std::string> notes;  ///< lines for the terminal: skipped methods and layers
 
@@ -84,8 +79,8 @@ struct PlanSpec {
   Range layer_units(Index unit) const;
   /// Units of each layer, in order.
   std::vector<Range> layers() const;
-  /// Jobs of this shard, contiguous; may be empty with shard costs. A layer with an error line is
-  /// never divided.
+  /// Jobs of this shard, contiguous; shards have equal numbers of jobs, but a layer with an error line
+  /// is never divided.
   Range shard_jobs() const;
   /// Rows that the jobs make, as row numbers of the undivided file.
   Range row_range(Range job_range) const;

@@ -16,7 +16,6 @@
 #include "replay/policy.hpp"
 #include "replay/resources.hpp"
 #include "replay/selection.hpp"
-#include "replay/shard_calibration.hpp"
 
 namespace kvbench {
 namespace {
@@ -347,12 +346,6 @@ Plan make_plan(const ReplayOptions& options) {
     note_inputs(variant);
   }
   plan_layer_errors(plan);
-  if (!options.shard_costs.empty()) {
-    plan.shard_costs =
-        std::make_shared<ShardCosts>(calibrated(plan, read_table(options.shard_costs)));
-    const std::vector<std::string>& notes = plan.shard_costs->notes();
-    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
-  }
   plan_device(plan, device);
   return plan;
 }

@@ -109,7 +109,7 @@ void ResultStore::check(const PlanSpec& plan) {
   const ReplayOptions& o = plan.options;
   std::vector<std::filesystem::path> inputs(o.traces.begin(), o.traces.end());
   inputs.insert(inputs.end(), o.caches.begin(), o.caches.end());
-  inputs.insert(inputs.end(), {o.config, o.shard_costs});
+  inputs.emplace_back(o.config);
   check_outputs(inputs, files(plan));
   check_folder("-o", o.out);
   check_folder("--export-caches", o.export_caches);

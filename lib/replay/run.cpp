@@ -42,7 +42,6 @@ nlohmann::json configuration(const PlanSpec& plan) {
           {"device", o.device},
           {"precision", name(o.precision)},
           {"memory_limit", o.memory_limit},
-          {"shard_costs", o.shard_costs},
           {"eval_every", o.eval_every},
           {"repeat", o.repeat},
           {"kept", o.kept},

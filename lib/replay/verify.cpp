@@ -122,7 +122,6 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
     o.per_query = per_query_of(c.at("per_query"));
     c.at("device").get_to(o.device);
     c.at("memory_limit").get_to(o.memory_limit);
-    o.shard_costs = c.value("shard_costs", "");
   } catch (const nlohmann::json::exception& error) {
     throw InputError(
         fmt::format("{}: configuration: {}", manifest_path(csv).string(), error.what()));
@@ -313,14 +312,9 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
                           "of kvbench {} ({})",
                           manifest_path(csv).string(), m.tool.version, m.tool.git_commit));
   const Range rows = plan.row_range(plan.shard_jobs());
-  check_input(
-      m.plan->row_ranges == std::vector<Range>{rows},
-      plan.options.shard_costs.empty()
-          ? fmt::format("{}: row_ranges are not those of this plan, expected [[{}, {}]]",
-                        manifest_path(csv).string(), rows.begin, rows.end)
-          : fmt::format("{}: the shard differs from that by {}, expected the table of costs of the "
-                        "run",
-                        csv.string(), plan.options.shard_costs));
+  check_input(m.plan->row_ranges == std::vector<Range>{rows},
+              fmt::format("{}: row_ranges are not those of this plan, expected [[{}, {}]]",
+                          manifest_path(csv).string(), rows.begin, rows.end));
   check_counts(csv, m, rows.size(), m.failures);
 
   // Resume a copy that lacks the jobs of the drawn rows.

@@ -25,7 +25,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 KVBENCH_PY = os.path.join(HERE, "..", "kvbench-py")
 USELESS = {2: "an option or an input is wrong", 126: "kvbench cannot be run",
            127: "kvbench was not found"}  # exit codes after which a retry is useless
-OWN = ("-o", "--output", "--out", "--shard", "--resume", "--overwrite", "--dry-run", "--config")
+OWN = ("-o", "--output", "--shard", "--resume", "--overwrite", "--dry-run", "--config")
 
 
 class Failure(Exception):
@@ -99,11 +99,9 @@ class Run:
         """Throws Failure if OUT.run.json records another command: shards must not be mixed."""
         path = self.out[:-len(".csv")] + ".run.json"
         record = {"shards": self.count, "arguments": self.replay, "files": {}}
-        for name in ("config", "shard_costs"):
-            file = getattr(self.options, name)
-            if file:
-                with open(file, "rb") as text:
-                    record["files"][name] = hashlib.sha256(text.read()).hexdigest()
+        if self.options.config:
+            with open(self.options.config, "rb") as text:
+                record["files"]["config"] = hashlib.sha256(text.read()).hexdigest()
         if not os.path.exists(path):
             with open(path + ".tmp", "w", encoding="utf-8") as file:
                 json.dump(record, file, indent=2)
@@ -225,8 +223,6 @@ def read_arguments(arguments):
     if "--" in arguments:
         at = arguments.index("--")
         own, replay = arguments[:at], arguments[at + 1:]
-    if any(word.split("=")[0] == "--out" for word in own):
-        say("note: --out is now --output")  # argparse accepts it as an abbreviation
     parser = argparse.ArgumentParser(
         prog="run.py", usage="%(prog)s TRACE... -o OUT.csv --shards N [OPTION...] [-- REPLAY OPTION...]",
         description=__doc__.split("\n\n", 1)[0] + "\n\n" + __doc__.split("\n\n", 2)[2],
@@ -238,8 +234,6 @@ def read_arguments(arguments):
     parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="table to write")
     parser.add_argument("--shards", type=int, required=True, metavar="N", help="number of shards")
     parser.add_argument("--config", metavar="FILE.toml", help="TOML file with options of kvbench replay")
-    parser.add_argument("--shard-costs", metavar="TABLE.csv",
-                        help="balance shards by the times in this table (docs/cluster_runs.md)")
     parser.add_argument("--retries", type=int, default=3, metavar="N",
                         help="further attempts per shard (default: %(default)s)")
     parser.add_argument("--sbatch", action="append", default=[], metavar="OPTION",
@@ -280,14 +274,11 @@ def read_arguments(arguments):
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
         if asked.returncode:
             parser.error("--plot: " + asked.stderr.strip())
-    for file in options.traces + [f for f in (options.config, options.shard_costs) if f]:
+    for file in options.traces + ([options.config] if options.config else []):
         if not os.path.isfile(file):
             parser.error("{}: no such file".format(file))
-    before = options.traces[:]
-    for name in ("config", "shard_costs"):
-        if getattr(options, name):
-            before += ["--" + name.replace("_", "-"), getattr(options, name)]
-    return options, before + replay
+    config = ["--config", options.config] if options.config else []
+    return options, options.traces + config + replay
 
 
 def main():

@@ -3,7 +3,6 @@
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 small_trace t.h5
-good replay t.h5 -o costs.csv --algorithm uniform:T=1,2 --algorithm h2o --budget 1 "${windows[@]}"
 configuration() { sed -n '/^  "configuration"/,/^  }/p' "$1.json"; }
 
 echo '{"format": "kvbench-policy", "version": 1, "budget": 0.5,
@@ -34,7 +33,6 @@ repeat = 2
 threads = 1
 memory-limit = "1G"
 shard = "1/1"
-shard-costs = "costs.csv"
 resume = true
 extend = false
 overwrite = false
@@ -48,7 +46,7 @@ mv caches.h5 file.h5
 good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --policy p.json --budget 0.5,0.25 \
   --seeds 2 --layers 0 --heads 0,1 --prompts p0 --protocol prefill "${windows[@]}" --scores all \
   --device cpu --precision float64 --repeat 2 --threads 1 --memory-limit 1G --shard 1/1 \
-  --shard-costs costs.csv --resume --kept --per-query --export-caches caches.h5
+  --resume --kept --per-query --export-caches caches.h5
 same file.csv line.csv
 [[ -s file.h5 && -s caches.h5 ]] || fail 'no caches'
 printf '[evaluate]\ncaches = "caches.h5"\noutput = "again.csv"\nheads = [0]\n' > evaluate.toml
