@@ -64,7 +64,7 @@ std::string main_table_text() {
     cells.emplace_back(c.key ? "key" : c.timing ? "timing" : "");
     lines.push_back(cells);
   }
-  std::string out = table_text({"column", "unit", "meaning", "missing", "kind"}, lines);
+  std::string out = table_text({"column", "unit", "meaning", "empty when", "kind"}, lines);
   return out.replace(out.find(" kind "), 6, " ");
 }
 

@@ -104,8 +104,7 @@ const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns() {
          "share of the variance of log `clusters` that the line explains; `nan` where all counts "
          "are equal or fewer than two"}}},
       {"keys.csv",
-       {{"rho", "",
-         "s max \\|q\\| max \\|k\\|, over the stored queries of the group: no logit is larger"},
+       {{"rho", "", "s max |q| max |k|, over the stored queries of the group: no logit is larger"},
         {"mean_share", "fraction",
          "squared norm of the mean key over the keys' mean squared norm; 0 of zero keys"},
         {"mean_share_pre", "fraction",

@@ -18,8 +18,8 @@ inline constexpr std::string_view schema_version = "1.6";
 //   unit     "" for names and text
 //   kind     key: part of the row's identity; measured: empty when the status is infeasible or
 //            failed; timing: measured, and differs between runs of the same plan; else plain
-//   missing  what an empty field means, unless the kind says it; "" for a key or plain column that
-//            is never empty
+//   missing  when the field is empty, unless the kind says it; "" for a key or plain column that
+//            never is
 //   doc      one line of Markdown
 // clang-format off
 #define KVBENCH_COLUMNS(COLUMN) \
@@ -30,7 +30,7 @@ inline constexpr std::string_view schema_version = "1.6";
   COLUMN(Index, q_head, "", key, "", "query head, 0-based") \
   COLUMN(Index, kv_head, "", plain, "", "KV head that serves the query head") \
   COLUMN(std::string, algorithm, "", key, "", "name as `kvbench list` prints it; `A+B` for a composition, `A@Q` for what A keeps stored by Q") \
-  COLUMN(std::string, params, "", key, "empty: no parameters", "canonical `key=value;key=value`, keys sorted, defaults written out") \
+  COLUMN(std::string, params, "", key, "no parameters", "canonical `key=value;key=value`, keys sorted, defaults written out") \
   COLUMN(std::string, protocol, "", key, "", "`prefill`, `stream` or `retrieval`") \
   COLUMN(Index, sink, "tokens", key, "", "first tokens that stay uncompressed") \
   COLUMN(Index, recent, "tokens", key, "", "last tokens that stay uncompressed") \
@@ -39,7 +39,7 @@ inline constexpr std::string_view schema_version = "1.6";
   COLUMN(std::uint64_t, seed, "", key, "", "random seed; 0 for deterministic methods") \
   COLUMN(Index, n_tokens, "tokens", plain, "", "length of the prompt") \
   COLUMN(Index, n_queries, "queries", key, "", "queries evaluated") \
-  COLUMN(std::optional<double>, budget_requested, "fraction", key, "empty: native parameters", "share of the middle's full bytes (stream: of the whole stream's) that was asked for, to hold or (retrieval) to read; empty with native parameters") \
+  COLUMN(std::optional<double>, budget_requested, "fraction", key, "native parameters", "share of the middle's full bytes (stream: of the whole stream's) that was asked for, to hold or (retrieval) to read") \
   COLUMN(Index, tokens_kept, "tokens", measured, "", "exact (k,v) pairs held, quantised tokens too; sinks and recent included") \
   COLUMN(Index, bytes, "bytes", measured, "", "payload and auxiliary data that the KV head's cache holds") \
   COLUMN(Index, full_bytes, "bytes", plain, "", "all tokens of the KV head at the trace's element type") \
@@ -63,17 +63,17 @@ inline constexpr std::string_view schema_version = "1.6";
   COLUMN(double, compress_ms, "ms", timing, "", "wall time to compress the KV head (stream: of all appends; retrieval: to build the index)") \
   COLUMN(double, attend_us_per_query, "us", timing, "", "wall time to attend, per query of one query head (retrieval: search included)") \
   COLUMN(std::string, status, "", plain, "", "`ok`, `degenerate`, `infeasible` or `failed`, then `: reason`") \
-  COLUMN(std::string, diag, "", plain, "empty: no diagnostics", "the method's own diagnostics, `key=value;key=value`") \
-  COLUMN(std::optional<Index>, scoring_queries, "queries", plain, "empty: the method looks at no query", "positions whose queries the method scored tokens with (stream: all; `oracle`, `oracle-matching`: the evaluated ones); empty where it looks at none") \
+  COLUMN(std::string, diag, "", plain, "no diagnostics", "the method's own diagnostics, `key=value;key=value`") \
+  COLUMN(std::optional<Index>, scoring_queries, "queries", plain, "the method looks at no query", "positions whose queries the method scored tokens with (stream: all; `oracle`, `oracle-matching`: the evaluated ones)") \
   COLUMN(Index, repeats, "", plain, "", "timed runs of the job (`--repeat`); above 1 the times are medians over them, after one run to warm up") \
-  COLUMN(std::optional<double>, compress_ms_iqr, "ms", timing, "empty: not repeated, or nothing was measured", "interquartile range of compress_ms over these runs") \
-  COLUMN(std::optional<double>, attend_us_per_query_iqr, "us", timing, "empty: not repeated, or nothing was measured", "interquartile range of attend_us_per_query over these runs") \
-  COLUMN(std::string, model, "", plain, "empty: the trace does not say", "model that the trace is of, as the trace names it (model id and revision)") \
+  COLUMN(std::optional<double>, compress_ms_iqr, "ms", timing, "not repeated, or not measured", "interquartile range of compress_ms over these runs") \
+  COLUMN(std::optional<double>, attend_us_per_query_iqr, "us", timing, "not repeated, or not measured", "interquartile range of attend_us_per_query over these runs") \
+  COLUMN(std::string, model, "", plain, "the trace does not say", "model that the trace is of, as the trace names it (model id and revision)") \
   COLUMN(std::string, dtype, "", plain, "", "element type of the trace's cache: `float16`, `bfloat16` or `float32`") \
   COLUMN(std::string, precision, "", plain, "", "what products and exponentials of attention were computed in (`--precision`)") \
-  COLUMN(std::optional<double>, read_bytes, "bytes", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: bytes of the middle and of the index that a query reads, mean over queries") \
-  COLUMN(std::optional<double>, read_ratio, "fraction", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: read_bytes / the middle's full bytes") \
-  COLUMN(std::optional<Index>, index_bytes, "bytes", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: bytes held beside the whole cache") \
-  COLUMN(std::optional<double>, recall, "fraction", measured, "empty: nothing was measured, or another protocol than `retrieval`", "retrieval: share of the query's B heaviest tokens of the middle that it read, B as many as it asked for (0 where it asked for none), mean over queries") \
+  COLUMN(std::optional<double>, read_bytes, "bytes", measured, "not measured, or another protocol", "retrieval: bytes of the middle and of the index that a query reads, mean over queries") \
+  COLUMN(std::optional<double>, read_ratio, "fraction", measured, "not measured, or another protocol", "retrieval: read_bytes / the middle's full bytes") \
+  COLUMN(std::optional<Index>, index_bytes, "bytes", measured, "not measured, or another protocol", "retrieval: bytes held beside the whole cache") \
+  COLUMN(std::optional<double>, recall, "fraction", measured, "not measured, or another protocol", "retrieval: share of the query's B heaviest tokens of the middle that it read, B as many as it asked for (0 where it asked for none), mean over queries") \
   /* the next column */
 // clang-format on

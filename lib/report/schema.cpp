@@ -20,8 +20,8 @@ constexpr Column column(ColumnDoc doc, Kind kind, std::string_view missing) {
   const bool measured = kind == Kind::measured || kind == Kind::timing;
   return {doc,
           !missing.empty() ? missing
-          : measured       ? "empty when nothing was measured"
-                           : "never empty",
+          : measured       ? "not measured"
+                           : "never",
           kind == Kind::key,
           kind == Kind::timing,
           measured,

@@ -61,7 +61,7 @@ struct ColumnDoc {
 
 /// A column of OUT.csv.
 struct Column : ColumnDoc {
-  std::string_view missing;                   ///< what an empty field means
+  std::string_view missing;                   ///< when the field is empty
   bool key = false;                           ///< part of the row's identity
   bool timing = false;                        ///< differs between runs of the same plan
   bool measured = false;                      ///< empty when the status is infeasible or failed
