@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_replay;
 
-// What docs/schema.md says of it.
+// What docs/cli.md says of it.
 constexpr double kFactor = 1.5;
 
 class SideSizes : public ReplayTest {

@@ -6,7 +6,7 @@
 Submits the array, waits, resubmits shards that failed, ran out of time or were killed, and merges. Each
 attempt resumes the previous one. Shards are OUT.shard-I-of-N.csv, each with a .log. If this program is
 interrupted, the jobs continue; the same command then waits for them and submits only missing shards.
-KVBENCH: program (default: kvbench). docs/cluster_runs.md has examples.
+KVBENCH: program (default: kvbench). docs/cli.md has examples.
 """
 
 # Standard library only, and Python 3.6: it runs on login nodes.
