@@ -167,7 +167,7 @@ class TutorialTest(Page, unittest.TestCase):
 
 class CliTest(Page, unittest.TestCase):
     name = "cli.md"
-    commands = ("parallel --joblog", "--shard-costs", "kvbench merge", "--extend", "kvbench evaluate")
+    commands = ("parallel --joblog", "kvbench merge", "--extend", "kvbench evaluate")
     named_files = 10
     anchors = 8
     programs = ("parallel",)
