@@ -1,8 +1,8 @@
-"""Pages name only programs that exist. docs/tutorial.md and docs/cli.md: their commands run as they
-stand, in order, on the sample.
+"""Pages name only programs that exist. Those of docs/figures.md, docs/dump.md and docs/cli.md run as
+they stand, in order, on the sample.
 
 Blocks marked `sh` run in a folder that holds links to the source tree's data, scripts and configs,
-with the program under test as build/kvbench; build and scripts are on the PATH, as the tutorial says.
+with the program under test as build/kvbench; build and scripts are on the PATH, as figures.md says.
 Output stays in that folder. Blocks marked `bash` need a model, other machines or minutes: of these
 only the files that they name are looked for.
 """
@@ -157,11 +157,17 @@ class ProgramsOfPagesTest(unittest.TestCase):
         self.assertGreater(found, 50)
 
 
-class TutorialTest(Page, unittest.TestCase):
-    name = "tutorial.md"
-    commands = ("kvbench info", "kvbench replay", "kvbench cluster", "kvbench merge",
-                "kvbench summarize", "kvbench-py convert", "kvbench-py plot ")
-    named_files = 12
+class FiguresTest(Page, unittest.TestCase):
+    name = "figures.md"
+    commands = ("kvbench info", "kvbench replay", "kvbench cluster", "kvbench summarize", "kvbench verify",
+                "kvbench-py plot ")
+    named_files = 5
+
+
+class DumpTest(Page, unittest.TestCase):
+    name = "dump.md"
+    commands = ("kvbench-py convert", "kvbench info")
+    named_files = 4
     anchors = 1
 
 
