@@ -1,6 +1,6 @@
-"""docs/python.md: its two methods that write caches run as they stand there, and `kvbench evaluate` reads them.
+"""docs/python.md: its two examples that write caches run, and `kvbench evaluate` reads them.
 
-The page's SnapKV must give what kvbench's own gives: same tokens, same rows. Its k-means needs torch
+The SnapKV must give what kvbench's own gives: same tokens, same rows. The k-means needs torch
 and is left out, aloud, where that is missing.
 """
 
@@ -15,12 +15,8 @@ from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows, read_text
 
 TRACE = os.path.join(ROOT, "data", "sample.h5")
 PAGE = os.path.join(ROOT, "docs", "python.md")
+EXAMPLES = os.path.join(ROOT, "docs", "examples")
 BUDGETS = {"0.25", "0.125"}
-
-
-def programs():
-    """{name: text} of the page's scripts."""
-    return dict(re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```", read_text(PAGE), re.DOTALL))
 
 
 @unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
@@ -32,9 +28,8 @@ class PythonMethodTest(FolderCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def caches_of(self, name):
-        """Runs a script of the page; the rows that evaluate makes of its caches, and their sets."""
-        self.write_file(name, programs()[name])
-        self.call(sys.executable, self.path(name), TRACE, self.path("c.h5"))
+        """Runs an example; the rows that evaluate makes of its caches, and their sets."""
+        self.call(sys.executable, os.path.join(EXAMPLES, name), TRACE, self.path("c.h5"))
         self.call(KVBENCH, "evaluate", TRACE, "--caches", self.path("c.h5"), "--kept", "-o",
                   self.path("e.csv"))
         found = read_rows(self.path("e.csv"))
@@ -43,11 +38,9 @@ class PythonMethodTest(FolderCase):
         self.assertEqual(len(found), 2 * 4 * 9)  # budgets, layers, query heads
         return found, read_rows(self.path("e.kept.csv"))
 
-    def test_the_page_has_short_methods(self):
-        # my_method.py is run by test_python_api.py.
-        self.assertEqual(set(programs()), {"my_method.py", "snapkv_numpy.py", "kmeans_torch.py"})
-        for text in programs().values():
-            self.assertLess(len(text.splitlines()), 40)
+    def test_the_page_names_every_example(self):
+        linked = re.findall(r"\]\(examples/(\S+?)\)", read_text(PAGE))
+        self.assertEqual(sorted(linked), sorted(os.listdir(EXAMPLES)))
 
     def test_snapkv_in_numpy_gives_the_rows_of_kvbench(self):
         found, kept = self.caches_of("snapkv_numpy.py")

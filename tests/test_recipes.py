@@ -1,5 +1,5 @@
-"""docs/python.md, "Result tables": its blocks run in order, as they stand there; R computes what pandas
-computes, and both what `kvbench summarize` prints.
+"""docs/python.md, "Result tables": its blocks run in order, as they stand there; docs/examples/results.R
+computes what pandas computes, and both what `kvbench summarize` prints.
 
 R is left out, aloud, where there is no Rscript.
 """
@@ -17,6 +17,7 @@ import unittest
 from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows, read_text
 
 PAGE = os.path.join(ROOT, "docs", "python.md")
+R_EXAMPLE = os.path.join(ROOT, "docs", "examples", "results.R")
 SHARED = ("means", "ratios", "best", "offsets")  # variables that both languages make
 
 # What is appended to a language's blocks: each variable as lines of `row,column,value`.
@@ -105,7 +106,7 @@ class RecipesTest(FolderCase):
         if shutil.which("Rscript") is None:
             self.skipTest("no Rscript")
         names = ", ".join(f'"{name}"' for name in SHARED)
-        script = self.write_file("recipes.R", blocks("r") + R.format(names=names))
+        script = self.write_file("recipes.R", read_text(R_EXAMPLE) + R.format(names=names))
         self.call(["Rscript", "--vanilla", script])
         for name in SHARED:
             mine, other = self.values(name, "py"), self.values(name, "r")
