@@ -1,7 +1,6 @@
-"""What tests of figures of many lines or layers share: is a figure legible, and on one page?"""
+"""Is a figure legible, and on one page?"""
 
 import itertools
-from unittest import mock
 
 from matplotlib.axes import Axes
 from matplotlib.text import Text
@@ -31,20 +30,10 @@ def shown_texts(figure):
 
 
 class LegibleTest(FigureTest):
-    """Runs scripts and looks at their figures."""
-
-    def picture(self, module, *arguments):
-        """The figure that the script would write, laid out, and its size in inches as written."""
-        figures = []
-        with mock.patch.object(kf, "save_figure", lambda figure, stem: figures.append(figure)):
-            code, said = self.run_script(module, *arguments, "-o", self.path("picture"))
-        self.assertEqual(code, 0, said)
-        figures[0].canvas.draw()
-        box = figures[0].get_tightbbox(figures[0].canvas.get_renderer())
-        return figures[0], (box.width, box.height)
-
-    def check(self, figure, size):
+    def check(self, figure, size=None):
         """One page, no text over another, legends beside the panels or within one."""
+        box = figure.get_tightbbox(figure.canvas.get_renderer())
+        size = size or (box.width, box.height)
         self.assertLess(size[0], kf.PAGE_WIDTH + SLACK)
         self.assertLess(size[1], kf.PAGE_HEIGHT + SLACK)
         texts = shown_texts(figure)
@@ -68,13 +57,3 @@ class LegibleTest(FigureTest):
                 box, panel = axes.get_legend().get_window_extent(), axes.get_window_extent()
                 self.assertTrue(panel.x0 - 2 <= box.x0 and box.x1 <= panel.x1 + 2
                                 and panel.y0 - 2 <= box.y0 and box.y1 <= panel.y1 + 2)
-
-    def both(self, module, make, *arguments):
-        """Checks the script with 4 and 30 layers of `make(layers)`; returns the two figures."""
-        out = []
-        for layers in (4, 30):
-            with self.subTest(module.__name__, layers=layers):
-                figure, size = self.picture(module, *make(range(layers)), *arguments)
-                self.check(figure, size)
-                out.append(figure)
-        return out

@@ -1,8 +1,9 @@
-"""Small result tables, what tests of figures share, and a check of every figure that they draw."""
+"""Small tables of every kind, what tests of figures share, and a check of every figure that they draw."""
 
 import contextlib
 import io
 import math
+import os
 import sys
 import warnings
 from unittest import mock
@@ -10,7 +11,7 @@ from unittest import mock
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from script_case import FolderCase, call, program, read_rows
+from script_case import FolderCase, call, program, read_rows, write_text
 
 from kvbench import command
 from kvbench import tables as kt
@@ -33,6 +34,49 @@ MEASURED = ("tokens_kept", "bytes", "ratio", "middle_ratio", "rel_error", "amnes
             "amnesia_mass")
 DIAG = "vague={a};cells={n};k_error={ke};k_bound={kb};v_error={ve};v_bound={vb}"
 STEP_COLUMNS = [*plot_stream.JOIN_KEYS, "step", "rel_error", "bytes"]
+HEAD = "trace,prompt,layer,kv_head,what,"
+# Headers of kvbench cluster's tables.
+CLUSTER = {"coverage": HEAD + "k,radius,radius_rel,center", "delta": HEAD + "delta,n_prefix,clusters",
+           "growth": HEAD + "delta,alpha,r2", "norms": "trace,prompt,layer,head,what,min,p25,p50,p75,p95,max",
+           "points": HEAD + "token,is_center,kept_by,x0,x1",
+           "kept": "schema,trace,prompt,layer,kv_head,algorithm,params,protocol,sink,recent,scores,device,seed,"
+                   "n_tokens,budget_requested,step,tokens"}
+
+
+NAMES, SIZES = ("h2o", "uniform", "snapkv"), (0.5, 0.25, 0.125)
+
+
+def replay(layers, names=NAMES, sizes=SIZES, **more):
+    """Rows of two heads, whose error grows with the layer and with the size's inverse."""
+    return [{"layer": layer, "q_head": head, "algorithm": name, "budget_requested": size, "middle_ratio": size,
+             "ratio": size, "tokens_kept": 20 + 80 * size, "amnesia_count": 5 + layer % 3,
+             "amnesia_mass": 0.01 * (1 + layer % 5), "read_ratio": size, "recall": 1 - size * (1 + i) / 4,
+             "rel_error": (1 + i) * (0.02 + 0.01 * (layer % 7)) / size + 0.001 * layer, **more}
+            for layer in layers for head in (0, 4) for i, name in enumerate(names) for size in sizes]
+
+
+def points_of(points, **more):
+    """Rows of (algorithm, budget, share of the middle that is held, error)."""
+    return [{"algorithm": name, "budget_requested": budget, "middle_ratio": held, "rel_error": error, **more}
+            for name, budget, held, error in points]
+
+
+def kept_row(step=7, tokens="0-7", label="h2o", params="reduce=mean", budget="0.5", seed=0, layer=0, head=0,
+             schema="1.0", protocol="stream", n=8):
+    """A line of OUT.kept.csv."""
+    return (f"{schema},t.h5,p,{layer},{head},{label},{params},{protocol},0,2,past,cpu,{seed},{n},"
+            f"{budget},{step},{tokens}")
+
+
+def points_rows(n=12, layer=0, head=0, kept="", prompt="p"):
+    """Lines of points.csv: a ring of n keys, and n values on a line; tokens 0 and 5 are centres."""
+    out = []
+    for i in range(n):
+        angle, flag = 2 * math.pi * i / n, int(i in (0, 5))
+        out.append(f"t.h5,{prompt},{layer},{head},keys,{i},{flag},{kept if i % 3 == 0 else ''},"
+                   f"{math.cos(angle)!r},{math.sin(angle)!r}")
+        out.append(f"t.h5,{prompt},{layer},{head},values,{i},{flag},,{i},")  # d = 1: x1 is empty
+    return out
 
 
 def infeasible(**values):
@@ -203,6 +247,12 @@ class FigureTest(DrawingCase):
                 file.write(",".join(str(whole[c]) for c in columns) + "\n")
         return self.path(name)
 
+    def lines(self, kind, rows, name=None, header=None):
+        """A table of kvbench cluster or kept tokens from its lines; `name`: of another file."""
+        path = self.path(name or kind + ".csv")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return write_text(path, "\n".join([header or CLUSTER[kind], *rows]) + "\n")
+
     def call(self, module, *arguments):
         return call(lambda: command.run_main(module.main), program(module), *arguments)
 
@@ -217,6 +267,29 @@ class FigureTest(DrawingCase):
         self.assertEqual(done.code, code, done.err)
         self.assertNotIn("Traceback", done.err)
         return done.out, done.err
+
+    def refused(self, text, module, *arguments):
+        """Exit code 2, a last line with `text` that begins with the program's name, no file written."""
+        before = sorted(os.listdir(self.folder))
+        _, said = self.must(module, "-o", self.path("refused"), *arguments, code=2)
+        last = said.strip().splitlines()[-1]
+        self.assertTrue(last.startswith(program(module) + ": "), last)
+        self.assertIn(text, last)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+    def picture(self, module, *arguments):
+        """The figure that the program would write, laid out; .said: what it said, .below: the footer."""
+        figures = []
+        with mock.patch.object(kf, "save_figure", lambda figure, _: figures.append(figure)):
+            _, self.said = self.must(module, *arguments, "-o", self.path("picture"))
+        figures[0].canvas.draw()
+        self.below = " ".join(next(t for t in figures[0].texts if t.get_gid() == "footer").get_text().split())
+        return figures[0]
+
+    def caption(self, module, *arguments):
+        self.must(module, *arguments, "-o", self.path("x.png"), "--caption", self.path("x.txt"))
+        with open(self.path("x.txt"), encoding="utf-8") as file:
+            return file.read()
 
     def quiet(self, function, *arguments, **options):
         """Result and what was said on stderr."""

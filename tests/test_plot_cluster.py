@@ -1,108 +1,60 @@
-"""Figures of clusterability and kept tokens against hand calculations. t-SNE: test_plot_tsne.py."""
+"""Figures of clusterability, kept tokens and t-SNE against hand calculations."""
 
-import contextlib
-import io
 import math
-import os
 import unittest
 
 import numpy as np
-from cluster_figures import HEAD, Figures
-from plot_tables import load
+from plot_tables import FigureTest, kept_row, load, points_rows
+from script_case import missing
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot.kinds import coverage as plot_coverage
 from kvbench.plot.kinds import growth as plot_growth
 from kvbench.plot.kinds import kept_map as plot_kept_map
 from kvbench.plot.kinds import norms as plot_norms
+from kvbench.plot.kinds import tsne as plot_tsne
 
-COVERAGE = HEAD + "k,radius,radius_rel,center"
-DELTA = HEAD + "delta,n_prefix,clusters"
-GROWTH = HEAD + "delta,alpha,r2"
-NORMS = "trace,prompt,layer,head,what,min,p25,p50,p75,p95,max"
-KEPT = ("schema,trace,prompt,layer,kv_head,algorithm,params,protocol,sink,recent,scores,device,"
-        "seed,n_tokens,budget_requested,step,tokens")
-EXACT = 12  # places: sums of a few doubles
+COVERAGE = ["t,p,0,0,keys,1,8,1,0", "t,p,0,1,keys,1,6,1,0", "t,p,0,0,keys,2,4,0.5,3", "t,p,0,1,keys,2,4.2,0.7,9",
+            "t,p,0,0,values,1,2,1,0", "t,p,0,0,values,2,1.8,0.9,1", "t,p,3,0,keys,1,2,1,0"]
+NORMS = ["t,p,0,0,queries,1,2,3,4,5,6", "t,p,0,1,queries,1,2,5,6,7,8", "t,p,1,0,queries,1,2,3,4,5,7",
+         "t,p,0,0,keys,0,1,2,3,4,5"]
 
 
-def kept_row(step=7, tokens="0-7", label="h2o", params="reduce=mean", budget="0.5", seed=0, layer=0,
-             head=0, schema="1.0", protocol="stream", n=8):
-    return (f"{schema},t.h5,p,{layer},{head},{label},{params},{protocol},0,2,past,cpu,{seed},{n},"
-            f"{budget},{step},{tokens}")
-
-
-class CoverageTest(Figures):
-    def rows(self):
-        return ["t,p,0,0,keys,1,8,1,0", "t,p,0,1,keys,1,6,1,0",
-                "t,p,0,0,keys,2,4,0.5,3", "t,p,0,1,keys,2,4.2,0.7,9",
-                "t,p,0,0,values,1,2,1,0", "t,p,0,0,values,2,1.8,0.9,1",
-                "t,p,3,0,keys,1,2,1,0"]
-
+class CoverageTest(FigureTest):
     def test_mean_and_spread_over_heads(self):
-        table = load(plot_coverage, [self.write("coverage.csv", COVERAGE, self.rows())], [0])
-        axes = plot_coverage.draw(table).axes[0]
+        axes = plot_coverage.draw(load(plot_coverage, self.lines("coverage", COVERAGE), [0])).axes[0]
         keys, values = axes.lines[:2]
-        np.testing.assert_array_equal(keys.get_xdata(), [1, 2])
-        np.testing.assert_allclose(keys.get_ydata(), [1, 0.6], rtol=1e-12)
-        np.testing.assert_allclose(values.get_ydata(), [1, 0.9], rtol=1e-12)
+        self.near(keys.get_xydata(), [(1, 1), (2, 0.6)])
+        self.near(values.get_ydata(), [1, 0.9])
         # Deviations of -0.1 and 0.1 over n - 1 = 1: sd = sqrt(0.02).
         edges = axes.collections[0].get_paths()[0].vertices[:, 1]
-        self.assertAlmostEqual(edges.max(), 1.0, EXACT)
-        self.assertAlmostEqual(edges.min(), 0.6 - math.sqrt(0.02), EXACT)
+        self.near([edges.max(), edges.min()], [1.0, 0.6 - math.sqrt(0.02)])
         self.assertEqual(len(axes.collections), 1)  # one head of values: no band
 
-    def test_k_of_some_heads_only_is_left_out(self):
-        path = self.write("coverage.csv", COVERAGE, self.rows() + ["t,p,0,0,keys,4,1,0.1,3"])
-        with contextlib.redirect_stderr(io.StringIO()) as stderr, command.notes_on_stderr():
-            table = load(plot_coverage, [path], [0])
-        self.assertIn("only some heads", stderr.getvalue())
+    def test_what_is_left_out_and_what_is_not_averaged_away(self):
+        path = self.lines("coverage", [*COVERAGE, "t,p,0,0,keys,4,1,0.1,3"])
+        table, said = self.quiet(load, plot_coverage, path, [0])
+        self.assertIn("only some heads", said)
         self.assertEqual(table.loc[table["what"] == "keys", "k"].tolist(), [1, 2])
-
-    def test_a_value_that_is_no_number_is_not_averaged_away(self):
-        path = self.write("coverage.csv", COVERAGE,
-                          ["t,p,0,0,keys,1,8,1,0", "t,p,0,1,keys,1,6,nan,0"])
-        with contextlib.redirect_stderr(io.StringIO()) as stderr, command.notes_on_stderr():
-            table = load(plot_coverage, [path], [])
+        path = self.lines("coverage", [COVERAGE[0], "t,p,0,1,keys,1,6,nan,0"])
+        table, said = self.quiet(load, plot_coverage, path, [])
         self.assertTrue(math.isnan(table["mean"][0]))
-        self.assertIn("not a number", stderr.getvalue())
+        self.assertIn("not a number", said)
 
-    def test_errors(self):
-        good = self.write("coverage.csv", COVERAGE, self.rows())
-        self.expect_error(plot_coverage, "no such file", self.path("none.csv"))
-        self.expect_error(plot_coverage, "the file is empty", self.empty())
-        self.expect_error(plot_coverage, "no rows", self.write("a.csv", COVERAGE, []))
-        self.expect_error(plot_coverage, "column `radius_rel` is missing",
-                          self.write("a.csv", HEAD + "k,radius", ["t,p,0,0,keys,1,1"]))
-        self.expect_error(plot_coverage, "a.csv: row 1: column `k`: got `two`, expected a number",
-                          self.write("a.csv", COVERAGE, ["t,p,0,0,keys,two,1,1,0"]))
-        self.expect_error(plot_coverage, "got `kv`, expected one of queries, keys, values",
-                          self.write("a.csv", COVERAGE, ["t,p,0,0,kv,1,1,1,0"]))
-        self.expect_error(plot_coverage, "columns differ", good,
-                          self.write("a.csv", COVERAGE + ",more", ["t,p,9,0,keys,1,1,1,0,5"]))
-        self.expect_error(plot_coverage, "two rows for trace t, prompt p, layer 0.0", good, good)
-        self.expect_error(plot_coverage, "--layers: got 7, which it does not hold; it holds 0, 3",
-                          good, "--layers", "7")
-        self.expect_error(plot_coverage, "--layers: got `x`", good, "--layers", "x")
-
-    def empty(self):
-        with open(self.path("empty.csv"), "w", encoding="utf-8"):
-            pass
-        return self.path("empty.csv")
+    def test_columns_that_differ(self):
+        other = self.lines("coverage", ["t,p,9,0,keys,1,1,1,0,5"], "a.csv",
+                           "trace,prompt,layer,kv_head,what,k,radius,radius_rel,center,more")
+        self.refused("columns differ", plot_coverage, self.lines("coverage", COVERAGE), other)
 
 
-class GrowthTest(Figures):
-    def tables(self, second_radius=20, deltas=(2, 4)):
+class GrowthTest(FigureTest):
+    def tables(self, deltas=(2, 4)):
         """Two heads of radius 10 and 20, whose deltas are a fifth of these."""
-        self.write("coverage.csv", COVERAGE, ["t,p,0,0,keys,1,10,1,0", "t,p,0,0,keys,2,5,0.5,7",
-                                              f"t,p,0,1,keys,1,{second_radius},1,0"])
-        self.write("delta.csv", DELTA,
-                   [f"t,p,0,{h},keys,{d},{n},{m}" for h, d, counts in
-                    ((0, deltas[0], (4, 8)), (1, deltas[1], (9, 32)))
-                    for n, m in zip((16, 64), counts)])
-        self.write("growth.csv", GROWTH, [f"t,p,0,0,keys,{deltas[0]},0.5,1",
-                                          f"t,p,0,1,keys,{deltas[1]},0.9,1"])
+        self.lines("coverage", ["t,p,0,0,keys,1,10,1,0", "t,p,0,0,keys,2,5,0.5,7", "t,p,0,1,keys,1,20,1,0"])
+        self.lines("delta", [f"t,p,0,{h},keys,{d},{n},{m}" for h, d, counts in
+                             ((0, deltas[0], (4, 8)), (1, deltas[1], (9, 32))) for n, m in zip((16, 64), counts)])
+        self.lines("growth", [f"t,p,0,0,keys,{deltas[0]},0.5,1", f"t,p,0,1,keys,{deltas[1]},0.9,1"])
         return self.folder
 
     def test_heads_meet_on_delta_over_radius(self):
@@ -110,66 +62,37 @@ class GrowthTest(Figures):
         self.assertFalse(absolute)
         self.assertEqual(plot_growth.shown_deltas(table, []), [0.2])
         axes = plot_growth.draw(table, alpha, absolute, [0.2]).axes[0]
-        np.testing.assert_array_equal(axes.lines[0].get_xdata(), [16, 64])
-        # Geometric means: sqrt(4 * 9) and sqrt(8 * 32).
-        np.testing.assert_allclose(axes.lines[0].get_ydata(), [6, 16], rtol=1e-12)
+        self.near(axes.lines[0].get_xydata(), [(16, 6), (64, 16)])  # geometric means: sqrt(4 * 9), sqrt(8 * 32)
         self.assertEqual(axes.get_legend().get_texts()[0].get_text(), "0.2: 0.70")
-        slope_one = axes.lines[1]
-        np.testing.assert_array_equal(slope_one.get_xdata(), slope_one.get_ydata())
+        np.testing.assert_array_equal(axes.lines[1].get_xdata(), axes.lines[1].get_ydata())
+        for deltas, text in (("0.7", "--deltas: got 0.7, expected some of 0.2"), ("a", "--deltas: got `a`")):
+            self.refused(text, plot_growth, self.folder, "--deltas", deltas)
 
     def test_absolute_deltas_where_the_heads_share_them(self):
         table, alpha, absolute = load(plot_growth, [self.tables(deltas=(2, 2))], [])
         self.assertTrue(absolute)
         self.assertEqual(table["delta"].unique().tolist(), [2])
-        self.assertAlmostEqual(alpha[0, "keys", 2], 0.7, EXACT)
-
-    def test_an_alpha_without_a_fit_shows_as_a_dash(self):
+        self.near(alpha[0, "keys", 2], 0.7)
+        # An alpha without a fit shows as a dash.
         key = (0, "keys", 0.2)
-        self.assertEqual(plot_growth.alpha_text({key: math.nan}, key), "0.2: –")
-        self.assertEqual(plot_growth.alpha_text({}, key), "0.2: –")
-
-    def test_pictures_and_errors(self):
-        folder = self.tables()
-        self.expect_pictures(plot_growth, folder, "--deltas", "0.2")
-        self.expect_error(plot_growth, "--deltas: got 0.7, expected some of 0.2", folder,
-                          "--deltas", "0.7")
-        self.expect_error(plot_growth, "--deltas: got `a`", folder, "--deltas", "a")
-        self.expect_error(plot_growth, "no such folder", self.path("delta.csv"))
-        os.remove(self.path("growth.csv"))
-        self.expect_error(plot_growth, "growth.csv: no such file", folder)
+        self.assertEqual({plot_growth.alpha_text(one, key) for one in ({key: math.nan}, {})}, {"0.2: –"})
 
 
-class NormsTest(Figures):
-    def rows(self):
-        return ["t,p,0,0,queries,1,2,3,4,5,6", "t,p,0,1,queries,1,2,5,6,7,8",
-                "t,p,1,0,queries,1,2,3,4,5,7", "t,p,0,0,keys,0,1,2,3,4,5"]
-
+class NormsTest(FigureTest):
     def test_lines_and_bands(self):
-        table = load(plot_norms, [self.write("norms.csv", NORMS, self.rows())])
-        figure = plot_norms.draw(table)
-        queries, keys = figure.axes
-        self.assertEqual(queries.get_title(), "queries, $r$ = 8")
-        self.assertEqual(keys.get_title(), "keys, $r$ = 5")
-        largest, p95, median = queries.lines
-        np.testing.assert_array_equal(largest.get_xdata(), [0, 1])
-        np.testing.assert_array_equal(largest.get_ydata(), [7, 7])
-        np.testing.assert_array_equal(p95.get_ydata(), [6, 5])
-        np.testing.assert_array_equal(median.get_ydata(), [4, 3])
+        queries, keys = plot_norms.draw(load(plot_norms, self.lines("norms", NORMS))).axes
+        self.assertEqual([a.get_title() for a in (queries, keys)], ["queries, $r$ = 8", "keys, $r$ = 5"])
+        np.testing.assert_array_equal(queries.lines[0].get_xdata(), [0, 1])
+        # The largest, the 95th percentile, the median.
+        self.assertEqual([list(line.get_ydata()) for line in queries.lines], [[7, 7], [6, 5], [4, 3]])
         edges = queries.collections[0].get_paths()[0].vertices[:, 1]
         self.assertEqual((edges.min(), edges.max()), (6, 8))
-
-    def test_pictures_and_errors(self):
-        path = self.write("norms.csv", NORMS, self.rows())
-        self.expect_pictures(plot_norms, path)
-        self.expect_error(plot_norms, "column `p95` is missing",
-                          self.write("a.csv", NORMS.replace("p95", "p94"), self.rows()))
-        self.expect_error(plot_norms, "no rows", self.write("a.csv", NORMS, []))
-        self.write("a.csv", NORMS, ["t,p,0,0,keys,0,1,2,3,4,nan", "t,p,0,1,keys,0,1,2,3,4,5"])
-        title = plot_norms.draw(load(plot_norms, [self.path("a.csv")])).axes[0].get_title()
+        self.lines("norms", ["t,p,0,0,keys,0,1,2,3,4,nan", "t,p,0,1,keys,0,1,2,3,4,5"])
+        title = plot_norms.draw(load(plot_norms, self.path("norms.csv"))).axes[0].get_title()
         self.assertEqual(title, "keys, $r$ = not a number")
 
 
-class KeptMapTest(Figures):
+class KeptMapTest(FigureTest):
     def test_ranges(self):
         self.assertEqual(kcc.parse_ranges("0-255 300 305-310"), [(0, 255), (300, 300), (305, 310)])
         self.assertEqual(kcc.parse_ranges(""), [])
@@ -181,28 +104,23 @@ class KeptMapTest(Figures):
             kcc.held("1-5", 5)
 
     def test_labels_name_what_differs(self):
-        path = self.write("a.kept.csv", KEPT, [
-            kept_row(), kept_row(label="uniform", params="", seed=0),
-            kept_row(label="uniform", params="", seed=1),
-            kept_row(label="bumblebee-stream", params="lambda=0.3;sim=relu", budget="0.5"),
-            kept_row(label="bumblebee-stream", params="lambda=0;sim=relu", budget="0.25"),
-            kept_row(label="bumblebee-stream", params="lambda=1;sim=relu", budget="")])
+        path = self.lines("kept", [
+            kept_row(), *(kept_row(label="uniform", params="", seed=seed) for seed in (0, 1)),
+            *(kept_row(label="bumblebee-stream", params=params, budget=budget) for params, budget in (
+                ("lambda=0.3;sim=relu", "0.5"), ("lambda=0;sim=relu", "0.25"), ("lambda=1;sim=relu", "")))])
         self.assertEqual(kcc.read_kept([path])["label"].tolist(), [
             "h2o", "uniform seed=0", "uniform seed=1",
             "bumblebee-stream budget_requested=0.5 lambda=0.3",
             "bumblebee-stream budget_requested=0.25 lambda=0", "bumblebee-stream lambda=1"])
 
     def test_map_by_hand(self):
-        path = self.write("a.kept.csv", KEPT, [
-            kept_row(step=7, tokens="0 6-7"), kept_row(step=3, tokens="0-1 3")])
-        frame, labels, heads = load(plot_kept_map, [path], [], [], [], "")
+        path = self.lines("kept", [kept_row(step=7, tokens="0 6-7"), kept_row(step=3, tokens="0-1 3")])
+        frame, labels, heads = load(plot_kept_map, path, [], [], [], "")
         self.assertEqual((labels, heads), (["h2o"], [(0, 0)]))
         y, x, share = plot_kept_map.held_shares(frame)
-        np.testing.assert_array_equal(y, [0, 4, 8])
-        np.testing.assert_array_equal(x, range(9))
+        self.assertEqual((list(y), list(x)), ([0, 4, 8], [*range(9)]))
         nan = math.nan
-        np.testing.assert_array_equal(share, [[1, 1, 0, 1, nan, nan, nan, nan],
-                                              [1, 0, 0, 0, 0, 0, 1, 1]])
+        np.testing.assert_array_equal(share, [[1, 1, 0, 1, nan, nan, nan, nan], [1, 0, 0, 0, 0, 0, 1, 1]])
         axes = plot_kept_map.draw(frame, labels, heads).axes[0]
         drawn = axes.collections[0].get_array()
         self.assertEqual(drawn.reshape(2, 8)[1].tolist(), [1, 0, 0, 0, 0, 0, 1, 1])
@@ -210,32 +128,74 @@ class KeptMapTest(Figures):
         self.assertEqual(axes.get_ylim(), (8, 0))
 
     def test_long_streams_show_shares(self):
-        path = self.write("a.kept.csv", KEPT, [kept_row(step=2999, tokens="0-1 4 2999", n=3000)])
+        path = self.lines("kept", [kept_row(step=2999, tokens="0-1 4 2999", n=3000)])
         _, x, share = plot_kept_map.held_shares(kcc.read_kept([path]))
         self.assertEqual(x[:3].tolist(), [0, 3, 6])  # 3000 tokens in at most 1024 cells
-        np.testing.assert_allclose(share[0, :3], [2 / 3, 1 / 3, 0], rtol=1e-12)
-        self.assertAlmostEqual(np.nansum(share) * 3, 4, EXACT)
+        self.near(share[0, :3], [2 / 3, 1 / 3, 0])
+        self.near(np.nansum(share) * 3, 4)
 
-    def test_pictures_and_errors(self):
-        rows = [kept_row(step=s, tokens=f"0-{s}", label=a, layer=layer)
-                for s in (3, 7) for a in ("h2o", "bumblebee-stream") for layer in (0, 1, 2)]
-        path = self.write("a.kept.csv", KEPT, rows)
-        self.expect_pictures(plot_kept_map, path)
-        self.expect_error(plot_kept_map, "expected some of h2o, bumblebee-stream", path,
-                          "--labels", "nope")
-        self.expect_error(plot_kept_map, "--prompt: got `x`, expected one of p", path,
-                          "--prompt", "x")
-        for text, rows in (
-                ("mixed schemas: 1.0, 1.1", [kept_row(), kept_row(step=3, schema="1.1")]),
-                ("schema 2.0, expected 1.x", [kept_row(schema="2.0")]),
-                ("no row of protocol stream", [kept_row(protocol="prefill")]),
-                ("got `9-7`, expected ascending ranges within 0-7", [kept_row(tokens="9-7")]),
-                ("step 3 holds token 5, which comes after it", [kept_row(step=3, tokens="5")]),
-                ("two rows for", [kept_row(), kept_row()])):
-            self.expect_error(plot_kept_map, text, self.write("b.kept.csv", KEPT, rows))
-        self.expect_error(plot_kept_map, "column `tokens` is missing",
-                          self.write("b.kept.csv", KEPT.replace(",tokens", ""),
-                                     [kept_row().rpartition(",")[0]]))
+
+class TsneTest(FigureTest):
+    def load(self, rows, *options):
+        """The frame and the heads of points.csv."""
+        return load(plot_tsne, self.lines("points", rows), *options)
+
+    def test_selection(self):
+        _, heads = self.load([row for layer in range(6) for head in (1, 2) for row in points_rows(5, layer, head)],
+                             ["keys"], [], [], "")
+        self.assertEqual(heads, [(0, 1), (2, 1), (3, 1), (5, 1)])  # 4 of 6 layers, the first head
+        points = kt.read_table([self.path("points.csv")], [], kcc.TEXT)
+        frame, heads = plot_tsne.load(points, ["values"], [1], [2])
+        self.assertEqual((len(frame), heads, set(frame["what"])), (5, [(1, 2)], {"values"}))
+        self.lines("points", [*points_rows(12), *points_rows(12, prompt="q")])
+        _, said = self.quiet(load, plot_tsne, self.folder, ["keys"], [], [], "")
+        self.assertIn("2 prompts; prompt p of t.h5 is shown", said)
+
+    def test_thinning_keeps_the_centres(self):
+        frame, _ = self.load(points_rows(12), ["keys"], [], [], "")
+        self.assertEqual(plot_tsne.thin(frame, 4)["token"].tolist(), [0, 3, 5, 6, 9])
+        self.assertEqual(len(plot_tsne.thin(frame, 0)), 12)
+
+    def test_centres_kept_tokens_and_positions_are_marked(self):
+        frame, heads = self.load(points_rows(12, kept="h2o;snapkv kernel=5"), ["keys"], [], [], "")
+        pictures = {(0, 0, "keys"): (frame, np.column_stack([np.arange(12), np.zeros(12)]))}
+        for kept, drawn in (([], [[1, 2, 3, 4, 6, 7, 8, 9, 10, 11], [0, 5]]),
+                            (["snapkv kernel=5"], [[1, 2, 4, 5, 7, 8, 10, 11], [0, 3, 6, 9]])):
+            for color_by in ("kind", "position"):
+                figure = plot_tsne.draw(pictures, heads, ["keys"], kept, color_by)
+                dots = figure.axes[0].collections[:2]
+                self.assertEqual([list(one.get_offsets()[:, 0]) for one in dots], drawn)
+                for one, tokens in zip(dots[1 if kept else 0:], drawn[1 if kept else 0:]):
+                    if color_by == "position":  # evicted ones stay grey
+                        self.assertEqual(one.get_array().tolist(), tokens)
+                        self.assertEqual((one.norm.vmin, one.norm.vmax), (0, 11))
+                        self.assertEqual(figure.axes[1].get_ylabel(), "position of the token")
+                    else:
+                        self.assertIsNone(one.get_array())
+
+    def test_distances_to_centres_by_hand(self):
+        # Values lie on a line, centres 0 and 5: distances 0 1 2 2 1 0 1 2 3 4 5 6, mean 27 / 12.
+        frame, heads = self.load(points_rows(12), ["values"], [], [], "")
+        text = plot_tsne.measured({(*heads[0], "values"): (frame, None)}, ["values"], [])
+        spread = math.sqrt(sum((i - 5.5)**2 for i in range(12)) / 12)
+        self.assertIn(f"values {27 / 12 / spread:.3g}.", text)
+
+    @unittest.skipIf(missing("sklearn"), "no scikit-learn")
+    def test_embedding(self):
+        from kvbench.plot import embedding as tsne
+        rng = np.random.default_rng(0)
+        sets = [np.concatenate([rng.normal(size=(15, 8)), rng.normal(size=(15, 8)) + 50]), rng.normal(size=(20, 4))]
+        once, other = tsne.embed_all(sets, 1)
+        for got, expected in zip((once, other, once), (*tsne.embed_all(sets, 2), tsne.embed(sets[0]))):
+            np.testing.assert_array_equal(got, expected)  # to the bit, also of two processes
+        # Two clusters 50 sd apart: every point's nearest neighbour is of its own cluster.
+        apart = np.linalg.norm(once[:, None] - once[None], axis=2) + np.diag(np.full(30, np.inf))
+        np.testing.assert_array_equal(apart.argmin(axis=1) < 15, np.arange(30) < 15)
+        np.testing.assert_array_equal(tsne.embed(np.ones((9, 3))), np.zeros((9, 2)))
+        for bad, text in ((np.ones((4, 2)), "got 4 points, expected at least 5"),
+                          (np.full((9, 2), np.nan), "not finite")):
+            with self.assertRaisesRegex(kt.CsvError, text):
+                tsne.embed(bad)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import unittest
 
 import matplotlib
 from matplotlib.figure import Figure
-from plot_tables import STEP_COLUMNS, DrawingCase, FigureTest, lambda_rows, revive_rows
-from script_case import ROOT, missing
+from plot_tables import STEP_COLUMNS, DrawingCase, FigureTest, faults
+from script_case import ROOT
 
 import kvbench
 from kvbench import plot, programs
@@ -100,29 +100,6 @@ class FunctionsTest(FigureTest):
     def read(self, path):
         return kt.read_results([path], [])
 
-    def raw(self, path):
-        """As a user reads it: numbers where text may stand, NaN for nothing."""
-        return kt.pd.read_csv(path)
-
-    def test_rows_of_replay(self):
-        path = self.write(self.rows())
-        for function in (plot.error, plot.pareto):
-            made = [self.figure(function, frame) for frame in (self.read(path), self.raw(path))]
-            made.append(self.silent(kvbench.figure, function.__name__, path))
-            made.append(self.silent(kvbench.figure, function.__name__, [kvbench.read_results(path)]))
-            self.assertEqual(len({one._repr_png_() for one in made}), 1)
-        self.assertIs(kvbench.plot.pareto, plot.pareto)
-        frame = self.read(path)
-        self.figure(plot.heatmap, frame)
-        self.figure(plot.amnesia, frame)
-        self.figure(plot.bumblebee_lambda, self.read(self.write(lambda_rows())))
-        self.figure(plot.reconstruction, self.read(self.write(revive_rows())))
-        read = [{**row, "protocol": "retrieval", "read_ratio": 0.1, "recall": 0.5} for row in self.rows()]
-        self.figure(plot.reads, self.read(self.write(read)))
-        coded = self.read(self.write(self.rows(params="k_bits=4;v_bits=4")))
-        for kind in ("lines", "keys-values"):  # quantizers alone keep all tokens: no map
-            self.figure(plot.bits, coded, kind=kind)
-
     def test_frames_of_several_tables(self):
         path = self.write_stream()
         steps = kt.read_table([self.path("t.steps.csv")], STEP_COLUMNS, kt.TEXT_COLUMNS)
@@ -136,39 +113,13 @@ class FunctionsTest(FigureTest):
         made = [self.figure(plot.offset, lines, self.read(rows)), self.figure(plot.offset, lines),
                 kvbench.figure("offset", queries)]
         self.assertEqual(len({one.caption for one in made}), 1)
-
-    def test_tables_of_cluster(self):
-        head = "trace,prompt,layer,kv_head,what,"
-        frames = {}
-        for name, columns, lines in (
-                ("coverage", head + "k,radius,radius_rel,center",
-                 [f"t,p,0,0,keys,{k},{8 / k},{1 / k},0" for k in (1, 2, 4)]),
-                ("delta", head + "delta,n_prefix,clusters",
-                 [f"t,p,0,0,keys,1.6,{n},{n // 2}" for n in (4, 8, 16)]),
-                ("growth", head + "delta,alpha,r2", ["t,p,0,0,keys,1.6,0.9,1"]),
-                ("norms", "trace,prompt,layer,head,what,min,p25,p50,p75,p95,max",
-                 [f"t,p,{layer},0,keys,1,2,3,4,5,6" for layer in (0, 1)])):
-            frames[name] = self.raw(self.write_file(name + ".csv", "\n".join([columns, *lines]) + "\n"))
-        for function, tables in ((plot.coverage, ["coverage"]), (plot.norms, ["norms"]),
-                                 (plot.growth, ["delta", "growth", "coverage"])):
-            made = self.figure(function, *(frames[name] for name in tables))
-            self.assertEqual(made._repr_png_(), kvbench.figure(function.__name__, self.folder)._repr_png_())
-
-    def test_kept_tokens(self):
-        lines = [f"1.0,t.h5,p,0,0,h2o,,stream,0,2,past,cpu,0,8,0.5,{step},0-{step}"
-                 for step in (3, 7)]
-        path = self.write_file("k.csv", "\n".join(
-            ["schema,trace,prompt,layer,kv_head,algorithm,params,protocol,sink,recent,scores,device,"
-             "seed,n_tokens,budget_requested,step,tokens", *lines]) + "\n")
-        self.assertEqual(self.figure(plot.kept_map, self.raw(path)).caption, kvbench.figure("kept-map", path).caption)
-
-    @unittest.skipIf(missing("sklearn"), "no scikit-learn")
-    def test_embeddings(self):
-        lines = [f"t,p,0,0,keys,{i},{int(i == 3)},,{i % 4},{i * i % 7}" for i in range(12)]
-        path = self.write_file("points.csv", "\n".join(
-            ["trace,prompt,layer,kv_head,what,token,is_center,kept_by,x0,x1", *lines]) + "\n")
-        self.assertEqual(self.figure(plot.tsne, self.raw(path), what="keys").caption,
-                         kvbench.figure("tsne", path, what="keys").caption)
+        for name, rows in (("coverage", [f"t,p,0,0,keys,{k},{8 / k},{1 / k},0" for k in (1, 2, 4)]),
+                           ("delta", [f"t,p,0,0,keys,1.6,{n},{n // 2}" for n in (4, 8, 16)]),
+                           ("growth", ["t,p,0,0,keys,1.6,0.9,1"])):
+            self.lines(name, rows)
+        made = self.figure(plot.growth, *(kt.pd.read_csv(self.path(name + ".csv"))
+                                          for name in ("delta", "growth", "coverage")))
+        self.assertEqual(made._repr_png_(), kvbench.figure("growth", self.folder)._repr_png_())
 
     def test_errors_are_raised(self):
         frame = kt.pd.DataFrame(self.read(self.write(self.rows())).to_dict("list"))
@@ -198,6 +149,8 @@ class FunctionsTest(FigureTest):
         self.assertIn("bad: points left out because some heads are missing", said.output[0])
         code, said = self.run_script(plot_pareto, self.path("t.csv"), "-o", self.path("p"))
         self.assertEqual((code, said), (0, "note: bad: points left out because some heads are missing: 1\n"))
+        self.assertIn("cannot be written", self.must(plot_pareto, self.path("t.csv"), "-o", self.path("p"),
+                                                     "--caption", self.path("no", "x.txt"), code=2)[1])
 
     def test_programs_have_the_options_of_their_functions(self):
         named = {name.removeprefix("plot ") for name in programs.PROGRAMS if name.startswith("plot ")}
@@ -216,31 +169,11 @@ class FunctionsTest(FigureTest):
         made = [self.figure(plot.error, frame, algorithms=names) for names in ("h2o,snapkv", ["h2o", "snapkv"])]
         self.assertEqual(made[0].caption, made[1].caption)
 
-    def test_a_saved_figure_is_that_of_the_program(self):
-        path = self.write(self.rows())
-        self.must(plot_pareto, path, "-o", self.path("one.png"))
-        kf.save_figure(plot.pareto(self.read(path)), self.path("two.png"))
-        with open(self.path("one.png"), "rb") as one, open(self.path("two.png"), "rb") as two:
-            self.assertTrue(one.read() == two.read())
-
-    def test_errors_of_the_program_are_one_line_and_exit_2(self):
-        path = self.write(self.rows())
-        for arguments, text in ((["none.csv"], "none.csv: no such file"), ([path, "--y", "nope"], "invalid choice"),
-                                ([path, "--layers", "x"], "expected numbers of layers"),
-                                ([path, "--layers", "7"], "no rows with layer 7"),
-                                ([path, "-o", "x.gif"], "expected a name that ends in .png, .pdf or .svg"),
-                                ([path, "--caption", self.path("no", "x.txt")], "cannot be written")):
-            code, said = self.run_script(plot_pareto, "-o", self.path("x"), *arguments)
-            self.assertEqual((code, said.count("\n")), (2, 1), said)
-            self.assertIn(text, said)
-
 
 class CheckTest(DrawingCase):
     """The check of every figure finds what it is for."""
 
     def test_an_empty_panel_and_data_outside_are_found(self):
-        from plot_tables import faults
-
         figure, grid = kf.panels(1, 3)
         grid[0, 0].axhline(1)
         grid[0, 1].plot([0, 1], [0, 1])

@@ -5,9 +5,8 @@ import os
 import unittest
 
 from matplotlib.collections import PolyCollection
-from plot_tables import FigureTest, load
+from plot_tables import STEP_COLUMNS, FigureTest, load
 
-from kvbench import tables as kt
 from kvbench.plot import style as ks
 from kvbench.plot.kinds import offset as plot_offset
 
@@ -100,15 +99,7 @@ class OffsetTest(FigureTest):
         axes = plot_offset.draw(self.draw(path, budgets=[0.25])).axes
         self.assertEqual([a.get_title() for a in axes], ["budget 0.25"])
         self.near(line_of(axes[0], 2)[1][0], 0.025)
-        code, said = self.run_script(plot_offset, path, "--by", "layer", "-o", self.path("out"))
-        self.assertEqual(code, 2)
-        self.assertIn("2 budgets, expected one with --by layer; choose with --budgets 0.5, 0.25",
-                      said)
-
-    def test_layers_of_one_budget_and_of_none(self):
-        mixed = [*rows(), *({**r, "algorithm": "c", "budget_requested": ""} for r in rows()
-                            if r["algorithm"] == "a")]
-        figure = plot_offset.draw(self.draw(self.table(mixed), by="layer"), by="layer")
+        figure = plot_offset.draw(self.draw(path, by="layer", budgets=[0.5]), by="layer")
         self.near([line_of(a, 2)[1][0] for a in figure.axes], [0.015, 0.035])
 
     def test_what_is_not_finite_or_only_rounding(self):
@@ -122,12 +113,8 @@ class OffsetTest(FigureTest):
         axes = plot_offset.draw(table).axes[0]
         self.near(line_of(axes, 0)[1][0], 0.025)  # 1, 2, 3, inf
         self.assertEqual(len(axes.lines), 2)
-        code, said = self.run_script(plot_offset, path, "--mean", "-o", self.path("out"))
-        self.assertEqual(code, 0, said)
+        said = self.must(plot_offset, path, "--mean", "-o", self.path("out"))[1]
         self.assertIn("note: a has a mean that is not finite; its line has a gap there", said)
-        code, said = self.run_script(plot_offset, self.table(exact), "-o", self.path("out"))
-        self.assertEqual(code, 2)
-        self.assertIn("errors are below 1e-06 in every point", said)
 
     def test_methods_that_lack_heads_are_left_out(self):
         path = self.table([r for r in rows() if r["algorithm"] == "a" or r["q_head"] == 0])
@@ -143,15 +130,6 @@ class OffsetTest(FigureTest):
         path = self.table(({**r, "extra": 7, "unit": "x"} for r in rows()), columns=columns)
         figure = plot_offset.draw(self.draw(path))
         self.near(line_of(figure.axes[0], 0)[1], [0.025, 0.05, 0.075, 0.1])
-
-    def test_offsets_that_are_none(self):
-        for offset in (-1, 0.5):
-            path = self.table({**r, "offset": offset} for r in rows())
-            with self.assertRaisesRegex(kt.CsvError, "column `offset`: expected whole numbers"):
-                load(plot_offset, [path])
-        path = self.table([{**r, "offset": ""} if r["layer"] else r for r in rows()])
-        with self.assertRaisesRegex(kt.CsvError, "row 9: column `offset`: got ``, expected a number"):
-            load(plot_offset, [path])
 
 
 class BinsTest(FigureTest):
@@ -210,21 +188,20 @@ class BinsTest(FigureTest):
         other = self.write([{"algorithm": "a", "first": 0.5, "last": 1, "queries": 1, "rel_error_p50": 1,
                              "rel_error_mean": 1}], "u.queries.csv", columns=self.COLUMNS)
         self.write([{"algorithm": "a"}], "u.csv")
-        with self.assertRaisesRegex(kt.CsvError, "u.queries.csv: column `first`: expected whole"):
-            load(plot_offset, [other])
+        self.refused("u.queries.csv: column `first`: expected whole", plot_offset, other)
+        self.refused("expected one form", plot_offset, path, self.write(
+            ({**row, "trace": "u.h5"} for row in rows()), "v.queries.csv", columns=COLUMNS))
         os.remove(self.path("t.csv"))
-        with self.assertRaisesRegex(kt.CsvError, "t.csv: no such file, expected the table beside"):
-            load(plot_offset, [path])
-        moved = self.path("moved.csv")
-        os.rename(path, moved)
-        with self.assertRaisesRegex(kt.CsvError, "moved.csv is not OUT.queries.csv"):
-            load(plot_offset, [moved])
+        self.refused("t.csv: no such file, expected the table beside", plot_offset, path)
+        os.rename(path, self.path("moved.csv"))
+        self.refused("moved.csv is not OUT.queries.csv", plot_offset, self.path("moved.csv"))
 
-    def test_one_form(self):
-        paths = [self.tables(), self.write(({**row, "trace": "u.h5"} for row in rows()),
-                                           "u.queries.csv", columns=COLUMNS)]
-        with self.assertRaisesRegex(kt.CsvError, "expected one form"):
-            load(plot_offset, paths)
+    def test_other_tables_are_named_with_what_draws_them(self):
+        steps = self.write([{"budget_requested": 0.5, "step": 9}], "t.steps.csv", columns=STEP_COLUMNS)
+        self.refused("t.steps.csv: the steps of a stream, expected OUT.queries.csv of kvbench replay --per-query; "
+                     "kvbench-py plot stream OUT.csv draws the steps", plot_offset, steps)
+        table = self.write([{}], columns=["schema", "algorithm", "params", "status", "step"])
+        self.refused("t.csv: no table of queries, expected OUT.queries.csv", plot_offset, table)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,228 @@
+"""Every kind of figure, of 4 layers and of 30: legible, on one page, of the same bytes each time; what each
+kind refuses."""
+
+import contextlib
+import importlib
+import io
+import os
+import unittest
+
+import matplotlib
+import pandas as pd
+from figure_checks import LegibleTest
+from plot_tables import CLUSTER, DEFAULTS, NAMES, STEP_COLUMNS, kept_row, lambda_rows, points_rows, replay, revive_rows
+from script_case import missing
+
+import kvbench
+from kvbench.plot import figures as kf
+from kvbench.plot.kind import KINDS
+from kvbench.tables import ORIGINS
+
+DELTAS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9)
+QUANTISED = [(f"{name}@{quantizer}", budget, f"k_bits={bits};v_bits={bits}") for name in ("h2o", "snapkv")
+             for quantizer in ("quant-kivi", "quant-rotated") for bits in (2, 4, 8) for budget in (0.25, 0.125)]
+WHOLE = [("exact@quant-kivi", "", f"k_bits={k};v_bits={v}") for k in (2, 4, 8) for v in (2, 4, 8)]
+
+
+def cluster(case, layers):
+    """A folder as of kvbench cluster, of 4096 tokens and two KV heads."""
+    heads = [(a, h, what) for a in layers for h in range(2) for what in ("keys", "values")]
+    case.lines("coverage", [f"t,p,{a},{h},{w},{2**i},{10 * 0.9**i},{0.9**i},0" for a, h, w in heads for i in range(12)])
+    case.lines("delta", [f"t,p,{a},{h},{w},{10 * d},{2**n},{2**(n / 2)}" for a, h, w in heads for d in DELTAS
+                         for n in range(4, 13)])
+    case.lines("growth", [f"t,p,{a},{h},{w},{10 * d},{1 - d + 0.001 * a},1" for a, h, w in heads for d in DELTAS])
+    case.lines("norms", [f"t,p,{a},{h},{w},1,2,{3 + a},4,{5 + a},{6 + a + h}" for a, h, w in heads])
+    return case.folder
+
+
+def stream(case, layers):
+    rows = replay(layers, protocol="stream")
+    case.write([{**row, "step": step} for row in rows for step in (9, 19, 59, 99)], "t.steps.csv",
+               columns=STEP_COLUMNS)
+    return case.write(rows)
+
+
+def coded(case, layers):
+    return case.write({"layer": layer, "algorithm": name, "budget_requested": budget, "params": params,
+                       "middle_ratio": budget or 0.3, "tokens_kept": 100 if budget == "" else 60,
+                       "rel_error": 0.1 / (budget or 1) + 0.01 * at}
+                      for layer in layers for at, (name, budget, params) in enumerate(
+                          [*QUANTISED, *WHOLE, *((name, budget, "") for name in NAMES for budget in (0.25, 0.125))]))
+
+
+# Kind (or kind and its case): a table of these layers, and options.
+DRAWN = {
+    "amnesia": (lambda case, layers: case.write(replay(layers)), "--by-layer"),
+    "bits": (coded, ""), "bits map": (coded, "--kind map --algorithms h2o,h2o@quant-kivi"),
+    "bits keys-values": (coded, "--kind keys-values"),
+    "bumblebee_lambda": (lambda case, layers: case.write(
+        {**row, "layer": layer, "budget_requested": budget} for row in lambda_rows() for layer in layers
+        for budget in (0.2, 0.1)), "--by-layer"),
+    "coverage": (cluster, ""), "growth": (cluster, ""), "norms": (cluster, ""),
+    "error": (lambda case, layers: case.write(replay(layers)), "--title Title --model M"),
+    "error budget": (lambda case, layers: case.write(replay(layers)), "--x budget --log-y"),
+    "error names": (lambda case, layers: case.write(replay(layers, [f"method-{i}" for i in range(25)])), "--all"),
+    "heatmap": (lambda case, layers: case.write(replay(layers, [f"a-long-name-no-{i}" for i in range(34)], (0.5,))),
+                ""),
+    "kept_map": (lambda case, layers: case.lines("kept", [
+        kept_row(step, f"0-{step}", name, layer=layer) for step in (3, 7) for name in NAMES for layer in layers]), ""),
+    "offset": (lambda case, layers: case.write(
+        ({**row, "offset": at} for row in replay(layers) for at in range(4)), "q.queries.csv"), ""),
+    "pareto": (lambda case, layers: case.write(replay(layers, [*NAMES, "oracle", "oracle-matching"])), ""),
+    "reads": (lambda case, layers: case.write(replay(layers, ("topk", "pq", "quest"), protocol="retrieval")), ""),
+    "reconstruction": (lambda case, layers: case.write({**row, "layer": layer} for row in revive_rows()
+                                                       for layer in layers), ""),
+    "stream": (stream, ""),
+    "tsne": (lambda case, layers: case.lines("points", [row for layer in layers for row in points_rows(12, layer)]),
+             "--jobs 1 --what keys"),
+}
+SKLEARN = {"tsne"}
+OVER_LAYERS = {"bits", "bits map", "bits keys-values", "offset", "pareto", "reads", "reconstruction", "stream"}  # means
+
+# Kind: a table, options, what is said of it. A header alone stands for a table without rows.
+COVERAGE = "t,p,0,0,keys,1,1,1,0"
+QUERIES = [row | {"offset": at} for row in replay([0, 3], NAMES[:1]) for at in range(2)]
+KIVI = {"algorithm": "quant-kivi", "params": "bits=auto;k_bits=auto;v_bits=auto"}
+FORTY = [{"algorithm": f"h2o@quant-{i}", "params": "k_bits=4;v_bits=4"} for i in range(40)]
+REFUSED = [
+    ("error", [], "", "no rows"), ("error", None, "", "the file is empty"), ("error", "none.csv", "", "no such file"),
+    ("error", [{}, {"q_head": 1, "schema": "1.1"}], "", "mixed schemas: 1.0, 1.1"),
+    ("error", [{"schema": "2.0"}], "", "schema 2.0, expected 1.x"),
+    ("error", [{"budget_requested": "", "params": "a=1"}], "", "no row has a parameter T"),
+    ("error", [{"rel_error": "many"}], "", "got `many`, expected a number"),
+    ("error", [{}], "--algorithms nope", "no rows of algorithm nope"),
+    ("error", [{"status": "failed: x", "rel_error": ""}], "", "all are degenerate, infeasible or failed"),
+    ("error", [{}], "-o no/out", "cannot be written"), ("error", [{}], "-o a.jpg", "ends in .png, .pdf or"),
+    ("error", [{}], "-o a.png,b", "expected one stem, or names that all end in"),
+    ("error", [{}], "--y nope", "invalid choice"),
+    ("error", [{}], "--layers a", "--layers: got `a`, expected numbers of layers as 0,2,5"),
+    ("error", [{}], "--layers 5", "no rows with layer 5; it holds 0"),
+    ("error", [{}], "--highlight nope", "--highlight: got `nope`"),
+    ("error", [{}], "--relative-to nope", "--relative-to: got `nope`, expected one of h2o"),
+    ("error", replay(range(10), [f"method-number-{i}" for i in range(60)], (0.5,)), "--all",
+     "maps of 10 layers: got 60 lines, expected at most "),
+    ("bits", [{}], "", "no row has a number of bits; expected rows of a quantizer (quant-kivi) or of A@Q"),
+    ("bits", [KIVI, {}], "", "no row of a quantizer says its number of bits"),
+    ("bits", [{**KIVI, "diag": "bits=4"}], "--kind keys-values", "no row has both k_bits and v_bits in its params"),
+    ("bits", [{**KIVI, "diag": "bits=4"}], "--kind map", "no point of A@Q keeps tokens; --kind map needs some"),
+    ("bits", FORTY, "--budget 0.25", "--budget: --kind lines shows all of them"),
+    ("bits", FORTY, "--kind keys-values --budget 0.3", "no rows with budget_requested 0.3; it holds 0.5"),
+    ("bits", FORTY, "--kind nope", "invalid choice: 'nope'"),
+    ("bits", FORTY, "", "got 40 quantizers, expected at most 6 for one page"),
+    ("bits", FORTY, "--kind map", "got 40 maps, expected at most "),
+    ("bits", FORTY, "--kind keys-values", "got 40 maps, expected at most "),
+    *(("bits", [{**FORTY[0], "rel_error": 1e-9}], f"--kind {kind}", "is below 1e-06 in every point")
+      for kind in ("lines", "map", "keys-values")),
+    ("coverage", [], "", "no rows"), ("coverage", ["t,p,0,0,keys,two,1,1,0"], "", "row 1: column `k`: got `two`"),
+    ("coverage", ["t,p,0,0,kv,1,1,1,0"], "", "got `kv`, expected one of queries, keys, values"),
+    ("coverage", [COVERAGE] * 2, "", "two rows for trace t, prompt p, layer 0.0"),
+    ("coverage", [COVERAGE], "--layers 7", "--layers: got 7, which it does not hold; it holds 0"),
+    ("growth", "none.csv", "", "no such folder"), ("norms", [], "", "no rows"),
+    ("heatmap", [{}], "--budget 0.3", "no rows with budget_requested 0.3; it holds 0.5"),
+    ("kept_map", [kept_row()], "--labels nope", "expected some of h2o"),
+    ("kept_map", [kept_row()], "--prompt x", "--prompt: got `x`, expected one of p"),
+    ("kept_map", [kept_row(), kept_row(step=3, schema="1.1")], "", "mixed schemas: 1.0, 1.1"),
+    ("kept_map", [kept_row(schema="2.0")], "", "schema 2.0, expected 1.x"),
+    ("kept_map", [kept_row(protocol="prefill")], "", "no row of protocol stream"),
+    ("kept_map", [kept_row(tokens="9-7")], "", "got `9-7`, expected ascending ranges within 0-7"),
+    ("kept_map", [kept_row(step=3, tokens="5")], "", "step 3 holds token 5, which comes after it"),
+    ("kept_map", [kept_row(), kept_row()], "", "two rows for"),
+    ("offset", [{**row, "offset": -1} for row in QUERIES], "", "column `offset`: expected whole numbers"),
+    ("offset", [{**row, "offset": 0.5} for row in QUERIES], "", "column `offset`: expected whole numbers"),
+    ("offset", [*QUERIES, {"offset": ""}], "", "row 25: column `offset`: got ``, expected a number"),
+    ("offset", QUERIES, "--by layer", "3 budgets, expected one with --by layer; choose with --budgets 0.5, 0.25"),
+    ("offset", [{"offset": 0, "rel_error": 1e-16}], "", "errors are below 1e-06 in every point"),
+    ("pareto", [{}], "--layers 7", "no rows with layer 7"), ("pareto", [{}], "--y nope", "invalid choice"),
+    ("reads", [{}], "", "expected rows of --protocol retrieval"),
+    ("reads", replay([0], ["topk"], protocol="retrieval"), "--algorithms quest", "no rows of quest; it holds topk"),
+    ("reconstruction", [{}], "", "t.csv: column `diag`: no row has k_error"),
+    ("stream", [{}], "", "got prefill alone"), ("stream", [{"protocol": "stream"}], "", "t.steps.csv: no such file"),
+    ("tsne", points_rows(4), "", "expected at least 5"), ("tsne", [], "", "no rows"),
+    ("tsne", points_rows(12), "--kept nope", "--kept: got `nope`, which kept none of these tokens"),
+    ("tsne", points_rows(12), "--what queries", "--what: got `queries`"),
+    ("tsne", points_rows(12), "--kv-heads 4", "--kv-heads: got 4"),
+    ("tsne", [*points_rows(), "t.h5,p,0,0,keys,99,0,,far,1"], "", "column `x0`: got `far`, expected a number"),
+]
+# Kind: columns without which it is refused.
+NEEDED = {"error": ["rel_error"], "pareto": ["layer"], "coverage": ["radius_rel"], "norms": ["p95"],
+          "kept_map": ["tokens"], "tsne": ["x0"]}
+
+
+def module_of(name):
+    return importlib.import_module("kvbench.plot.kinds." + name.split()[0])
+
+
+def bytes_of(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class DrawsTest(LegibleTest):
+    def test_every_kind_is_legible(self):
+        self.assertEqual({name.split()[0] for name in DRAWN}, {*KINDS})
+        for name, (make, options) in DRAWN.items():
+            if name in SKLEARN and missing("sklearn"):
+                continue
+            for layers in (4,) if name in OVER_LAYERS else (4, 30):
+                with self.subTest(name, layers=layers):
+                    figure = self.picture(module_of(name), make(self, range(layers)), *options.split())
+                    self.assertIn("Measured", figure.caption)
+                    self.check(figure)
+
+    def test_every_kind_has_the_same_bytes_each_time(self):
+        for name, (make, options) in DRAWN.items():
+            if name in SKLEARN and missing("sklearn") or " " in name:
+                continue
+            with self.subTest(name):
+                path, written, before = make(self, range(2)), [], dict(matplotlib.rcParams)
+                for stem in ("one", "two"):
+                    files = [self.path(stem + end) for end in (".png", ".pdf", ".svg")]
+                    self.must(module_of(name), path, *options.split(), "-o", ",".join(files))
+                    written.append([bytes_of(file) for file in files])
+                self.assertTrue(written[0] == written[1])  # no dump of the bytes
+                self.assertEqual([text[:4] for text in written[0][:2]], [b"\x89PNG", b"%PDF"])
+                self.assertIn(b"<svg", written[0][2])
+                self.assertEqual(dict(matplotlib.rcParams), before)
+                if options not in ("", "--by-layer"):
+                    continue
+                # The function of Python draws the program's picture, also of a table as pandas reads it.
+                kind, more = name.replace("bumblebee_", "").replace("_", "-"), {"by_layer": True} if options else {}
+                table = os.path.join(path, name + ".csv") if os.path.isdir(path) else path
+                for source in (path, pd.read_csv(table)) if name not in ("growth", "offset", "stream") else (path,):
+                    with contextlib.redirect_stdout(io.StringIO()) as out:
+                        kf.save_figure(kvbench.figure(kind, source, **more), self.path("three.png"))
+                    self.assertTrue(bytes_of(self.path("three.png")) == written[0][0])
+                    self.assertEqual(out.getvalue(), "")
+
+    def source(self, name, rows):
+        """A table of the kind that holds these rows; None: an empty file; a text: a file that is not there."""
+        if isinstance(rows, str):
+            return self.path(rows)
+        if rows is None:
+            return self.write_file("t.csv", "")
+        lines = {"kept_map": "kept", "tsne": "points"}.get(name, name)
+        if lines in CLUSTER:
+            return self.lines(lines, rows)
+        return self.write(rows, "q.queries.csv" if name == "offset" else "t.csv")
+
+    def test_refusals(self):
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, os.path.dirname(os.path.abspath(__file__)))
+        for name, rows, options, text in REFUSED:
+            if name in SKLEARN and missing("sklearn"):
+                continue
+            with self.subTest(name, text=text):
+                self.refused(text, module_of(name), self.source(name, rows), *options.split())
+
+    def test_columns_are_needed(self):
+        for name, columns in NEEDED.items():
+            for column in columns:
+                header = CLUSTER.get({"kept_map": "kept", "tsne": "points"}.get(name, name), ",".join(
+                    [*(c for c in DEFAULTS), *ORIGINS])).split(",")
+                path = self.write_file("t.csv", ",".join(c for c in header if c != column) + "\n"
+                                       + ",".join("1" for c in header if c != column) + "\n")
+                self.refused(f"column `{column}` is missing", module_of(name), path)
+
+
+if __name__ == "__main__":
+    unittest.main()
