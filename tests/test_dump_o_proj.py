@@ -14,7 +14,7 @@ import unittest
 from unittest import mock
 
 from dump_models import ARCHITECTURES, MISSING, TOKENS, DumpCase, read_trace
-from script_case import KVBENCH, FolderCase
+from script_case import KVBENCH
 from test_dump_traces import CHUNK_TOLERANCE, OUTPUT_LAYERS, RUNS, TOLERANCE, attention
 
 if not MISSING:
@@ -325,80 +325,6 @@ if not MISSING:
 
         def forward(self, x):
             return x @ (self.weight.to(x.dtype) * self.factor).T
-
-
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
-class WriteProjectionTest(FolderCase):
-    def setUp(self):
-        super().setUp()
-        self.trace = self.path("t.h5")
-
-    def write(self, fill, parts="qkv", **options):
-        """A prompt of 5 tokens, layer 0 with 2 query heads, 3 queries and values of 6."""
-        with kt.TraceWriter(self.trace, "m", "s", **options) as writer:
-            writer.begin_prompt("a", 5)
-            writer.begin_layer(0, 2, 1, 3, 4, 6, **{f"with_{x}": x in parts for x in "qkv"})
-            for name, shape in (("q", (2, 3, 4)), ("k", (1, 5, 4)), ("v", (1, 5, 6))):
-                if name in parts:
-                    writer.write(name, 0, 0, np.ones(shape, np.float32))
-            fill(writer)
-
-    def refuse(self, text, fill, **options):
-        with self.assertRaises(kt.TraceError) as caught:
-            self.write(fill, **options)
-        self.assertIn(text, str(caught.exception))
-        self.assertFalse(os.path.exists(self.trace))
-
-    def test_refusals_of_projections(self):
-        good = np.ones((7, 12), np.float16)
-
-        def put(array, **options):
-            return lambda w: w.write_o_proj(array, **options)
-        self.refuse("a/layers/0/o_proj: got shape (7, 13), expected [hidden, 2 * 6]",
-                    put(np.ones((7, 13), np.float16)))
-        self.refuse("got shape (0, 12)", put(good[:0]))
-        self.refuse("got shape (7,)", put(good[:, 0]))
-        self.refuse("got elements of type float64, expected float16 or float32",
-                    put(good.astype(float)))
-        self.refuse("got elements of type uint16", put(good.view(np.uint16)))
-        self.refuse("got elements of type float16, expected bfloat16", put(good), dtype="bfloat16")
-        for value in (np.nan, -np.inf):
-            bad = good.astype(np.float32)
-            bad[6, 11] = value
-            self.refuse("row 6, column 11: expected finite values", put(bad))
-            self.refuse("row 6, column 11: expected finite values",
-                        put((bad.view(np.uint32) >> 16).astype(np.uint16)), dtype="bfloat16")
-        self.refuse("is written twice", lambda w: [w.write_o_proj(good) for _ in range(2)])
-        self.refuse("the layer has no v", put(good), parts="qk")
-        self.refuse("layer 3: `o_proj` before the layer was begun", put(good, layer=3))
-
-    def test_refusals_of_norms(self):
-        def put(*calls):
-            return lambda w: [w.write_residual_norm(*call) for call in calls]
-        good = np.ones(3)
-        self.refuse("residual_norm: got shape (4,) from row 0, expected rows within 3",
-                    put((0, np.ones(4))))
-        self.refuse("from row 1", put((1, good)))
-        self.refuse("from row -1", put((-1, good)))
-        for value in (np.nan, np.inf, -1.0, 1e39):
-            self.refuse("row 2: got ", put((0, good[:1]), (1, np.array([1.0, value]))))
-        self.refuse("row 1 is written twice", put((0, good[:2]), (1, good[:2])))
-        self.refuse("residual_norm: head 0, row 2 was never written", put((0, good[:2])))
-        self.refuse("the layer has no q", put((0, good)), parts="kv")
-
-    def test_what_is_written(self):
-        weight = np.arange(7 * 12, dtype=np.float32).reshape(7, 12)
-
-        def fill(writer):
-            writer.write_o_proj(weight)
-            writer.write_residual_norm(2, np.array([0.0]))
-            writer.write_residual_norm(0, np.array([1.0, 2.5]))
-        self.write(fill, gzip=0)
-        with h5py.File(self.trace) as file:
-            layer = file["prompts/a/layers/0"]
-            self.assertTrue((layer["o_proj"][:] == weight).all())
-            self.assertEqual(layer["o_proj"].dtype, np.float32)
-            self.assertEqual(layer["residual_norm"][:].tolist(), [1.0, 2.5, 0.0])
 
 
 if __name__ == "__main__":

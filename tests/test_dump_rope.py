@@ -6,21 +6,19 @@ model's; projections of a second copy of the model show the same of every layer.
 """
 
 import json
-import os
 import subprocess
 import sys
 import unittest
 from unittest import mock
 
 from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_tables, read_trace, unrotate
-from script_case import KVBENCH, FolderCase
+from script_case import KVBENCH
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
     import transformers
-    from dump_models import kt
 
     from kvbench.dump import rope as dump_rope
 
@@ -288,61 +286,6 @@ class RopeTest(DumpCase):
         # All queries of these 40 tokens are stored.
         self.dump(self.model("llama"), "--last-queries", 40)
         self.assertNotIn("warning", self.stderr)
-
-
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
-class WriteRopeTest(FolderCase):
-    def setUp(self):
-        super().setUp()
-        self.trace = self.path("t.h5")
-
-    def write(self, fill, **options):
-        """A prompt of 5 tokens, layers 0 and 2, keys of 4 channels."""
-        with kt.TraceWriter(self.trace, "m", "s", **options) as writer:
-            writer.begin_prompt("a", 5)
-            for layer in (0, 2):
-                writer.begin_layer(layer, 1, 1, 5, 4, 4, with_q=False, with_v=False)
-                writer.write("k", 0, 0, np.ones((5, 4), np.float32))
-            fill(writer)
-
-    def test_refusals(self):
-        good = np.ones((517, 2), np.float32)
-
-        def refuse(text, cos, sin=None, layout="half", layers=None, **options):
-            with self.assertRaises(kt.TraceError) as caught:
-                self.write(lambda w: w.write_rope(cos, cos if sin is None else sin, layout,
-                                                  layers), **options)
-            self.assertIn(text, str(caught.exception))
-            self.assertFalse(os.path.exists(self.trace))
-        refuse("rope: layout: got `both`, expected half or interleaved", good, layout="both")
-        refuse("got tables for `none`", good, rope="none")
-        refuse("rope/sin: got shape (517, 1), expected", good, good[:, :1])
-        refuse("rope/cos: got shape (517,), expected", good[:, 0])
-        refuse("rope/cos: got shape (517, 0), expected", good[:, :0])
-        refuse("rope/cos: expected finite", np.where(np.arange(2) == 1, np.nan, good))
-        refuse("rope/cos: expected finite floating point", good.astype(int))
-        refuse("rope: got 516 positions, expected at least 517: prompt a and 512", good[1:])
-        refuse("rope: got 6 channels that turn, layer 0 has keys of 4", np.ones((517, 3)))
-        refuse("rope: has no table for layer 2", good, layers=[0])
-
-    def test_tables(self):
-        cos, sin = np.full((600, 2), 0.5), np.full((600, 2), -0.5, np.float32)
-        self.write(lambda w: w.write_rope(cos, sin, "interleaved"), gzip=0)
-        with h5py.File(self.trace) as file:
-            self.assertEqual(file["rope"].attrs["layout"], "interleaved")
-            self.assertEqual(file["rope/cos"].dtype, np.float32)
-            self.assertTrue((file["rope/cos"][:] == 0.5).all())
-            self.assertTrue((file["rope/sin"][:] == -0.5).all())
-
-        def each(writer):
-            writer.write_rope(cos, sin, "half", [2, 7])
-            writer.write_rope(sin, cos, "interleaved", [0])
-        self.write(each)
-        with h5py.File(self.trace) as file:
-            self.assertEqual(sorted(file["rope"]), ["0", "2", "7"])
-            self.assertEqual(file["rope/7"].attrs["layout"], "half")
-            self.assertTrue((file["rope/7/cos"][:] == 0.5).all())
-            self.assertTrue((file["rope/0/cos"][:] == -0.5).all())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ else
 fi
 
 for config in "$SRC"/configs/*.toml; do
-  if [[ $config == */second_question.toml ]]; then  # tests/test_trace_extra.py runs it
+  if [[ $config == */second_question.toml ]]; then  # tests/test_kvbench_trace.py runs it
     refused 2 "no extra queries 'question-a'" -- replay "$sample" --config "$config" --dry-run
     continue
   fi
