@@ -2,11 +2,12 @@
 
 import json
 import os
+import subprocess
 import tempfile
 import unittest
 from unittest import mock
 
-from script_case import call, missing, write_text
+from script_case import KVBENCH, call, missing, read_rows, write_text
 
 NEEDED = ("torch", "transformers", "h5py", "numpy")
 MISSING = missing(*NEEDED)
@@ -46,6 +47,61 @@ ARCHITECTURES = {
     "gpt2": ("GPT2Config", PLAIN),
 }
 NO_ROTATION = {"opt", "gpt2"}
+OUTPUT_LAYERS = ("o_proj", "dense", "out_proj", "c_proj")
+# Rounding to 2^-11 (half an ulp) of q, k, v, and in the model of logits and probabilities: each
+# 5e-4 at most and partly averaged out; bfloat16 has 3 bits less; 2^-24 in float32, over sums of 64
+# and logits of about 10.
+TOLERANCE = {"float16": 1e-3, "float32": 1e-5, "bfloat16": 8e-3}
+# Chunks run through matrix products of other shapes, which sum in another order, in every layer.
+CHUNK_TOLERANCE = 1e-5
+
+
+def attention(layer, scale=None):
+    """[Hq, nq, dv] of the last queries by the definition, in double, from what a layer of a trace holds."""
+    q, k, v = (layer[name] for name in "qkv")
+    group, n, nq = len(q) // len(k), k.shape[1], q.shape[1]
+    scale, window = layer.get("scale", q.shape[2]**-0.5) if scale is None else scale, layer.get("window", n)
+    out = np.zeros((len(q), nq, v.shape[2]))
+    for head in range(len(q)):
+        for j in range(nq):
+            seen = slice(max(0, n - nq + j + 1 - window), n - nq + j + 1)
+            logits = k[head // group, seen] @ q[head, j] * scale
+            weights = np.exp(logits - logits.max())
+            total = weights.sum()
+            if "sink_logit" in layer:
+                total += np.exp(np.float64(layer["sink_logit"][head]) - logits.max())
+            out[head, j] = weights @ v[head // group, seen] / total
+    return out
+
+
+def own_run(path, ids, dtype="float32", implementation="eager"):
+    """Of a second copy of a model, which knows nothing of the dump and runs transformers' own attention, by
+    layer: what enters the output projection [n, Hq * dv], what the attention module returns without the bias
+    [n, hidden], the projection's weight [hidden, columns], and the norms of the layer's input [n].
+    """
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path, dtype=getattr(torch, dtype), attn_implementation="eager").eval()
+    if model._supports_sdpa:
+        model.set_attn_implementation(implementation)
+    heads, outputs, weights = {}, {}, {}
+    for module in model.modules():
+        layer, children = getattr(module, "layer_idx", None), dict(module.named_children())
+        names = [name for name in OUTPUT_LAYERS if name in children]
+        if layer is None or not names or "Attention" not in type(module).__name__:
+            continue
+        last = children[names[0]]
+        bias = 0.0 if getattr(last, "bias", None) is None else last.bias.detach().double().numpy()
+        weight = last.weight.detach().double().numpy()
+        weights[layer] = weight.T if type(last).__name__ == "Conv1D" else weight
+        last.register_forward_pre_hook(
+            lambda _, inputs, layer=layer: heads.update({layer: inputs[0][0].double().numpy()}))
+        module.register_forward_hook(lambda _, inputs, output, layer=layer, bias=bias: outputs.update(
+            {layer: output[0][0].double().numpy() - bias}))
+    with torch.inference_mode():
+        states = model(input_ids=torch.as_tensor(ids)[None], output_hidden_states=True)
+    # Entry l is what enters layer l; the last is behind the final norm.
+    norms = {layer: np.linalg.norm(states.hidden_states[layer][0].double().numpy(), axis=1) for layer in outputs}
+    return heads, outputs, weights, norms
 
 
 def read_trace(path, prompt="p0"):
@@ -57,6 +113,19 @@ def read_trace(path, prompt="p0"):
             out[int(layer)] = {name: (kt.from_bfloat16(group[name][:]) if half
                                       else group[name][:]).astype(np.float64) for name in "qkv"}
             out[int(layer)].update(group.attrs)
+    return out
+
+
+def read_projections(path, prompt="p0"):
+    """{layer: (W float64, norms, note)} of one prompt."""
+    out = {}
+    with h5py.File(path) as file:
+        for layer, group in file[f"prompts/{prompt}/layers"].items():
+            weight, norms = group["o_proj"][:], group["residual_norm"][:]
+            assert norms.dtype == np.float32
+            if weight.dtype == np.uint16:
+                weight = kt.from_bfloat16(weight)
+            out[int(layer)] = weight.astype(np.float64), norms, group.attrs.get("o_proj_note")
     return out
 
 
@@ -133,8 +202,7 @@ class DumpCase(unittest.TestCase):
             words = {"<pad>": 0, "<s>": 1, "<unk>": 2} | {f"w{i}": i for i in range(3, VOCABULARY)}
             inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
             inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-            inner.post_processor = processors.TemplateProcessing(
-                single="<s> $A", special_tokens=[("<s>", 1)])
+            inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
             transformers.PreTrainedTokenizerFast(
                 tokenizer_object=inner, bos_token="<s>", unk_token="<unk>",
                 pad_token="<pad>").save_pretrained(path)
@@ -151,6 +219,13 @@ class DumpCase(unittest.TestCase):
         self.assertEqual(result.code, 0, result.err)
         self.stderr = result.err
         return path
+
+    def replay(self, path, *options):
+        """The rows of `kvbench replay` in double, of the last 8 queries."""
+        table = path + ".csv"
+        subprocess.run([KVBENCH, "replay", path, "-o", table, "--sink", "2", "--recent", "8", "--queries", "8",
+                        "--precision", "float64", *options], check=True, capture_output=True)
+        return read_rows(table)
 
     def expect_error(self, text, *arguments, code=2):
         path = os.path.join(self.folder, "refused.h5")

@@ -5,37 +5,15 @@ Environment: KVBENCH, the program; without it, it is not run.
 """
 
 import math
-import subprocess
 import sys
 import unittest
 
-from dump_models import MISSING, TOKENS, DumpCase, read_trace
-from script_case import KVBENCH, read_rows
+from dump_models import CHUNK_TOLERANCE, MISSING, TOKENS, TOLERANCE, DumpCase, attention, own_run, read_trace
+from script_case import KVBENCH
 
 if not MISSING:
-    import numpy as np
     import torch
     import transformers
-    from test_dump_traces import CHUNK_TOLERANCE, own_outputs
-
-TOLERANCE = 1e-3  # float16 keys, queries and values (test_dump_traces.py)
-
-
-def attention(layer):
-    """[Hq, n, dv] by the definition, in double, from what a layer of a trace holds."""
-    q, k, v = (layer[name] for name in "qkv")
-    group, n = len(q) // len(k), k.shape[1]
-    window = layer.get("window", n)
-    out = np.zeros((len(q), n, v.shape[2]))
-    for head in range(len(q)):
-        for j in range(n):
-            seen = slice(max(0, j + 1 - window), j + 1)
-            logits = k[head // group, seen] @ q[head, j] * layer.get("scale", q.shape[2]**-0.5)
-            total = np.exp(logits).sum()
-            if "sink_logit" in layer:
-                total += np.exp(np.float64(layer["sink_logit"][head]))
-            out[head, j] = np.exp(logits) / total @ v[head // group, seen]
-    return out
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
@@ -45,10 +23,10 @@ class DumpBoundsTest(DumpCase):
                           num_experts_per_tok=1, sliding_window=16)
 
     def assert_outputs(self, model, trace):
-        expected = own_outputs(model, self.ids, "float32")
+        expected = own_run(model, self.ids)[0]
         for index, layer in trace.items():
             own = expected[index].reshape(TOKENS, len(layer["q"]), -1).transpose(1, 0, 2)
-            self.assert_close(attention(layer), own, TOLERANCE, f"layer {index}")
+            self.assert_close(attention(layer), own, TOLERANCE["float16"], f"layer {index}")
             self.assertNotIn("inexact", layer)
 
     def test_windows(self):
@@ -92,7 +70,7 @@ class DumpBoundsTest(DumpCase):
                 self.assert_same(trace[layer]["k"], trace[owner]["k"])
             for part, tensor in (("k", "keys"), ("v", "values")):
                 own = getattr(cache.layers[1], tensor)[0].numpy()[-len(trace[1][part]):]
-                self.assert_close(trace[1][part], own, TOLERANCE)
+                self.assert_close(trace[1][part], own, TOLERANCE["float16"])
         self.assertFalse([layer for layer in read_trace(self.dump(self.model("llama"))).values()
                           if "shares_cache_of" in layer])
 
@@ -110,12 +88,7 @@ class DumpBoundsTest(DumpCase):
 
     @unittest.skipUnless(KVBENCH, "KVBENCH does not name the program")
     def test_the_program_replays_them(self):
-        path = self.dump(self.gpt_oss())
-        table = path + ".csv"
-        subprocess.run([KVBENCH, "replay", path, "-o", table, "--algorithm", "exact,h2o,snapkv",
-                        "--budget", "0.5", "--sink", "2", "--recent", "8", "--queries", "8",
-                        "--precision", "float64"], check=True, capture_output=True)
-        rows = read_rows(table)
+        rows = self.replay(self.dump(self.gpt_oss()), "--algorithm", "exact,h2o,snapkv", "--budget", "0.5")
         self.assertEqual(len(rows), 3 * 3 * 4)
         for row in rows:
             # Of a window of 16 the last 8 queries see 23 tokens, keys and values of 16 at 4 bytes.

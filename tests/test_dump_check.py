@@ -88,8 +88,7 @@ class AttnCheckTest(DumpCase):
                     with self.subTest(name=name, dtype=dtype):
                         self.expect_error("layer 0: attention that deviates from exact attention by "
                                           "0.01", *self.options(name, dtype))
-                        self.expect_error("it is not what kvbench computes",
-                                          *self.options(name, dtype))
+                        self.expect_error("it is not what kvbench computes", *self.options(name, dtype))
 
     def test_another_scale_is_refused(self):
         class Sharper(dump_traces.Capture):
@@ -100,8 +99,7 @@ class AttnCheckTest(DumpCase):
                 self.expect_error("attention that deviates", *self.options(name))
 
     def test_what_the_type_cannot_hold_is_called_that(self):
-        self.expect_error("layer 0: queries, keys or values that float16 cannot hold",
-                          *self.options("tiny"))
+        self.expect_error("layer 0: queries, keys or values that float16 cannot hold", *self.options("tiny"))
         self.expect_error("expected --dtype bfloat16 or float32", *self.options("tiny"))
         for _, rounding in self.said("tiny", dtype="bfloat16"):
             self.assertLess(rounding, 0.1)
@@ -157,8 +155,7 @@ class OwnAttentionTest(DumpCase):
             def get_interface(self, name, default):
                 function = ALL_ATTENTION_FUNCTIONS.get_interface(name, default)
                 names = ("query", "key", "value", "attention_mask")
-                return lambda module, *args, **options: function(
-                    module, **dict(zip(names, args)), **options)
+                return lambda module, *args, **options: function(module, **dict(zip(names, args)), **options)
 
             def __getitem__(self, name):
                 return self.get_interface(name, None)
@@ -206,8 +203,7 @@ class PartsTest(DumpCase):
         self.words_model()
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(os.path.join(self.models["words"], name), self.common()[1])
-        self.expect_error("--extra: JambaForCausalLM ", *self.common(), "--extra", "repeat",
-                          "--evaluated", "8")
+        self.expect_error("--extra: JambaForCausalLM ", *self.common(), "--extra", "repeat", "--evaluated", "8")
 
     def test_the_cache_has_the_name_of_the_models_argument(self):
         def both(input_ids, past_key_values=None, cache=None):
@@ -285,8 +281,7 @@ class CompareTest(unittest.TestCase):
             found = self.compare(1.0, change=one(change))
             self.assertIn("deviates from exact attention", check.reason(found, "float32", "float16"))
         for first, second in ((torch.nan, 0.0), (0.0, torch.nan)):
-            joined = check.Deviation(own=first, own_limit=1.0).join(
-                check.Deviation(own=second, own_limit=1.0))
+            joined = check.Deviation(own=first, own_limit=1.0).join(check.Deviation(own=second, own_limit=1.0))
             self.assertIsNotNone(check.reason(joined, "float32", "float16"))
 
 

@@ -33,16 +33,13 @@ class ExtraTextsTest(FolderCase):
         ids = np.arange(100)
         one, = et.repeat_segments(ids, 80, encode, chunk=80)
         self.assertEqual(one.about, (0, 80))
-        self.assertEqual(one.ids.tolist(), encode("\n\nRepeat the previous context exactly.\n")
-                         + list(range(80)))
+        self.assertEqual(one.ids.tolist(), encode("\n\nRepeat the previous context exactly.\n") + list(range(80)))
         first, second, third = et.repeat_segments(ids, 80, encode, chunk=37)
         self.assertEqual([s.about for s in (first, second, third)], [(0, 37), (37, 74), (74, 80)])
         self.assertEqual(first.ids.tolist()[-37:], list(range(37)))
         instruction = encode("\n\nRepeat the part of the previous context exactly, starting with")
-        self.assertEqual(second.ids.tolist(), instruction + list(range(29, 37)) + encode("\n")
-                         + list(range(37, 74)))
-        self.assertEqual(third.ids.tolist(), instruction + list(range(66, 74)) + encode("\n")
-                         + list(range(74, 80)))
+        self.assertEqual(second.ids.tolist(), instruction + list(range(29, 37)) + encode("\n") + list(range(37, 74)))
+        self.assertEqual(third.ids.tolist(), instruction + list(range(66, 74)) + encode("\n") + list(range(74, 80)))
         self.assertEqual(len(et.repeat_segments(ids, 80, encode)), 1)
         # A chunk shorter than what is repeated of it.
         self.assertEqual(et.repeat_segments(ids, 8, encode, chunk=4)[1].ids.tolist()[-9:],
@@ -116,8 +113,7 @@ class DumpExtraTest(DumpCase):
     def dumped(self, *options):
         """The trace with the set `more`, and that of a prompt that goes on with it."""
         model, prefix = self.words_model(), TOKENS - self.EVALUATED
-        texts = self.file("more.jsonl", json.dumps(
-            {"text": " ".join(f"w{one}" for one in self.MORE)}) + "\n")
+        texts = self.file("more.jsonl", json.dumps({"text": " ".join(f"w{one}" for one in self.MORE)}) + "\n")
         common = ("--dtype", "float32", "--o-proj", *options)
         path = self.dump(model, "--extra", "text:" + texts, "--extra", "repeat", "--evaluated",
                          str(self.EVALUATED), *common)
@@ -136,13 +132,11 @@ class DumpExtraTest(DumpCase):
                         segment, other = group["extra/more/0"], expected[layers[layer].name]
                         self.assertEqual(segment.attrs["prefix"], prefix)
                         self.assertNotIn("first", segment.attrs)
-                        np.testing.assert_array_equal(segment["position"],
-                                                      prefix + np.arange(len(self.MORE)))
+                        np.testing.assert_array_equal(segment["position"], prefix + np.arange(len(self.MORE)))
                         for name in ("q", "k"):
                             self.assert_close(segment[name][()], other[name][:, prefix:],
                                               self.TOLERANCE, f"{name} of layer {layer}")
-                        self.assert_close(segment["residual_norm"][()],
-                                          other["residual_norm"][prefix:], self.TOLERANCE)
+                        self.assert_close(segment["residual_norm"][()], other["residual_norm"][prefix:], self.TOLERANCE)
 
     def test_repeat_is_about_all_but_the_evaluated(self):
         path, _ = self.dumped()
@@ -151,15 +145,13 @@ class DumpExtraTest(DumpCase):
                 self.assertEqual(list(group["extra/repeat"]), ["0"])
                 segment = group["extra/repeat/0"]
                 prefix = TOKENS - self.EVALUATED
-                self.assertEqual([segment.attrs[name] for name in ("prefix", "first", "last")],
-                                 [prefix, 0, prefix])
+                self.assertEqual([segment.attrs[name] for name in ("prefix", "first", "last")], [prefix, 0, prefix])
                 self.assertGreaterEqual(segment["q"].shape[1], prefix)
 
     def test_refusals(self):
         model = ("--model", self.words_model(), "--token-ids", self.ids_file)
         self.expect_error("expected more than the 256 evaluated ones", *model, "--extra", "repeat")
-        self.expect_error("the name repeat comes twice", *model, "--extra", "repeat", "--extra",
-                          "repeat")
+        self.expect_error("the name repeat comes twice", *model, "--extra", "repeat", "--extra", "repeat")
         self.expect_error("expected repeat or text:FILE.jsonl", *model, "--extra", "again")
         self.expect_error("its tokenizer cannot be loaded", "--model", self.model("llama"),
                           "--token-ids", self.ids_file, "--extra", "repeat")

@@ -24,8 +24,7 @@ class DumpFisherTest(DumpCase):
         prompts = self.file("two.jsonl", json.dumps(self.ids.tolist()) + "\n"
                             + json.dumps({"input_ids": other.tolist()}) + "\n")
         samples = [self.ids[:16], self.ids[16:32], self.ids[32:], other]
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            path, attn_implementation="eager").double()
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager").double()
         expected = np.zeros(3)
         for ids in samples:
             model.zero_grad()
@@ -38,8 +37,7 @@ class DumpFisherTest(DumpCase):
         for folder, options, tolerance in (
                 # Gradients in single precision against double; in half, 2^-11 in each operation.
                 (path, [], 1e-4), (fused, [], 1e-4), (path, ["--dtype", "float16"], 0.05)):
-            trace = self.dump(folder, "--fisher", "--fisher-tokens", 16, *options,
-                              prompts=("--token-ids", prompts))
+            trace = self.dump(folder, "--fisher", "--fisher-tokens", 16, *options, prompts=("--token-ids", prompts))
             for prompt in ("p0", "p1"):
                 layers = read_trace(trace, prompt)
                 got = np.array([layers[i]["fisher"] for i in range(3)])
@@ -69,8 +67,7 @@ class DumpFisherTest(DumpCase):
             block, _, part = stem.rpartition(".")
             parts = {"qkv_proj": ("q_proj", "k_proj", "v_proj"),
                      "gate_up_proj": ("gate_proj", "up_proj")}.get(part, (part,))
-            weights[name] = torch.cat([source[".".join(filter(None, (block, p, last)))]
-                                       for p in parts])
+            weights[name] = torch.cat([source[".".join(filter(None, (block, p, last)))] for p in parts])
         model.load_state_dict(weights)
         model.save_pretrained(folder)
         self.assert_close(read_trace(self.dump(folder))[2]["k"],
@@ -84,8 +81,7 @@ class DumpFisherTest(DumpCase):
             model = transformers.AutoModelForCausalLM.from_pretrained(folder)
             ids = torch.as_tensor(self.ids)[None]
             model(input_ids=ids, labels=ids).loss.backward()
-            weight = next(w for key, w in model.named_parameters()
-                          if key.endswith(f"0.attn.{weight_name}.weight")
+            weight = next(w for key, w in model.named_parameters() if key.endswith(f"0.attn.{weight_name}.weight")
                           or key.endswith(f"0.attention.{weight_name}.weight"))
             squares = (weight.grad**2).sum(1 - axis).reshape(12, 16).sum(1)
             before = read_trace(self.dump(folder, "--layers", 0))[0]

@@ -13,122 +13,38 @@ import sys
 import unittest
 from unittest import mock
 
-from dump_models import ARCHITECTURES, MISSING, TOKENS, DumpCase, read_trace
+from dump_models import (
+    ARCHITECTURES,
+    CHUNK_TOLERANCE,
+    MISSING,
+    TOKENS,
+    DumpCase,
+    attention,
+    own_run,
+    read_projections,
+    read_trace,
+)
 from script_case import KVBENCH
-from test_dump_traces import CHUNK_TOLERANCE, OUTPUT_LAYERS, RUNS, TOLERANCE, attention
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
-    import transformers
-    from dump_models import dump_traces, kt
+    from dump_models import dump_traces
 
     from kvbench.dump import capture
-
-# name: (configuration, what differs, what lies between the projection and the residual stream).
-OTHERS = {
-    "cohere": ("CohereConfig", {}, None),  # Parallel blocks.
-    "stablelm": ("StableLmConfig", {"use_parallel_residual": True}, None),
-    "optpost": ("opt", {"do_layer_norm_before": False}, None),  # Norms behind the sum.
-    "glm4": ("Glm4Config", {"head_dim": 16}, "Glm4RMSNorm lies between"),
-    "olmo2": ("Olmo2Config", {}, "Olmo2RMSNorm lies between"),
-    "exaone4": ("Exaone4Config", {"sliding_window": 64}, "Exaone4RMSNorm lies between"),
-    "granite": ("GraniteConfig", {"residual_multiplier": 0.22}, "a factor of 0.22 lies between"),
-}
-NORMED = {"gemma2": "Gemma2RMSNorm lies between", "gemma3": "Gemma3RMSNorm lies between"}
-MODELS = {name: (name, {}, NORMED.get(name)) for name in ARCHITECTURES} | OTHERS
-# Beside the rounding of q, k and v that TOLERANCE is for, the module's output is rounded.
-OUTPUT_TOLERANCE = {name: 2 * value for name, value in TOLERANCE.items()}
-
-
-def read_projections(path, prompt="p0"):
-    """{layer: (W float64, norms, note)} of one prompt."""
-    out = {}
-    with h5py.File(path) as file:
-        for layer, group in file[f"prompts/{prompt}/layers"].items():
-            weight, norms = group["o_proj"][:], group["residual_norm"][:]
-            assert norms.dtype == np.float32
-            if weight.dtype == np.uint16:
-                weight = kt.from_bfloat16(weight)
-            out[int(layer)] = weight.astype(np.float64), norms, group.attrs.get("o_proj_note")
-    return out
-
-
-def reference(path, ids, dtype, implementation="eager"):
-    """Of a second copy, by layer: the attention module's output without the bias [n, hidden], the
-    projection's weight [hidden, columns], and the norms of the layer's input [n]."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        path, dtype=getattr(torch, dtype), attn_implementation="eager").eval()
-    if model._supports_sdpa:
-        model.set_attn_implementation(implementation)
-    outputs, weights = {}, {}
-    for module in model.modules():
-        layer = getattr(module, "layer_idx", None)
-        children = dict(module.named_children())
-        names = [name for name in OUTPUT_LAYERS if name in children]
-        if layer is None or not names or "Attention" not in type(module).__name__:
-            continue
-        last = children[names[0]]
-        bias = 0.0 if last.bias is None else last.bias.detach().double().numpy()
-        weight = last.weight.detach().double().numpy()
-        weights[layer] = weight.T if type(last).__name__ == "Conv1D" else weight
-        module.register_forward_hook(
-            lambda _, inputs, output, layer=layer, bias=bias: outputs.update(
-                {layer: output[0][0].double().numpy() - bias}))
-    with torch.inference_mode():
-        states = model(input_ids=torch.as_tensor(ids)[None], output_hidden_states=True)
-    # Entry l is what enters layer l; the last is behind the final norm.
-    norms = {layer: np.linalg.norm(states.hidden_states[layer][0].double().numpy(), axis=1)
-             for layer in outputs}
-    return outputs, weights, norms
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class OutputProjectionTest(DumpCase):
-    def model_of(self, name):
-        config, changes, _ = MODELS[name]
-        return self.model(name, config, **changes)
-
-    def check(self, name, dtype, compute, implementation):
-        model = self.model_of(name)
-        path = self.dump(model, "--o-proj", "--dtype", dtype, "--compute-dtype", compute)
-        outputs, weights, norms = reference(model, self.ids, compute, implementation)
-        layers, projections = read_trace(path), read_projections(path)
-        self.assertEqual(sorted(projections), [0, 1, 2])
-        self.assertEqual(sorted(outputs), [0, 1, 2])
-        for index, (weight, norm, note) in projections.items():
-            layer = layers[index]
-            heads = attention(layer["q"], layer["k"], layer["v"],
-                              layer.get("scale", layer["q"].shape[2]**-0.5))
-            joined = heads.transpose(1, 0, 2).reshape(TOKENS, -1)
-            where = f"{name} layer {index}"
-            self.assert_close(joined @ weight.T, outputs[index], OUTPUT_TOLERANCE[dtype], where)
-            self.assert_same(weight, weights[index])
-            self.assert_close(norm.astype(float), norms[index], TOLERANCE[compute], where)
-            self.assertEqual(norm.shape, (TOKENS,))
-            if MODELS[name][2] is None:
-                self.assertIsNone(note, where)
-            else:
-                self.assertIn(MODELS[name][2], note, where)
-                self.assertIn(note, self.stderr)
-
-    def test_projections_make_what_the_modules_return(self):
-        for name in MODELS:
-            for run in RUNS:
-                with self.subTest(name=name, run=run):
-                    self.check(name, *run)
-        self.check("llama", "bfloat16", "bfloat16", "sdpa")
-
     def test_other_matrices_would_not(self):
         # Square ones, so that a transposed weight or other heads would pass unnoticed.
         model = self.model("llama")
         path = self.dump(model, "--o-proj")
-        outputs, _, norms = reference(model, self.ids, "float32")
+        _, outputs, _, norms = own_run(model, self.ids)
         weight, norm, _ = read_projections(path)[1]
         layer = read_trace(path)[1]
-        joined = attention(layer["q"], layer["k"], layer["v"], 0.25).transpose(
-            1, 0, 2).reshape(TOKENS, -1)
+        joined = attention(layer).transpose(1, 0, 2).reshape(TOKENS, -1)
         self.assertEqual(weight.shape, (64, 64))
         for other in (weight.T, np.roll(weight, 16, axis=1), weight[::-1]):
             off = np.linalg.norm(joined @ other.T - outputs[1]) / np.linalg.norm(outputs[1])
@@ -138,8 +54,7 @@ class OutputProjectionTest(DumpCase):
 
     def test_element_types(self):
         model = self.model("llama")
-        for dtype, compute, stored in (("float16", "float16", np.float16),
-                                       ("float16", "float32", np.float32),
+        for dtype, compute, stored in (("float16", "float16", np.float16), ("float16", "float32", np.float32),
                                        ("bfloat16", "bfloat16", np.uint16),
                                        ("bfloat16", "float16", np.float32),
                                        ("float32", "float32", np.float32)):
@@ -149,7 +64,7 @@ class OutputProjectionTest(DumpCase):
                 self.assertEqual(data.dtype, stored)
                 self.assertEqual(data.chunks, (64, 16))
             # No rounding beside the model's own.
-            _, weights, _ = reference(model, self.ids, compute)
+            weights = own_run(model, self.ids, compute)[2]
             self.assert_same(read_projections(path)[0][0], weights[0])
 
     def test_a_weight_that_the_traces_type_holds_takes_no_more(self):
@@ -160,7 +75,7 @@ class OutputProjectionTest(DumpCase):
             model.model.layers[1].self_attn.o_proj.weight[3, 5] = 1 + 2.0**-20
         model = self.model("published", "llama", as_published)
         path = self.dump(model, "--o-proj", "--dtype", "bfloat16")
-        _, weights, _ = reference(model, self.ids, "float32")
+        weights = own_run(model, self.ids)[2]
         with h5py.File(path) as file:
             types = [file[f"prompts/p0/layers/{i}/o_proj"].dtype for i in range(3)]
         self.assertEqual(types, [np.uint16, np.float32, np.uint16])
@@ -172,7 +87,7 @@ class OutputProjectionTest(DumpCase):
     def test_selections_and_chunks(self):
         for name in ("llama", "gpt2", "opt", "gemma2"):
             group = 2 if "num_key_value_heads" in ARCHITECTURES[name][1] else 1
-            model = self.model_of(name)
+            model = self.model(name)
             whole = read_projections(self.dump(model, "--o-proj"))
             for options in (["--chunk", "7"], ["--chunk", "40"], []):
                 part = read_projections(self.dump(model, "--o-proj", "--layers", "2,0", "--heads",
@@ -181,8 +96,7 @@ class OutputProjectionTest(DumpCase):
                 for index, (weight, norms, note) in part.items():
                     all_columns, all_norms, all_note = whole[index]
                     width = all_columns.shape[1] // 4
-                    self.assert_same(weight,
-                                     all_columns[:, group * width:2 * group * width])
+                    self.assert_same(weight, all_columns[:, group * width:2 * group * width])
                     self.assert_close(norms, all_norms[TOKENS - 9:], CHUNK_TOLERANCE)
                     self.assertEqual(note, all_note)
 
@@ -200,7 +114,7 @@ class OutputProjectionTest(DumpCase):
 
     def expect_projections(self, model, path, layers):
         """`layers`: of each prompt."""
-        _, weights, _ = reference(model, self.ids, "float32")
+        weights = own_run(model, self.ids)[2]
         for i, expected in enumerate(layers):
             projections = read_projections(path, f"p{i}")
             self.assertEqual(sorted(projections), expected)
@@ -244,8 +158,7 @@ class OutputProjectionTest(DumpCase):
             change(model.model.layers)
             return (model, *rest)
         with mock.patch.object(dump_traces, "load_model", changed):
-            self.expect_error(text, "--model", self.model("llama"), "--token-ids", self.ids_file,
-                              "--o-proj")
+            self.expect_error(text, "--model", self.model("llama"), "--token-ids", self.ids_file, "--o-proj")
 
     def test_refusals(self):
         def swap(layer, new):
@@ -290,8 +203,7 @@ class OutputProjectionTest(DumpCase):
         half = ["--dtype", "float16"]
         for options in (half, [*half, "--compute-dtype", "float32"], ["--dtype", "bfloat16"]):
             path = self.dump(self.model("gemma2"), "--o-proj", *options)
-            text = subprocess.run([KVBENCH, "info", path], check=True, capture_output=True,
-                                  text=True).stdout
+            text = subprocess.run([KVBENCH, "info", path], check=True, capture_output=True, text=True).stdout
             self.assertIn("o_proj   hidden size 64; residual norms\n", text)
             (told,) = json.loads(subprocess.run([KVBENCH, "info", "--json", path], check=True,
                                                 capture_output=True).stdout)

@@ -203,8 +203,7 @@ class RopeTest(DumpCase):
         with h5py.File(self.dump(dynamic, prompts=prompts)) as file:
             self.assertNotIn("rope", file)
             self.assertEqual(file.attrs["rope"], "post")
-        self.assertIn("no rotary tables (/rope): p1: the rotation depends on the prompt's length",
-                      self.stderr)
+        self.assertIn("no rotary tables (/rope): p1: the rotation depends on the prompt's length", self.stderr)
         twice = self.file("twice.jsonl", json.dumps(self.few) + "\n" + json.dumps(self.few[::-1]))
         path = self.dump(dynamic, prompts=("--token-ids", twice))
         tables = read_tables(path, 0)
@@ -243,8 +242,7 @@ class RopeTest(DumpCase):
             self.expect_none(model, "layer 0: LlamaAttention does not turn the first channels of "
                              "queries and keys by its cos and sin alone (off by ")
         with mock.patch.object(dump_rope.Source, "tables", later):
-            self.expect_none(model, "p0: LlamaRotaryEmbedding gave other cos and sin when it ran "
-                             "again (off by 0.")
+            self.expect_none(model, "p0: LlamaRotaryEmbedding gave other cos and sin when it ran " "again (off by 0.")
         with mock.patch.object(dump_rope, "is_rotation", lambda value: False):
             self.expect_none(model, "layer 0: LlamaAttention is not given a cos and a sin")
         with mock.patch.object(dump_rope.RotaryTables, "_made", lambda *_: None):

@@ -34,8 +34,7 @@ KL = 1e-9
 
 def build(kind, path):
     """Saves a small random model of a type; returns why that is not possible, or None."""
-    sizes = {name: size for name, size in (zoo.SIZES | zoo.OVERRIDES.get(kind, {})).items()
-             if size is not None}
+    sizes = {name: size for name, size in (zoo.SIZES | zoo.OVERRIDES.get(kind, {})).items() if size is not None}
     try:
         config = transformers.CONFIG_MAPPING[kind](**sizes)
         with torch.device("meta"):
