@@ -10,7 +10,7 @@ try:
 except ImportError:
     raise unittest.SkipTest(f"{sys.executable} has no h5py") from None
 import numpy as np
-from script_case import FolderCase, call
+from script_case import FolderCase, call, write_bytes
 
 from kvbench import command
 from kvbench.convert import main as convert_traces
@@ -19,6 +19,7 @@ HQ, HKV, N, NQ, D, DV = 4, 2, 11, 5, 8, 6
 SHAPES = {"q": (HQ, NQ, D), "k": (HKV, N, D), "v": (HKV, N, DV)}
 PATTERNS = ["--q", "layer_{layer}.q", "--k", "layer_{layer}.k", "--v", "layer_{layer}.v"]
 PLAIN = [*PATTERNS, "--axes", "head token dim"]
+KEYS = ["--k", "layer_{layer}.k", "--axes", "head token dim"]
 
 
 def layer(seed, dtype=np.float16):
@@ -32,13 +33,11 @@ def write_safetensors(path, arrays):
     header, blobs, at = {"__metadata__": {"format": "pt"}}, [], 0
     for name, (dtype, array) in arrays.items():
         blob = np.ascontiguousarray(array).tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape),
-                        "data_offsets": [at, at + len(blob)]}
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + len(blob)]}
         blobs.append(blob)
         at += len(blob)
     text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+    write_bytes(path, len(text).to_bytes(8, "little") + text + b"".join(blobs))
 
 
 class ConvertCase(FolderCase):
@@ -49,8 +48,7 @@ class ConvertCase(FolderCase):
         self.out = self.path("out.h5")
 
     def run_script(self, *arguments):
-        return call(lambda: command.run_main(convert_traces.main), "kvbench-py convert",
-                    *arguments)
+        return call(lambda: command.run_main(convert_traces.main), "kvbench-py convert", *arguments)
 
     def convert(self, *arguments):
         """Must end with 0; returns what it said on stderr."""
@@ -85,6 +83,5 @@ class ConvertCase(FolderCase):
 
     def npz(self, layers, name="in.npz", save=np.savez):
         path = self.path(name)
-        save(path, **{f"layer_{i}.{role}": a for i, tensors in layers.items()
-                      for role, a in tensors.items()})
+        save(path, **{f"layer_{i}.{role}": a for i, tensors in layers.items() for role, a in tensors.items()})
         return path

@@ -47,6 +47,17 @@ def write_text(path, text):
     return path
 
 
+def read_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_bytes(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
 def read_rows(path):
     """A CSV file's rows as dicts of text."""
     with open(path, encoding="utf-8", newline="") as file:
@@ -66,8 +77,7 @@ def write_rows(path, columns, rows):
 def untimed(path):
     """A run's rows without their times, and without the checksum that covers these."""
     left_out = ("compress_ms", "attend_us_per_query", "compress_ms_iqr", "attend_us_per_query_iqr", "row_crc")
-    return [{name: "" if name in left_out else value for name, value in row.items()}
-            for row in read_rows(path)]
+    return [{name: "" if name in left_out else value for name, value in row.items()} for row in read_rows(path)]
 
 
 def program(module):

@@ -11,7 +11,7 @@ import sys
 import time
 import unittest
 
-from script_case import write_text
+from script_case import write_bytes, write_text
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 WAIT_S = 60
@@ -43,8 +43,7 @@ class Cluster:
     def __init__(self, folder):
         self.folder = folder
         self.processes = []
-        absent = [name for name in (*DAEMONS, "sbatch", "squeue", "scancel", "sinfo")
-                  if not program(name)]
+        absent = [name for name in (*DAEMONS, "sbatch", "squeue", "scancel", "sinfo") if not program(name)]
         if absent:
             raise unittest.SkipTest(f"no {', '.join(absent)} here (Debian: slurm-wlm)")
         os.chmod(folder, 0o755)  # munged refuses a socket that others cannot reach
@@ -53,8 +52,7 @@ class Cluster:
         self.socket = os.path.join(folder, "munge", "socket")
         self.environment = {**os.environ, "SLURM_CONF": self.configuration()}
         for name in list(self.environment):
-            if name.startswith(("SBATCH_", "SQUEUE_")) or (name.startswith("SLURM_")
-                                                           and name != "SLURM_CONF"):
+            if name.startswith(("SBATCH_", "SQUEUE_")) or (name.startswith("SLURM_") and name != "SLURM_CONF"):
                 del self.environment[name]
 
     def configuration(self):
@@ -89,13 +87,10 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
     def start(self):
         key = os.path.join(self.folder, "munge", "key")
-        with open(key, "wb") as file:
-            file.write(os.urandom(1024))
+        write_bytes(key, os.urandom(1024))
         os.chmod(key, 0o400)
-        munge = [f"--{name}-file={os.path.join(self.folder, 'munge', name)}"
-                 for name in ("pid", "log", "seed")]
-        self.daemon("munged", "--foreground", "--force", f"--key-file={key}",
-                    f"--socket={self.socket}", *munge)
+        munge = [f"--{name}-file={os.path.join(self.folder, 'munge', name)}" for name in ("pid", "log", "seed")]
+        self.daemon("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={self.socket}", *munge)
         wait_until(lambda: os.path.exists(self.socket), "munged's socket")
         self.daemon("slurmctld", "-D", "-i")
         self.daemon("slurmd", "-D")
@@ -108,8 +103,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
                                                    stderr=out, env=self.environment))
 
     def output(self, *command):
-        return subprocess.run(command, capture_output=True, text=True, check=False,
-                              env=self.environment).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment).stdout
 
     def stop(self):
         self.output("scancel", "--user", getpass.getuser())
@@ -160,6 +154,5 @@ def fake_slurm(folder):
     for name, text in (("sbatch", SBATCH), ("squeue", SQUEUE)):
         path = write_text(os.path.join(tools, name), f"#!{sys.executable}\n{text}")
         os.chmod(path, 0o755)
-    kept = {name: value for name, value in os.environ.items()
-            if not re.match(r"(SLURM|SBATCH|SQUEUE)_", name)}
+    kept = {name: value for name, value in os.environ.items() if not re.match(r"(SLURM|SBATCH|SQUEUE)_", name)}
     return {**kept, "FAKE_SLURM": folder, "PATH": tools + os.pathsep + os.environ["PATH"]}

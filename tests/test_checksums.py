@@ -9,7 +9,7 @@ import random
 import shutil
 import unittest
 
-from script_case import KVBENCH, FolderCase, missing, read_text, run_program, write_text
+from script_case import KVBENCH, FolderCase, missing, read_text, run_program, write_bytes, write_text
 
 from kvbench import checksums
 
@@ -26,21 +26,13 @@ def slow_crc(data):
     return f"{crc ^ 0xFFFFFFFF:08x}"
 
 
-def line(*cells, run="r"):
-    """A row as kvbench writes it."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow([*cells, run])
-    row = out.getvalue()[:-1] + ","
-    return row + slow_crc(row.encode()) + "\n"
-
-
-def line_behind(before, behind, run="r"):
-    """A row with cells behind the checksum, as schema 1.4 has them."""
+def line(*cells, behind=None, run="r"):
+    """A row as kvbench writes it; behind: cells behind the checksum, as schema 1.4 has them."""
     first, last = (io.StringIO() for _ in range(2))
-    csv.writer(first, lineterminator="").writerow([*before, run])
-    csv.writer(last, lineterminator="").writerow(behind)
-    parts = first.getvalue() + ",", "," + last.getvalue()
-    return parts[0] + slow_crc("".join(parts).encode()) + parts[1] + "\n"
+    csv.writer(first, lineterminator="\n").writerow([*cells, run])
+    csv.writer(last, lineterminator="\n").writerow(behind or [])
+    before, after = first.getvalue()[:-1] + ",", "," + last.getvalue()[:-1] if behind else ""
+    return before + slow_crc((before + after).encode()) + after + "\n"
 
 
 class Rows(FolderCase):
@@ -74,9 +66,8 @@ class Rows(FolderCase):
 
     def test_columns_behind_the_checksum(self):
         header = "a,run_id,row_crc,model,dtype\n"
-        rows = [line_behind(["1"], ["m", "float16"]),
-                line_behind(['x,"\ny'], ["of \"A\", B", "float16"], run="s"),
-                line_behind(["2"], ["", ""]), line_behind(["x,y"], ["m", "z,"])]
+        rows = [line("1", behind=["m", "float16"]), line('x,"\ny', behind=['of "A", B', "float16"], run="s"),
+                line("2", behind=["", ""]), line("x,y", behind=["m", "z,"])]
         self.assertEqual(self.check(header + "".join(rows)), {"r", "s"})
         self.assertEqual(self.check((header + rows[0]).replace("\n", "\r\n")), {"r"})
         for good, new in ((rows[0], ("float16", "float32")), (rows[0], ("m", "n")),
@@ -84,7 +75,7 @@ class Rows(FolderCase):
             bad = new[1].join(good.rsplit(new[0], 1))
             self.assertNotEqual(bad, good)
             self.refused("line 2: row_crc is ", header + bad)
-        self.refused("line 2: row_crc is ", header + line_behind(["1"], ["m"]))
+        self.refused("line 2: row_crc is ", header + line("1", behind=["m"]))
 
     def test_the_columns(self):
         for header in ("a,run_id,row_crc,dtype\n", "a,run_id,model,row_crc\n",
@@ -160,12 +151,10 @@ class Tables(FolderCase):
             data = damaged(before[name], draw)
             if data == before[name]:
                 continue
-            with open(self.path(name), "wb") as file:
-                file.write(data)
+            write_bytes(self.path(name), data)
             with self.assertRaises(checksums.ChangedError, msg=f"damage {seed} of {name}"):
                 checksums.check_table(self.path(name))
-            with open(self.path(name), "wb") as file:
-                file.write(before[name])
+            write_bytes(self.path(name), before[name])
             done += 1
             if done == count:
                 break

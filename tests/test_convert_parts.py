@@ -13,8 +13,8 @@ try:
 except ImportError:
     torch = None
 
-from convert_case import DV, HKV, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np
-from script_case import read_rows
+from convert_case import DV, HKV, KEYS, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np
+from script_case import read_rows, write_bytes
 
 from kvbench.convert import rope as convert_rope
 
@@ -24,7 +24,7 @@ class ConvertPartsTest(ConvertCase):
 
     def test_key_only(self):
         keys = {index: {"k": layer(60 + index)["k"]} for index in range(2)}
-        said = self.convert(self.npz(keys), "--k", "layer_{layer}.k", "--axes", "head token dim")
+        said = self.convert(self.npz(keys), *KEYS)
         self.assertIn("has no q and no v: `kvbench cluster` takes it", said)
         self.expect(keys)
         with h5py.File(self.out) as file:
@@ -93,11 +93,9 @@ class ConvertPartsTest(ConvertCase):
                 (["--rope-theta", "1e4", *half, "--rope-dim", "-2"], "--rope-dim: got -2")):
             self.refuse(words, path, *PLAIN, *options)
         one = self.path("one.npz")
-        np.savez(one, **{"layer_0.k": np.ones((2, N, 8), np.float16),
-                         "layer_1.k": np.ones((2, N, 4), np.float16)})
-        keys = ["--key-only", "--k", "layer_{layer}.k", "--axes", "head token dim"]
-        self.refuse("the layers' keys differ in dim, expected --rope-dim", one, *keys,
-                    "--rope-theta", "1e4", *half)
+        np.savez(one, **{"layer_0.k": np.ones((2, N, 8), np.float16), "layer_1.k": np.ones((2, N, 4), np.float16)})
+        keys = ["--key-only", *KEYS]
+        self.refuse("the layers' keys differ in dim, expected --rope-dim", one, *keys, "--rope-theta", "1e4", *half)
         self.convert(one, *keys, "--rope-theta", "1e4", *half, "--rope-dim", "4")
 
     def test_kvbench_reads_it(self):
@@ -107,16 +105,14 @@ class ConvertPartsTest(ConvertCase):
         self.assertIn("p0", result.stdout)
 
     def test_kvbench_reads_keys_alone(self):
-        self.convert(self.npz({0: {"k": layer(65)["k"]}}), "--k", "layer_{layer}.k", "--axes",
-                     "head token dim")
+        self.convert(self.npz({0: {"k": layer(65)["k"]}}), *KEYS)
         if "kvbench cluster" not in self.program("--help-all").stdout:
             self.skipTest("this kvbench has no `cluster` and reads whole traces only")
         result = self.program("info", self.out)
         self.assertEqual(result.returncode, 0, result.stderr)
         result = self.program("cluster", self.out, "-o", self.path("clusters"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual([row["what"] for row in read_rows(self.path("clusters/norms.csv"))],
-                         ["keys"] * HKV)
+        self.assertEqual([row["what"] for row in read_rows(self.path("clusters/norms.csv"))], ["keys"] * HKV)
         result = self.program("replay", self.out, "-o", self.path("x.csv"), "--algorithm", "exact")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("dataset is missing", result.stderr)
@@ -126,8 +122,7 @@ class ConvertPartsTest(ConvertCase):
     @unittest.skipIf(torch is None, "no torch")
     def test_saved_past_key_values(self):
         layers = {index: {name: layer(70 + index)[name] for name in "kv"} for index in range(3)}
-        pairs = [tuple(torch.from_numpy(tensors[name])[None] for name in "kv")
-                 for tensors in layers.values()]
+        pairs = [tuple(torch.from_numpy(tensors[name])[None] for name in "kv") for tensors in layers.values()]
         lists = {"key_cache": [k for k, _ in pairs], "value_cache": [v for _, v in pairs]}
         cache_layers = {"layers": [{"keys": k, "values": v} for k, v in pairs]}
         path = self.path("in.pt")
@@ -142,8 +137,7 @@ class ConvertPartsTest(ConvertCase):
         self.expect(layers)
         # Queries beside them; and a file per prompt.
         queries = {index: layer(70 + index)["q"] for index in range(3)}
-        torch.save({"past_key_values": tuple(pairs),
-                    "q": [torch.from_numpy(q)[None] for q in queries.values()]}, path)
+        torch.save({"past_key_values": tuple(pairs), "q": [torch.from_numpy(q)[None] for q in queries.values()]}, path)
         self.convert(path, "--q", "q.{layer}")
         self.expect({index: {**tensors, "q": queries[index]} for index, tensors in layers.items()})
         other = self.path("other.pt")
@@ -167,8 +161,7 @@ class ConvertPartsTest(ConvertCase):
         path = self.path("in.pt")
         torch.save({"k": torch.ones(1), "run": types.SimpleNamespace(a=1)}, path)
         self.refuse("`types.SimpleNamespace` that could run code on loading", path)
-        with open(path, "wb") as file:
-            file.write(b"nothing of the kind")
+        write_bytes(path, b"nothing of the kind")
         self.refuse("in.pt: ", path)
 
     def test_torch_is_missed_in_one_line(self):

@@ -12,8 +12,11 @@ try:
 except ImportError:
     safetensors = None
 
-from convert_case import DV, HKV, HQ, NQ, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np, write_safetensors
-from script_case import KVBENCH, read_rows, run_program, write_text
+import convert_case
+from convert_case import DV, HKV, HQ, KEYS, NQ, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np
+from script_case import KVBENCH, read_bytes, read_rows, run_program, write_bytes, write_text
+
+HEADLESS = ["--k", "{layer}", "--axes", "token dim"]  # keys of one head
 
 
 class ConvertTracesTest(ConvertCase):
@@ -59,8 +62,7 @@ class ConvertTracesTest(ConvertCase):
         with h5py.File(self.path("out.bin.h5"), "w") as file:
             file.create_dataset("layer_0.k", (2, 3, 4), "f4", external=[(self.path("foreign"), 0, 96)])
         os.rename(self.path("out.bin.h5"), self.path("e.h5"))
-        self.refuse("its values are in other files", self.path("e.h5"), "--k", "layer_{layer}.k", "--axes",
-                    "head token dim")
+        self.refuse("its values are in other files", self.path("e.h5"), *KEYS)
         write_text(self.path("t.h5"), "no HDF5")
         self.refuse("cannot be read as .h5", self.path("t.h5"), *PLAIN)
 
@@ -90,7 +92,7 @@ class ConvertTracesTest(ConvertCase):
     def test_safetensors(self):
         layers = {0: layer(5), 1: layer(6)}
         path = self.path("in.safetensors")
-        write_safetensors(path, {f"layer_{i}.{role}": ("F16", a) for i, tensors in layers.items()
+        convert_case.write_safetensors(path, {f"layer_{i}.{role}": ("F16", a) for i, tensors in layers.items()
                                  for role, a in tensors.items()})
         self.convert(path, *PLAIN)
         self.expect(layers)
@@ -109,18 +111,17 @@ class ConvertTracesTest(ConvertCase):
         every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
         every = every[(every & 0x7F80) != 0x7F80].reshape(1, -1, 8)
         path = self.path("in.safetensors")
-        write_safetensors(path, {"layer_0.k": ("BF16", every)})
-        self.convert(path, "--k", "layer_{layer}.k", "--axes", "head token dim")
+        convert_case.write_safetensors(path, {"layer_0.k": ("BF16", every)})
+        self.convert(path, *KEYS)
         self.expect({0: {"k": every}}, dtype="bfloat16")
         # Integers are taken for bits on request only; ml_dtypes' arrays come back from .npy as V2.
         for stored in (every, every.view("V2")):
             source = self.npz({0: {"k": stored}})
-            key_only = ["--k", "layer_{layer}.k", "--axes", "head token dim"]
-            self.refuse("if they are the bits of bfloat16, say --dtype bfloat16", source, *key_only)
-            self.convert(source, *key_only, "--dtype", "bfloat16")
+            self.refuse("if they are the bits of bfloat16, say --dtype bfloat16", source, *KEYS)
+            self.convert(source, *KEYS, "--dtype", "bfloat16")
             self.expect({0: {"k": every}}, dtype="bfloat16")
         # As float32: exact.
-        self.convert(path, *key_only, "--dtype", "float32")
+        self.convert(path, *KEYS, "--dtype", "float32")
         wide = (every.astype(np.uint32) << 16).view(np.float32)
         self.expect({0: {"k": wide}}, dtype="float32")
 
@@ -128,8 +129,7 @@ class ConvertTracesTest(ConvertCase):
         tensors = layer(7, np.float64)
         path = self.npz({0: tensors})
         self.refuse("or --dtype with the one that the model's cache has", path, *PLAIN)
-        self.assertEqual(self.convert(path, *PLAIN, "--dtype", "float16"),
-                         "note: float64 is rounded to float16\n")
+        self.assertEqual(self.convert(path, *PLAIN, "--dtype", "float16"), "note: float64 is rounded to float16\n")
         self.expect({0: {name: a.astype(np.float16) for name, a in tensors.items()}})
         mixed = {"q": tensors["q"].astype(np.float16), "k": tensors["k"].astype(np.float32),
                  "v": tensors["v"].astype(np.float32)}
@@ -138,12 +138,9 @@ class ConvertTracesTest(ConvertCase):
         self.assertEqual(self.convert(path, *PLAIN, "--dtype", "float32"), "")
         self.expect({0: {name: a.astype(np.float32) for name, a in mixed.items()}}, dtype="float32")
         # 1 + 2^-8 lies halfway between two bfloat16: to even, down; 1 + 3 * 2^-8: to even, up.
-        halves = np.array([[[1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20]]],
-                          np.float32)
-        self.convert(self.npz({0: {"k": halves}}), "--k", "layer_{layer}.k", "--axes",
-                     "head token dim", "--dtype", "bfloat16")
-        self.expect({0: {"k": np.array([[[0x3F80, 0x3F82, 0xBF80, 0x3F81]]], np.uint16)}},
-                    dtype="bfloat16")
+        halves = np.array([[[1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20]]], np.float32)
+        self.convert(self.npz({0: {"k": halves}}), *KEYS, "--dtype", "bfloat16")
+        self.expect({0: {"k": np.array([[[0x3F80, 0x3F82, 0xBF80, 0x3F81]]], np.uint16)}}, dtype="bfloat16")
 
     # ------------------------------------------------------------------------------------ axes
 
@@ -154,8 +151,7 @@ class ConvertTracesTest(ConvertCase):
                  for name in "qkv"}  # [prompt, layer, head, token, dim]
         for order in ("prompt layer head token dim", "dim token head layer prompt",
                       "layer batch token head dim", "head,dim,layer,token,prompt"):
-            to = "".join(letters[name.replace("batch", "prompt")]
-                         for name in order.replace(",", " ").split())
+            to = "".join(letters[name.replace("batch", "prompt")] for name in order.replace(",", " ").split())
             path = self.path("in.npz")
             np.savez(path, **{name: np.einsum(f"plhtd->{to}", a) for name, a in whole.items()})
             self.convert(path, "--q", "q", "--k", "k", "--v", "v", "--axes", order)
@@ -164,8 +160,7 @@ class ConvertTracesTest(ConvertCase):
 
     def test_axes_per_role_and_single_heads(self):
         tensors = {name: a[:1] for name, a in layer(30).items()}
-        path = self.npz({0: {"q": tensors["q"].transpose(1, 0, 2), "k": tensors["k"][0],
-                             "v": tensors["v"][None]}})
+        path = self.npz({0: {"q": tensors["q"].transpose(1, 0, 2), "k": tensors["k"][0], "v": tensors["v"][None]}})
         self.convert(path, *PATTERNS, "--axes", "token dim", "--q-axes", "token head dim",
                      "--v-axes", "batch head token dim")
         self.expect({0: tensors})
@@ -190,8 +185,7 @@ class ConvertTracesTest(ConvertCase):
     def test_prompts_from_names(self):
         prompts = {"a": {0: layer(40)}, "b-2": {0: layer(41)}}
         path = self.path("in.npz")
-        np.savez(path, **{f"{p}/0/{role}": a for p, layers in prompts.items()
-                          for role, a in layers[0].items()})
+        np.savez(path, **{f"{p}/0/{role}": a for p, layers in prompts.items() for role, a in layers[0].items()})
         names = ["--q", "{prompt}/{layer}/q", "--k", "{prompt}/{layer}/k",
                  "--v", "{prompt}/{layer}/v", "--axes", "head token dim"]
         self.convert(path, *names)
@@ -230,8 +224,7 @@ class ConvertTracesTest(ConvertCase):
 
     def test_undo_repeat(self):
         tensors = layer(51)
-        repeated = {**tensors, "k": np.repeat(tensors["k"], 2, 0),
-                    "v": np.repeat(tensors["v"], 2, 0)}
+        repeated = {**tensors, "k": np.repeat(tensors["k"], 2, 0), "v": np.repeat(tensors["v"], 2, 0)}
         path = self.npz({0: repeated})
         self.assertIn("neighbouring KV heads are equal", self.convert(path, *PLAIN))
         self.expect({0: repeated})
@@ -251,8 +244,7 @@ class ConvertTracesTest(ConvertCase):
         self.refuse("expected query heads to be a multiple", broken("q", (3, NQ, D)), *PLAIN)
         self.refuse("expected as many heads and tokens", broken("v", (HKV, N - 1, DV)), *PLAIN)
         self.refuse("expected no axis of size 0", broken("v", (HKV, 0, DV)), *PLAIN)
-        other = {name: np.ones((s[0], s[1] - (name != "q"), s[2]), np.float16)
-                 for name, s in SHAPES.items()}
+        other = {name: np.ones((s[0], s[1] - (name != "q"), s[2]), np.float16) for name, s in SHAPES.items()}
         self.refuse("prompt p0: layer 1 has 10 tokens and layer 0 has 11, expected one length",
                     self.npz({0: layer(53), 1: other}), *PLAIN)
 
@@ -265,56 +257,44 @@ class ConvertTracesTest(ConvertCase):
                         f"element 4: got {said}, expected a finite float16",
                         self.npz({2: layer(55, dtype), 6: tensors}), *PLAIN, "--dtype", "float16")
         self.refuse("got elements of type int64, expected float16",
-                    self.npz({0: {"k": np.ones((1, 2, 2), np.int64)}}), "--k", "layer_{layer}.k",
-                    "--axes", "head token dim")
+                    self.npz({0: {"k": np.ones((1, 2, 2), np.int64)}}), *KEYS)
 
     # ----------------------------------------------------------------------------------- files
 
     def test_files_that_are_not_what_they_say(self):
-        key_only = ["--k", "{layer}", "--axes", "token dim"]
-        self.refuse("none.npz: no such file", self.path("none.npz"), *key_only)
-        self.refuse("unknown kind of file `.csv`, expected .npz, .npy", "x.csv", *key_only)
+        self.refuse("none.npz: no such file", self.path("none.npz"), *HEADLESS)
+        self.refuse("unknown kind of file `.csv`, expected .npz, .npy", "x.csv", *HEADLESS)
         for name in ("bad.npz", "bad.npy", "bad.safetensors"):
             for content in (b"", b"x" * 7, b"x" * 5000):
-                with open(self.path(name), "wb") as file:
-                    file.write(content)
-                self.refuse(f"{name}: ", self.path(name), *key_only)
+                write_bytes(self.path(name), content)
+                self.refuse(f"{name}: ", self.path(name), *HEADLESS)
         objects = self.path("objects.npz")
         np.savez(objects, **{"0": np.array([[{"a": 1}]], object)})
-        self.refuse("objects.npz: 0: got elements of type object", objects, *key_only)
+        self.refuse("objects.npz: 0: got elements of type object", objects, *HEADLESS)
         path = self.path("in.safetensors")
-        write_safetensors(path, {"0": ("F16", np.ones((2, 2), np.float16))})
-        with open(path, "rb") as file:
-            whole = file.read()
-        with open(path, "wb") as file:
-            file.write(whole[:-1])
-        self.refuse("0: data at [0, 8) reach past the file's 7 bytes", path, *key_only)
-        with open(path, "wb") as file:
-            file.write(whole.replace(b"[2, 2]", b"[2, 3]"))
-        self.refuse("0: 8 bytes, expected 12 for shape [2, 3]", path, *key_only)
+        convert_case.write_safetensors(path, {"0": ("F16", np.ones((2, 2), np.float16))})
+        whole = read_bytes(path)
+        write_bytes(path, whole[:-1])
+        self.refuse("0: data at [0, 8) reach past the file's 7 bytes", path, *HEADLESS)
+        write_bytes(path, whole.replace(b"[2, 2]", b"[2, 3]"))
+        self.refuse("0: 8 bytes, expected 12 for shape [2, 3]", path, *HEADLESS)
 
     def test_headers_that_no_parser_survives(self):
-        key_only = ["--k", "{layer}", "--axes", "token dim"]
         path = self.path("in.safetensors")
         for text in ("[" * 100_000, '{"a":' * 100_000):
-            with open(path, "wb") as file:
-                file.write(len(text).to_bytes(8, "little") + text.encode())
-            self.refuse("in.safetensors: cannot be read as .safetensors: nested too deeply", path,
-                        *key_only)
+            write_bytes(path, len(text).to_bytes(8, "little") + text.encode())
+            self.refuse("in.safetensors: cannot be read as .safetensors: nested too deeply", path, *HEADLESS)
         text = '{"0": {"dtype": "F16", "shape": [2, 2], "data_offsets": [0, Infinity]}}'
-        with open(path, "wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text.encode() + bytes(8))
-        self.refuse("in.safetensors: 0: damaged header entry", path, *key_only)
+        write_bytes(path, len(text).to_bytes(8, "little") + text.encode() + bytes(8))
+        self.refuse("in.safetensors: 0: damaged header entry", path, *HEADLESS)
         # A .npy file's header is a Python literal.
         for text in ("-" * 9000 + "1", "1+" * 4000 + "1"):
             npy = self.path("0.npy")
-            with open(npy, "wb") as file:
-                file.write(b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text.encode())
-            self.refuse("0.npy: cannot be read as .npy: nested too deeply", npy, *key_only)
+            write_bytes(npy, b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text.encode())
+            self.refuse("0.npy: cannot be read as .npy: nested too deeply", npy, *HEADLESS)
             with zipfile.ZipFile(self.path("in.npz"), "w") as archive:
                 archive.write(npy, "0.npy")
-            self.refuse("in.npz: cannot be read as .npz: nested too deeply", self.path("in.npz"),
-                        *key_only)
+            self.refuse("in.npz: cannot be read as .npz: nested too deeply", self.path("in.npz"), *HEADLESS)
 
     def test_names_that_command_a_terminal(self):
         path = self.path("x\x9b2J\u202e\udcff.npz")
@@ -324,8 +304,7 @@ class ConvertTracesTest(ConvertCase):
         self.convert(path, *PLAIN)
         with h5py.File(self.out) as file:
             self.assertEqual(file.attrs["source"], "x\x9b2J\u202e?.npz")
-        self.refuse("prompt id: got `x?2J??`, expected UTF-8", path, *PLAIN, "--prompt-id",
-                    "x\x9b2J\u202e\udcff")
+        self.refuse("prompt id: got `x?2J??`, expected UTF-8", path, *PLAIN, "--prompt-id", "x\x9b2J\u202e\udcff")
 
     def test_usage(self):
         path = self.npz({0: layer(80)})

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 import zlib
 
-from script_case import KVBENCH, SCRIPTS, FolderCase, call, missing, read_rows
+from script_case import KVBENCH, SCRIPTS, FolderCase, call, missing, read_bytes, read_rows, write_bytes, write_rows
 
 from kvbench import __main__ as entry
 from kvbench import programs
@@ -112,47 +112,10 @@ def run_script(name, *words, front=programs.COMMANDS):
     return call(main, name, *words)
 
 
-def read_bytes(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def write_bytes(path, data):
-    with open(path, "wb") as file:
-        file.write(data)
-
-
 def files_of(folder):
     """{path: bytes} of all that lies there."""
     return {os.path.join(root, name): read_bytes(os.path.join(root, name))
             for root, _, names in os.walk(folder) for name in names}
-
-
-class Table:
-    """A table's header and rows as cells, and its text with checksums that are right again."""
-
-    def __init__(self, data):
-        text = data.decode()
-        self.header, *self.rows = list(csv.reader(io.StringIO(text)))
-        self.summed = "row_crc" in self.header
-        # Cells from row_crc on.
-        self.end = len(self.header) - self.header.index("row_crc") if self.summed else 0
-
-    def changed(self, change):
-        """The table with change(column, cell) for each cell."""
-        return self.text([[change(column, cell) for column, cell in zip(self.header, row)]
-                          for row in self.rows])
-
-    def text(self, rows):
-        out = [line_of(self.header)]
-        for row in rows:
-            if self.summed:
-                before = line_of(row[:-self.end])[:-1] + b","
-                behind = line_of(["", *row[len(row) - self.end + 1:]]) if self.end > 1 else b"\n"
-                out.append(before + b"%08x" % zlib.crc32(before + behind[:-1]) + behind)
-            else:
-                out.append(line_of(row))
-        return b"".join(out)
 
 
 def line_of(cells):
@@ -160,6 +123,20 @@ def line_of(cells):
     csv.writer(out, lineterminator="\n").writerow(cells)
     # Lone bytes stand as surrogates.
     return out.getvalue().encode("utf-8", "surrogateescape")
+
+
+def text_of(header, rows):
+    """A table's bytes; the checksums of its rows are right again."""
+    out = [line_of(header)]
+    end = len(header) - header.index("row_crc") if "row_crc" in header else 0  # cells from row_crc on
+    for row in rows:
+        if end:
+            before = line_of(row[:-end])[:-1] + b","
+            behind = line_of(["", *row[len(row) - end + 1:]]) if end > 1 else b"\n"
+            out.append(before + b"%08x" % zlib.crc32(before + behind[:-1]) + behind)
+        else:
+            out.append(line_of(row))
+    return b"".join(out)
 
 
 def is_number(text):
@@ -171,21 +148,21 @@ def is_number(text):
 
 def damages(data):
     """{name: bytes of the damaged table}; checksums are right but where they are what is wrong."""
-    table = Table(data)
-    end = table.end + 1 if table.summed else 0  # run_id, and all behind it
+    header, *rows = list(csv.reader(io.StringIO(data.decode())))
+    end = len(header) - header.index("row_crc") + 1 if "row_crc" in header else 0  # run_id, and all behind it
+    first, last = rows[0], rows[-1]
 
-    def figure(text, also=()):
-        def change(column, cell):
-            wrong = is_number(cell) and column != "schema" and (column not in WHICH or column in also)
-            return text if wrong and column not in ("run_id", "row_crc") else cell
-        return change
+    def figure(text, also=(), cells=rows):
+        """The rows with this text for what was measured, and for numbers of the columns `also`."""
+        return [[text if is_number(cell) and column not in ("schema", "run_id", "row_crc")
+                 and (column not in WHICH or column in also) else cell
+                 for column, cell in zip(header, row)] for row in cells]
 
     def cut(row):
         return row[:len(row) // 2] + row[len(row) - end:]
 
-    name = next(i for i, cell in enumerate(table.rows[0]) if cell and not is_number(cell))
-    strange = [row[:] for row in table.rows]
-    strange[-1][name] = "\udcff\udcfe"
+    name = next(i for i, cell in enumerate(first) if cell and not is_number(cell))
+    strange = [*last[:name], "\udcff\udcfe", *last[name + 1:]]
     lines = data.splitlines(keepends=True)
     out = {
         "empty": b"",
@@ -194,20 +171,15 @@ def damages(data):
         "not a table": bytes(range(256)) * 40,
         "not a table, HDF5": b"\x89HDF\r\n\x1a\n" + bytes(range(256)) * 40,
         "cut in its last row": data[:-len(lines[-1]) + 3],
-        "too few cells": table.text([*table.rows[:-1], cut(table.rows[-1])]),
-        "too few cells in the first row": table.text([cut(table.rows[0]), *table.rows[1:]]),
-        "too many cells": table.text([*table.rows[:-1], [*table.rows[-1], table.rows[-1][-1]]]),
-        "not UTF-8": table.text(strange),
-        "a name that is not UTF-8": data.replace(table.header[1].encode(), b"\xff\xfe", 1),
-        "NaN": table.changed(figure("nan")),
-        "NaN in all numbers": table.changed(figure("nan", WHICH)),
-        "NaN in a row": table.text([*table.rows[:-1], [
-            figure("nan", WHICH)(column, cell)
-            for column, cell in zip(table.header, table.rows[-1])]]),
-        "no numbers": table.changed(figure("x", WHICH)),
+        "a name that is not UTF-8": data.replace(header[1].encode(), b"\xff\xfe", 1),
         "an open quote": data + b'"',
+        **{what: text_of(header, changed) for what, changed in (
+            ("too few cells", [*rows[:-1], cut(last)]), ("too few cells in the first row", [cut(first), *rows[1:]]),
+            ("too many cells", [*rows[:-1], [*last, last[-1]]]), ("not UTF-8", [*rows[:-1], strange]),
+            ("NaN", figure("nan")), ("NaN in all numbers", figure("nan", WHICH)),
+            ("NaN in a row", [*rows[:-1], *figure("nan", WHICH, [last])]), ("no numbers", figure("x", WHICH)))},
     }
-    if table.summed:
+    if end:
         at = data.rindex(b",", 0, len(data) - 12)
         out["a wrong checksum"] = data[:at - 1] + b"#" + data[at:]
     return out
@@ -247,33 +219,27 @@ class DamagedTablesTest(FolderCase):
         return done.stdout
 
     @classmethod
-    def write_table(cls, name, rows):
-        with open(os.path.join(cls.good, name), "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    def write_points(cls, name, keys, rows, values):
+        """A row of each different `keys` of rows, with values(i)."""
+        points = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
+        table = [{**dict(zip(keys, point)), **values(i)} for i, point in enumerate(points)]
+        write_rows(os.path.join(cls.good, name), table[0], [row.values() for row in table])
 
     @classmethod
     def write_scores(cls, name, rows):
         """What kvbench-py score would say of the caches of these rows."""
-        keys = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
-        points = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
-        cls.write_table(name, [
-            {**dict(zip(keys, point)), "layers": "all", "kl": (i * 7 % 31) / 10,
-             "loss_change": (i * 5 % 29) / 10, "top_agreement": (i * 3 % 23) / 23,
-             "answer_exact_right": 1, "answer_right": i % 2, "status": "ok", "answer_nll": 1 + i * 3 % 19,
-             "answer_nll_exact": 1.5, "choice_exact_right": 1, "choice_right": i % 2}
-            for i, point in enumerate(points)])
+        cls.write_points(name, ("trace", "prompt", "algorithm", "params", "budget_requested", "seed"), rows, lambda i: {
+            "layers": "all", "kl": (i * 7 % 31) / 10, "loss_change": (i * 5 % 29) / 10,
+            "top_agreement": (i * 3 % 23) / 23, "answer_exact_right": 1, "answer_right": i % 2, "status": "ok",
+            "answer_nll": 1 + i * 3 % 19, "answer_nll_exact": 1.5, "choice_exact_right": 1, "choice_right": i % 2})
 
     @classmethod
-    def write_layers(cls, table, rows):
+    def write_layers(cls, name, rows):
         """OUT.layers.csv, without the output projections that real ones take."""
-        keys = ("schema", "trace", "prompt", "layer", "algorithm", "params", "protocol", "sink",
-                "recent", "scores", "device", "seed", "n_queries", "budget_requested")
-        points = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
-        cls.write_table(table, [
-            {**dict(zip(keys, point)), "out_rel_error": (i * 7 % 31) / 31,
-             "residual_rel_error": (1 + i * 5 % 29) / 30} for i, point in enumerate(points)])
+        keys = ("schema", "trace", "prompt", "layer", "algorithm", "params", "protocol", "sink", "recent", "scores",
+                "device", "seed", "n_queries", "budget_requested")
+        cls.write_points(name, keys, rows, lambda i: {"out_rel_error": (i * 7 % 31) / 31,
+                                                      "residual_rel_error": (1 + i * 5 % 29) / 30})
 
     def setUp(self):
         super().setUp()

@@ -10,13 +10,13 @@ import re
 import sys
 import types
 import unittest
+from importlib import util
 
-from script_case import ROOT, FolderCase, call, missing, read_text, write_text
+from script_case import ROOT, SCRIPTS, FolderCase, call, missing, read_text
 
 from kvbench import text as kx
 
 NO_TABLES = missing("numpy", "pandas", "matplotlib")
-NO_H5PY = missing("numpy", "h5py")
 NESTED = "[" * 100_000
 # One of each kind: C0, DEL, C1 (CSI, NEL), all that turn the direction of writing, halves of
 # characters.
@@ -36,8 +36,7 @@ class TextTest(FolderCase):
         self.assertEqual(kx.one_line(ValueError("x\n\x9by")), "x ?y")
         # All that Unicode calls a control or a surrogate goes, and nothing else of Latin-1.
         for code in range(0x100):
-            self.assertEqual(kx.printable(chr(code)) == "?", code < 32 or 127 <= code < 160
-                             or code == ord("?"), code)
+            self.assertEqual(kx.printable(chr(code)) == "?", code < 32 or 127 <= code < 160 or code == ord("?"), code)
 
     def test_what_hdf5_can_hold(self):
         self.assertEqual(kx.storable("a\x9b\u202e\n"), "a\x9b\u202e\n")
@@ -71,29 +70,17 @@ class TerminalTest(FolderCase):
 
     def test_errors(self):
         from kvbench import command
-        from kvbench.tables import CsvError
+        from kvbench.errors import CsvError, TraceError
 
         def fail(kind):
-            raise kind(f"{self.NAME}.csv:\nno such file")
-        done = call(lambda: command.run_main(lambda: fail(CsvError)), "program.py")
-        self.assertEqual((done.code, done.err),
-                         (2, f"program.py: {self.SHOWN}.csv: no such file\n"))
+            raise kind(f"{self.NAME}.h5:  no\nsuch file")
+        for kind, code in ((CsvError, 2), (TraceError, 2), (OSError, 3)):
+            done = call(lambda kind=kind: command.run_main(lambda: fail(kind)), "program.py")
+            self.assertEqual((done.code, done.err), (code, f"program.py: {self.SHOWN}.h5: no such file\n"))
         parser = command.plain_parser("")
         done = call(lambda: parser.parse_args(["--" + self.NAME]), "program.py")
         self.assertEqual((done.code, len(done.err.splitlines())), (2, 1))
         self.assertIn(self.SHOWN, done.err)
-
-    @unittest.skipIf(NO_H5PY, f"{sys.executable} lacks {', '.join(NO_H5PY)}")
-    def test_errors_of_programs_that_write_traces(self):
-        from kvbench import command
-        from kvbench.trace import writer as kt
-
-        def fail(kind):
-            raise kind(f"{self.NAME}.h5:  no\nsuch file")
-        for kind, code in ((kt.TraceError, 2), (OSError, 3)):
-            done = call(lambda kind=kind: command.run_main(lambda: fail(kind)), "program.py")
-            self.assertEqual((done.code, done.err),
-                             (code, f"program.py: {self.SHOWN}.h5: no such file\n"))
 
     def test_notes_and_progress(self):
         from kvbench import command
@@ -139,58 +126,49 @@ class NestedTest(FolderCase):
                  if re.search(r"\bjson\.loads?\(", read_text(path))]
         self.assertEqual([os.path.relpath(path, ROOT) for path in found], ["python/kvbench/text.py"])
 
+    def refused(self, said, read):
+        from kvbench.checksums import ChangedError
+        from kvbench.errors import CsvError, TraceError
+        with self.assertRaisesRegex((ChangedError, CsvError, TraceError), said):
+            read()
+
     @unittest.skipIf(NO_TABLES or missing("scipy"), f"{sys.executable} lacks packages")
     def test_sensitivities(self):
         from kvbench.predict import tables
-        from kvbench.tables import CsvError
         for text in (NESTED, '{"layers": 1' + "0" * 400 + "}"):
             path = self.write_file("s.json", text)
-            with self.assertRaisesRegex(CsvError, "s.json: "):
-                tables.read_sensitivities(path)
+            self.refused("s.json: ", lambda path=path: tables.read_sensitivities(path))
 
-    def test_manifests_of_tables(self):
-        from kvbench import checksums
+    def test_manifests_and_records(self):
+        from kvbench import checksums, records
         table = self.write_file("t.csv", "a\n1\n")
-        write_text(table + ".json", NESTED)
-        with self.assertRaisesRegex(checksums.ChangedError, "t.csv.json: cannot be read: nested"):
-            checksums.check_table(table)
-
-    def test_records_of_prompts(self):
-        from kvbench import records
-        from kvbench.errors import CsvError
+        self.write_file("t.csv.json", NESTED)
+        self.refused("t.csv.json: cannot be read: nested", lambda: checksums.check_table(table))
         path = self.write_file("p.jsonl", '{"text": "a"}\n' + NESTED + "\n")
-        with self.assertRaisesRegex(CsvError, "p.jsonl: not one JSON object a line: nested"):
-            records.read_jsonl(path)
+        self.refused("p.jsonl: not one JSON object a line: nested", lambda: records.read_jsonl(path))
 
-    @unittest.skipIf(NO_H5PY, f"{sys.executable} lacks {', '.join(NO_H5PY)}")
+    @unittest.skipIf(missing("numpy", "h5py"), f"{sys.executable} lacks numpy or h5py")
     def test_manifests_of_scores(self):
         from kvbench.score.table import Manifest
-        from kvbench.trace.writer import TraceError
-        output = self.write_file("s.csv", "")
-        write_text(output + ".json", NESTED)
-        args = types.SimpleNamespace(output=output, resume=True, trace=[], caches=[])
-        with self.assertRaisesRegex(TraceError, "s.csv.json: not a manifest of kvbench-py score"):
-            Manifest(args, {}, {})
+        self.write_file("s.csv", "")
+        self.write_file("s.csv.json", NESTED)
+        args = types.SimpleNamespace(output=self.path("s.csv"), resume=True, trace=[], caches=[])
+        self.refused("s.csv.json: not a manifest of kvbench-py score", lambda: Manifest(args, {}, {}))
 
     @unittest.skipIf(missing("numpy", "h5py", "transformers"), "no transformers")
     def test_prompts_of_a_dump(self):
         from kvbench.dump.prompts import read_lines
-        from kvbench.trace.writer import TraceError
         for bad, what in ((NESTED, "nested too deeply"), ("1" * 5000, "Exceeds the limit"),
                           ("{", "Expecting property name .*, column 2")):
             path = self.write_file("p.jsonl", json.dumps({"text": "a"}) + "\n" + bad + "\n")
-            with self.assertRaisesRegex(TraceError, rf"p.jsonl:2: not JSON \({what}"):
-                list(read_lines(path))
+            self.refused(rf"p.jsonl:2: not JSON \({what}", lambda path=path: list(read_lines(path)))
 
     def test_records_of_a_run_on_a_cluster(self):
-        from importlib import util
-
-        from script_case import SCRIPTS
         spec = util.spec_from_file_location("run", os.path.join(SCRIPTS, "slurm", "run.py"))
         run = util.module_from_spec(spec)
         spec.loader.exec_module(run)
         table = self.write_file("out.csv", "a\n")
-        write_text(table + ".json", NESTED)
+        self.write_file("out.csv.json", NESTED)
         self.assertIsNone(run.manifest_of_whole(table))
         options = types.SimpleNamespace(output=table, shards=2, config=None)
         for text in (NESTED, "{", "[]"):

@@ -10,7 +10,7 @@ import os
 import sys
 import unittest
 
-from script_case import ROOT, FolderCase, missing, read_rows
+from script_case import ROOT, FolderCase, missing, read_bytes, read_rows
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
@@ -148,12 +148,10 @@ class TraceWriterTest(FolderCase):
 
     def test_a_failed_write_keeps_what_was_there(self):
         self.write()
-        with open(self.trace, "rb") as file:
-            before = file.read()
+        before = read_bytes(self.trace)
         with self.assertRaises(ValueError):
             self.write(lambda w: int("x"))
-        with open(self.trace, "rb") as file:
-            self.assertEqual(file.read(), before)
+        self.assertEqual(read_bytes(self.trace), before)
         self.assertEqual(os.listdir(self.folder), ["t.h5"])
 
     def test_partial_layers_and_those_that_were_dropped(self):

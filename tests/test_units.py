@@ -10,7 +10,7 @@ import sys
 import unittest
 
 from plot_tables import FigureTest
-from script_case import call, missing, read_rows, read_text
+from script_case import call, missing, read_rows, read_text, write_bytes, write_text
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -68,11 +68,9 @@ class SourceTest(FigureTest):
         text = read_text(self.path("c.md"))
         self.assertIn("5 sources, each a mean over prompts, layers, heads and seeds", text)
         self.assertNotIn("7 prompts", text)
-        found = {(row["method"], row["prompt"]): float(row["value"])
-                 for row in read_rows(self.path("c.prompts.csv"))}
+        found = {(row["method"], row["prompt"]): float(row["value"]) for row in read_rows(self.path("c.prompts.csv"))}
         self.assertAlmostEqual(found["b", "one"], 0.6, delta=1e-12)
-        layers = [row for row in read_rows(self.path("c.layers.csv"))
-                  if (row["method"], row["layer"]) == ("a", "3")]
+        layers = [row for row in read_rows(self.path("c.layers.csv")) if (row["method"], row["layer"]) == ("a", "3")]
         self.assertAlmostEqual(float(layers[0]["mean"]), 1.5 * want, delta=1e-12)
 
     def test_columns_may_be_numbers(self):
@@ -89,8 +87,7 @@ class SourceTest(FigureTest):
         want = read_text(self.path("c.csv"))
         self.compared(self.with_source())
         self.assertEqual(read_text(self.path("c.csv")), want)
-        with (open(self.path("s.csv"), "rb") as file,
-              gzip.open(self.path("s.csv.gz"), "wb") as out):
+        with (open(self.path("s.csv"), "rb") as file, gzip.open(self.path("s.csv.gz"), "wb") as out):
             shutil.copyfileobj(file, out)
         self.compared(self.path("s.csv.gz"))
         self.assertEqual(read_text(self.path("c.csv")), want)
@@ -103,8 +100,7 @@ class SourceTest(FigureTest):
             data = gzip.compress(file.read())
         for name, damaged in (("half", data[:len(data) // 2]), ("none", b"text")):
             path = self.path(name + ".csv.gz")
-            with open(path, "wb") as file:
-                file.write(damaged)
+            write_bytes(path, damaged)
             with self.subTest(name=name), self.assertRaisesRegex(kt.CsvError, "cannot be read"):
                 kt.read_table([path], [], ())
             with self.subTest(name=name), self.assertRaisesRegex(kt.CsvError, "cannot be read"):
@@ -121,8 +117,7 @@ class SourceTest(FigureTest):
         self.assertIn("b has 4 of 5 sources", said)
 
     def test_tuning_by_source(self):
-        with open(self.path("grids.csv"), "w", encoding="utf-8") as file:
-            file.write("algorithm,setting,params\na,default,x=1\na,grid,x=2\n")
+        write_text(self.path("grids.csv"), "algorithm,setting,params\na,default,x=1\na,grid,x=2\n")
         rows = []
         for row in read_rows(self.rows):
             if row["algorithm"] in "ac":
