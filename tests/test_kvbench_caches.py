@@ -3,7 +3,7 @@
 import os
 import unittest
 
-from script_case import FolderCase
+from script_case import FolderCase, read_bytes, write_bytes
 
 try:
     import h5py
@@ -33,8 +33,7 @@ class CachesTest(FolderCase):
                 writer.begin_prompt(prompt, N)
                 for layer in (3, 10):
                     writer.begin_layer(layer, HEADS * GROUP, HEADS, 9, D, DV, **options)
-                    for part, shape in (("q", (HEADS * GROUP, 9, D)), ("k", (HEADS, N, D)),
-                                        ("v", (HEADS, N, DV))):
+                    for part, shape in (("q", (HEADS * GROUP, 9, D)), ("k", (HEADS, N, D)), ("v", (HEADS, N, DV))):
                         writer.write(part, 0, 0, self.rng.normal(0, 1, shape))
         return path
 
@@ -52,16 +51,14 @@ class CachesTest(FolderCase):
         self.assertEqual([name for name in os.listdir(self.folder) if "refused" in name], [])
 
     def entry(self, count=5, **more):
-        return {"k": self.rng.normal(0, 1, (count, D)), "v": self.rng.normal(0, 1, (count, DV))
-                } | more
+        return {"k": self.rng.normal(0, 1, (count, D)), "v": self.rng.normal(0, 1, (count, DV))} | more
 
     # --- Traces ------------------------------------------------------------------------------
 
     def test_heads_of_a_trace(self):
         for dtype in ("float16", "bfloat16", "float32"):
             path = self.make_trace(f"{dtype}.h5", dtype, prompts=("x",), scale=0.3)
-            self.assertEqual(kc.trace_heads(path), [("x", layer, head) for layer in (3, 10)
-                                                    for head in range(HEADS)])
+            self.assertEqual(kc.trace_heads(path), [("x", layer, head) for layer in (3, 10) for head in range(HEADS)])
             head = kc.read_head(path, "x", 10, 1)
             with h5py.File(path) as file:
                 for name, own in (("k", head.k), ("v", head.v)):
@@ -94,16 +91,13 @@ class CachesTest(FolderCase):
         made = self.entry(4, log_weight=[0, -np.inf, 1, 2], k_den=np.zeros((0, D)))
 
         def fill(writer):
-            first = writer.group("m+x", {"z": 1, "b": "u"}, budget=0.25, seed=3, scores="none",
-                                 scope="layer")
-            first.put("b", 3, 1, head.k[kept], head.v[kept], token=kept, aux_bytes=7,
-                      compress_ms=1.5, diag="a=1")
+            first = writer.group("m+x", {"z": 1, "b": "u"}, budget=0.25, seed=3, scores="none", scope="layer")
+            first.put("b", 3, 1, head.k[kept], head.v[kept], token=kept, aux_bytes=7, compress_ms=1.5, diag="a=1")
             first.put("a", 10, 0, **made)
             writer.group("m+x", "b=u;z=1", budget=0.5).put("a", 3, 0, infeasible="too few bytes")
         path = self.write(fill)
         with kc.CacheReader(path) as reader:
-            self.assertEqual((reader.protocol, reader.sink, reader.recent, reader.queries),
-                             ("prefill", 2, 8, 5))
+            self.assertEqual((reader.protocol, reader.sink, reader.recent, reader.queries), ("prefill", 2, 8, 5))
             self.assertEqual(reader.traces, {kc.file_sha256(self.trace)})
             first, second = reader.groups
             self.assertEqual(first.key, ("m+x", "b=u;z=1", 0.25, 3))
@@ -128,8 +122,7 @@ class CachesTest(FolderCase):
         # Ties to even: 1 + 2^-8 and 1 + 3 * 2^-8 lie between bfloat16's neighbours, as 1 + 2^-11
         # does between float16's.
         values = np.array([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, -3.14159])
-        expected = {"float16": [1 + 2**-8, 1 + 3 * 2**-8, 1, -3.140625],
-                    "bfloat16": [1, 1 + 2**-6, 1, -3.140625],
+        expected = {"float16": [1 + 2**-8, 1 + 3 * 2**-8, 1, -3.140625], "bfloat16": [1, 1 + 2**-6, 1, -3.140625],
                     "float32": [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, float(np.float32(-3.14159))]}
         for dtype, rounded in expected.items():
             got = kc.round_to(values, dtype)
@@ -167,12 +160,10 @@ class CachesTest(FolderCase):
 
     def test_a_run_that_fails_leaves_what_was_there(self):
         path = self.write(lambda w: w.group("m").put("a", 3, 0, **self.entry()))
-        with open(path, "rb") as file:
-            before = file.read()
+        before = read_bytes(path)
         with self.assertRaises(ZeroDivisionError):
             self.write(lambda w: 1 / 0)
-        with open(path, "rb") as file:
-            self.assertEqual(file.read(), before)
+        self.assertEqual(read_bytes(path), before)
         self.assertEqual(sorted(os.listdir(self.folder)), ["c.h5", "t.h5"])
 
     # --- Refusals ----------------------------------------------------------------------------
@@ -192,15 +183,13 @@ class CachesTest(FolderCase):
                 (where + "k: elements: got int64", put(k=np.ones((5, 4), int))),
                 (where + "k_den: shape: got [2, 5]", put(k_den=np.ones((2, 5)))),
                 (where + "log_weight: shape: got [4], expected [5]", put(log_weight=np.ones(4))),
-                (where + "log_weight[1]: got inf, expected a number or -inf",
-                 put(log_weight=[0.0, np.inf, 0, 0, 0])),
+                (where + "log_weight[1]: got inf, expected a number or -inf", put(log_weight=[0.0, np.inf, 0, 0, 0])),
                 (where + "log_weight_den: shape: got [5], expected [2]",
                  put(k_den=np.ones((2, 4)), log_weight_den=np.ones(5))),
                 (where + "token: elements: got float64", put(token=np.ones(5))),
                 (where + "token: got 9 twice", put(token=[8, 9, 9, -1, -1])),
                 (where + "token: got -2", put(token=[8, 9, -2, -1, -1])),
-                (where + "token: got 1, expected a position of the middle, 2 to 21",
-                 put(token=[1, 2, 3, 4, 5])),
+                (where + "token: got 1, expected a position of the middle, 2 to 21", put(token=[1, 2, 3, 4, 5])),
                 (where + "token: got 22", put(token=[22, 2, 3, 4, 5])),
                 (where + "attribute: got `auxbytes`", put(auxbytes=3)),
                 (where + "aux_bytes: got 2.5, expected an integer", put(aux_bytes=2.5)),
@@ -210,8 +199,7 @@ class CachesTest(FolderCase):
                 ("KV head: got 2, expected 0 to 1", put(head=2)),
                 ("algorithm: got `a b`", lambda w: w.group("a b")),
                 ("m: params: got `x`, expected key=value", lambda w: w.group("m", "x")),
-                ("params: got `x=1;x=2`, expected each key once", lambda w: w.group("m",
-                                                                                    "x=1;x=2")),
+                ("params: got `x=1;x=2`, expected each key once", lambda w: w.group("m", "x=1;x=2")),
                 ("budget: got 1.5", lambda w: w.group("m", budget=1.5)),
                 ("scores: got `some`", lambda w: w.group("m", scores="some")),
                 ("duplicate group", lambda w: [w.group("m", budget=0.5) for _ in range(2)]),
@@ -225,68 +213,60 @@ class CachesTest(FolderCase):
         self.refused("protocol: got `both`", nothing, protocol="both")
         self.refused("recent 4, queries 5, expected", nothing, recent=4)
         self.refused("no such file", nothing, traces=[self.path("none.h5")])
-        self.refused("prompt a is in two", nothing, traces=[self.trace, self.make_trace(
-            "again.h5")])
-        self.refused("expected one type", nothing, traces=[self.trace, self.make_trace(
-            "half.h5", "float16", ("c",))])
+        self.refused("prompt a is in two", nothing, traces=[self.trace, self.make_trace("again.h5")])
+        self.refused("expected one type", nothing, traces=[self.trace, self.make_trace("half.h5", "float16", ("c",))])
 
     def test_the_reader_refuses(self):
         path = self.write(lambda w: w.group("m").put("a", 3, 0, **self.entry(
             token=np.arange(2, 7), log_weight=np.zeros(5)), aux_bytes=3))
-        with open(path, "rb") as file:
-            good = file.read()
+        good = read_bytes(path)
 
-        def change(text, act, when="read"):
-            with open(path, "wb") as file:
-                file.write(good)
+        inner, where = "0000-m/prompts/a/layers/3/0", "0000-m/prompts/a/layers/3/0: "
+
+        def put(place, name, value):
+            """An attribute; None: without it."""
+            return lambda f: f[place].attrs.__delitem__(name) if value is None else f[place].attrs.__setitem__(
+                name, value)
+
+        def replace(name, data):
+            def act(file):
+                if name in file[inner]:
+                    del file[inner][name]
+                file[inner][name] = data
+            return act
+        last_inf = np.where(np.arange(5 * DV).reshape(5, DV) == 5 * DV - 1, np.inf, 0)
+        opened = (
+            ("format: got other, expected kvbench-caches", put("/", "format", "other")),
+            ("version: got 2, expected 1", put("/", "version", 2)),
+            ("protocol: got both", put("/", "protocol", "both")),
+            ("queries: got 0, expected an integer of at least 1", put("/", "queries", 0)),
+            ("sink: got -1", put("/", "sink", -1)), ("sink: got None", put("/", "sink", None)),
+            ("recent: got 4, expected at least queries, 5", put("/", "recent", 4)),
+            ("trace_sha256: got nothing", put("/", "trace_sha256", None)),
+            ("0000-m: algorithm: got nothing", put("0000-m", "algorithm", None)),
+            ("0000-m: budget: got 2", put("0000-m", "budget", 2.0)))
+        read = (
+            (where + "k: got nothing, expected a dataset", lambda f: f[inner].__delitem__("k")),
+            (where + "k: shape: got [5, 3], expected [B, 4]", replace("k", np.ones((5, 3)))),
+            (where + "v: rows: got 2, expected 5", replace("v", np.ones((2, DV)))),
+            (where + "token: got 3 twice", replace("token", [3, 3, 4, 5, 6])),
+            (where + "log_weight: shape: got [], expected [5]", replace("log_weight", 0.0)),
+            (where + "v[4, 5]: got inf", replace("v", last_inf)),
+            (where + "k: elements: got int64", replace("k", np.ones((5, D), int))),
+            (where + "aux_bytes: got -1", put(inner, "aux_bytes", -1)),
+            ("0/k: got a group", lambda f: (f[inner].__delitem__("k"), f.create_group(inner + "/k"))))
+        for text, act in (*opened, *read):
+            write_bytes(path, good)
             with h5py.File(path, "r+") as file:
                 act(file)
             with self.subTest(text=text), self.assertRaises(kt.TraceError) as caught:
                 with kc.CacheReader(path) as reader:
-                    self.assertEqual(when, "read")
+                    self.assertIn((text, act), read)
                     reader.groups[0].read("a", 3, 0, (D, DV))
             self.assertIn(text, str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))
-
-        def root(name, value):
-            return lambda f: f.attrs.__setitem__(name, value)
-
-        def replace(name, data):
-            def act(file):
-                inner = file["0000-m/prompts/a/layers/3/0"]
-                if name in inner:
-                    del inner[name]
-                inner[name] = data
-            return act
-        change("format: got other, expected kvbench-caches", root("format", "other"), "open")
-        change("version: got 2, expected 1", root("version", 2), "open")
-        change("protocol: got both", root("protocol", "both"), "open")
-        change("queries: got 0, expected an integer of at least 1", root("queries", 0), "open")
-        change("sink: got -1", root("sink", -1), "open")
-        change("sink: got None", lambda f: f.attrs.__delitem__("sink"), "open")
-        change("recent: got 4, expected at least queries, 5", root("recent", 4), "open")
-        change("trace_sha256: got nothing", lambda f: f.attrs.__delitem__("trace_sha256"), "open")
-        change("0000-m: algorithm: got nothing", lambda f: f["0000-m"].attrs.__delitem__(
-            "algorithm"), "open")
-        change("0000-m: budget: got 2", lambda f: f["0000-m"].attrs.__setitem__("budget", 2.0),
-               "open")
-        where = "0000-m/prompts/a/layers/3/0: "
-        change(where + "k: got nothing, expected a dataset",
-               lambda f: f["0000-m/prompts/a/layers/3/0"].__delitem__("k"))
-        change(where + "k: shape: got [5, 3], expected [B, 4]", replace("k", np.ones((5, 3))))
-        change(where + "v: rows: got 2, expected 5", replace("v", np.ones((2, DV))))
-        change(where + "token: got 3 twice", replace("token", [3, 3, 4, 5, 6]))
-        change(where + "log_weight: shape: got [], expected [5]", replace("log_weight", 0.0))
-        change(where + "v[4, 5]: got inf", replace("v", np.where(
-            np.arange(5 * DV).reshape(5, DV) == 5 * DV - 1, np.inf, 0)))
-        change(where + "k: elements: got int64", replace("k", np.ones((5, D), int)))
-        change(where + "aux_bytes: got -1", lambda f: f["0000-m/prompts/a/layers/3/0"].attrs.
-               __setitem__("aux_bytes", -1))
-        change("0/k: got a group", lambda f: (f["0000-m/prompts/a/layers/3/0"].__delitem__("k"),
-                                              f.create_group("0000-m/prompts/a/layers/3/0/k")))
         for text, content in (("not an HDF5 file", b"abc"), ("not an HDF5 file", good[:1000])):
-            with open(path, "wb") as file:
-                file.write(content)
+            write_bytes(path, content)
             with self.assertRaises(kt.TraceError) as caught:
                 kc.CacheReader(path)
             self.assertIn(text, str(caught.exception))
@@ -315,8 +295,7 @@ class CachesTest(FolderCase):
             group, = reader.groups
             self.assertEqual(group.key, ("m", "", None, 0))
             entry = group.read("a", 3, 0)
-            self.assertEqual((entry.k.dtype, entry.v.dtype, entry.token.dtype),
-                             (np.float32, np.float32, np.int64))
+            self.assertEqual((entry.k.dtype, entry.v.dtype, entry.token.dtype), (np.float32, np.float32, np.int64))
             self.assertEqual(entry.attributes, {})
 
     # --- The table of kvbench-py score ---------------------------------------------------------

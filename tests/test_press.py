@@ -44,39 +44,23 @@ WINDOWS = ("--sink", str(SINK), "--recent", str(RECENT), "--queries", str(QUERIE
 SNAP = "SnapKVPress(0.5,window_size=32)"
 # Of each class that runs: an expression, and whether its windows can be kept (its budget is then 0.5).
 RUNS = {
-    "AdaKVPress": (f"AdaKVPress({SNAP})", True),
-    "BlockPress": ("BlockPress(KeyDiffPress(0.5))", False),
-    "CURPress": ("CURPress(0.5)", True),
-    "CapPress": ("CapPress(0.5)", True),
-    "ChunkKVPress": (f"ChunkKVPress({SNAP})", False),
-    "ChunkPress": ("ChunkPress(KnormPress(0.5),chunk_length=100)", False),
-    "CompactorPress": ("CompactorPress(0.5)", True),
+    **{name: (f"{name}(0.5)", True) for name in (
+        "CURPress", "CapPress", "CompactorPress", "ExpectedAttentionPress", "KeyDiffPress", "KnormPress",
+        "LeverageScorePress", "NonCausalAttnPress", "ObservedAttentionPress", "StreamingLLMPress", "TOVAPress")},
+    **{name: (f"{name}({SNAP})", True) for name in ("AdaKVPress", "CriticalAdaKVPress", "CriticalKVPress")},
+    **{name: (f"{name}({inner})", False) for name, inner in (
+        ("BlockPress", "KeyDiffPress(0.5)"), ("ChunkKVPress", SNAP), ("ChunkPress", "KnormPress(0.5),chunk_length=100"),
+        ("DMSPress", "KnormPress(),threshold=-7.0"), ("EntropyGatedChunkKVPress", SNAP), ("KVComposePress", "0.5"),
+        ("KVgradPress", "0.5"), ("KVzipPress", "0.5"), ("SimLayerKVPress", "lazy_threshold=0.1,n_recent=128"),
+        ("ThinKPress", "0.5"))},
     "ComposedPress": ("ComposedPress([KnormPress(0.3),ThinKPress(0.5)])", None),
-    "CriticalAdaKVPress": (f"CriticalAdaKVPress({SNAP})", True),
-    "CriticalKVPress": (f"CriticalKVPress({SNAP})", True),
-    "DMSPress": ("DMSPress(KnormPress(),threshold=-7.0)", False),
-    "EntropyGatedChunkKVPress": (f"EntropyGatedChunkKVPress({SNAP})", False),
-    "ExpectedAttentionPress": ("ExpectedAttentionPress(0.5)", True),
-    "KVComposePress": ("KVComposePress(0.5)", False),
-    "KVgradPress": ("KVgradPress(0.5)", False),
-    "KVzipPress": ("KVzipPress(0.5)", False),
-    "KeyDiffPress": ("KeyDiffPress(0.5)", True),
-    "KnormPress": ("KnormPress(0.5)", True),
     "LagKVPress": ("LagKVPress(0.5,lag_size=32)", True),
-    "LeverageScorePress": ("LeverageScorePress(0.5)", True),
     "MergingPress": ("MergingPress(KnormPress(0.5))", True),
-    "NonCausalAttnPress": ("NonCausalAttnPress(0.5)", True),
-    "ObservedAttentionPress": ("ObservedAttentionPress(0.5)", True),
-    "PerLayerCompressionPress": ("PerLayerCompressionPress(KnormPress(),"
-                                 "compression_ratios=[0.25,0.5,0.75])", True),
+    "PerLayerCompressionPress": ("PerLayerCompressionPress(KnormPress(),compression_ratios=[0.25,0.5,0.75])", True),
     "PrefillDecodingPress": ("PrefillDecodingPress(prefilling_press=KnormPress(0.5))", True),
     "PyramidKVPress": ("PyramidKVPress(0.5,window_size=8,beta=4)", True),
     "RandomPress": ("RandomPress(0.5,seed=3)", True),
-    "SimLayerKVPress": ("SimLayerKVPress(lazy_threshold=0.1,n_recent=128)", False),
     "SnapKVPress": (SNAP, True),
-    "StreamingLLMPress": ("StreamingLLMPress(0.5)", True),
-    "TOVAPress": ("TOVAPress(0.5)", True),
-    "ThinKPress": ("ThinKPress(0.5)", False),
 }
 # Kept tokens as kvbench's method has them: its name and parameters, and the least share of equal ones.
 # Below 1, docs/python.md says why.
@@ -231,8 +215,7 @@ class RunsTest(PressCase):
                 want = sorted(set(at) & set(MIDDLE))
                 self.assertEqual(found["SnapKVPress", layer, head][0].tolist(), want)
                 gone = set(mask[2][mask[1] == head].tolist())
-                self.assertEqual(found["AdaKVPress", layer, head][0].tolist(),
-                                 sorted(set(MIDDLE) - gone))
+                self.assertEqual(found["AdaKVPress", layer, head][0].tolist(), sorted(set(MIDDLE) - gone))
 
     def test_think_pays_for_the_channels_it_keeps(self):
         out = self.path(".h5")
@@ -253,8 +236,7 @@ class RunsTest(PressCase):
                       self.trace, "-o", self.path(".h5"), "--press", SNAP, *WINDOWS)
         self.assertEqual(result.code, 2)
         self.assertIn("not the model of the trace", result.err)
-        self.assertIn("there is no middle", self.press(self.path(".h5"), SNAP, code=2, options=(
-            "--recent", "690")).err)
+        self.assertIn("there is no middle", self.press(self.path(".h5"), SNAP, code=2, options=("--recent", "690")).err)
 
     def test_kept_tokens_against_the_methods_of_kvbench(self):
         mine, theirs = self.path(".h5"), self.path("-kvbench.h5")

@@ -5,7 +5,7 @@ import struct
 import sys
 import unittest
 
-from script_case import FolderCase, missing
+from script_case import FolderCase, missing, read_bytes, write_bytes
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
@@ -51,11 +51,9 @@ class TraceValuesTest(FolderCase):
 
     def patch(self, old, new):
         """Bytes that stand in the file once."""
-        with open(self.trace, "rb") as file:
-            data = file.read()
+        data = read_bytes(self.trace)
         self.assertEqual(data.count(old), 1)
-        with open(self.trace, "wb") as file:
-            file.write(data.replace(old, new))
+        write_bytes(self.trace, data.replace(old, new))
 
     def replace(self, name, fill, **options):
         """The dataset again, with other options, without its attribute."""
@@ -74,8 +72,7 @@ class TraceValuesTest(FolderCase):
             self.write()
             with h5py.File(self.trace, "r+") as file:
                 file[where].move(name, name + "4")
-            self.refused(f"/{where}/{name}: is missing",
-                         read=lambda: kc.trace_heads(self.trace))
+            self.refused(f"/{where}/{name}: is missing", read=lambda: kc.trace_heads(self.trace))
 
     # --- Digests -------------------------------------------------------------------------------
 
@@ -88,8 +85,7 @@ class TraceValuesTest(FolderCase):
                 self.assertTrue((head.k == expected).all())
                 self.assertEqual((head.q.shape, head.v.shape), ((2, 9, 8), (2500, 6)))
                 with h5py.File(self.trace) as file:
-                    self.assertEqual(kv.read_values(file["prompts/p/token_ids"]).tolist(),
-                                     list(range(2500)))
+                    self.assertEqual(kv.read_values(file["prompts/p/token_ids"]).tolist(), list(range(2500)))
 
     def test_changed_values(self):
         for name, where in (("k", "head 1"), ("v", "head 1"), ("q", "head 2")):
@@ -178,50 +174,33 @@ class TraceValuesTest(FolderCase):
                 for head, row in places:
                     data[head, row:row + 1024] = values[head, row:row + 1024]
             return fill
-        every = [(head, row) for head in range(2) for row in (0, 1024, 2048)]
-        for at in range(6):
-            for latest in (False, True):
-                self.write()
-                # Older and newer files have different indices of chunks.
-                if latest:
-                    with h5py.File(self.trace) as old, h5py.File(self.path("new.h5"), "w",
-                                                                 libver="latest") as new:
-                        new.attrs.update(old.attrs)
-                        old.copy("prompts", new)
-                    self.trace = self.path("new.h5")
-                self.replace(f"{LAYER}/k", some(every[:at] + every[at + 2:]), chunks=(1, 1024, 8),
-                             compression="gzip")
-                place = [every[at][0], every[at][1], 0]
-                with self.subTest(at=at, latest=latest):
-                    self.refused(f"{LAYER}/k: chunk at {place} is missing ({min(2, 6 - at)} of 6 "
-                                 "are), expected all chunks in the file")
-                self.trace = self.path("t.h5")
 
-    def test_no_chunks_at_all(self):
-        for name, size in (("k", 6), ("q", 4)):
-            self.write()
-            self.replace(f"{LAYER}/{name}", lambda *_: None,
-                         chunks=(1, 1024 if size == 6 else 9, 8))
-            self.refused(f"{LAYER}/{name}: chunk at [0, 0, 0] is missing ({size} of {size} are)")
-
-    def test_chunks_of_a_dataset_that_may_grow(self):
-        def fill(data, values):
-            data[0] = values[0]
-            data[1, :1024] = values[1, :1024]
-        self.write()
-        self.replace(f"{LAYER}/k", fill, chunks=(1, 1024, 8), maxshape=(2, None, 8))
-        self.refused(f"{LAYER}/k: chunk at [1, 1024, 0] is missing (2 of 6 are)")
-
-    def test_one_chunk_of_many(self):
-        """Found without a walk through the index for each."""
-        self.write()
-
-        def fill(data, values):
+        def shrunk(data, values):
             data[()] = values
             data.resize((2, 2498, 8))  # which drops the last two of each head
             data.resize((2, 2500, 8))
-        self.replace(f"{LAYER}/k", fill, chunks=(1, 1, 8), maxshape=(2, 2500, 8))
-        self.refused(f"{LAYER}/k: chunk at [0, 2498, 0] is missing (4 of 5000 are)")
+        every = [(head, row) for head in range(2) for row in (0, 1024, 2048)]
+        wide = {"chunks": (1, 1024, 8)}
+        cases = [("k", some(every[:at] + every[at + 2:]), {**wide, "compression": "gzip"}, [*every[at], 0],
+                  f"({min(2, 6 - at)} of 6 are), expected all chunks in the file") for at in range(6)]
+        cases += [("k", some([]), wide, [0, 0, 0], "(6 of 6 are)"),
+                  ("q", some([]), {"chunks": (1, 9, 8)}, [0, 0, 0], "(4 of 4 are)"),
+                  # A dataset that may grow; one chunk of many, found without a walk through the index for each.
+                  ("k", some(every[:4]), {**wide, "maxshape": (2, None, 8)}, [1, 1024, 0], "(2 of 6 are)"),
+                  ("k", shrunk, {"chunks": (1, 1, 8), "maxshape": (2, 2500, 8)}, [0, 2498, 0], "(4 of 5000 are)")]
+        for name, fill, options, place, count in cases:
+            # Older and newer files have different indices of chunks.
+            for latest in (False,) if "maxshape" in options else (False, True):
+                self.trace = self.path("t.h5")
+                self.write()
+                if latest:
+                    with h5py.File(self.trace) as old, h5py.File(self.path("new.h5"), "w", libver="latest") as new:
+                        new.attrs.update(old.attrs)
+                        old.copy("prompts", new)
+                    self.trace = self.path("new.h5")
+                self.replace(f"{LAYER}/{name}", fill, **options)
+                with self.subTest(name, place=place, latest=latest):
+                    self.refused(f"{LAYER}/{name}: chunk at {place} is missing {count}")
 
     def test_empty_chunks(self):
         """Of 0 bytes by the index; and of too few for a checksum, on which HDF5 1.10 crashes."""
@@ -237,17 +216,14 @@ class TraceValuesTest(FolderCase):
                        struct.pack("<2I", left, 0) + key)
             with self.subTest(options=options, left=left):
                 if not options:
-                    self.refused(f"{LAYER}/k: got {5 * size} bytes in its chunks, expected "
-                                 f"{6 * size}")
+                    self.refused(f"{LAYER}/k: got {5 * size} bytes in its chunks, expected " f"{6 * size}")
                     continue
-                self.refused(f"{LAYER}/k: chunk at [1, 1024, 0] has {left} bytes, expected its "
-                             "values")
+                self.refused(f"{LAYER}/k: chunk at [1, 1024, 0] has {left} bytes, expected its " "values")
                 kc.read_head(self.trace, "p", 3, 0)  # has none of it
 
     def test_chunks_of_several_heads(self):
         self.write()
-        self.replace(f"{LAYER}/k", lambda data, values: data.__setitem__((), values),
-                     chunks=(2, 900, 5))
+        self.replace(f"{LAYER}/k", lambda data, values: data.__setitem__((), values), chunks=(2, 900, 5))
         head = kc.read_head(self.trace, "p", 3, 1)
         self.assertTrue((head.k == self.arrays["k"][1]).all())
 
@@ -261,11 +237,9 @@ class TraceValuesTest(FolderCase):
         def read():
             with kc.CacheReader(path) as reader:
                 return reader.groups[0].read("p", 3, 0)
-        self.replace(f"{inner}/k", lambda data, values: data.__setitem__((), values),
-                     chunks=(2, 8), compression="gzip")
+        self.replace(f"{inner}/k", lambda data, values: data.__setitem__((), values), chunks=(2, 8), compression="gzip")
         self.assertTrue((read().k == 1).all())
-        self.replace(f"{inner}/k", lambda data, values: data.__setitem__(slice(2), values[:2]),
-                     chunks=(2, 8))
+        self.replace(f"{inner}/k", lambda data, values: data.__setitem__(slice(2), values[:2]), chunks=(2, 8))
         self.refused(f"{inner}/k: chunk at [2, 0] is missing (2 of 3 are), expected all", read=read)
 
     def test_the_layout_of_a_newer_hdf5(self):
@@ -281,8 +255,7 @@ class TraceValuesTest(FolderCase):
             at += 8 + struct.unpack_from("<H", data, at + 2)[0]
         self.assertIn(data[at + 8], (3, 4))
         data[at + 8] = 5
-        with open(self.trace, "wb") as file:
-            file.write(data)
+        write_bytes(self.trace, data)
         ran = self.program("info", self.trace)
         self.assertEqual(ran.returncode, 2)
         self.assertIn("/k: dataset cannot be opened (bad version number for layout message: written by HDF5 2.0 "
