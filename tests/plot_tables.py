@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from script_case import FolderCase, call, program, read_rows, write_text
+from script_case import FolderCase, call, program, read_rows, read_text, write_text
 
 from kvbench import command
 from kvbench import tables as kt
@@ -30,8 +30,7 @@ DEFAULTS = {
     # OUT.queries.csv alone has these.
     "step": 96, "offset": 0,
 }
-MEASURED = ("tokens_kept", "bytes", "ratio", "middle_ratio", "rel_error", "amnesia_count",
-            "amnesia_mass")
+MEASURED = ("tokens_kept", "bytes", "ratio", "middle_ratio", "rel_error", "amnesia_count", "amnesia_mass")
 DIAG = "vague={a};cells={n};k_error={ke};k_bound={kb};v_error={ve};v_bound={vb}"
 STEP_COLUMNS = [*plot_stream.JOIN_KEYS, "step", "rel_error", "bytes"]
 HEAD = "trace,prompt,layer,kv_head,what,"
@@ -89,12 +88,10 @@ def lambda_rows():
         for at, error in ((0, 0.5), (0.3, 0.3), (1, 0.4)):
             yield {"q_head": head, "algorithm": "bumblebee", "rel_error": error + more,
                    "params": f"lambda={at};phi=log"}
-        yield {"q_head": head, "algorithm": "bumblebee", "rel_error": 0.2 + more,
-               "params": "lambda=0.3;phi=power"}
+        yield {"q_head": head, "algorithm": "bumblebee", "rel_error": 0.2 + more, "params": "lambda=0.3;phi=power"}
         yield {"q_head": head, "rel_error": 0.25 + more}
         for seed in (0, 1):
-            yield {"q_head": head, "algorithm": "random-local", "seed": seed,
-                   "rel_error": 0.2 + 0.2 * seed + more}
+            yield {"q_head": head, "algorithm": "random-local", "seed": seed, "rel_error": 0.2 + 0.2 * seed + more}
 
 
 def revive_rows():
@@ -104,8 +101,7 @@ def revive_rows():
         for name, factor in (("sum", 1.0), ("mean", 0.1)):
             a = 30 if vague == 0.1 else 15
             load = a / 15
-            diag = DIAG.format(a=a, n=15, ke=ke * factor, kb=math.pi * load * 0.5,
-                               ve=2 * factor, vb=math.pi * load * 4)
+            diag = DIAG.format(a=a, n=15, ke=ke * factor, kb=math.pi * load * 0.5, ve=2 * factor, vb=math.pi * load * 4)
             share = (1 - vague) / 2
             yield {"algorithm": "kvreviver", "seed": seed, "diag": diag,
                    "params": f"candidate_ratio={share:g};estimate={name};"
@@ -198,8 +194,7 @@ def load(module, paths, *arguments, **options):
     """What the kind's load() makes of files."""
     one = KINDS[module.__name__.rpartition(".")[2]]
     paths = [paths] if isinstance(paths, str) else paths
-    return module.load(*one.read(paths, **{each.name: each.default for each in options_of(one)}), *arguments,
-                       **options)
+    return module.load(*one.read(paths, **{each.name: each.default for each in options_of(one)}), *arguments, **options)
 
 
 class DrawingCase(FolderCase):
@@ -226,8 +221,7 @@ class DrawingCase(FolderCase):
         self.allowed.append(fault)
 
     def check_figures(self):
-        found = [fault for picture, by in self.made
-                 if by != "test" for fault in faults(picture, by)]
+        found = [fault for picture, by in self.made if by != "test" for fault in faults(picture, by)]
         self.made.clear()
         self.assertEqual([fault for fault in found if fault not in self.allowed], [])
 
@@ -288,8 +282,7 @@ class FigureTest(DrawingCase):
 
     def caption(self, module, *arguments):
         self.must(module, *arguments, "-o", self.path("x.png"), "--caption", self.path("x.txt"))
-        with open(self.path("x.txt"), encoding="utf-8") as file:
-            return file.read()
+        return read_text(self.path("x.txt"))
 
     def quiet(self, function, *arguments, **options):
         """Result and what was said on stderr."""
@@ -299,16 +292,14 @@ class FigureTest(DrawingCase):
 
     def near(self, got, want):
         """Values by hand have few digits; both sides differ by rounding only. NaN fails."""
-        np.testing.assert_allclose(np.asarray(got, float), np.asarray(want, float), rtol=1e-12,
-                                   equal_nan=False)
+        np.testing.assert_allclose(np.asarray(got, float), np.asarray(want, float), rtol=1e-12, equal_nan=False)
 
     def write_stream(self, keep=lambda row: True):
         """OUT.csv and OUT.steps.csv of h2o and exact with four steps; `keep` chooses steps."""
         rows, steps = [], []
         for name, budget, scale in (("h2o", 0.5, 1.0), ("exact", "", 0.0)):
             for head in (0, 1):
-                row = {"algorithm": name, "budget_requested": budget, "q_head": head,
-                       "protocol": "stream", "sink": 0}
+                row = {"algorithm": name, "budget_requested": budget, "q_head": head, "protocol": "stream", "sink": 0}
                 rows.append(row)
                 for step in (9, 19, 59, 99):
                     steps.append({**row, "step": step, "bytes": 1024 * (step + 1),

@@ -2,6 +2,7 @@
 kind refuses."""
 
 import contextlib
+import glob
 import importlib
 import io
 import os
@@ -11,7 +12,7 @@ import matplotlib
 import pandas as pd
 from figure_checks import LegibleTest
 from plot_tables import CLUSTER, DEFAULTS, NAMES, STEP_COLUMNS, kept_row, lambda_rows, points_rows, replay, revive_rows
-from script_case import missing
+from script_case import missing, read_bytes, read_rows, write_rows
 
 import kvbench
 from kvbench.plot import figures as kf
@@ -37,8 +38,7 @@ def cluster(case, layers):
 
 def stream(case, layers):
     rows = replay(layers, protocol="stream")
-    case.write([{**row, "step": step} for row in rows for step in (9, 19, 59, 99)], "t.steps.csv",
-               columns=STEP_COLUMNS)
+    case.write([{**row, "step": step} for row in rows for step in (9, 19, 59, 99)], "t.steps.csv", columns=STEP_COLUMNS)
     return case.write(rows)
 
 
@@ -152,11 +152,6 @@ def module_of(name):
     return importlib.import_module("kvbench.plot.kinds." + name.split()[0])
 
 
-def bytes_of(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
 class DrawsTest(LegibleTest):
     def test_every_kind_is_legible(self):
         self.assertEqual({name.split()[0] for name in DRAWN}, {*KINDS})
@@ -178,7 +173,7 @@ class DrawsTest(LegibleTest):
                 for stem in ("one", "two"):
                     files = [self.path(stem + end) for end in (".png", ".pdf", ".svg")]
                     self.must(module_of(name), path, *options.split(), "-o", ",".join(files))
-                    written.append([bytes_of(file) for file in files])
+                    written.append([read_bytes(file) for file in files])
                 self.assertTrue(written[0] == written[1])  # no dump of the bytes
                 self.assertEqual([text[:4] for text in written[0][:2]], [b"\x89PNG", b"%PDF"])
                 self.assertIn(b"<svg", written[0][2])
@@ -191,8 +186,25 @@ class DrawsTest(LegibleTest):
                 for source in (path, pd.read_csv(table)) if name not in ("growth", "offset", "stream") else (path,):
                     with contextlib.redirect_stdout(io.StringIO()) as out:
                         kf.save_figure(kvbench.figure(kind, source, **more), self.path("three.png"))
-                    self.assertTrue(bytes_of(self.path("three.png")) == written[0][0])
+                    self.assertTrue(read_bytes(self.path("three.png")) == written[0][0])
                     self.assertEqual(out.getvalue(), "")
+
+    def test_models_are_not_mixed(self):
+        """Rows of two models share no figure without --pool."""
+        for name, (make, options) in DRAWN.items():
+            if " " in name or name in ("kept_map", "tsne"):  # of one head, or label, each
+                continue
+            with self.subTest(name):
+                made = make(self, range(2))
+                for path in glob.glob(made + "/*.csv") or [made]:
+                    rows = [{**row, "model": f"m{row['layer']}", "dtype": "float16"} for row in read_rows(path)]
+                    write_rows(path, rows[0], [row.values() for row in rows])
+                words = [module_of(name), made, *options.split()]
+                self.refused("rows of one mean or comparison differ in model (m0, m1)", *words)
+                said = self.must(*words, "--pool", "-o", self.path("pooled.png"))[1]
+                self.assertIn("note: rows that differ in model are pooled", said)
+                for path in glob.glob(self.path("*.csv")):
+                    os.remove(path)
 
     def source(self, name, rows):
         """A table of the kind that holds these rows; None: an empty file; a text: a file that is not there."""

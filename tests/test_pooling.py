@@ -4,7 +4,7 @@ every script that takes several tables."""
 import os
 import unittest
 
-from plot_tables import FigureTest, lambda_rows, revive_rows
+from plot_tables import CLUSTER, FigureTest
 from script_case import call, missing, run_program
 
 from kvbench import command
@@ -13,8 +13,9 @@ from kvbench import tables as kt
 MIXED = "rows of one mean or comparison differ in "
 
 
-class Pooling(FigureTest):
-    """What the tests of both kinds of tables share."""
+@unittest.skipIf(missing("pandas", "matplotlib"), "no pandas or matplotlib")
+class PoolingTest(FigureTest):
+    """What of rows may differ in one figure or mean; of every kind of figure: test_plot_draws.py."""
 
     def two(self, first, second, rows=({},), precision="float32"):
         """Tables of two traces, of (model, dtype) each; the traces' names differ."""
@@ -26,8 +27,7 @@ class Pooling(FigureTest):
 
     def plot(self, name, *arguments):
         module = __import__(f"kvbench.plot.kinds.{name}", fromlist=["main"])
-        return call(lambda: command.run_main(module.main), f"plot_{name}.py", *arguments, "-o",
-                    self.path("p.png"))
+        return call(lambda: command.run_main(module.main), f"plot_{name}.py", *arguments, "-o", self.path("p.png"))
 
     def both_ways(self, run, expected):
         """`run` with and without --pool."""
@@ -41,19 +41,6 @@ class Pooling(FigureTest):
         self.assertIn(f"note: rows that differ in {expected.split(' ')[0]} are pooled", done.err)
         self.assertTrue(os.path.exists(self.path("p.png")))
         os.remove(self.path("p.png"))
-
-
-@unittest.skipIf(missing("pandas", "matplotlib"), "no pandas or matplotlib")
-class ReplayTest(Pooling):
-    def test_two_models(self):
-        ordinary = [{"params": "T=1", "q_head": head} for head in (0, 1)]
-        for name, rows in (("error", ordinary), ("pareto", ordinary), ("heatmap", ordinary),
-                           ("amnesia", ordinary), ("bumblebee_lambda", list(lambda_rows())),
-                           ("reconstruction", list(revive_rows())), ("offset", ordinary),
-                           ("bits", [{**row, "params": "k_bits=4;v_bits=4"} for row in ordinary])):
-            with self.subTest(name):
-                tables = self.two(("m1", "bfloat16"), ("m2", "bfloat16"), rows)
-                self.both_ways(lambda *more: self.plot(name, *tables, *more), "model (m1, m2)")
 
     def test_other_differences(self):
         for second, options, expected in ((("m", "float16"), {}, "dtype (bfloat16, float16)"),
@@ -92,6 +79,10 @@ class ReplayTest(Pooling):
         done = self.plot("pareto", with_model, earlier)
         self.assertEqual((done.code, done.err), (0, ""))
         self.assertIn(MIXED + "scores (all, past)", self.plot("pareto", one).err)
+        tables = [self.lines("norms", [f"{name}.h5,p,0,0,keys,1,2,3,4,5,6{cells}"], f"{name}.csv",
+                             CLUSTER["norms"] + header)
+                  for name, cells, header in (("e", ",m1,bfloat16", ",model,dtype"), ("f", "", ""))]
+        self.assertEqual(self.plot("norms", *tables).code, 0)
 
     @unittest.skipIf(missing("scipy"), "no scipy")
     def test_tables(self):
@@ -108,37 +99,6 @@ class ReplayTest(Pooling):
         self.assertEqual(list(zip(frame["trace"], frame["model"], frame["dtype"], frame["precision"])),
                          [("a.h5", "m1", "bfloat16", "float32"), ("b.h5", "m2", "float16", "float32")])
         self.assertEqual(set(kt.read_results([self.write([{}], "c.csv")], [])["model"]), {""})
-
-
-@unittest.skipIf(missing("pandas", "matplotlib"), "no pandas or matplotlib")
-class ClusterTest(Pooling):
-    """The same of folders of `kvbench cluster`."""
-
-    TABLES = {"coverage.csv": ("trace,prompt,layer,kv_head,what,k,radius,radius_rel,center",
-                               ["0,0,keys,1,2.0,1.0,0", "0,0,keys,2,1.0,0.5,3"]),
-              "delta.csv": ("trace,prompt,layer,kv_head,what,delta,n_prefix,clusters",
-                            ["0,0,keys,0.5,8,2", "0,0,keys,0.5,16,3"]),
-              "growth.csv": ("trace,prompt,layer,kv_head,what,delta,alpha,r2",
-                             ["0,0,keys,0.5,0.6,1.0"]),
-              "norms.csv": ("trace,prompt,layer,head,what,min,p25,p50,p75,p95,max",
-                            ["0,0,keys,1,2,3,4,5,6"])}
-
-    def clusters(self, name, model):
-        os.makedirs(self.path(name), exist_ok=True)
-        columns, cells = (",model,dtype", f",{model},bfloat16") if model else ("", "")
-        for table, (header, rows) in self.TABLES.items():
-            self.write_file(os.path.join(name, table), header + columns + "\n" + "".join(
-                f"{name}.h5,p,{row}{cells}\n" for row in rows))
-        return self.path(name)
-
-    def test_two_models(self):
-        folders = [self.clusters("a", "m1"), self.clusters("b", "m2")]
-        for name in ("coverage", "growth", "norms"):
-            with self.subTest(name):
-                self.both_ways(lambda *more: self.plot(name, *folders, *more), "model (m1, m2)")
-        for model in ("m1", ""):  # "": a table of an earlier schema
-            self.clusters("b", model)
-            self.assertEqual(self.plot("norms", *folders).code, 0)
 
 
 if __name__ == "__main__":
