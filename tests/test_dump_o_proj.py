@@ -13,24 +13,14 @@ import sys
 import unittest
 from unittest import mock
 
-from dump_models import (
-    ARCHITECTURES,
-    CHUNK_TOLERANCE,
-    MISSING,
-    TOKENS,
-    DumpCase,
-    attention,
-    own_run,
-    read_projections,
-    read_trace,
-)
+from dump_models import ARCHITECTURES, CHUNK_TOLERANCE, MISSING, TOKENS, DumpCase, read_trace
 from script_case import KVBENCH
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
-    from dump_models import dump_traces
+    from dump_models import attention, dump_traces, own_run, read_projections
 
     from kvbench.dump import capture
 

@@ -14,27 +14,14 @@ import subprocess
 import sys
 import unittest
 
-from dump_models import (
-    ARCHITECTURES,
-    CHUNK_TOLERANCE,
-    MISSING,
-    NO_ROTATION,
-    TOKENS,
-    TOLERANCE,
-    DumpCase,
-    attends_as,
-    attention,
-    own_run,
-    read_projections,
-    read_trace,
-)
+from dump_models import ARCHITECTURES, CHUNK_TOLERANCE, MISSING, NO_ROTATION, TOKENS, TOLERANCE, DumpCase, read_trace
 from script_case import KVBENCH, read_bytes
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
-    from dump_models import dump_traces
+    from dump_models import attends_as, attention, dump_traces, own_run, read_projections
 
 # (cache's type, model's type, attention of the reference). A model that runs in float16 is compared
 # with SDPA, the attention that our run used: between SDPA and eager its layers' inputs drift apart
