@@ -25,8 +25,7 @@ def shown_texts(figure):
                     hidden.add(tick.label1)
         if not axes.get_visible():
             hidden.update(axes.findobj(Text))
-    return [t for t in figure.findobj(Text)
-            if t not in hidden and t.get_visible() and t.get_text().strip()]
+    return [t for t in figure.findobj(Text) if t not in hidden and t.get_visible() and t.get_text().strip()]
 
 
 class LegibleTest(FigureTest):

@@ -27,14 +27,11 @@ MUTANTS = [
     ("missing sync", "attend.cu", f"{SYNC}\n      add_products(q", "add_products(q", "Attention"),
     ("missing sync", "attend.cu", f"add_products(w, v, tile.rows, sum);\n      {SYNC}",
      "add_products(w, v, tile.rows, sum);", "Attention"),
-    ("missing sync", "products.cuh", f"    {SYNC}\n    KVB_UNROLL", "    KVB_UNROLL",
-     "Balance*:*Facility*:*Nearest"),
+    ("missing sync", "products.cuh", f"    {SYNC}\n    KVB_UNROLL", "    KVB_UNROLL", "Balance*:*Facility*:*Nearest"),
     ("missing sync", "rows.cu", f"{SYNC}\n    if (joins[i])", "if (joins[i])", "Rows"),
-    ("missing sync", "team.cuh", f"      f(i);\n    }}\n    {SYNC}", "      f(i);\n    }",
-     "Team"),
+    ("missing sync", "team.cuh", f"      f(i);\n    }}\n    {SYNC}", "      f(i);\n    }", "Team"),
     ("missing sync", "block.cuh", f"result = x;\n  }}\n  {SYNC}", "result = x;\n  }", "*"),
-    ("transposed layout", "attend.cu", "k[x % kDepth][x / kDepth] =",
-     "k[x / kWidth][x % kWidth] =", "Attention"),
+    ("transposed layout", "attend.cu", "k[x % kDepth][x / kDepth] =", "k[x / kWidth][x % kWidth] =", "Attention"),
     ("transposed layout", "products.cuh", "y[r] = b[t][tile_column(r)]", "y[r] = b[t][tile_row(r)]",
      "Balance*:*Facility*:*Nearest"),
     ("sum for maximum", "attend.cu", "shift = block_reduce<kThreads>(shift, Max());",
@@ -47,21 +44,14 @@ MUTANTS = [
      "  device_.wait();", "points_{matrix_.data(), nullptr, rows.rows, rows.cols} {", "Rows"),
     ("missing wait", "rows.cu", "static_cast<Index>(rows.size()), cols} {\n  device_.wait();",
      "static_cast<Index>(rows.size()), cols} {", "Rows"),
-    ("off by one", "attend.cu", "s * kSlab < query.seen", "s * kSlab + 1 < query.seen",
-     "Attention"),
+    ("off by one", "attend.cu", "s * kSlab < query.seen", "s * kSlab + 1 < query.seen", "Attention"),
     ("off by one", "attend.cu", "i < query.seen ? (", "i <= query.seen ? (", "Attention"),
-    ("off by one", "rows.cu", "if (now.clusters == to.max_clusters)",
-     "if (now.clusters > to.max_clusters)", "Rows"),
-    ("race", "team.cuh", "once([&] { count = 0; });", "if (threadIdx.x == 0) { count = 0; }",
-     "Team"),
-    ("race", "team.cuh", f"const Index all = count;\n    {SYNC}", "const Index all = count;",
-     "Team"),
-    ("race", "team.cuh", f"const double out = sum;\n    {SYNC}", "const double out = sum;",
-     "Team"),
-    ("race", "rows.cu", "    own[lane][r] = acc[r];\n  }\n  __syncwarp();",
-     "    own[lane][r] = acc[r];\n  }", "Rows"),
-    ("race", "rows.cu", "    acc[r] = own[r][lane];\n  }\n  __syncwarp();",
-     "    acc[r] = own[r][lane];\n  }", "Rows"),
+    ("off by one", "rows.cu", "if (now.clusters == to.max_clusters)", "if (now.clusters > to.max_clusters)", "Rows"),
+    ("race", "team.cuh", "once([&] { count = 0; });", "if (threadIdx.x == 0) { count = 0; }", "Team"),
+    ("race", "team.cuh", f"const Index all = count;\n    {SYNC}", "const Index all = count;", "Team"),
+    ("race", "team.cuh", f"const double out = sum;\n    {SYNC}", "const double out = sum;", "Team"),
+    ("race", "rows.cu", "    own[lane][r] = acc[r];\n  }\n  __syncwarp();", "    own[lane][r] = acc[r];\n  }", "Rows"),
+    ("race", "rows.cu", "    acc[r] = own[r][lane];\n  }\n  __syncwarp();", "    acc[r] = own[r][lane];\n  }", "Rows"),
     ("wrong stream", "cuda.cuh", "pointers, 0,\n                                 "
      "cudaStreamPerThread)", "pointers, 0,\n                                 nullptr)", "*"),
     ("wrong stream", "cuda.cuh", "cudaMemcpyHostToDevice,\n                            "
@@ -80,8 +70,7 @@ def command_of(build, target):
 
 def objects_with(build, file):
     """The tests' objects that include the file."""
-    deps = subprocess.run(["ninja", "-C", build, "-t", "deps"], check=True, capture_output=True,
-                          text=True).stdout
+    deps = subprocess.run(["ninja", "-C", build, "-t", "deps"], check=True, capture_output=True, text=True).stdout
     for part in deps.split("\n\n"):
         name = part.split(":")[0]
         if f"/{TARGET}.dir/" in name and re.search(rf"/lib/gpu/{re.escape(file)}$", part, re.M):

@@ -44,8 +44,7 @@ class CountedTest(FolderCase):
         out = self.path("copy.h5")
         with kc.CacheReader(path) as reader, kc.CacheWriter(out, self.trace, **WINDOWS) as writer:
             for group in reader.groups:
-                to = writer.group(group.algorithm, group.params, group.budget, group.seed, group.scores,
-                                  group.scope)
+                to = writer.group(group.algorithm, group.params, group.budget, group.seed, group.scores, group.scope)
                 for prompt in group.prompts():
                     for layer, head in group.heads(prompt):
                         entry = group.read(prompt, layer, head)
@@ -55,8 +54,7 @@ class CountedTest(FolderCase):
         return out
 
     def evaluate(self, path):
-        self.kvbench("evaluate", self.trace, "--caches", path, "-o", self.path("again.csv"),
-                     "--overwrite")
+        self.kvbench("evaluate", self.trace, "--caches", path, "-o", self.path("again.csv"), "--overwrite")
         return read_rows(self.path("again.csv"))
 
     def test_what_the_program_wrote_survives(self):
@@ -118,8 +116,7 @@ class CountedTest(FolderCase):
             group, = reader.groups
             self.assertIsNone(group.read(*group.prompts(), 0, 0).counted)
         with h5py.File(path, "r+") as file:
-            file.visititems(lambda name, data: data.__setitem__(0, 99)
-                            if name.endswith("/counted") else None)
+            file.visititems(lambda name, data: data.__setitem__(0, 99) if name.endswith("/counted") else None)
         with kc.CacheReader(path) as reader, self.assertRaisesRegex(
                 kc.TraceError, "counted: got .* expected ascending positions"):
             reader.groups[0].read(*reader.groups[0].prompts(), 0, 0)

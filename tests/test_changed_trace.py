@@ -14,8 +14,7 @@ WINDOWS = ("--sink", "4", "--recent", "32", "--queries", "16")
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
 class ChangedTrace(FolderCase):
     def kvbench(self, *words):
-        return subprocess.run([KVBENCH, *words], cwd=self.folder, capture_output=True, text=True,
-                              check=False)
+        return subprocess.run([KVBENCH, *words], cwd=self.folder, capture_output=True, text=True, check=False)
 
     def disturbed(self, change, *command):
         """The command's result; `change` runs when the first rows are there."""
@@ -31,8 +30,7 @@ class ChangedTrace(FolderCase):
 
     def setUp(self):
         super().setUp()
-        self.kvbench("synth", "-o", "t.h5", "--layers", "1", "--q-heads", "1", "--kv-heads", "1",
-                     "--n", "2048")
+        self.kvbench("synth", "-o", "t.h5", "--layers", "1", "--q-heads", "1", "--kv-heads", "1", "--n", "2048")
         # Thousands of jobs on one head, whose values are read before the first.
         self.command = ("replay", "t.h5", "-o", "out.csv", "--algorithm", "random-local", "--seeds",
                         "4000", "--budget", "0.25", "--threads", "1", *WINDOWS)
@@ -70,8 +68,7 @@ class ChangedTrace(FolderCase):
         def replace():
             os.replace(self.path("other.h5"), self.path("t.h5"))
 
-        self.kvbench("synth", "-o", "other.h5", "--layers", "1", "--q-heads", "1", "--kv-heads", "1",
-                     "--n", "512")
+        self.kvbench("synth", "-o", "other.h5", "--layers", "1", "--q-heads", "1", "--kv-heads", "1", "--n", "512")
         code, said = self.disturbed(replace, *self.command)
         self.assertEqual(code, 0, said)
         self.assertFalse(self.manifest()["traces"][0]["changed"])

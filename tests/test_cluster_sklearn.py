@@ -62,8 +62,7 @@ class ClusterAgainstSklearnTest(unittest.TestCase):
             cls.tables[name] = read_rows(os.path.join(out, name + ".csv"))
         with h5py.File(trace) as file:
             layer = next(iter(next(iter(file["prompts"].values()))["layers"].values()))
-            cls.rows = {"keys": layer["k"][0].astype(np.float64),
-                        "values": layer["v"][0].astype(np.float64)}
+            cls.rows = {"keys": layer["k"][0].astype(np.float64), "values": layer["v"][0].astype(np.float64)}
         cls.distances = {what: pairwise_distances(rows) for what, rows in cls.rows.items()}
 
     def table(self, name, what):
@@ -78,8 +77,7 @@ class ClusterAgainstSklearnTest(unittest.TestCase):
                 for row in curve:
                     k = int(row["k"])
                     np.testing.assert_allclose(float(row["radius"]), radii[k - 1], rtol=RELATIVE)
-                    np.testing.assert_allclose(float(row["radius_rel"]), radii[k - 1] / radii[0],
-                                               rtol=2 * RELATIVE)
+                    np.testing.assert_allclose(float(row["radius_rel"]), radii[k - 1] / radii[0], rtol=2 * RELATIVE)
                     self.assertEqual(int(row["center"]), centers[k - 1])
 
     def test_delta_counts(self):
@@ -91,17 +89,14 @@ class ClusterAgainstSklearnTest(unittest.TestCase):
             for delta in deltas:
                 with self.subTest(what=what, delta=delta):
                     self.assertEqual(near_delta(distances, delta), 0, "choose another trace")
-                    got = {int(r["n_prefix"]): int(r["clusters"]) for r in rows
-                           if float(r["delta"]) == delta}
-                    self.assertEqual(got, dict(zip(prefixes,
-                                                   prefix_counts(distances, delta, prefixes))))
+                    got = {int(r["n_prefix"]): int(r["clusters"]) for r in rows if float(r["delta"]) == delta}
+                    self.assertEqual(got, dict(zip(prefixes, prefix_counts(distances, delta, prefixes))))
 
     def test_norms(self):
         for what, rows in self.rows.items():
             norms = np.linalg.norm(rows, axis=1)
             (row,) = self.table("norms", what)
-            for column, p in (("min", 0), ("p25", 25), ("p50", 50), ("p75", 75), ("p95", 95),
-                              ("max", 100)):
+            for column, p in (("min", 0), ("p25", 25), ("p50", 50), ("p75", 75), ("p95", 95), ("max", 100)):
                 np.testing.assert_allclose(float(row[column]), np.percentile(norms, p), rtol=1e-12)
 
 

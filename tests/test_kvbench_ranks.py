@@ -28,14 +28,12 @@ class RanksTest(unittest.TestCase):
         """Random values, many of them equal, and groups of cells."""
         dice = random.Random(1)
         for cells in (3, 4, 9):
-            x, y = ([[dice.choice((1, 2, 3, 3.5, 8)) for _ in range(cells)] for _ in range(40)]
-                    for _ in range(2))
+            x, y = ([[dice.choice((1, 2, 3, 3.5, 8)) for _ in range(cells)] for _ in range(40)] for _ in range(2))
             pairs = kr.Pairs(cells)
             for members in (list(range(cells)), [0, 2, cells - 1][:cells - 1]):
                 group = pairs.group(members)
                 a, b = (kr.Ranked(pairs.signs(np.array(v, float)), group) for v in (x, y))
-                for one, other, rho, tau, ranks in zip(x, y, kr.spearman(a, b), kr.kendall(a, b),
-                                                       a.ranks):
+                for one, other, rho, tau, ranks in zip(x, y, kr.spearman(a, b), kr.kendall(a, b), a.ranks):
                     one, other = [one[i] for i in members], [other[i] for i in members]
                     np.testing.assert_allclose((rho, tau), of_scipy(one, other), atol=1e-12)
                     want = stats.rankdata(one) - (len(members) + 1) / 2
@@ -45,8 +43,7 @@ class RanksTest(unittest.TestCase):
         """Cells that stand several times: the figures of the list that holds them as often."""
         dice = random.Random(6)
         for cells, members in ((5, [0, 1, 2, 3, 4]), (7, [1, 2, 4, 6])):
-            x, y = ([[dice.choice((1, 2, 3, 3.5, 8)) for _ in range(cells)] for _ in range(60)]
-                    for _ in range(2))
+            x, y = ([[dice.choice((1, 2, 3, 3.5, 8)) for _ in range(cells)] for _ in range(60)] for _ in range(2))
             times = [[dice.choice((0, 1, 1, 2, 5)) for _ in range(cells)] for _ in range(60)]
             pairs = kr.Pairs(cells)
             group = pairs.group(members)
@@ -78,8 +75,7 @@ class RanksTest(unittest.TestCase):
         group = pairs.group([0, 1, 2])
         for times in (11, 12, 182, 50000):
             copies = kr.Copies(np.array([[times, times, 1]]), pairs, [0, 1, 2], group)
-            a, b = (kr.Ranked(pairs.signs(np.array([v], float)), group, copies)
-                    for v in ([1, 2, 3], [1, 2, 0]))
+            a, b = (kr.Ranked(pairs.signs(np.array([v], float)), group, copies) for v in ([1, 2, 3], [1, 2, 0]))
             # times^2 pairs agree, 2 times disagree.
             np.testing.assert_allclose(kr.kendall(a, b), (times - 2) / (times + 2), rtol=1e-6)
 

@@ -105,8 +105,7 @@ class Published(unittest.TestCase):
 
     def test_demsars_signed_ranks(self):
         # Table 2, C4.5 against C4.5+m: rank sums 93 and 12 (zeros split), below the critical 21.
-        apart = np.array([0.005, -0.008, 0.017, 0.033, 0.006, -0.005, 0.007, 0, 0.063, 0, 0.022,
-                          0.047, 0.009, 0.021])
+        apart = np.array([0.005, -0.008, 0.017, 0.033, 0.006, -0.005, 0.007, 0, 0.063, 0, 0.022, 0.047, 0.009, 0.021])
         p, sign = ks.signed_rank_test(apart)
         self.assertEqual(sign, 1)
         self.assertTrue(0.001 < p < 0.05)
@@ -163,8 +162,7 @@ class References(unittest.TestCase):
 
     def test_friedman(self):
         ranks = ks.ranks_of(self.rng.normal(size=(9, 5)))
-        self.assertTrue(abs(ks.friedman(ranks)["chi2"]
-                            - stats.friedmanchisquare(*ranks.T).statistic) <= 1e-9)
+        self.assertTrue(abs(ks.friedman(ranks)["chi2"] - stats.friedmanchisquare(*ranks.T).statistic) <= 1e-9)
         alike = ks.friedman(np.tile([1.0, 2, 3, 4], (6, 1)))
         self.assertEqual((alike["chi2"], alike["f"]), (18.0, math.inf))  # n (k - 1), its largest
         self.assertTrue(0 < alike["p"] < 0.001)
@@ -175,10 +173,8 @@ class References(unittest.TestCase):
         for _ in range(50):
             ranks = np.sort(self.rng.uniform(1, 12, 12))
             difference = self.rng.uniform(0.2, 8)
-            runs = [(a, b) for a in range(12) for b in range(a + 1, 12)
-                    if ranks[b] - ranks[a] <= difference]
-            longest = [r for r in runs if not any(
-                s != r and s[0] <= r[0] and s[1] >= r[1] for s in runs)]
+            runs = [(a, b) for a in range(12) for b in range(a + 1, 12) if ranks[b] - ranks[a] <= difference]
+            longest = [r for r in runs if not any(s != r and s[0] <= r[0] and s[1] >= r[1] for s in runs)]
             self.assertEqual(ks.groups_alike(ranks, difference), longest)
 
     def test_prompts_to_rank(self):
@@ -213,8 +209,7 @@ class References(unittest.TestCase):
             self.assertTrue(abs(low - 0.3) <= 1e-15 and low == high)
             self.assertTrue(0 < first < 3 < last < 6)
         for kind in ks.INTERVALS:
-            self.assertTrue(np.isfinite(ks.bootstrap_intervals(
-                np.array([[0.0], [1], [2], [5]]), kind=kind)).all())
+            self.assertTrue(np.isfinite(ks.bootstrap_intervals(np.array([[0.0], [1], [2], [5]]), kind=kind)).all())
 
 
 @unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
@@ -232,8 +227,7 @@ class Simulated(unittest.TestCase):
         for n, less in ((12, 0.015), (26, 0.01)):
             normal = self.coverage(lambda m, n=n: rng.normal(0, 1, (n, m)), 0.0, "t")
             self.assertTrue(abs(normal - 0.95) <= SHARE, normal)
-            skewed = self.coverage(lambda m, n=n: rng.lognormal(0, 0.5, (n, m)), math.exp(0.125),
-                                   "t")
+            skewed = self.coverage(lambda m, n=n: rng.lognormal(0, 0.5, (n, m)), math.exp(0.125), "t")
             self.assertTrue(0.95 - less - SHARE <= skewed <= 0.95 + SHARE, skewed)
 
     def test_why_it_is_the_studentised_one(self):
@@ -264,8 +258,7 @@ class Simulated(unittest.TestCase):
         for _ in range(100):
             values = rng.lognormal(0, 0.5, (12, 1)) * rng.lognormal(0, 0.1, (12, 6))
             values[:, 5] *= 1.3
-            ps = ks.holm([ks.signed_rank_test(values[:, j] - values[:, 0])[0]
-                          for j in range(1, 6)])
+            ps = ks.holm([ks.signed_rank_test(values[:, j] - values[:, 0])[0] for j in range(1, 6)])
             found += ps[4] <= 0.05
         self.assertGreaterEqual(found, 90)
 
@@ -295,8 +288,7 @@ class HolmIntervals(unittest.TestCase):
     def test_alone_it_is_the_interval(self):
         values = self.columns((0.7,))[0]
         low, high, p = ks.holm_intervals([values], self.ALPHA)[0]
-        np.testing.assert_allclose([low, high], ks.bootstrap_intervals(values[:, None])[0],
-                                   rtol=1e-12)
+        np.testing.assert_allclose([low, high], ks.bootstrap_intervals(values[:, None])[0], rtol=1e-12)
         # p is the level whose interval ends at 0.
         for level, without in ((p * 1.05, True), (p * 0.95, False)):
             ends = ks.bootstrap_intervals(values[:, None], 1 - level)[0]

@@ -47,8 +47,7 @@ class ManyRows(unittest.TestCase):
         # A killed run whose jobs ended in another order: all is read, sorted, and half done again.
         for name in ("whole.csv", "whole.queries.csv"):
             head, *rest = (folder / name).read_bytes().splitlines(keepends=True)
-            (folder / name.replace("whole", "half")).write_bytes(
-                b"".join([head, *reversed(rest[:len(rest) // 2])]))
+            (folder / name.replace("whole", "half")).write_bytes(b"".join([head, *reversed(rest[:len(rest) // 2])]))
         (folder / "half.csv.json").write_bytes((folder / "whole.csv.json").read_bytes())
         out["resume"] = peak(folder, *run, "-o", "half.csv", "--resume")
         self.assertEqual((folder / "half.csv").read_bytes()[:len(b"".join(lines[:rows // 2]))],
@@ -56,8 +55,7 @@ class ManyRows(unittest.TestCase):
         for i in (1, 2):
             peak(folder, *run, "-o", f"p{i}.csv", "--shard", f"{i}/2")
         out["merge"] = peak(folder, "merge", "p1.csv", "p2.csv", "-o", "merged.csv")
-        self.assertEqual((folder / "merged.queries.csv").read_bytes(),
-                         (folder / "whole.queries.csv").read_bytes())
+        self.assertEqual((folder / "merged.queries.csv").read_bytes(), (folder / "whole.queries.csv").read_bytes())
         out["summarize"] = peak(folder, "summarize", "whole.csv")
         out["verify"] = peak(folder, "verify", "whole.csv", "--sample", 3)
         return out

@@ -13,8 +13,7 @@ import unittest
 from script_case import KVBENCH, ROOT
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
-NEWEST = os.environ.get("KVBENCH_NEWEST_PYTHON") or os.path.join(
-    ROOT, "build", "newest-venv", "bin", "python")
+NEWEST = os.environ.get("KVBENCH_NEWEST_PYTHON") or os.path.join(ROOT, "build", "newest-venv", "bin", "python")
 SKIPPED = 77  # run_python_test.py: every test was skipped
 SECONDS = 1800  # for one file
 OLD = "error::FutureWarning,error::DeprecationWarning:kvbench"

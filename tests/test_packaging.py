@@ -128,12 +128,10 @@ class RecipesOfPackagesTest(unittest.TestCase):
 
     @unittest.skipIf(shutil.which("git") is None, "no git")
     def test_what_the_definition_does_not_copy_comes_from_the_commit(self):
-        line = re.search(r"^    (.*git ls-files.*)$", text("packaging", "kvbench.def"),
-                         re.MULTILINE)[1]
+        line = re.search(r"^    (.*git ls-files.*)$", text("packaging", "kvbench.def"), re.MULTILINE)[1]
         with tempfile.TemporaryDirectory() as folder:
             def run(*command):
-                return subprocess.run(command, cwd=folder, capture_output=True, text=True,
-                                      check=True).stdout
+                return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
             names = ("copied.txt", "changed.txt", "not copied.txt")
             for name in names:
                 write_text(os.path.join(folder, name), name)
@@ -149,8 +147,7 @@ class RecipesOfPackagesTest(unittest.TestCase):
 
     @unittest.skipIf(shutil.which("cmake") is None, "no cmake")
     def test_the_definition_copies_all_that_the_build_needs(self):
-        block = re.search(r"^%files\n(.*?)\n\n", text("packaging", "kvbench.def"),
-                          re.MULTILINE | re.DOTALL)[1]
+        block = re.search(r"^%files\n(.*?)\n\n", text("packaging", "kvbench.def"), re.MULTILINE | re.DOTALL)[1]
         copied = dict(line.split() for line in block.splitlines())
         self.assertEqual(set(copied.values()), {"/src/"})
         self.assertNotIn("build", copied)
@@ -172,8 +169,7 @@ class RecipesOfPackagesTest(unittest.TestCase):
     def test_conda_takes_the_libraries_that_the_build_looks_for(self):
         recipe = text("packaging", "conda", "meta.yaml")
         host = re.search(r"  host:\n((?:    - .*\n)+)", recipe)[1].split()[1::2]
-        debian = re.search(r"^build=\((.*?)\)", text("scripts", "bootstrap.sh"),
-                           re.MULTILINE | re.DOTALL)[1].split()
+        debian = re.search(r"^build=\((.*?)\)", text("scripts", "bootstrap.sh"), re.MULTILINE | re.DOTALL)[1].split()
         names = {"libeigen3": "eigen", "libhdf5": "hdf5", "libcli11": "cli11", "libfmt": "fmt",
                  "libtomlplusplus": "tomlplusplus", "nlohmann-json3": "nlohmann_json",
                  "librandom123": "random123", "libssl": "openssl", "zlib1g": "zlib"}
@@ -242,8 +238,7 @@ class PagesTest(unittest.TestCase):
                      *glob.glob(os.path.join("studies", "**", "*.md"), root_dir=ROOT, recursive=True)]:
             for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", text(path)):
                 with self.subTest(page=path, link=link, anchor=anchor):
-                    target = os.path.normpath(os.path.join(os.path.dirname(path), link)) \
-                        if link else path
+                    target = os.path.normpath(os.path.join(os.path.dirname(path), link)) if link else path
                     self.assertTrue(os.path.exists(os.path.join(ROOT, target)))
                     if anchor:
                         self.assertIn(anchor, anchors(text(target)))

@@ -87,8 +87,7 @@ class BitsOfRowsTest(FigureTest):
             ("h2o", {"fit": "after", "reduce": "mean"}, "quant-kivi", {"keys": "pre"}))
         self.assertEqual(kb.parts_of("h2o", "T=auto;reduce=mean"), ("h2o", {"reduce": "mean"}, "", {}))
         for name in ("quant-kivi", "exact@quant-kivi"):
-            self.assertEqual(kb.parts_of(name, "k_bits=4;keys=pre;v_bits=4"),
-                             ("", {}, "quant-kivi", {"keys": "pre"}))
+            self.assertEqual(kb.parts_of(name, "k_bits=4;keys=pre;v_bits=4"), ("", {}, "quant-kivi", {"keys": "pre"}))
 
     def test_plain_methods_have_the_bits_of_the_trace(self):
         for dtype, bits in (("bfloat16", 16), ("float32", 32), ("", 16)):
@@ -148,8 +147,7 @@ class LinesTest(FigureTest):
         self.near(joined["-"].get_ydata(), [whole("quant-kivi", b, b)["rel_error"] for b in BITS])
         self.near(joined["--"].get_xydata(), [[0.18, 0.1], [0.27, 0.02 / 0.3]])
         _, said = self.quiet(load_lines, self.path("t.csv"))
-        self.assertIn("note: points of all tokens with other bits of keys than of values are left out: 12",
-                      said)
+        self.assertIn("note: points of all tokens with other bits of keys than of values are left out: 12", said)
 
     def test_variants_of_all_tokens_differ(self):
         rows = [*everything(), *({**whole("quant-kivi", bits, bits), "algorithm": "quant-kivi",
@@ -166,8 +164,7 @@ class LinesTest(FigureTest):
         rows = [{**row, "params": row["params"].replace("reduce=mean", f"reduce={reduce}").replace(
             "keys=post", f"keys={keys}")} for row in everything() for reduce in ("mean", "max")
             for keys in ("post", "pre")]
-        rows = list({(row["algorithm"], row["params"], row["budget_requested"]): row
-                     for row in rows}.values())
+        rows = list({(row["algorithm"], row["params"], row["budget_requested"]): row for row in rows}.values())
         table = load_lines(self.write(rows))
         self.assertEqual(set(table["panel"]), {"", *(f"{q} keys={keys}" for q in QUANTIZERS
                                                      for keys in ("post", "pre"))})
@@ -274,8 +271,7 @@ class KeysValuesTest(FigureTest):
         self.assertIn("native sizes; hatched", self.caption(plot_bits, self.path("t.csv"), "--kind", "keys-values"))
 
     def test_one_budget(self):
-        rows = [stored("h2o", "quant-kivi", k, v, budget) for k in BITS for v in BITS
-                for budget in BUDGETS]
+        rows = [stored("h2o", "quant-kivi", k, v, budget) for k in BITS for v in BITS for budget in BUDGETS]
         path = self.write(rows)
         for options, budget in (([], 0.125), (["--budget", "0.25"], 0.25)):
             figure = self.picture(plot_bits, path, "--kind", "keys-values", *options)

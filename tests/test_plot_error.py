@@ -67,8 +67,7 @@ class PlotErrorTest(FigureTest):
             self.assertEqual([(list(d.get_xdata()), d.get_linestyle()) for d in dots], [([0.0625, 0.0625], "None")])
 
     def test_the_axis_says_where_t_is_from(self):
-        for params, text in ((("T=2", "T=2"), "halvings $T$"),
-                             (("", "T=auto"), "halvings ($-\\log_2$ of the budget)"),
+        for params, text in ((("T=2", "T=2"), "halvings $T$"), (("", "T=auto"), "halvings ($-\\log_2$ of the budget)"),
                              (("", "T=2"), "halvings ($T$, or $-\\log_2$ of the budget)")):
             rows = [line(algorithm=name, params=one, budget=0.25) for name, one in zip("ab", params)]
             self.assertEqual(self.picture(plot_error, self.write(rows))._supxlabel.get_text(), text)

@@ -18,8 +18,7 @@ COLUMNS = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params"
 def line_of(axes, i):
     """x and y of the i-th method's line."""
     style = list(ks.styles("abc").values())[i]
-    found = [a for a in axes.lines
-             if (a.get_color(), a.get_linestyle()) == (style["color"], style["linestyle"])]
+    found = [a for a in axes.lines if (a.get_color(), a.get_linestyle()) == (style["color"], style["linestyle"])]
     assert len(found) == 1, f"{len(found)} lines of method {i}"
     return list(found[0].get_xdata()), list(found[0].get_ydata())
 
@@ -89,8 +88,7 @@ class OffsetTest(FigureTest):
     def test_budgets(self):
         two = [{**r, "budget_requested": budget, "rel_error": r["rel_error"] * (2 - budget)}
                for r in rows() for budget in (0.25, 0.5)]
-        two += [{**r, "algorithm": "c", "budget_requested": ""} for r in rows()
-                if r["algorithm"] == "a"]
+        two += [{**r, "algorithm": "c", "budget_requested": ""} for r in rows() if r["algorithm"] == "a"]
         path = self.table(two)
         axes = plot_offset.draw(self.draw(path)).axes
         self.assertEqual([a.get_title() for a in axes], ["budget 0.5", "budget 0.25"])

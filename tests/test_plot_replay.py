@@ -36,8 +36,7 @@ def line_of(axes, color):
 
 def spans(axes):
     """Lower and upper ends of the error bars."""
-    return [tuple(sorted(segment[:, 1])) for container in axes.containers
-            for segment in container[2][0].get_segments()]
+    return [tuple(sorted(segment[:, 1])) for container in axes.containers for segment in container[2][0].get_segments()]
 
 
 class SharedTest(FigureTest):
@@ -57,8 +56,7 @@ class SharedTest(FigureTest):
 
     def test_mean_and_sd(self):
         # Seeds' means 0.2 and 0.4: mean 0.3, sd sqrt(2 0.1^2).
-        frame = kt.pd.DataFrame({"g": ["x"] * 4 + ["y"], "seed": [0, 0, 1, 1, 0],
-                                 "e": [0.1, 0.3, 0.2, 0.6, np.nan]})
+        frame = kt.pd.DataFrame({"g": ["x"] * 4 + ["y"], "seed": [0, 0, 1, 1, 0], "e": [0.1, 0.3, 0.2, 0.6, np.nan]})
         table = kt.mean_and_sd(frame, ["g"], "e")
         self.near(table.loc[0, ["mean", "sd", "seeds"]], [0.3, math.sqrt(0.02), 2])
         self.assertTrue(math.isnan(table.loc[1, "mean"]))
@@ -98,8 +96,7 @@ class LambdaTest(FigureTest):
         self.near(line_of(axes, self.colors[3])[1], [0.4, 0.4])  # seeds' means 0.3 and 0.5
         patch = axes.patches[0]  # a polygon, of newer versions of matplotlib a rectangle
         band = patch.get_patch_transform().transform(patch.get_path().vertices)
-        self.near([band[:, 1].min(), band[:, 1].max()],
-                  [0.4 - math.sqrt(0.02), 0.4 + math.sqrt(0.02)])
+        self.near([band[:, 1].min(), band[:, 1].max()], [0.4 - math.sqrt(0.02), 0.4 + math.sqrt(0.02)])
         self.assertEqual([t.get_text() for t in figure.legends[0].texts],
                          ["bumblebee phi=log", "bumblebee phi=power", "h2o", "random-local"])
 
@@ -109,8 +106,7 @@ class LambdaTest(FigureTest):
                 ((0, 0.5, 1), (0, 0.25, 2), (3, 0.5, 3), (3, 0.25, 4))]
         path = self.write(rows)
         figure = plot_lambda.draw(load(plot_lambda, [path], "rel_error", by_layer=True))
-        drawn = {a.get_title(): line_of(a, self.colors[1])[1][0] for a in figure.axes
-                 if a.get_visible()}
+        drawn = {a.get_title(): line_of(a, self.colors[1])[1][0] for a in figure.axes if a.get_visible()}
         self.assertEqual(list(drawn), ["budget 0.5, layer 0", "budget 0.5, layer 3",
                                        "budget 0.25, layer 0", "budget 0.25, layer 3"])
         self.near(list(drawn.values()), [0.3, 0.9, 0.6, 1.2])
@@ -152,8 +148,7 @@ class ParetoTest(FigureTest):
         self.assertLessEqual({"oracle", "oracle+uniform", "a keys=oracle"}, dashed)
         self.assertIn("least error known", [text.get_text() for text in axes.texts])
         # The area goes down from the floor's own points.
-        area = np.vstack([path.vertices for drawn in axes.collections
-                          for path in drawn.get_paths()])
+        area = np.vstack([path.vertices for drawn in axes.collections for path in drawn.get_paths()])
         for x, y in ((0.25, 0.002), (0.5, 0.001)):
             self.assertTrue(np.isclose(area, (x, y), rtol=1e-9, atol=0).all(axis=1).any())
 
@@ -208,8 +203,7 @@ class AmnesiaTest(FigureTest):
         self.near(line_of(counts, H2O), [[0.25, 0.5], [12, 8]])
         self.near(line_of(masses, H2O), [[0.25, 0.5], [0.1, 0.06]])
         band = counts.collections[0].get_paths()[0].vertices  # heads 4 apart: sd 2 sqrt(2)
-        self.near([band[:, 1].min(), band[:, 1].max()],
-                  [8 - math.sqrt(8), 12 + math.sqrt(8)])
+        self.near([band[:, 1].min(), band[:, 1].max()], [8 - math.sqrt(8), 12 + math.sqrt(8)])
 
     def test_layers(self):
         rows = [{"layer": layer, "amnesia_count": layer} for layer in range(7)]
@@ -218,8 +212,7 @@ class AmnesiaTest(FigureTest):
         self.assertEqual([a.get_title() for a in figure.axes[:2]], ["layer 2", "layer 5"])
         self.near([line_of(a, H2O)[1][0] for a in figure.axes[:2]], [2, 5])
         for count, panels in ((6, 12), (7, 2)):  # of more than six: means, and maps
-            figure = plot_amnesia.draw(load(plot_amnesia, [path], layers=range(count),
-                                                         by_layer=True))
+            figure = plot_amnesia.draw(load(plot_amnesia, [path], layers=range(count), by_layer=True))
             self.assertEqual(len([a for a in figure.axes if a.lines]), panels)
 
 
@@ -271,8 +264,7 @@ class ReconstructionTest(FigureTest):
         self.near(line_of(keys, self.colors[1])[1], [0.5, 0.2])
         self.near(line_of(values, self.colors[0])[1], [0.5, 0.5])
         self.near(line_of(keys, "0.3"), [[0.1, 0.2], [2 * math.pi, math.pi]])
-        self.assertTrue(any(np.allclose(span, (5 - math.sqrt(2), 5 + math.sqrt(2)))
-                            for span in spans(keys)))
+        self.assertTrue(any(np.allclose(span, (5 - math.sqrt(2), 5 + math.sqrt(2))) for span in spans(keys)))
 
     def test_other_axes(self):
         path = self.write(revive_rows())
@@ -281,15 +273,13 @@ class ReconstructionTest(FigureTest):
         self.near(line_of(keys, self.colors[0]), [[1, 2], [2, 5]])
         self.near(line_of(keys, "0.3"), [[1, 2], [math.pi, 2 * math.pi]])
         figure = plot_reconstruction.draw(load(plot_reconstruction, [path], "budget"), "budget")
-        self.assertEqual([a.get_title() for a in figure.axes[:2]],
-                         ["vague ratio 0.2", "vague ratio 0.1"])
+        self.assertEqual([a.get_title() for a in figure.axes[:2]], ["vague ratio 0.2", "vague ratio 0.1"])
         self.near(line_of(figure.axes[1], self.colors[0]), [[0.5], [5]])
 
     def test_what_is_left_out(self):
         uneven = {"algorithm": "kvreviver", "diag": next(revive_rows())["diag"],
                   "params": "candidate_ratio=0.7;estimate=sum;recent_ratio=0.2;vague_ratio=0.1"}
-        empty = {**next(revive_rows()), "seed": 5,
-                 "diag": DIAG.format(a=0, n=15, ke=0, kb=0, ve=0, vb=0)}
+        empty = {**next(revive_rows()), "seed": 5, "diag": DIAG.format(a=0, n=15, ke=0, kb=0, ve=0, vb=0)}
         path = self.write([*revive_rows(), uneven, empty])
         table, said = self.quiet(load, plot_reconstruction, [path])
         self.assertIn("candidate_ratio and recent_ratio differ", said)
@@ -320,8 +310,7 @@ class StreamTest(FigureTest):
         rows = self.table("t.csv") + [{**row, "algorithm": "kvreviver", "status": "degenerate: x"}
                                       for row in self.table("t.csv") if row["algorithm"] == "h2o"]
         steps = self.table("t.steps.csv")
-        steps += [{**step, "algorithm": "kvreviver"} for step in steps
-                  if step["algorithm"] == "h2o"]
+        steps += [{**step, "algorithm": "kvreviver"} for step in steps if step["algorithm"] == "h2o"]
         self.write(rows)
         self.write(steps, "t.steps.csv", columns=STEP_COLUMNS)
         table, said = self.quiet(load, plot_stream, [path])
@@ -329,8 +318,7 @@ class StreamTest(FigureTest):
         self.assertIn("2 degenerate rows are left out (kvreviver)", said)
 
     def test_files_that_do_not_go_together(self):
-        self.refused("1 rows of", plot_stream,
-                     self.write_stream(lambda s: s["algorithm"] == "h2o" or s["q_head"] == 0))
+        self.refused("1 rows of", plot_stream, self.write_stream(lambda s: s["algorithm"] == "h2o" or s["q_head"] == 0))
         path = self.write_stream()
         self.write([{"protocol": "stream", "sink": 0}], "t.csv")
         self.refused("steps have no row", plot_stream, path)

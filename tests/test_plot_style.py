@@ -89,8 +89,7 @@ class ManyMethodsTest(ShownTest):
         path = self.write(self.rows(range(4), ["h2o", "snapkv"]))
         (axes,) = self.picture(plot_error, path, "--mean-over-layers").axes
         self.near(axes.lines[0].get_ydata(), np.array([2, 4, 8]) * (0.1 + 0.015))
-        rows = [row for row in self.rows(range(2), ["h2o", "snapkv"])
-                if row["layer"] == 0 or row["algorithm"] == "h2o"]
+        rows = [row for row in self.rows(range(2), ["h2o", "snapkv"]) if row["layer"] == 0 or row["algorithm"] == "h2o"]
         table, said = self.quiet(load, plot_error, [self.write(rows)], [], "seeds", mean_over_layers=True)
         self.assertEqual(set(table["label"]), {"h2o"})  # a mean over the easy layers is none
         self.assertIn("snapkv: points left out because some heads are missing", said)

@@ -64,8 +64,7 @@ class PackageTest(unittest.TestCase):
 class TraceTest(FolderCase):
     def arrays(self, n=96, seed=0):
         rng = np.random.default_rng(seed)
-        return [rng.normal(size=shape).astype(np.float16)
-                for shape in ((4, 48, 8), (2, n, 8), (2, n, 6))]
+        return [rng.normal(size=shape).astype(np.float16) for shape in ((4, 48, 8), (2, n, 8), (2, n, 6))]
 
     def test_a_trace_comes_back(self):
         path = self.path("t.h5")
@@ -93,8 +92,7 @@ class TraceTest(FolderCase):
             group.put("a", 0, 1, k[1][kept], v[1][kept], log_weight=np.zeros(3, np.float32), token=kept)
             group.put("a", 0, 0, infeasible="no room")
         with kvbench.read_caches(path) as caches:
-            self.assertEqual((caches.protocol, caches.sink, caches.recent, caches.queries),
-                             ("prefill", 4, 16, 16))
+            self.assertEqual((caches.protocol, caches.sink, caches.recent, caches.queries), ("prefill", 4, 16, 16))
             self.assertEqual(len(caches.traces), 1)
             group, = caches.groups
             self.assertEqual(group.key, ("mine", "a=1;b=2", 0.5, 0))
@@ -141,8 +139,7 @@ class MethodTest(FolderCase):
         return kvbench.evaluate(self.trace, method, budgets, **{**WINDOWS, **options})
 
     def test_the_page_s_method_gives_the_rows_of_kvbench(self):
-        text = re.search(r"<!-- file: my_method.py -->\n```python\n(.*?)```", read_text(PAGE),
-                         re.DOTALL)[1]
+        text = re.search(r"<!-- file: my_method.py -->\n```python\n(.*?)```", read_text(PAGE), re.DOTALL)[1]
         self.assertLess(len(text.splitlines()), 30)
         os.symlink(os.path.join(ROOT, "data"), self.path("data"))
         done = subprocess.run(
@@ -223,8 +220,7 @@ class MethodTest(FolderCase):
 
         # A middle of 124 tokens of 48 bytes: a quarter is 1488 bytes, 31 tokens.
         for result, words in (
-                (lambda head, task: task.middle,
-                 "returned 124 tokens, expected at most task.tokens: 31 fit$"),
+                (lambda head, task: task.middle, "returned 124 tokens, expected at most task.tokens: 31 fit$"),
                 (heavy, "returned 31 rows of 1612 bytes .124 of them weights., expected at most "
                         "task.bytes = 1488: 28 rows fit$"),
                 (with_aux, "returned 3 rows of 1632 bytes .1488 of them aux_bytes., .* 0 rows fit$"),
@@ -242,8 +238,7 @@ class MethodTest(FolderCase):
             with self.subTest(words):
                 with self.assertRaisesRegex(kvbench.MethodError, words) as raised:
                     self.evaluate(result, [0.25])
-                self.assertRegex(str(raised.exception),
-                                 "^method, prompt p0, layer 0, KV head 0, budget 0.25: ")
+                self.assertRegex(str(raised.exception), "^method, prompt p0, layer 0, KV head 0, budget 0.25: ")
                 self.assertNotIn("/", str(raised.exception).replace("1 // 0", ""))
                 self.assertIsNotNone(raised.exception.__cause__)
         with self.assertRaisesRegex(kvbench.TraceError, "algorithm: got ``"):
@@ -342,8 +337,7 @@ class MethodTest(FolderCase):
             lambda own: (own.rel_error_mean * own.queries).sum() / 16)
         for row in rows.itertuples():
             self.assertAlmostEqual(means[row.layer, row.q_head], row.rel_error_mean, delta=1e-12)
-        rows = self.evaluate(newest, [0.25], output=table, kept=True, per_query="all",
-                             overwrite=True)
+        rows = self.evaluate(newest, [0.25], output=table, kept=True, per_query="all", overwrite=True)
         self.assertEqual(len(kvbench.read_results([table])), len(rows))
         queries = kvbench.read_results(table, side="queries")
         self.assertEqual(len(queries), len(rows) * 16)

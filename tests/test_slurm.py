@@ -54,8 +54,7 @@ class SlurmCase(FolderCase):
                             "REAL_KVBENCH": os.path.abspath(KVBENCH)}
 
     def trace(self, *shape):
-        done = self.program("synth", "-o", self.path("t.h5"), "--layers", "2", "--d", "16", "--dv",
-                            "8", *shape)
+        done = self.program("synth", "-o", self.path("t.h5"), "--layers", "2", "--d", "16", "--dv", "8", *shape)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def drive(self, *arguments, options=(), shards=3):
@@ -66,8 +65,7 @@ class SlurmCase(FolderCase):
 
     def expect_whole(self, *options):
         """out.csv is what one run without shards writes."""
-        done = self.program("replay", self.path("t.h5"), "-o", self.path("whole.csv"), *OPTIONS,
-                            *options)
+        done = self.program("replay", self.path("t.h5"), "-o", self.path("whole.csv"), *OPTIONS, *options)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(untimed(self.path("out.csv")), untimed(self.path("whole.csv")))
 
@@ -100,15 +98,13 @@ class RealSlurmTest(SlurmCase):
             self.assertIn(code, log)
         self.expect_whole(*seeds)
         again = self.drive(options=[*seeds, "--threads", "1"])
-        self.assertEqual((again.returncode, again.stderr),
-                         (0, "run.py: out.csv exists; nothing to run\n"))
+        self.assertEqual((again.returncode, again.stderr), (0, "run.py: out.csv exists; nothing to run\n"))
 
     def test_an_array_that_a_driver_left_is_waited_for(self):
         self.trace("--n", "256")
         self.kvbench_is('#!/bin/bash\nif [[ $1 == replay ]]; then\n  until [[ -e go ]]; do :; done\n'
                         'fi\nexec "$REAL_KVBENCH" "$@"\n')
-        command = [sys.executable, RUN, "t.h5", "-o", "out.csv", "--shards", "2", "--poll", "0.1",
-                   "--", *OPTIONS]
+        command = [sys.executable, RUN, "t.h5", "-o", "out.csv", "--shards", "2", "--poll", "0.1", "--", *OPTIONS]
         with subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True,
                               stderr=subprocess.PIPE) as first:
             while "in the queue" not in (line := first.stderr.readline()):
@@ -228,8 +224,7 @@ class FakeSlurmTest(SlurmCase):
 
     def test_usage(self):
         self.failing(9, 3)
-        for arguments, says in ((["--shards", "0"], "--shards: got 0"),
-                                (["--retries", "-1"], "--retries: got -1"),
+        for arguments, says in ((["--shards", "0"], "--shards: got 0"), (["--retries", "-1"], "--retries: got -1"),
                                 (["--plot", "none"], "got `none`, expected one of amnesia"),
                                 (["--config", "none.toml"], "none.toml: no such file")):
             done = self.drive(*arguments)

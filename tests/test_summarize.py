@@ -55,8 +55,7 @@ class Summaries(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         trace = os.path.join(cls.folder.name, "t.h5")
         cls.table = os.path.join(cls.folder.name, "out.csv")
-        run("synth", "-o", trace, "--layers", 2, "--q-heads", 2, "--kv-heads", 1, "--n", 96, "--d", 16,
-            "--dv", 8)
+        run("synth", "-o", trace, "--layers", 2, "--q-heads", 2, "--kv-heads", 1, "--n", 96, "--d", 16, "--dv", 8)
         run("replay", trace, "-o", cls.table, "--algorithm", "h2o,uniform,snapkv,knorm,exact", "--budget",
             "0.5,0.25,0.125", "--seeds", 3, "--sink", 4, "--recent", 16, "--queries", 8)
         with open(cls.table, encoding="utf-8", newline="") as file:
@@ -80,8 +79,7 @@ class Summaries(unittest.TestCase):
             self.assertEqual(len(lines), len(objects))
             self.assertGreaterEqual(len(lines), len(reference))
             for line, thing in zip(lines, objects):
-                key = (line["algorithm"], line["params"], line["budget_requested"],
-                       *(line[name] for name in by))
+                key = (line["algorithm"], line["params"], line["budget_requested"], *(line[name] for name in by))
                 values = reference.pop(key, [])
                 self.assertEqual(int(line["count"]), len(values))
                 self.assertEqual(thing["count"], len(values))
@@ -93,8 +91,7 @@ class Summaries(unittest.TestCase):
                     for place in (line, thing):
                         self.assertTrue(math.isclose(float(place["mean_rel_error"]), mean,
                                                      rel_tol=1e-12, abs_tol=1e-15))
-                        self.assertTrue(math.isclose(float(place["sd_rel_error"]), sd,
-                                                     rel_tol=1e-9, abs_tol=1e-12))
+                        self.assertTrue(math.isclose(float(place["sd_rel_error"]), sd, rel_tol=1e-9, abs_tol=1e-12))
             self.assertEqual(reference, {})
 
     def test_readers_get_means_and_errors(self):
@@ -103,8 +100,7 @@ class Summaries(unittest.TestCase):
         lines = [[cell.strip() for cell in line.strip("|\n").split("|")]
                  for line in text.splitlines() if line.startswith("|")]
         names = lines[0]
-        reference = {key: values for key, values in self.groups((), "rel_error").items()
-                     if key[0] != "exact"}
+        reference = {key: values for key, values in self.groups((), "rel_error").items() if key[0] != "exact"}
         self.assertGreaterEqual(len(lines) - 2, len(reference))
         for line in lines[2:]:
             cells = dict(zip(names, line))
@@ -112,8 +108,7 @@ class Summaries(unittest.TestCase):
                         for name in ("algorithm", "params", "budget (fraction)"))
             values = reference.pop(key)
             error = statistics.stdev(values) / math.sqrt(len(values))
-            self.assertEqual(cells["rel_error (fraction)"],
-                             f"{shown(statistics.fmean(values))} ± {shown(error)}")
+            self.assertEqual(cells["rel_error (fraction)"], f"{shown(statistics.fmean(values))} ± {shown(error)}")
         self.assertEqual(reference, {})
 
     def test_a_terminal_is_wide_enough(self):

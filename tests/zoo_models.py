@@ -42,8 +42,7 @@ OVERRIDES = {
     "qwen3_next": LINEAR, "qwen3_5_text": LINEAR, "qwen3_5_moe_text": LINEAR,
     "gemma3n_text": EMBEDS | {"intermediate_size": [96, 96], "laurel_rank": 8, "altup_num_inputs": 2,
                               "activation_sparsity_pattern": [0.0, 0.0]},
-    "gemma4_text": EMBEDS, "gpt_neo": {"num_layers": 2, "num_heads": 4,
-                                       "attention_types": [[["global", "local"], 1]]},
+    "gemma4_text": EMBEDS, "gpt_neo": {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]},
     "codegen": {"rotary_dim": 8}, "gptj": {"rotary_dim": 8}, "zaya": {"num_experts_per_tok": 1},
     "zamba2": {"layer_types": ["linear_attention", "hybrid"]},
     "dbrx": {"n_heads": 4, "n_layers": 2, "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 1e4},
@@ -76,8 +75,7 @@ CACHE = "does not run with transformers' DynamicCache"
 NOT_SCORED = {
     **dict.fromkeys("deepseek_v4 flint gpt_oss granite_swa granitemoe_swa mimo_v2_flash".split(),
                     ("an attention sink",)),
-    **dict.fromkeys("bamba jamba".split(),
-                    ("does not go on from a prefix as it reads a whole prompt", CACHE)),
+    **dict.fromkeys("bamba jamba".split(), ("does not go on from a prefix as it reads a whole prompt", CACHE)),
     **dict.fromkeys("""falcon_h1 granitemoehybrid lfm2 lfm2_moe qwen3_5_moe_text qwen3_5_text
                     qwen3_next""".split(), (CACHE, "")),
     "minimax": (CACHE,),
