@@ -1,6 +1,5 @@
 """The package `kvbench`: docs/python.md's method as it stands there, tables, traces, errors."""
 
-import inspect
 import os
 import re
 import subprocess
@@ -43,22 +42,6 @@ class PackageTest(unittest.TestCase):
             capture_output=True, text=True, check=False)
         self.assertEqual((done.stdout, done.stderr), ("False\n", ""))
 
-    def test_every_name_is_typed(self):
-        for name in sorted(kvbench.__all__):
-            thing = getattr(kvbench, name)
-            functions = [thing] if inspect.isfunction(thing) else [
-                part for key, part in vars(thing).items() if not key.startswith("_") or key == "__init__"
-                for part in [part.fget if isinstance(part, property) else getattr(part, "__func__", part)]
-                if inspect.isfunction(part)]
-            for function in functions:
-                with self.subTest(name=name, function=function.__qualname__):
-                    signature = inspect.signature(function)
-                    bare = [p.name for p in signature.parameters.values()
-                            if p.annotation is p.empty and p.name != "self"]
-                    self.assertEqual(bare, [])
-                    if function.__name__ != "__init__":
-                        self.assertIsNot(signature.return_annotation, signature.empty)
-
 
 @unittest.skipIf(missing("h5py", "pandas", "matplotlib"), "no h5py, pandas or matplotlib")
 class TraceTest(FolderCase):
@@ -83,27 +66,16 @@ class TraceTest(FolderCase):
             self.assertEqual(self.program("info", path).returncode, 0)
 
     def test_caches_come_back(self):
+        """What is read of what is written: test_kvbench_caches.py."""
         path, trace = self.path("c.h5"), self.path("t.h5")
         q, k, v = self.arrays()
         kvbench.write_trace(trace, {"a": [(q, k, v)]}, model="none", source="random")
-        kept = np.array([7, 9, 40])
         with kvbench.write_caches(path, trace, sink=4, recent=16, queries=16) as writer:
-            group = writer.group("mine", {"b": 2, "a": 1}, budget=0.5)
-            group.put("a", 0, 1, k[1][kept], v[1][kept], log_weight=np.zeros(3, np.float32), token=kept)
-            group.put("a", 0, 0, infeasible="no room")
+            writer.group("mine", {"b": 2, "a": 1}, budget=0.5).put("a", 0, 1, k[1][[7, 9]], v[1][[7, 9]])
         with kvbench.read_caches(path) as caches:
-            self.assertEqual((caches.protocol, caches.sink, caches.recent, caches.queries), ("prefill", 4, 16, 16))
-            self.assertEqual(len(caches.traces), 1)
             group, = caches.groups
             self.assertEqual(group.key, ("mine", "a=1;b=2", 0.5, 0))
-            self.assertEqual((group.prompts(), group.heads("a")), (["a"], [(0, 0), (0, 1)]))
-            entry = group.read("a", 0, 1)
-            np.testing.assert_array_equal(entry.k, k[1][kept])
-            np.testing.assert_array_equal(entry.v, v[1][kept])
-            np.testing.assert_array_equal(entry.token, kept)
-            np.testing.assert_array_equal(entry.log_weight, [0, 0, 0])
-            self.assertEqual(group.read("a", 0, 0).infeasible, "no room")
-            self.assertIsNone(group.read("a", 1, 0))
+            np.testing.assert_array_equal(group.read("a", 0, 1).k, k[1][[7, 9]])
         with self.assertRaisesRegex(kvbench.TraceError, "recent"):
             kvbench.write_caches(path, trace, sink=4, recent=8, queries=16)
         with self.assertRaisesRegex(kvbench.TraceError, "format: got kvbench-trace"):
