@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -156,6 +157,7 @@ def attends_as(capture):
     return mock.patch.multiple(dump_traces, Capture=capture, check_own_attention=lambda *_: None)
 
 
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class DumpCase(unittest.TestCase):
     """The script, run in this process on models that are made once per class."""
 

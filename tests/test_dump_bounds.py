@@ -5,7 +5,6 @@ Environment: KVBENCH, the program; without it, it is not run.
 """
 
 import math
-import sys
 import unittest
 
 from dump_models import CHUNK_TOLERANCE, MISSING, TOKENS, TOLERANCE, DumpCase, attention, own_run, read_trace
@@ -16,7 +15,6 @@ if not MISSING:
     import transformers
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class DumpBoundsTest(DumpCase):
     def gpt_oss(self):
         return self.model("sinks", "GptOssConfig", head_dim=16, num_local_experts=2,

@@ -40,7 +40,6 @@ def tiny_values(model):
         layer.self_attn.v_proj.weight *= 1e-7
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class AttnCheckTest(DumpCase):
     def options(self, name, dtype="float16", compute="float32"):
         change = {"biased": biased, "tiny": tiny_values}.get(name)
@@ -105,7 +104,6 @@ class AttnCheckTest(DumpCase):
             self.assertLess(rounding, 0.1)
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class OwnAttentionTest(DumpCase):
     def common(self, name="llama", **config):
         return "--model", self.model(name, **config), "--token-ids", self.ids_file
@@ -181,7 +179,6 @@ class OwnAttentionTest(DumpCase):
                               "unsupported", *self.common())
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class PartsTest(DumpCase):
     """Models whose parts are not a whole run: --chunk and --extra refuse them."""
 

@@ -103,7 +103,6 @@ class ExtraTextsTest(FolderCase):
             et.StoredScores("gate=" + write_text(self.path("x.npz"), "no"))
 
 
-@unittest.skipIf(NO_MODEL, f"{sys.executable} lacks {', '.join(NO_MODEL)}")
 class DumpExtraTest(DumpCase):
     EVALUATED = 8
     MORE = [5, 9, 11, 13, 40]

@@ -5,7 +5,6 @@ Needs torch and transformers (`make test-dump`); without them every test is skip
 
 import json
 import os
-import sys
 import unittest
 
 from dump_models import MISSING, VOCABULARY, DumpCase, read_trace
@@ -16,7 +15,6 @@ if not MISSING:
     import transformers
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class DumpFisherTest(DumpCase):
     def test_fisher_against_a_slow_reference(self):
         path = self.model("llama")

@@ -7,7 +7,6 @@ model's; projections of a second copy of the model show the same of every layer.
 
 import json
 import subprocess
-import sys
 import unittest
 from unittest import mock
 
@@ -91,7 +90,6 @@ def projections(path, ids):
     return out
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class RopeTest(DumpCase):
     @classmethod
     def setUpClass(cls):

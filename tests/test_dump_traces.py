@@ -11,7 +11,6 @@ Environment: KVBENCH, the program; without it, it is not run.
 import json
 import os
 import subprocess
-import sys
 import unittest
 
 from dump_models import ARCHITECTURES, CHUNK_TOLERANCE, MISSING, NO_ROTATION, TOKENS, TOLERANCE, DumpCase, read_trace
@@ -44,7 +43,6 @@ NORMED = {"gemma2": "Gemma2RMSNorm lies between", "gemma3": "Gemma3RMSNorm lies 
 MODELS = {name: (name, {}, NORMED.get(name)) for name in ARCHITECTURES} | OTHERS
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class DumpTracesTest(DumpCase):
     def check_outputs(self, name, dtype, compute, implementation):
         """A dump's attention is the model's own, and its projections and norms those of the model."""

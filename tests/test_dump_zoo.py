@@ -7,7 +7,6 @@ Environment: KVBENCH, the program; without it, models are dumped only.
 """
 
 import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -53,7 +52,6 @@ def build(kind, path):
     return None
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class ZooTest(DumpCase):
     @classmethod
     def setUpClass(cls):
