@@ -1,0 +1,132 @@
+"""What each kind of figure refuses."""
+
+import glob
+import os
+import unittest
+
+from plot_tables import CLUSTER, DEFAULTS, NAMES, FigureTest, kept_row, points_rows, replay
+from script_case import missing, read_rows, write_rows
+from test_plot_draws import DRAWN, SKLEARN, module_of
+
+from kvbench.tables import ORIGINS
+
+# Kind: a table, options, what is said of it. A header alone stands for a table without rows.
+COVERAGE = "t,p,0,0,keys,1,1,1,0"
+QUERIES = [row | {"offset": at} for row in replay([0, 3], NAMES[:1]) for at in range(2)]
+KIVI = {"algorithm": "quant-kivi", "params": "bits=auto;k_bits=auto;v_bits=auto"}
+FORTY = [{"algorithm": f"h2o@quant-{i}", "params": "k_bits=4;v_bits=4"} for i in range(40)]
+REFUSED = [
+    ("error", [], "", "no rows"), ("error", None, "", "the file is empty"), ("error", "none.csv", "", "no such file"),
+    ("error", [{}, {"q_head": 1, "schema": "1.1"}], "", "mixed schemas: 1.0, 1.1"),
+    ("error", [{"schema": "2.0"}], "", "schema 2.0, expected 1.x"),
+    ("error", [{"budget_requested": "", "params": "a=1"}], "", "no row has a parameter T"),
+    ("error", [{"rel_error": "many"}], "", "got `many`, expected a number"),
+    ("error", [{}], "--algorithms nope", "no rows of algorithm nope"),
+    ("error", [{"status": "failed: x", "rel_error": ""}], "", "all are degenerate, infeasible or failed"),
+    ("error", [{}], "-o no/out", "cannot be written"), ("error", [{}], "-o a.jpg", "ends in .png, .pdf or"),
+    ("error", [{}], "-o a.png,b", "expected one stem, or names that all end in"),
+    ("error", [{}], "--y nope", "invalid choice"),
+    ("error", [{}], "--layers a", "--layers: got `a`, expected numbers of layers as 0,2,5"),
+    ("error", [{}], "--layers 5", "no rows with layer 5; it holds 0"),
+    ("error", [{}], "--highlight nope", "--highlight: got `nope`"),
+    ("error", [{}], "--relative-to nope", "--relative-to: got `nope`, expected one of h2o"),
+    ("error", replay(range(10), [f"method-number-{i}" for i in range(60)], (0.5,)), "--all",
+     "maps of 10 layers: got 60 lines, expected at most "),
+    ("bits", [{}], "", "no row has a number of bits; expected rows of a quantizer (quant-kivi) or of A@Q"),
+    ("bits", [KIVI, {}], "", "no row of a quantizer says its number of bits"),
+    ("bits", [{**KIVI, "diag": "bits=4"}], "--kind keys-values", "no row has both k_bits and v_bits in its params"),
+    ("bits", [{**KIVI, "diag": "bits=4"}], "--kind map", "no point of A@Q keeps tokens; --kind map needs some"),
+    ("bits", FORTY, "--budget 0.25", "--budget: --kind lines shows all of them"),
+    ("bits", FORTY, "--kind keys-values --budget 0.3", "no rows with budget_requested 0.3; it holds 0.5"),
+    ("bits", FORTY, "--kind nope", "invalid choice: 'nope'"),
+    ("bits", FORTY, "", "got 40 quantizers, expected at most 6 for one page"),
+    ("bits", FORTY, "--kind map", "got 40 maps, expected at most "),
+    ("bits", FORTY, "--kind keys-values", "got 40 maps, expected at most "),
+    *(("bits", [{**FORTY[0], "rel_error": 1e-9}], f"--kind {kind}", "is below 1e-06 in every point")
+      for kind in ("lines", "map", "keys-values")),
+    ("coverage", [], "", "no rows"), ("coverage", ["t,p,0,0,keys,two,1,1,0"], "", "row 1: column `k`: got `two`"),
+    ("coverage", ["t,p,0,0,kv,1,1,1,0"], "", "got `kv`, expected one of queries, keys, values"),
+    ("coverage", [COVERAGE] * 2, "", "two rows for trace t, prompt p, layer 0.0"),
+    ("coverage", [COVERAGE], "--layers 7", "--layers: got 7, which it does not hold; it holds 0"),
+    ("growth", "none.csv", "", "no such folder"), ("norms", [], "", "no rows"),
+    ("heatmap", [{}], "--budget 0.3", "no rows with budget_requested 0.3; it holds 0.5"),
+    ("kept_map", [kept_row()], "--labels nope", "expected some of h2o"),
+    ("kept_map", [kept_row()], "--prompt x", "--prompt: got `x`, expected one of p"),
+    ("kept_map", [kept_row(), kept_row(step=3, schema="1.1")], "", "mixed schemas: 1.0, 1.1"),
+    ("kept_map", [kept_row(schema="2.0")], "", "schema 2.0, expected 1.x"),
+    ("kept_map", [kept_row(protocol="prefill")], "", "no row of protocol stream"),
+    ("kept_map", [kept_row(tokens="9-7")], "", "got `9-7`, expected ascending ranges within 0-7"),
+    ("kept_map", [kept_row(step=3, tokens="5")], "", "step 3 holds token 5, which comes after it"),
+    ("kept_map", [kept_row(), kept_row()], "", "two rows for"),
+    ("offset", [{**row, "offset": -1} for row in QUERIES], "", "column `offset`: expected whole numbers"),
+    ("offset", [{**row, "offset": 0.5} for row in QUERIES], "", "column `offset`: expected whole numbers"),
+    ("offset", [*QUERIES, {"offset": ""}], "", "row 25: column `offset`: got ``, expected a number"),
+    ("offset", QUERIES, "--by layer", "3 budgets, expected one with --by layer; choose with --budgets 0.5, 0.25"),
+    ("offset", [{"offset": 0, "rel_error": 1e-16}], "", "errors are below 1e-06 in every point"),
+    ("pareto", [{}], "--layers 7", "no rows with layer 7"), ("pareto", [{}], "--y nope", "invalid choice"),
+    ("reads", [{}], "", "expected rows of --protocol retrieval"),
+    ("reads", replay([0], ["topk"], protocol="retrieval"), "--algorithms quest", "no rows of quest; it holds topk"),
+    ("reconstruction", [{}], "", "t.csv: column `diag`: no row has k_error"),
+    ("stream", [{}], "", "got prefill alone"), ("stream", [{"protocol": "stream"}], "", "t.steps.csv: no such file"),
+    ("tsne", points_rows(4), "", "expected at least 5"), ("tsne", [], "", "no rows"),
+    ("tsne", points_rows(12), "--kept nope", "--kept: got `nope`, which kept none of these tokens"),
+    ("tsne", points_rows(12), "--what queries", "--what: got `queries`"),
+    ("tsne", points_rows(12), "--kv-heads 4", "--kv-heads: got 4"),
+    ("tsne", [*points_rows(), "t.h5,p,0,0,keys,99,0,,far,1"], "", "column `x0`: got `far`, expected a number"),
+]
+# Kind: columns without which it is refused.
+NEEDED = {"error": ["rel_error"], "pareto": ["layer"], "coverage": ["radius_rel"], "norms": ["p95"],
+          "kept_map": ["tokens"], "tsne": ["x0"]}
+
+
+class RefusalsTest(FigureTest):
+    def test_models_are_not_mixed(self):
+        """Rows of two models share no figure without --pool."""
+        for name, (make, options) in DRAWN.items():
+            if " " in name or name in ("kept_map", "tsne"):  # of one head, or label, each
+                continue
+            with self.subTest(name):
+                made = make(self, range(2))
+                for path in glob.glob(made + "/*.csv") or [made]:
+                    rows = [{**row, "model": f"m{row['layer']}", "dtype": "float16"} for row in read_rows(path)]
+                    write_rows(path, rows[0], [row.values() for row in rows])
+                words = [module_of(name), made, *options.split()]
+                self.refused("rows of one mean or comparison differ in model (m0, m1)", *words)
+                if name in ("error", "coverage", "offset", "stream"):  # each its own way to refuse
+                    said = self.must(*words, "--pool", "-o", self.path("pooled.png"))[1]
+                    self.assertIn("note: rows that differ in model are pooled", said)
+                for path in glob.glob(self.path("*.csv")):
+                    os.remove(path)
+
+    def source(self, name, rows):
+        """A table of the kind that holds these rows; None: an empty file; a text: a file that is not there."""
+        if isinstance(rows, str):
+            return self.path(rows)
+        if rows is None:
+            return self.write_file("t.csv", "")
+        lines = {"kept_map": "kept", "tsne": "points"}.get(name, name)
+        if lines in CLUSTER:
+            return self.lines(lines, rows)
+        return self.write(rows, "q.queries.csv" if name == "offset" else "t.csv")
+
+    def test_refusals(self):
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, os.path.dirname(os.path.abspath(__file__)))
+        for name, rows, options, text in REFUSED:
+            if name in SKLEARN and missing("sklearn"):
+                continue
+            with self.subTest(name, text=text):
+                self.refused(text, module_of(name), self.source(name, rows), *options.split())
+
+    def test_columns_are_needed(self):
+        for name, columns in NEEDED.items():
+            for column in columns:
+                header = CLUSTER.get({"kept_map": "kept", "tsne": "points"}.get(name, name), ",".join(
+                    [*(c for c in DEFAULTS), *ORIGINS])).split(",")
+                path = self.write_file("t.csv", ",".join(c for c in header if c != column) + "\n"
+                                       + ",".join("1" for c in header if c != column) + "\n")
+                self.refused(f"column `{column}` is missing", module_of(name), path)
+
+
+if __name__ == "__main__":
+    unittest.main()
