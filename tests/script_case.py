@@ -136,6 +136,13 @@ class FolderCase(unittest.TestCase):
             self.skipTest("KVBENCH names no program")
         return subprocess.run([KVBENCH, *arguments], capture_output=True, text=True, check=False)
 
+    def done(self, *arguments, code=0, says=""):
+        """stdout of `kvbench ARGUMENTS`, which ends with this code and says this on stderr."""
+        ran = self.program(*arguments)
+        self.assertEqual(ran.returncode, code, ran.stderr)
+        self.assertIn(says, ran.stderr)
+        return ran.stdout
+
 
 class CommandCase(FolderCase):
     """Calls of one program's main in this process; `module()` is the program's."""

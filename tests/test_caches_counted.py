@@ -25,18 +25,13 @@ class CountedTest(FolderCase):
     def setUp(self):
         super().setUp()
         self.trace = self.path("t.h5")
-        self.kvbench("synth", "-o", self.trace, "--layers", "2", "--q-heads", "4", "--kv-heads", "2",
-                     "--n", "160", "--d", "16")
-
-    def kvbench(self, *arguments):
-        done = self.program(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("synth", "-o", self.trace, "--layers", "2", "--q-heads", "4", "--kv-heads", "2",
+                  "--n", "160", "--d", "16")
 
     def export(self, *algorithms):
         """The program's rows and its caches file."""
-        self.kvbench("replay", self.trace, "-o", self.path("own.csv"), *MODES, "--budget", "0.25",
-                     "--export-caches", self.path("own.h5"),
-                     *(word for name in algorithms for word in ("--algorithm", name)))
+        self.done("replay", self.trace, "-o", self.path("own.csv"), *MODES, "--budget", "0.25", "--export-caches",
+                  self.path("own.h5"), *(word for name in algorithms for word in ("--algorithm", name)))
         return read_rows(self.path("own.csv")), self.path("own.h5")
 
     def copy(self, path, change=lambda parts: None):
@@ -54,7 +49,7 @@ class CountedTest(FolderCase):
         return out
 
     def evaluate(self, path):
-        self.kvbench("evaluate", self.trace, "--caches", path, "-o", self.path("again.csv"), "--overwrite")
+        self.done("evaluate", self.trace, "--caches", path, "-o", self.path("again.csv"), "--overwrite")
         return read_rows(self.path("again.csv"))
 
     def test_what_the_program_wrote_survives(self):

@@ -109,10 +109,6 @@ class Tables(FolderCase):
         self.stream("a.csv", "2")
         self.stream("b.csv", "3")
 
-    def done(self, *arguments):
-        done = self.program(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
     def stream(self, out, sink):
         self.done("replay", self.path("t.h5"), "--protocol", "stream", "--algorithm",
                   "streamingllm", "--budget", "0.5", "--sink", sink, "--recent", "8", "--queries",

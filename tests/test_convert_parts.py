@@ -100,22 +100,17 @@ class ConvertPartsTest(ConvertCase):
 
     def test_kvbench_reads_it(self):
         self.convert(self.npz({0: layer(63), 4: layer(64)}), *PLAIN)
-        result = self.program("info", self.out)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("p0", result.stdout)
+        self.assertIn("p0", self.done("info", self.out))
 
     def test_kvbench_reads_keys_alone(self):
         self.convert(self.npz({0: {"k": layer(65)["k"]}}), *KEYS)
         if "kvbench cluster" not in self.program("--help-all").stdout:
             self.skipTest("this kvbench has no `cluster` and reads whole traces only")
-        result = self.program("info", self.out)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        result = self.program("cluster", self.out, "-o", self.path("clusters"))
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.done("info", self.out)
+        self.done("cluster", self.out, "-o", self.path("clusters"))
         self.assertEqual([row["what"] for row in read_rows(self.path("clusters/norms.csv"))], ["keys"] * HKV)
-        result = self.program("replay", self.out, "-o", self.path("x.csv"), "--algorithm", "exact")
-        self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertIn("dataset is missing", result.stderr)
+        self.done("replay", self.out, "-o", self.path("x.csv"), "--algorithm", "exact", code=2,
+                  says="dataset is missing")
 
     # ------------------------------------------------------------------------------------ .pt
 

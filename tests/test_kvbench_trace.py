@@ -320,12 +320,6 @@ class ExtraTest(FolderCase):
             writer.write_extra("second", *self.segment(3), PROMPT)
         writer.write_scores("gate.v1", self.normal(2, N), PROMPT)
 
-    def done(self, *arguments, code=0, says=""):
-        ran = self.program(*arguments)
-        self.assertEqual(ran.returncode, code, ran.stderr)
-        self.assertIn(says, ran.stderr)
-        return ran.stdout
-
     def caught(self, act):
         with self.assertRaises(kt.TraceError) as caught:
             act()

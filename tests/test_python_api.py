@@ -102,9 +102,8 @@ class TraceTest(FolderCase):
 class MethodTest(FolderCase):
     def setUp(self):
         super().setUp()
-        done = self.program("synth", "-o", self.path("t.h5"), "--layers", "2", "--q-heads", "4",
-                            "--kv-heads", "2", "--n", "160", "--d", "16", "--dv", "8")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("synth", "-o", self.path("t.h5"), "--layers", "2", "--q-heads", "4", "--kv-heads", "2",
+                  "--n", "160", "--d", "16", "--dv", "8")
         self.trace = self.path("t.h5")
 
     def evaluate(self, method, budgets=(0.5, 0.25), **options):

@@ -61,9 +61,7 @@ class SharedCacheTest(FolderCase):
             with h5py.File(path, "r+") as file:
                 file[f"prompts/p/layers/{layer}"].attrs["shares_cache_of"] = owner
             for arguments in (("info", path), ("replay", path, "-o", self.path("o.csv"), "--algorithm", "exact")):
-                ran = self.program(*arguments)
-                self.assertEqual(ran.returncode, 2, ran.stderr)
-                self.assertIn(expected, ran.stderr)
+                self.done(*arguments, code=2, says=expected)
 
     def test_info(self):
         path = self.write({1: 0, 2: 0})
@@ -104,8 +102,7 @@ class SharedCacheTest(FolderCase):
 
     def test_cluster_takes_a_cache_once(self):
         path, out = self.write({1: 0, 2: 0}), self.path("c")
-        ran = self.program("cluster", path, "-o", out)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.done("cluster", path, "-o", out)
         tables = [name for name in os.listdir(out) if name.endswith(".csv")]
         self.assertTrue(tables)
         for name in tables:
