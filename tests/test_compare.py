@@ -182,10 +182,10 @@ class CompareTest(FigureTest):
         methods = {f"method-{i}" for i in range(3)}
         self.assertEqual(prompts("--set", "test", "--records", records),
                          ({"p1", "p3", "p5"}, {"0.5", "0.25"}, methods))
-        self.assertEqual(prompts("--prompts", "p0,p4", "--budgets", "0.25"),
+        self.assertEqual(prompts("--prompts", "p0,p4", "--budget", "0.25"),
                          ({"p0", "p4"}, {"0.25"}, methods))
         self.assertEqual(prompts("--exclude", "method-1")[2], {"method-0", "method-2"})
-        self.assertEqual(prompts("--algorithms", "method-1,method-2")[2], {"method-1", "method-2"})
+        self.assertEqual(prompts("--algorithm", "method-1,method-2")[2], {"method-1", "method-2"})
 
     def test_several_files(self):
         rows = list(small_rows())
@@ -225,11 +225,14 @@ class CompareTest(FigureTest):
         for words, options in (
                 ("--to: got `z`, expected one of a, b, c", ["--to", "z"]),
                 ("column `nope` is missing", ["--metric", "nope"]),
-                ("no rows of algorithm z; it holds a, b, c", ["--algorithms", "z"]),
+                ("no rows of algorithm z; it holds a, b, c", ["--algorithm", "z"]),
                 ("no rows of prompt p9; it holds p0", ["--prompts", "p9"]),
-                ("no rows with budget_requested 0.3", ["--budgets", "0.3"]),
-                ("no budget has two methods", ["--algorithms", "a"]),
+                ("no rows with budget_requested 0.3", ["--budget", "0.3"]),
+                ("no budget has two methods", ["--algorithm", "a"]),
                 ("no rows are left", ["--exclude", "a,b,c"]),
+                ("no rows with layer 1;", ["--layers", "0:4,1"]),
+                ("argument --layers: got `x`, expected numbers and ranges", ["--layers", "0,x"]),
+                ("--orders: got rows of kvbench replay, which do not have it", ["--orders", "x"]),
                 ("--set: expected the records that say a prompt's `set`: --records", ["--set", "test"]),
                 ("--set: no rows of prompts of the set test", ["--set", "test", "--records", records]),
                 ("none.jsonl: cannot be read", ["--set", "test", "--records", "none.jsonl"]),

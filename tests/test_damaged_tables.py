@@ -47,7 +47,6 @@ LEFT_OUT = {
     "draw_modules.py": "reads sources",
     "find_include_cycles.py": "reads sources",
     "kvbench-py dump": "reads prompts and needs torch: test_dump_traces.py",
-    "kvbench-py judge": "needs torch: test_judge_runs.py",
     "kvbench-py press": "needs torch: test_press.py",
     "kvbench-py qfilters": "reads traces: test_qfilters.py",
     "kvbench-py score": "needs torch: test_score_model.py",
@@ -55,18 +54,18 @@ LEFT_OUT = {
 # Script, its command line in a folder of good tables, the table that is damaged, one of another kind.
 # What it writes goes to out/.
 COMMANDS = [
-    ("kvbench-py cluster-table", "c -o out/x.csv", "c/coverage.csv", "c/delta.csv"),
-    ("kvbench-py cluster-table", "c -o out/x.csv", "c/growth.csv", "c/norms.csv"),
-    ("kvbench-py cluster-table", "c -o out/x.csv", "c/norms.csv", "c/growth.csv"),
+    ("kvbench-py cluster", "c -o out/x.csv", "c/coverage.csv", "c/delta.csv"),
+    ("kvbench-py cluster", "c -o out/x.csv", "c/growth.csv", "c/norms.csv"),
+    ("kvbench-py cluster", "c -o out/x.csv", "c/norms.csv", "c/growth.csv"),
     ("kvbench-py compare", "a.csv --csv out/x.csv --markdown out/x.md --figures out/x", "a.csv", "a.queries.csv"),
     ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
-    ("kvbench-py losses", "--scores m scores.csv --csv out/x.csv --figure out/x", "scores.csv", "s.kept.csv"),
-    ("kvbench-py predict", "fit --model m --scores scores.csv --layers layers.csv -o out/x.json", "scores.csv",
+    ("kvbench-py compare", "--score-table m scores.csv --csv out/x.csv --figures out/x", "scores.csv", "s.kept.csv"),
+    ("kvbench-py policy", "fit --model m scores.csv --layer-table layers.csv -o out/x.json", "scores.csv",
      "s.kept.csv"),
-    ("kvbench-py predict", "fit --model m --scores scores.csv --layers layers.csv -o out/x.json", "layers.csv",
+    ("kvbench-py policy", "fit --model m scores.csv --layer-table layers.csv -o out/x.json", "layers.csv",
      "s.kept.csv"),
-    ("kvbench-py predict", "apply s.json layers.csv --csv out/x.csv", "layers.csv", "s.kept.csv"),
-    ("kvbench-py policy", "s.json layers.csv --budget 0.5 -o out/x.json", "layers.csv", "s.kept.csv"),
+    ("kvbench-py policy", "apply s.json layers.csv --csv out/x.csv", "layers.csv", "s.kept.csv"),
+    ("kvbench-py policy", "choose s.json layers.csv --budget 0.5 -o out/x.json", "layers.csv", "s.kept.csv"),
     ("kvbench-py plot amnesia", "a.csv -o out/x", "a.csv", "a.queries.csv"),
     *(("kvbench-py plot bits", f"q.csv -o out/x --kind {kind}", "q.csv", "a.queries.csv")
       for kind in ("lines", "map", "keys-values")),
@@ -95,7 +94,7 @@ COMMANDS = [
 GROWTH = (0, "a short stream has no exponent")
 DIAGNOSTICS = (0, "its figures stand in `diag`")
 LET_PASS = {
-    ("kvbench-py cluster-table", "c/growth.csv", "NaN"): GROWTH,
+    ("kvbench-py cluster", "c/growth.csv", "NaN"): GROWTH,
     ("kvbench-py plot growth", "c/growth.csv", "NaN"): GROWTH,
     ("kvbench-py plot reconstruction", "r.csv", "NaN"): DIAGNOSTICS,
     ("compare_runs.py", "a.csv", "NaN"): (1, "NaN is a difference"),

@@ -59,7 +59,7 @@ class DumpBoundsTest(DumpCase):
         with torch.inference_mode():
             cache = loaded(input_ids=torch.as_tensor(self.ids)[None], use_cache=True).past_key_values
         for options, owners in (([], {2: 0, 3: 1}), (["--chunk", 16], {2: 0, 3: 1}),
-                                (["--layers", "1,2,3", "--heads", 1], {3: 1})):
+                                (["--layers", "1,2,3", "--kv-heads", 1], {3: 1})):
             trace = read_trace(self.dump(model, *options))
             self.assertEqual({i: layer["shares_cache_of"] for i, layer in trace.items()
                               if "shares_cache_of" in layer}, owners)
@@ -81,7 +81,7 @@ class DumpBoundsTest(DumpCase):
                 self.assertEqual(trace[index]["sink_logit"].shape, (4,))
                 self.assertEqual(len(set(trace[index]["sink_logit"])), 4)
             self.assert_outputs(model, trace)
-        head = read_trace(self.dump(model, "--heads", 1))
+        head = read_trace(self.dump(model, "--kv-heads", 1))
         self.assertEqual(list(head[0]["sink_logit"]), list(trace[0]["sink_logit"][2:]))
 
     @unittest.skipUnless(KVBENCH, "KVBENCH does not name the program")

@@ -1,4 +1,4 @@
-"""What kvbench-py dump --extra and --scores put beside a prompt: token ids of segments and arrays
+"""What kvbench-py dump --extra and --add-scores put beside a prompt: token ids of segments and arrays
 (no torch needed); with torch, that a segment's queries and keys are those of a prompt that goes on
 with it.
 """
@@ -121,7 +121,7 @@ class DumpExtraTest(DumpCase):
 
     def test_a_segment_is_the_prompt_going_on(self):
         prefix = TOKENS - self.EVALUATED
-        for options in ((), ("--layers", "0,1"), ("--heads", "1"), ("--chunk", "16")):
+        for options in ((), ("--layers", "0,1"), ("--kv-heads", "1"), ("--chunk", "16")):
             with self.subTest(options=options):
                 path, whole = self.dumped(*options)
                 with h5py.File(path) as got, h5py.File(whole) as expected:

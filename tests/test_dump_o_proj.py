@@ -78,7 +78,7 @@ class OutputProjectionTest(DumpCase):
             model = self.model(name)
             whole = read_projections(self.dump(model, "--o-proj"))
             for options in (["--chunk", "7"], ["--chunk", "40"], []):
-                part = read_projections(self.dump(model, "--o-proj", "--layers", "2,0", "--heads",
+                part = read_projections(self.dump(model, "--o-proj", "--layers", "2,0", "--kv-heads",
                                                   "1", "--last-queries", "9", *options))
                 self.assertEqual(sorted(part), [0, 2])
                 for index, (weight, norms, note) in part.items():

@@ -92,7 +92,7 @@ class ZooTest(DumpCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         for row in read_rows(rows):
             self.assertTrue(float(row["rel_error"]) <= EXACT, row)
-        result = call(lambda: command.run_main(score.main), "kvbench-py score", "--model", model, "--trace",
+        result = call(lambda: command.run_main(score.main), "kvbench-py score", "--model", model,
                       trace, "--caches", caches, "-o", scores)
         if self.passes(f"score of {kind}", result, zoo.NOT_SCORED.get(kind, ())):
             for row in read_rows(scores):

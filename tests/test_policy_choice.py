@@ -80,6 +80,9 @@ class PolicyTest(CommandCase):
             with self.assertRaises(choose.Infeasible):
                 chosen(vary, total)
 
+    def call(self, *arguments):
+        return super().call("choose", *arguments)
+
     def sensitivities(self, layers, values, model="M"):
         with open(self.path("s.json"), "w", encoding="utf-8") as file:
             json.dump({"format": "kvbench-sensitivities", "version": 1, "model": model, "layers": layers,
@@ -150,7 +153,7 @@ class PolicyTest(CommandCase):
                   for name in ("h2o", "local") for budget in (0.5, 0.25, 0.125)}
         weights = (0.2, 3.0)
         out, _ = self.run_script(self.sensitivities([0, 1], weights), self.heads_table(errors), "--budget", "0.25",
-                                 "--by", "head", "-o", self.path("p.json"))
+                                 "--per", "head", "-o", self.path("p.json"))
         with open(self.path("p.json"), encoding="utf-8") as file:
             layers = json.load(file)["layers"]
         self.assertEqual([[one["kv_head"] for one in layer["heads"]] for layer in layers], [[0, 1], [0, 1]])
@@ -166,7 +169,7 @@ class PolicyTest(CommandCase):
         for old, new, what in ((";", "", "expected 2 numbers"), ("residual_rel_error_heads", "x", "is missing")):
             with open(table, "w", encoding="utf-8") as file:
                 file.write(new.join(text.rsplit(old, 1)))
-            self.refused(what, self.path("s.json"), table, "--budget", "0.25", "--by", "head", "-o",
+            self.refused(what, self.path("s.json"), table, "--budget", "0.25", "--per", "head", "-o",
                          self.path("p.json"))
 
     def test_the_policy_of_another_model(self):
@@ -196,7 +199,7 @@ class PolicyTest(CommandCase):
         for what, sensitivities, more in (
                 ("--budget: got no choice of at most 0.1, the smallest budget is 0.25", good, ("--budget", "0.1")),
                 ("argument --budget", good, ("--budget", "0")), ("argument --budget", good, ("--budget", "1.5")),
-                ("no rows of snapkv", good, ("--budget", "0.5", "--algorithms", "snapkv")),
+                ("no rows of algorithm snapkv", good, ("--budget", "0.5", "--algorithm", "snapkv")),
                 ("no algorithm with a budget", good, ("--budget", "0.5", "--exclude", "h2o")),
                 ("which --vary methods needs", good, ("--budget", "0.3", "--vary", "methods"))):
             self.refused(what, sensitivities, table, *more, "-o", self.path("p.json"))

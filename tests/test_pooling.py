@@ -66,7 +66,7 @@ class PoolingTest(FigureTest):
                 done = self.plot("pareto", *self.two(("m", "bfloat16"), (model, "bfloat16")))
                 self.assertEqual((done.code, done.err), (0, ""))
         for second, more in (({"algorithm": "uniform", "scores": "none"}, ()),
-                             ({"algorithm": "local", "protocol": "stream"}, ("--algorithms", "h2o"))):
+                             ({"algorithm": "local", "protocol": "stream"}, ("--algorithm", "h2o"))):
             with self.subTest(second=second):
                 done = self.plot("pareto", self.write([{}, second], "c.csv"), *more)
                 self.assertEqual((done.code, done.err), (0, ""))

@@ -91,7 +91,7 @@ class PressCase(DumpCase):
 
     def press(self, out, *presses, options=(), code=0):
         result = call(lambda: run_main(press.main), "kvbench-py press", "--model", self.folder_of_model,
-                      "--trace", self.trace, "-o", out, *WINDOWS, *options,
+                      self.trace, "-o", out, *WINDOWS, *options,
                       *(word for one in presses for word in ("--press", one)))
         self.assertEqual(result.code, code, result.err)
         return result
@@ -232,7 +232,7 @@ class RunsTest(PressCase):
     def test_another_model_and_a_short_prompt_are_refused(self):
         other = self.model("other", "llama", max_position_embeddings=2048, rope_theta=500.0,
                            change=lambda model: model.model.embed_tokens.weight.neg_())
-        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", other, "--trace",
+        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", other,
                       self.trace, "-o", self.path(".h5"), "--press", SNAP, *WINDOWS)
         self.assertEqual(result.code, 2)
         self.assertIn("not the model of the trace", result.err)

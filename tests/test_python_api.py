@@ -106,8 +106,8 @@ class MethodTest(FolderCase):
                   "--n", "160", "--d", "16", "--dv", "8")
         self.trace = self.path("t.h5")
 
-    def evaluate(self, method, budgets=(0.5, 0.25), **options):
-        return kvbench.evaluate(self.trace, method, budgets, **{**WINDOWS, **options})
+    def evaluate(self, method, budget=(0.5, 0.25), **options):
+        return kvbench.evaluate(self.trace, method, budget, **{**WINDOWS, **options})
 
     def test_the_page_s_method_gives_the_rows_of_kvbench(self):
         text = re.search(r"<!-- file: my_method.py -->\n```python\n(.*?)```", read_text(PAGE), re.DOTALL)[1]

@@ -44,7 +44,7 @@ class HybridTest(ScoreCase):
                 model = self.model(name, name, **SIZES | sizes)
                 trace = self.trace(model)
                 caches = self.caches(trace, ("some", keep([9, 20])), ("exact", everything), ("again", keep([9, 20])))
-                options = "--model", model, "--trace", trace, "--caches", caches
+                options = "--model", model, trace, "--caches", caches
                 if not STATES:
                     self.refused("does not run with transformers' DynamicCache", *options)
                 elif name in CONTINUED:
@@ -79,7 +79,7 @@ class HybridTest(ScoreCase):
             "layer_types": ["full_attention"] * 3, "altup_num_inputs": 2})
         trace = self.trace(model)
         caches = self.caches(trace, ("some", lambda head, layer, _: everything(head) if layer == 1 else None))
-        self.refused("layer 2: attends to another layer's keys and values", "--model", model, "--trace", trace,
+        self.refused("layer 2: attends to another layer's keys and values", "--model", model, trace,
                      "--caches", caches)
 
     def test_a_failed_self_check_is_an_error(self):
@@ -92,7 +92,7 @@ class HybridTest(ScoreCase):
                 with mock.patch.object(CompressedAttention, "over_caches",
                                        lambda *a, factor=factor: over_caches(*a) * factor):
                     self.refused("self-check: KL over a cache that holds everything: " + got, "--model", model,
-                                 "--trace", trace, "--caches", caches, *options)
+                                 trace, "--caches", caches, *options)
 
     def test_the_mask_may_be_passed_by_its_name(self):
         model = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama"))

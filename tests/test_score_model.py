@@ -103,7 +103,7 @@ class ScoreModelTest(ScoreCase):
 
     def test_layers_that_the_caches_lack_stay_exact(self):
         model = self.model("llama")
-        trace = self.trace(model, "--layers", "1", "--heads", "1")
+        trace = self.trace(model, "--layers", "1", "--kv-heads", "1")
         rows = self.score(model, trace, self.caches(trace, ("local", keep([9, 20]))))
         self.assertEqual(rows[0]["layers"], "1")
         self.assertIn("1 of 3 layers replaced", self.stderr)
@@ -211,7 +211,7 @@ class RealModelTest(ScoreCase):
         for dtype, exact_kl in (("float32", 1e-9), ("float16", 1e-6)):
             self.logits = []
             trace = self.dump(REAL, "--dtype", dtype, "--compute-dtype", "float32", "--max-tokens",
-                              tokens, prompts=("--prompts", texts, "--ids", "prose-2"))
+                              tokens, prompts=(texts, "--prompts", "prose-2"))
             caches = self.caches(trace, ("exact", keep(range(tokens - recent))),
                                  ("no-first", keep(range(1, tokens - recent))), windows=windows)
             rows = self.score(REAL, trace, caches)

@@ -53,46 +53,46 @@ class ScoreRunsTest(ScoreCase):
         trace = self.trace(model)
         caches = self.caches(trace, ("exact", everything))
         other = self.trace(model, "--layers", "0")
-        self.refused("SHA-256: got", "--model", model, "--trace", other, "--caches", caches)
+        self.refused("SHA-256: got", "--model", model, other, "--caches", caches)
         stream = self.caches(trace, ("exact", everything), protocol="stream")
-        common = ("--model", model, "--trace", trace, "--caches")
+        common = ("--model", model, trace, "--caches")
         self.refused("protocol: got stream, expected prefill", *common, stream)
         self.refused("not an HDF5 file", *common, self.ids_file)
         self.refused("format: got kvbench-trace, expected kvbench-caches", *common, trace)
         self.refused("no such file", *common, caches + "none")
-        self.refused("--algorithms: no group of nope", *common, caches, "--algorithms", "nope")
+        self.refused("--algorithm: no group of nope", *common, caches, "--algorithm", "nope")
         self.refused("--prompts: no prompt nope", *common, caches, "--prompts", "nope")
         changed = self.model("llama-other", "llama", initializer_range=0.21)
-        self.refused("not the model of the trace", "--model", changed, "--trace", trace, "--caches",
+        self.refused("not the model of the trace", "--model", changed, trace, "--caches",
                      caches)
-        self.refused("not the model of the trace", "--model", self.model("gpt2"), "--trace", trace,
+        self.refused("not the model of the trace", "--model", self.model("gpt2"), trace,
                      "--caches", caches)
         few = self.model("llama2", "llama", num_hidden_layers=2)
         self.refused("layer 2: " + few + " has no such attention layer, it has 0, 1", "--model",
-                     few, "--trace", trace, "--caches", caches)
+                     few, trace, "--caches", caches)
         bare = self.path(".h5")
         with h5py.File(trace) as file, h5py.File(bare, "w") as copy:
             copy.attrs.update(file.attrs)
             file.copy("prompts", copy)
             del copy["prompts/p0/token_ids"], copy["prompts/p0"].attrs["members"]
-        self.refused("token_ids: got none", "--model", model, "--trace", bare, "--caches",
+        self.refused("token_ids: got none", "--model", model, bare, "--caches",
                      self.caches(bare, ("exact", everything)))
         long = self.caches(trace, ("exact", lambda head, *_: keep([])(head)),
                            windows={"sink": 0, "recent": TOKENS, "queries": TOKENS})
         self.refused(f"got {TOKENS} tokens, expected more than the {TOKENS} queries", *common, long)
-        result = self.script("--model", model, "--trace", trace)
+        result = self.script("--model", model, trace)
         self.assertEqual(result.code, 2)
 
     def test_inexact_layers_are_refused_where_caches_replace_them(self):
         model = self.model("capped", "gemma2", attn_logit_softcapping=30.0)
         trace = self.trace(model, "--inexact", "keep")
-        self.refused("layer 0: soft capping of logits", "--model", model, "--trace", trace,
+        self.refused("layer 0: soft capping of logits", "--model", model, trace,
                      "--caches", self.caches(trace, ("exact", everything)))
         model = self.model("dynamic", "llama", rope_parameters={
             "rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0})
         trace = self.trace(model)
         self.refused("its rotation depends on the prompt's length (dynamic)", "--model", model,
-                     "--trace", trace, "--caches", self.caches(trace, ("exact", everything)))
+                     trace, "--caches", self.caches(trace, ("exact", everything)))
 
     def test_resume_does_what_is_missing(self):
         model = self.model("llama")
@@ -121,20 +121,20 @@ class ScoreRunsTest(ScoreCase):
         self.score(model, trace, caches, "--resume", out=out)
         self.assertEqual(read_text(out), whole)
         write_text(out, "a,b\n1,2\n")
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
+        result = self.script("--model", model, trace, "--caches", caches, "-o", out,
                              "--resume")
         self.assertIn("its columns are not those", result.err)
         write_text(out, whole)
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
+        result = self.script("--model", model, trace, "--caches", caches, "-o", out,
                              "--resume", "--compute-dtype", "float16")
         self.assertIn("--resume: compute_dtype: got float16, existing rows have float32",
                       result.err)
-        rows = self.score(model, trace, caches, "--overwrite", "--prompts", "p1", "--algorithms",
+        rows = self.score(model, trace, caches, "--overwrite", "--prompts", "p1", "--algorithm",
                           "local", out=out)
         self.assertEqual([(row["prompt"], row["algorithm"]) for row in rows], [("p1", "local")])
 
     def refused_again(self, model, trace, caches, out):
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out)
+        result = self.script("--model", model, trace, "--caches", caches, "-o", out)
         self.assertEqual(result.code, 2)
         self.assertIn("already exists", result.err)
 
@@ -143,7 +143,7 @@ class ScoreRunsTest(ScoreCase):
         trace = self.trace(model)
         records = self.file("records.jsonl", json.dumps({"id": "p0", "answer": "w999"}) + "\n")
         caches = self.caches(trace, ("exact", everything), ("none", keep([])))
-        rows = self.score(model, trace, caches, "--prompt-records", records, "--answer-tokens", 9)
+        rows = self.score(model, trace, caches, "--records", records, "--answer-tokens", 9)
         own = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         tokenizer = transformers.AutoTokenizer.from_pretrained(model)
         said = own.generate(torch.as_tensor(self.ids)[None], do_sample=False, max_new_tokens=9)
@@ -166,12 +166,12 @@ class ScoreRunsTest(ScoreCase):
         self.assertEqual((rows[0]["answer_right"], rows[0]["answer_exact_right"]), ("0", "0"))
         word = tokenizer.decode(said[2:3])
         records = self.file("records.jsonl", json.dumps({"id": "p0", "answer": word}) + "\n")
-        rows = self.score(model, trace, caches, "--prompt-records", records)
+        rows = self.score(model, trace, caches, "--records", records)
         self.assertEqual((rows[0]["answer"], rows[0]["answer_right"], rows[0]["answer_expected"]),
                          (tokenizer.decode(said[:3]), "1", word))
         # Without a record nothing is asked.
         records = self.file("records.jsonl", json.dumps({"id": "p1", "answer": "w9"}) + "\n")
-        rows = self.score(model, trace, caches, "--prompt-records", records)
+        rows = self.score(model, trace, caches, "--records", records)
         self.assertEqual({row["answer"] + row["answer_right"] + row["answer_nll"] for row in rows}, {""})
 
     def nats(self, model, answer, bias=None):
@@ -212,14 +212,14 @@ class ScoreRunsTest(ScoreCase):
                  ("w40", ["w41", "w42", "w43"]), (said[0], ["w41"]), ("w41", [said[0]]))
         for answer, wrong in cases:
             with self.subTest(answer=answer):
-                rows = self.score(model, trace, caches, "--prompt-records",
+                rows = self.score(model, trace, caches, "--records",
                                   self.records_of(answer=answer, wrong=wrong), "--batch", "3")
                 for row, bias in zip(rows, biases, strict=True):
                     self.check_nats(model, row, answer, wrong, bias)
                 self.assertEqual(rows[0]["answer_nll_exact"], rows[3]["answer_nll_exact"])
                 self.assertGreater(abs(float(rows[3]["answer_nll"]) - float(rows[0]["answer_nll"])),
                                    30 * TOLERANCE)
-                alone = self.score(model, trace, caches, "--prompt-records",
+                alone = self.score(model, trace, caches, "--records",
                                    self.records_of(answer=answer, wrong=wrong), "--answer-tokens", "0")
                 for row, other in zip(rows, alone, strict=True):
                     self.assertNotEqual(row["answer_right"], "")
@@ -239,7 +239,7 @@ class ScoreRunsTest(ScoreCase):
         trace = self.trace(model)
         caches = self.caches(trace, *((name, lambda head, layer, _, f=f: f(head) if layer == 1 else None)
                                       for name, f in (("exact", everything), ("some", keep([9, 20])))))
-        rows = self.score(model, trace, caches, "--prompt-records",
+        rows = self.score(model, trace, caches, "--records",
                           self.records_of(answer="w40 w7", wrong=["w7 w40"]))
         self.check_nats(model, rows[0], "w40 w7", ["w7 w40"], np.zeros((4, TOKENS)))
         self.assertGreater(abs(float(rows[1]["answer_nll"]) - float(rows[0]["answer_nll"])), TOLERANCE)
@@ -248,11 +248,11 @@ class ScoreRunsTest(ScoreCase):
         model = self.words_model()
         trace = self.trace(model)
         caches = self.caches(trace, ("exact", everything))
-        row, = self.score(model, trace, caches, "--prompt-records", self.records_of(answer="w40 w7"))
+        row, = self.score(model, trace, caches, "--records", self.records_of(answer="w40 w7"))
         self.assertTrue(abs(float(row["answer_nll"]) - self.nats(model, "w40 w7")) <= 3 * TOLERANCE)
         for column in ("wrong_nll", "wrong_nll_exact", "choice_right", "choice_exact_right"):
             self.assertEqual(row[column], "")
-        common = ("--model", model, "--trace", trace, "--caches", caches, "--prompt-records")
+        common = ("--model", model, trace, "--caches", caches, "--records")
         for wrong, text in (
                 ("w7", "records.jsonl:1: wrong: got 'w7', expected a list of texts"),
                 ([3], "wrong: got [3], expected a list of texts"),
@@ -269,7 +269,7 @@ class ScoreRunsTest(ScoreCase):
         old = "".join(line.rsplit(",", 6)[0] + "\n" for line in read_text(out).splitlines())
         self.assertTrue(old.splitlines()[0].endswith(",status"))
         write_text(out, old)
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out, "--resume")
+        result = self.script("--model", model, trace, "--caches", caches, "-o", out, "--resume")
         self.assertEqual((result.code, read_text(out)), (2, old))
         self.assertIn("column answer_nll: got none, expected it: an older version made the table",
                       result.err)

@@ -20,6 +20,7 @@ if not MISSING:
     from dump_models import command
 
     from kvbench import caches as kc
+    from kvbench.score import main as score_model
 
 PREFIX = TOKENS - QUERIES
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
@@ -140,7 +141,7 @@ class WindowsTest(ScoreCase):
                     caches = self.caches(trace, ("exact", lambda head, at, _, layer=layer, middle=middle: None
                                                  if layer not in (None, at) else
                                                  keep(middle if at in WINDOWED else MIDDLE)(head)))
-                    row, = self.score(model, trace, caches, "--prompt-records", records)
+                    row, = self.score(model, trace, caches, "--records", records)
                     self.assertTrue(0 <= float(row["kl"]) <= 1e-8, row)
                     for text, end in ((answer, "answer_nll"), (wrong, "wrong_nll")):
                         ids = [int(word[1:]) for word in text.split()]
@@ -192,12 +193,11 @@ class WindowsTest(ScoreCase):
                 self.assertTrue(0 <= float(rows[0]["kl"]) <= 1e-8, rows[0])
 
     @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
-    def test_judge_takes_such_layers(self):
-        from kvbench.judge import main as judge
+    def test_a_replay_takes_such_layers(self):
         model = self.gemma(16)
         trace, out = self.trace(model), self.path(".csv")
-        done = call(lambda: command.run_main(judge.main), "kvbench-py judge", "--model", model, "--trace", trace, "-o",
-                    self.path(".rows.csv"), "--scores", out, "--program", KVBENCH, "--algorithm", "exact,h2o",
+        done = call(lambda: command.run_main(score_model.main), "kvbench-py score", trace, "--model", model, "-o", out,
+                    "--rows", self.path(".rows.csv"), "--program", KVBENCH, "--algorithm", "exact,h2o",
                     "--budget", "0.5", "--each-layer", "--sink", SINK, "--recent", RECENT, "--queries", QUERIES)
         self.assertEqual(done.code, 0, done.err)
         for path in (out, out.removesuffix(".csv") + ".layers.csv"):

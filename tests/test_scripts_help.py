@@ -53,8 +53,8 @@ class HelpTest(FolderCase):
     @unittest.skipIf(missing("numpy", "h5py"), f"{sys.executable} lacks numpy or h5py")
     def test_they_say_what_to_install(self):
         for name, words in (
-                ("dump", ["--model", "m", "--prompts", "p.txt", "-o", "t.h5"]),
-                ("score", ["--model", "m", "--trace", "t.h5", "--caches", "c.h5", "-o", "s.csv"])):
+                ("dump", ["--model", "m", "p.txt", "-o", "t.h5"]),
+                ("score", ["--model", "m", "t.h5", "--caches", "c.h5", "-o", "s.csv"])):
             done = self.start(f"kvbench-py {name}", *words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), name)
             self.assertEqual(done.stderr, f"kvbench-py {name}: {sys.executable} has no torch, transformers: "

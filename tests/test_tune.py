@@ -73,16 +73,16 @@ class TuneTest(FolderCase):
                 lines += [f"1.4,t{prompt}.h5,p{prompt},prefill,a,{params},0.125,0,{layer},{error}\n"
                           for layer, error in enumerate(layers) if error is not None]
         self.write("dev.layers.csv", lines)
-        self.choose("--metric", "residual_rel_error", "--layers", self.path("dev.layers.csv"))
+        self.choose("--metric", "residual_rel_error", "--layer-table", self.path("dev.layers.csv"))
         row, = read_rows(self.path("tuning.csv"))
         self.assertEqual((row["metric"], row["usable"], row["setting"]), ("residual_rel_error", "2", "x=3"))
         self.assertAlmostEqual(float(row["tuned"]), 0.25, delta=1e-12)
         said = self.choose("--metric", "residual_rel_error", code=2)
-        self.assertIn("--layers: expected with --metric", said)
-        said = self.choose("--layers", self.path("dev.layers.csv"), code=2)
-        self.assertIn("--layers: expected with --metric", said)
+        self.assertIn("--layer-table: expected with --metric", said)
+        said = self.choose("--layer-table", self.path("dev.layers.csv"), code=2)
+        self.assertIn("--layer-table: expected with --metric", said)
         self.write("twice.layers.csv", lines, lines[1:2])
-        said = self.choose("--metric", "residual_rel_error", "--layers", self.path("twice.layers.csv"), code=2)
+        said = self.choose("--metric", "residual_rel_error", "--layer-table", self.path("twice.layers.csv"), code=2)
         self.assertIn("duplicate row: prompt p0, layer 0, a", said)
 
     def test_the_least_mean_over_prompts_is_chosen(self):
@@ -177,7 +177,7 @@ class TuneTest(FolderCase):
         """What the program declares and what it writes into rows go together."""
         trace, dev = self.path("t.h5"), self.path("dev.csv")
         for words in ([KVBENCH, "synth", "-o", trace, "--n", "700", "--d", "16", "--dv", "16",
-                       "--layers", "1"],
+                       "--layer-table", "1"],
                       [KVBENCH, "replay", trace, "--algorithm", "h2o:grid", "--algorithm",
                        "balancekv:grid", "--algorithm", "expected-attention:grid", "--recent", "64",
                        "--queries", "32", "--budget", "0.25", "-o", dev]):

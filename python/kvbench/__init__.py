@@ -3,7 +3,7 @@
     import kvbench
 
     rows = kvbench.replay("t.h5", algorithm="snapkv,h2o", budget="0.25")
-    mine = kvbench.evaluate("t.h5", my_function, budgets=[0.25])
+    mine = kvbench.evaluate("t.h5", my_function, budget=[0.25])
     rows = kvbench.read_results("out.csv")
 
 `__all__` is the public API. Other modules are internal.

@@ -9,7 +9,7 @@ import sys
 
 from kvbench.errors import CsvError, TraceError
 from kvbench.programs import PIP, MissingModules
-from kvbench.text import list_parts, one_line
+from kvbench.text import index_list, list_parts, one_line
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,12 +87,30 @@ def number_list(text):
     return values
 
 
-def layer_list(text):
-    """Returns `0,2,5` as integers."""
-    parts = name_list(text)
-    if not all(part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected numbers of layers as 0,2,5")
-    return [int(part) for part in parts]
+def argument(read):
+    """Returns a type of argparse from a function that raises ValueError with the reason."""
+    def of_option(text):
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return of_option
+
+
+# Options of several programs: one name, one meaning.
+INDICES = {"type": argument(index_list), "metavar": "N|A:B[:STEP],..."}
+LAYERS = {**INDICES, "default": [], "help": "only these layers; a range excludes its end"}
+PROMPTS = {"type": name_list, "default": [], "metavar": "ID,...", "help": "only these prompts"}
+EXCLUDE = {"type": name_list, "default": [], "metavar": "NAME,...", "help": "exclude these, such as oracle,exact"}
+ALGORITHM = {"type": name_list, "default": [], "metavar": "NAME,...", "help": "only these; default: all"}
+BUDGET = {"type": number_list, "default": [], "metavar": "RHO,...", "help": "only these budgets"}
+
+
+def add_choice(add, budget=None):
+    """Adds --algorithm, --exclude and --budget, which choose rows. add: of a parser; budget: another help."""
+    add("--algorithm", **ALGORITHM)
+    add("--exclude", **EXCLUDE)
+    add("--budget", **(budget or BUDGET))
 
 
 def check_named_files(parser, option, groups, what, metavar="NAME"):

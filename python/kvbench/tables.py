@@ -61,6 +61,12 @@ def parse_params(text):
     return out
 
 
+def changed_params(text, usual):
+    """Returns the part of a setting that differs from the default."""
+    before = parse_params(usual)
+    return ";".join(f"{key}={value}" for key, value in parse_params(text).items() if before.get(key) != value)
+
+
 def status_kind(status):
     """Returns the first word of a status: ok, degenerate, infeasible or failed."""
     return status.partition(":")[0]
@@ -314,6 +320,21 @@ def pick_numbers(frame, column, values, path):
         return frame
     near = np.isclose(frame[column].to_numpy()[:, None], values, rtol=1e-9, atol=0).any(axis=1)
     return frame[near]
+
+
+def pick_layers(frame, layers, path):
+    """Returns the rows of these layers (text.Indices), all for an empty list. Raises CsvError for an absent one."""
+    if layers:
+        pick_numbers(frame, "layer", getattr(layers, "named", layers), path)
+    return frame[frame["layer"].isin(layers)] if layers else frame
+
+
+def pick_prompts(frame, names, path):
+    """Returns the rows of these prompts, all for an empty list. Raises CsvError for an absent one."""
+    absent = [name for name in names if name not in set(frame["prompt"])]
+    if absent:
+        raise CsvError(f"{path}: no rows of prompt {absent[0]}; it holds {', '.join(sorted(frame['prompt'].unique()))}")
+    return frame[frame["prompt"].isin(names)] if names else frame
 
 
 def note(text):

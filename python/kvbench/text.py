@@ -36,6 +36,30 @@ def list_part(text: str) -> str:
     return text.replace(",", "\\,")
 
 
+class Indices(list[int]):
+    """Indices of an option, ascending; `named`: those that came alone, and must exist."""
+
+    named: tuple[int, ...] = ()
+
+
+def index_list(text: str) -> Indices:
+    """Returns `0,2,5:9` as Indices. A:B[:STEP] excludes B, and skips what does not exist, as kvbench's options
+    do. Raises ValueError.
+    """
+    found: set[int] = set()
+    named: set[int] = set()
+    for part in list_parts(text):
+        numbers = part.split(":")
+        if len(numbers) > 3 or not all(re.fullmatch("0|[1-9][0-9]{0,5}|1000000", number) for number in numbers):
+            raise ValueError(f"got `{part}`, expected numbers and ranges such as 0,2,5:9")
+        (named if len(numbers) == 1 else found).update([int(part)] if len(numbers) == 1 else range(*map(int, numbers)))
+    if not found | named:
+        raise ValueError(f"got `{text}`, expected numbers and ranges such as 0,2,5:9")
+    out = Indices(sorted(found | named))
+    out.named = tuple(sorted(named))
+    return out
+
+
 def storable(text: object) -> str:
     """Returns the text with `?` for characters that HDF5 cannot store: NUL and invalid UTF-8."""
     return str(text).replace("\0", "?").encode("utf-8", "replace").decode("utf-8")

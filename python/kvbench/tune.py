@@ -17,7 +17,7 @@ table: compares the authors' setting with the tuned one on unseen prompts, with 
 over prompts (--by source: over sources, each the mean of its prompts). --authors: rows of the
 authors' settings where these are not kvbench's defaults; they replace the defaults' rows.
 
---metric residual_rel_error and out_rel_error are per layer: --layers OUT.layers.csv names the side
+--metric residual_rel_error and out_rel_error are per layer: --layer-table OUT.layers.csv names the side
 tables of all other tables, and a prompt's figure is the mean over layers and seeds.
 """
 
@@ -72,12 +72,12 @@ def figures(paths, options):
 
 
 def layer_figures(frame, options):
-    """Returns the metric of each row's layer from --layers; NaN without a line. All layers of a
+    """Returns the metric of each row's layer from --layer-table; NaN without a line. All layers of a
     model have equally many heads, so that means over rows are means over layers.
     """
     keys = ["trace", "prompt", "layer", *POINT, "seed"]
-    layers = kt.read_table(options.layers, [*keys, options.metric], kt.TEXT_COLUMNS, ())
-    kt.reject_duplicates(layers, keys, options.layers[0])
+    layers = kt.read_table(options.layer_table, [*keys, options.metric], kt.TEXT_COLUMNS, ())
+    kt.reject_duplicates(layers, keys, options.layer_table[0])
     return frame[keys].merge(layers, on=keys, how="left")[options.metric].to_numpy()
 
 
@@ -90,13 +90,6 @@ def varied(settings):
     keys = [key for key in keys if len({part.get(key) for part in parts.values()}) > 1]
     return {text: ";".join(f"{key}={part[key]}" for key in keys if key in part)
             for text, part in parts.items()}
-
-
-def changed(text, usual):
-    """Returns the part of a setting that differs from the default."""
-    before = kt.parse_params(usual)
-    return ";".join(f"{key}={value}" for key, value in kt.parse_params(text).items()
-                    if before.get(key) != value)
 
 
 def sign_of(options):
@@ -125,7 +118,7 @@ def each_setting(name, settings, found, usual, options):
         mean = found[name, params]
         if mean is None:
             continue
-        row = {"algorithm": name, "setting": changed(text, settings[usual][1]) or "default",
+        row = {"algorithm": name, "setting": kt.changed_params(text, settings[usual][1]) or "default",
                "prompts": mean.size, "mean": mean.mean()}
         # No figure of the default: no comparison.
         row |= paired(mean, before, options) if before is not None else {"better": 0, "worse": 0}
@@ -180,7 +173,7 @@ def choose(options):
         # The default comes first, so that it wins ties.
         order = sorted(usable, key=lambda params: params != usual)
         chosen = best(order, key=usable.get)
-        setting = changed(settings[chosen][1], settings[usual][1])
+        setting = kt.changed_params(settings[chosen][1], settings[usual][1])
         rows.append({"algorithm": name, "budget": budget, "metric": options.metric,
                      "prompts": found[name, chosen].size, "settings": len(settings),
                      "usable": len(usable), "default": usable.get(usual, np.nan),
@@ -279,13 +272,13 @@ def parse_arguments(arguments=None):
                                   formatter_class=parser.formatter_class)
         sub.set_defaults(run=run)
         sub.add_argument("tables", nargs="+", metavar="OUT.csv", help="files of kvbench replay")
-        sub.add_argument("--metric", default="rel_error", help="column [rel_error]")
-        sub.add_argument("--layers", nargs="+", metavar="OUT.layers.csv",
+        sub.add_argument("--metric", default="rel_error", metavar="COLUMN", help="[rel_error]")
+        sub.add_argument("--layer-table", nargs="+", metavar="OUT.layers.csv",
                          help="tables of whole layers, for a metric of theirs")
         sub.add_argument("--csv", metavar="FILE.csv")
-        sub.add_argument("--markdown", metavar="FILE.md", help="- for stdout")
-        sub.add_argument("--digits", type=int, default=3)
-        sub.add_argument("--resamples", type=int, default=ks.RESAMPLES)
+        sub.add_argument("--markdown", metavar="FILE", help="- for stdout")
+        sub.add_argument("--digits", type=int, default=3, metavar="N", help="[3]")
+        sub.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N", help="[10000]")
         sub.add_argument("--by", **units.BY)
         sub.add_argument("--records", **units.RECORDS)
         if name == "choose":
@@ -301,8 +294,8 @@ def parse_arguments(arguments=None):
             sub.add_argument("--choice", required=True, metavar="FILE.csv",
                              help="--csv of `kvbench-py tune choose`")
     options = parser.parse_args(arguments)
-    if (options.metric in kt.LAYER_METRICS) != bool(options.layers):
-        parser.error(f"--layers: expected with --metric {' or '.join(kt.LAYER_METRICS)}, and with no other")
+    if (options.metric in kt.LAYER_METRICS) != bool(options.layer_table):
+        parser.error(f"--layer-table: expected with --metric {' or '.join(kt.LAYER_METRICS)}, and with no other")
     return options
 
 

@@ -36,40 +36,40 @@ for model in "${models[@]}"; do
   more=$(works "$store" others | wc -l)
   if ((more >= count)); then
     files+=("$store/others.scores.csv.gz")
-    sampled+=(--scores "${model%%:*}" "$store/others.scores.csv.gz")
+    sampled+=(--score-table "${model%%:*}" "$store/others.scores.csv.gz")
     [[ ! -e $store/authors.scores.csv.gz ]] || sampled+=("$store/authors.scores.csv.gz")
   fi
-  usual+=(--scores "${model%%:*}" "${files[@]}")
+  usual+=(--score-table "${model%%:*}" "${files[@]}")
   more=$(works "$store" tuned | wc -l)
   if ((more >= count)); then
-    tuned+=(--scores "${model%%:*}" "${files[@]}" --tuned "${model%%:*}" "$store/tuned.scores.csv.gz")
+    tuned+=(--score-table "${model%%:*}" "${files[@]}" --tuned "${model%%:*}" "$store/tuned.scores.csv.gz")
   fi
 done
 if ((${#usual[@]} == 0)); then
   echo "models_tables.sh: $out: found no scores of a model, expected */store/judged" >&2
   exit 2
 fi
-losses() {
-  "$python" scripts/kvbench-py losses "$@"
+compare() {
+  "$python" scripts/kvbench-py compare "$@"
 }
-losses "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md"
+compare "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md"
 # Against what needs no queries and no scores.
-losses "${usual[@]}" --exclude exact --to local --csv "$out/losses.to_local.csv" --markdown "$out/losses.to_local.md"
+compare "${usual[@]}" --exclude exact --to local --csv "$out/losses.to_local.csv" --markdown "$out/losses.to_local.md"
 # How alike the models order methods that keep 16-bit tokens: oracles, codes and losses of whole nats agree anyway.
-losses "${usual[@]}" --orders "$out/losses.orders.csv" --exclude "$(IFS=,; echo "${apart[*]}")"
+compare "${usual[@]}" --orders "$out/losses.orders.csv" --exclude "$(IFS=,; echo "${apart[*]}")"
 # The smallest losses, two methods of reference, and what selection could gain at most.
 shown=()
 for method in oracle h2o@quant-kivi attention-matching@quant-kivi quant-kivi h2o attention-matching expected-attention bumblebee \
   snapkv local; do
   if grep -q ",$method," "$out/losses.csv"; then shown+=("$method"); fi
 done
-losses "${usual[@]}" --exclude exact --show "$(IFS=,; echo "${shown[*]}")" --figure "$out/losses"
+compare "${usual[@]}" --exclude exact --show "$(IFS=,; echo "${shown[*]}")" --figures "$out/losses"
 # Against the 16-bit method with the smallest mean loss, without oracles.
-losses "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
+compare "${usual[@]}" --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
   --markdown "$out/losses.to_h2o.md"
 # BalanceKV against samples of as many tokens.
 if ((${#sampled[@]})) && grep -q ",balancekv," "$out/losses.csv"; then
-  losses "${sampled[@]}" --algorithms balancekv,uniform --to uniform --csv "$out/losses.sampling.csv" \
+  compare "${sampled[@]}" --algorithm balancekv,uniform --to uniform --csv "$out/losses.sampling.csv" \
     --markdown "$out/losses.sampling.md"
 fi
 # Policies beside the single methods, over the works that both have: what the model loses, also with tuned single
@@ -94,18 +94,18 @@ for model in "${models[@]}"; do
     found=$(works "${stage%/*}" "${stage##*/}" layers "${both[@]}" -o "$part.layers.csv.gz")
     [[ ! $found ]] || layers+=("$found")
   done
-  policies+=(--scores "$name" "${files[@]}")
-  errors+=(--scores "$name" "${layers[@]}")
+  policies+=(--score-table "$name" "${files[@]}")
+  errors+=(--score-table "$name" "${layers[@]}")
   found=$(works "$folder/store" tuned scores "${both[@]}" -o "$parts/$name.tuned.csv.gz")
   [[ ! $found ]] || better+=(--tuned "$name" "$found")
 done
 if ((${#policies[@]})); then
-  losses "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
-  losses "${errors[@]}" --metric residual_rel_error --exclude exact --to h2o@quant-kivi --csv "$out/policies.errors.csv" \
+  compare "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
+  compare "${errors[@]}" --metric residual_rel_error --exclude exact --to h2o@quant-kivi --csv "$out/policies.errors.csv" \
     --markdown "$out/policies.errors.md"
 fi
 if ((${#better[@]})); then
-  losses "${policies[@]}" "${better[@]}" --budgets 0.125 --exclude exact --to h2o@quant-kivi --csv "$out/policies.tuned.csv" \
+  compare "${policies[@]}" "${better[@]}" --budget 0.125 --exclude exact --to h2o@quant-kivi --csv "$out/policies.tuned.csv" \
     --markdown "$out/policies.tuned.md"
 fi
 # Policies against one that chooses method and budget of each layer, of each model alone.
@@ -117,7 +117,7 @@ for model in "${models[@]}"; do
   done
   ((${#scores[@]})) || continue
   for budget in 4:0.25 8:0.125 16:0.0625; do
-    losses --scores "${model%%:*}" "${scores[@]}" --budgets "${budget#*:}" --to "policy:both-${budget%%:*}" --digits 4 \
+    compare --score-table "${model%%:*}" "${scores[@]}" --budget "${budget#*:}" --to "policy:both-${budget%%:*}" --digits 4 \
       --markdown "$out/${model#*:}-policies/against-both-${budget%%:*}.md"
   done
 done
@@ -131,7 +131,7 @@ for model in "${models[@]}"; do
     mapfile -t tasks <<<"$tasks"
     # Where single methods are not in the same table.
     single=$(works "$folder/store" "tasks_$setting" scores "${tasks[@]}" -o "$parts/${model#*:}.$setting.csv.gz")
-    answers+=(--scores "$setting" "$folder-policies/store/tasks_$setting.scores.csv.gz" ${single:+"$single"})
+    answers+=(--score-table "$setting" "$folder-policies/store/tasks_$setting.scores.csv.gz" ${single:+"$single"})
   done
   ((${#answers[@]})) || continue
   "$python" studies/reference/kvbench-study answers "${answers[@]}" --records "build/prompts/${model#*:}/tasks.jsonl" \
@@ -143,23 +143,23 @@ for model in "${models[@]}"; do
   clusters=$out/${model#*:}-heads/store/heads  # .attention.csv.gz, .keys.csv.gz, ...
   rows=$out/${model#*:}/store/judged.csv.gz
   [[ -e $clusters.keys.csv.gz && -e $rows ]] || continue
-  heads+=(--cluster "${model%%:*}" "$clusters" --rows "${model%%:*}" "$rows")
-  "$python" studies/reference/kvbench-study scaling --rows 4096 "$rows" --cluster 4096 "$clusters" \
-    --algorithms "$(IFS=,; echo "${served[*]}")" --csv "$out/${model#*:}-heads/scaling.csv" \
+  heads+=(--cluster "${model%%:*}" "$clusters" --row-table "${model%%:*}" "$rows")
+  "$python" studies/reference/kvbench-study scaling --row-table 4096 "$rows" --cluster 4096 "$clusters" \
+    --algorithm "$(IFS=,; echo "${served[*]}")" --csv "$out/${model#*:}-heads/scaling.csv" \
     --markdown "$out/${model#*:}-heads/scaling.md"
   policy=$out/${model#*:}-policies/budgets-8.json
   [[ ! -e $policy ]] || heads+=(--policy "${model%%:*}" "$policy")
 done
 if ((${#heads[@]})); then
-  "$python" studies/reference/kvbench-study atlas "${heads[@]}" --budget 0.125 --methods "$(IFS=,; echo "${served[*]}")" \
-    --csv "$out/heads.csv" --markdown "$out/heads.md" --figure "$out/heads"
+  "$python" studies/reference/kvbench-study atlas "${heads[@]}" --budget 0.125 --algorithm "$(IFS=,; echo "${served[*]}")" \
+    --csv "$out/heads.csv" --markdown "$out/heads.md" --figures "$out/heads"
   # Those that select tokens and store them in 16 bits.
   "$python" studies/reference/kvbench-study atlas "${heads[@]}" --budget 0.125 --markdown "$out/heads.tokens.md" \
-    --csv "$out/heads.tokens.csv" --methods snapkv,h2o,expected-attention,tova,bumblebee,local
+    --csv "$out/heads.tokens.csv" --algorithm snapkv,h2o,expected-attention,tova,bumblebee,local
 fi
 if ((${#tuned[@]})); then
-  losses "${tuned[@]}" --budgets 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"
-  losses "${tuned[@]}" --budgets 0.125 --exclude exact --to local --csv "$out/tuned.to_local.csv" \
+  compare "${tuned[@]}" --budget 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"
+  compare "${tuned[@]}" --budget 0.125 --exclude exact --to local --csv "$out/tuned.to_local.csv" \
     --markdown "$out/tuned.to_local.md"
 fi
 rm -f -- "$out"/*.pdf  # pages show the .png

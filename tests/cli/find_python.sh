@@ -81,7 +81,7 @@ runs() {
 }
 runs "$scratch/all/python3" plot error x.csv
 if ! /usr/bin/python3 -c 'import torch' 2> /dev/null; then
-  for name in dump score judge press; do
+  for name in dump score press; do
     runs "$scratch/machine/scripts/../build/dump-venv/bin/python" "$name" -o x
   done
   rm -r machine/build

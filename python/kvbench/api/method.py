@@ -87,7 +87,7 @@ class Made:
 
 def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
              method: Callable[[Head, Task], np.ndarray | Sequence[int] | Made],
-             budgets: Sequence[float] = (0.5, 0.25, 0.125), *, name: str | None = None,
+             budget: Sequence[float] = (0.5, 0.25, 0.125), *, name: str | None = None,
              params: str | dict[str, Any] = "", seeds: int = 1, scores: str = "past",
              sink: int = 16, recent: int = 512, queries: int = 256,
              prompts: Sequence[str] | None = None, layers: Sequence[int] | None = None,
@@ -98,13 +98,13 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         def newest(head, task):
             return task.middle[len(task.middle) - task.tokens:]
 
-        rows = kvbench.evaluate("t.h5", newest, budgets=[0.25])
+        rows = kvbench.evaluate("t.h5", newest, budget=[0.25])
 
     method    called per KV head and budget with copies. Returns the positions to keep, a boolean
     mask
               over task.middle or over all tokens, or a Made; raises Infeasible if it cannot.
               `compress_ms` is the time of the call
-    budgets   fractions of the middle's bytes, in [0, 1]
+    budget    fractions of the middle's bytes, in [0, 1]
     name      in the rows; None: the function's name. params: `key=value;...` or a dict
     seeds     number of seeds: 0, 1, ...
     scores    past: head.q holds the queries before the evaluated ones; all: the evaluated too;
@@ -132,7 +132,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         if caches is None:
             caches = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "caches.h5")
         with CacheWriter(caches, paths, sink, recent, queries) as writer:
-            settings = [(budget, seed) for budget in budgets for seed in range(seeds)]
+            settings = [(one, seed) for one in budget for seed in range(seeds)]
             groups = {setting: writer.group(name, params, *setting, scores) for setting in settings}
             places = [(path, place) for path in paths for place in _heads(path, prompts, layers)]
             failures: list[MethodError] = []

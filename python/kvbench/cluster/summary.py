@@ -1,6 +1,6 @@
 """Summarises `kvbench cluster` over prompts as one CSV.
 
-    kvbench-py cluster-table DIR [DIR ...] -o clusters.csv
+    kvbench-py cluster DIR [DIR ...] -o clusters.csv
 
 A prompt's figure is the mean over a layer's heads; a row has mean and standard deviation (n - 1)
 over prompts. Layer `all`: means over layers first. Figures, by `what` (queries, keys, values) and

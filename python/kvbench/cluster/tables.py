@@ -249,29 +249,16 @@ def held(text, n):
     return mask
 
 
-def integers(text, option):
-    """Returns `0,2,5` as [0, 2, 5]; empty text is [] (all). Raises CsvError."""
-    parts = [part for part in text.split(",") if part]
-    for part in parts:
-        if not part.isdecimal():
-            raise kt.CsvError(f"{option}: got `{part}`, expected layer or head indices as 0,2,5")
-    return [int(part) for part in parts]
-
-
-def index_list(indices, option):
-    return integers(indices, option) if isinstance(indices, str) else list(indices)
-
-
 def choose(present, wanted, option, path):
     """Returns `wanted` if given and present, otherwise all of `present`, ascending. Raises
     CsvError.
     """
     present = sorted({int(value) for value in present})
-    absent = [value for value in wanted if value not in present]
+    absent = [value for value in getattr(wanted, "named", wanted) if value not in present]
     if absent:
         raise kt.CsvError(f"{path}: {option}: got {absent[0]}, which it does not hold; it holds "
                           + ", ".join(map(str, present)))
-    return sorted(set(wanted)) if wanted else present
+    return sorted(set(wanted) & set(present)) if wanted else present
 
 
 def spread_out(values, count):

@@ -44,16 +44,11 @@ def read(paths, options, metrics=None):
     """
     frame = kt.read_results(paths, [*(metrics or [options.metric]), "seed", "budget_requested",
                                     *kt.HEAD_COLUMNS, *kt.SETTINGS])
-    frame = kt.pick_algorithms(frame, options.algorithms, paths[0])
+    frame = kt.pick_algorithms(frame, options.algorithm, paths[0])
     frame = frame[~frame["algorithm"].isin(options.exclude)]
-    frame = kt.pick_numbers(frame, "layer", options.layers, paths[0])
-    frame = kt.pick_numbers(frame, "budget_requested", options.budgets, paths[0]).copy()
-    for one in options.prompts:
-        if one not in set(frame["prompt"]):
-            raise kt.CsvError(f"{paths[0]}: no rows of prompt {one}; it holds "
-                              + ", ".join(sorted(frame["prompt"].unique())))
-    if options.prompts:
-        frame = frame[frame["prompt"].isin(options.prompts)].copy()
+    frame = kt.pick_layers(frame, options.layers, paths[0])
+    frame = kt.pick_numbers(frame, "budget_requested", options.budget, paths[0])
+    frame = kt.pick_prompts(frame, options.prompts, paths[0]).copy()
     if options.set is not None:
         frame = frame[frame["prompt"].isin(units.of_set(options.set, options.records))].copy()
         if frame.empty:

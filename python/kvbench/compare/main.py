@@ -1,24 +1,50 @@
 """Main function of kvbench-py compare. The command line is in options.py."""
 
 from kvbench import tables as kt
-from kvbench.compare import analysis
-from kvbench.compare import tables as compare_tables
-from kvbench.compare.options import parse_arguments
+from kvbench.compare import analysis, orders, scores
+from kvbench.compare import tables as ct
+from kvbench.compare.options import MOST_SHOWN, ROWS, parse_arguments
 
 
 def main(arguments=None):
     options = parse_arguments(arguments)
+    (compare_rows if options.kind == ROWS else compare_scores)(options)
+
+
+def compare_rows(options):
     out = analysis.compare(options.inputs, options)
     for found in out:
         for note in found.notes:
             kt.note(f"budget {found.budget}: {note}")
     if options.csv:
-        compare_tables.write_csv(options.csv, out)
+        ct.write_csv(options.csv, out)
     if options.markdown:
-        compare_tables.write_text(options.markdown, compare_tables.markdown(out, options))
+        ct.write_text(options.markdown, ct.markdown(out, options))
     if options.latex:
-        compare_tables.write_text(options.latex, compare_tables.latex(out, options))
+        ct.write_text(options.latex, ct.latex(out, options))
     if options.figures:
         from kvbench.compare import figures  # slow import
 
         figures.draw(out, options)
+
+
+def compare_scores(options):
+    found = scores.load(options)
+    for text in found.notes:
+        kt.note(text)
+    lines = scores.lines(found, options.to)
+    if options.csv:
+        ct.write_table(options.csv, scores.COLUMNS, lines)
+    if options.sources:
+        ct.write_table(options.sources, scores.SOURCE_COLUMNS, scores.by_source(found))
+    alike = orders.orders(found) if options.orders or options.markdown else []
+    if options.orders:
+        ct.write_table(options.orders, orders.COLUMNS, alike)
+    if options.markdown:
+        ct.write_text(options.markdown, scores.markdown(found, lines, options) + orders.markdown(alike))
+    if options.figures:
+        from kvbench.compare import score_figure  # slow import
+        from kvbench.plot import figures as kf
+
+        shown = options.show or scores.shown(found, MOST_SHOWN)
+        kf.save_figure(score_figure.draw(found, shown, options.metric), options.figures)

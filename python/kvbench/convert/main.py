@@ -210,7 +210,7 @@ def parse_arguments(arguments=None):
                         help="k and v repeat each KV head for G query heads: check, and keep one")
     values.add_argument("--last-queries", type=positive_int, metavar="N",
                         help="keep only the last N queries [default: all]")
-    values.add_argument("--model", default="", help="model id and revision")
+    values.add_argument("--model", default="", metavar="MODEL", help="model id and revision")
     values.add_argument("--source", default="", help="data set [default: the files' names]")
     values.add_argument("--created", metavar="DATE", help="[default: today]")
     values.add_argument("--gzip", type=int, default=4, metavar="LEVEL", help="0 to 9 [default: 4]")

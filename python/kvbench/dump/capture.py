@@ -11,6 +11,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.dump import check
 from kvbench.dump.forward import forward
+from kvbench.dump.options import kept_heads
 from kvbench.dump.rope import Stop
 from kvbench.text import printable_lines
 from kvbench.trace.writer import TraceError
@@ -196,9 +197,9 @@ class Capture:
             raise TraceError(f"{args.model}: layer {layer}: got {query.shape[1]} query, {kv_heads} "
                              f"key and {value.shape[1]} value heads: unsupported")
         group = query.shape[1] // kv_heads
-        heads = list(range(kv_heads)) if args.heads is None else args.heads
-        if max(heads) >= kv_heads:
-            raise TraceError(f"{args.model}: --heads: got {max(heads)}, expected 0 to "
+        heads = kept_heads(args, kv_heads)
+        if not heads or max(args.kv_heads.named if args.kv_heads else (), default=0) >= kv_heads:
+            raise TraceError(f"{args.model}: --kv-heads: got {max(args.kv_heads)}, expected 0 to "
                              f"{kv_heads - 1}, the KV heads of layer {layer}")
         q_heads = [h * group + g for h in heads for g in range(group)]
         nq = min(args.last_queries or self.n, self.n)
@@ -210,7 +211,7 @@ class Capture:
                 fisher=self.fisher_of(layer),
                 sink_logit=None if bounds.sinks is None
                 else bounds.sinks.detach().float().flatten().cpu().numpy()[q_heads])
-            if args.heads is not None:
+            if args.kv_heads is not None:
                 self.writer.set_attribute(layer, "kv_head_indices", np.asarray(heads, np.int64))
             if self.projections is not None:
                 self.projections.write_weight(self.writer, layer, q_heads, value.shape[3])
@@ -283,9 +284,9 @@ class Capture:
         if not self.seen:
             raise TraceError(f"{args.model}: {type(self.model).__name__} does not use "
                              "transformers' attention interface: unsupported")
-        absent = sorted(set(args.layers or ()) - self.seen)
-        if absent:
-            raise TraceError(f"{args.model}: --layers: no attention layer {absent[0]}, it has "
+        absent = [] if args.layers is None else sorted(set(args.layers.named) - self.seen)
+        if absent or args.layers is not None and not self.seen & set(args.layers):
+            raise TraceError(f"{args.model}: --layers: no attention layer {(absent or args.layers)[0]}, it has "
                              f"{', '.join(map(str, sorted(self.seen)))}")
         if self.seen <= self.prompt_skips:
             raise TraceError(f"{args.model}: no layer is left: none has plain causal attention")

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, DynamicCache
 
 from kvbench.dump.extra_texts import REPEAT, StoredScores, Tokens, parse_extra, repeat_segments
 from kvbench.dump.forward import forward
+from kvbench.dump.options import kept_heads
 from kvbench.dump.prompts import check_tokenizer, load
 from kvbench.dump.rope import Stop
 from kvbench.trace.writer import TraceError
@@ -24,9 +25,9 @@ class ExtraQueries:
     def __init__(self, args, model, capture):
         self.args, self.model, self.capture = args, model, capture
         self.sets = [parse_extra(text) for text in args.extra or ()]
-        self.scores = [StoredScores(text) for text in args.scores or ()]
+        self.scores = [StoredScores(text) for text in args.add_scores or ()]
         names = [REPEAT if one == REPEAT else one.name for one in self.sets]
-        for kind, own in (("--extra", names), ("--scores", [one.name for one in self.scores])):
+        for kind, own in (("--extra", names), ("--add-scores", [one.name for one in self.scores])):
             twice = sorted({name for name in own if own.count(name) > 1})
             if twice:
                 raise TraceError(f"{kind}: the name {twice[0]} comes twice, expected each once")
@@ -117,7 +118,7 @@ class ExtraQueries:
                 self.windowed.add(layer)
             rows, kv_heads = query.shape[2], key.shape[1]
             group = query.shape[1] // kv_heads
-            heads = list(range(kv_heads)) if self.args.heads is None else self.args.heads
+            heads = kept_heads(self.args, kv_heads)
             q_heads = [h * group + g for h in heads for g in range(group)]
             norms = None
             if self.capture.projections is not None:

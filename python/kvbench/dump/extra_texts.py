@@ -1,4 +1,4 @@
-"""Inputs of kvbench-py dump --extra and --scores: token ids of segments, arrays of other programs.
+"""Inputs of kvbench-py dump --extra and --add-scores: token ids of segments, arrays of other programs.
 Imports neither torch nor transformers.
 
 A segment follows the first `prefix` tokens of the prompt: all but the evaluated ones.
@@ -118,14 +118,14 @@ def parse_extra(text):
 
 
 class StoredScores:
-    """--scores NAME=FILE.npz: arrays PROMPT/LAYER, [kv_heads, n], and `prefix` or PROMPT/prefix,
+    """--add-scores NAME=FILE.npz: arrays PROMPT/LAYER, [kv_heads, n], and `prefix` or PROMPT/prefix,
     the number of tokens that the scoring program had read.
     """
 
     def __init__(self, text):
         self.name, _, self.path = text.partition("=")
         if not NAME.fullmatch(self.name) or not self.path:
-            raise TraceError(f"--scores: got `{text}`, expected NAME=FILE.npz, NAME of letters, digits, "
+            raise TraceError(f"--add-scores: got `{text}`, expected NAME=FILE.npz, NAME of letters, digits, "
                              "`-`, `_` and `.`")
         try:
             with np.load(self.path, allow_pickle=False) as file:

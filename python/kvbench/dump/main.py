@@ -192,9 +192,9 @@ def main():
                                            max(len(ids) for *_, ids in prompts))
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, capture)
     extra = None
-    if args.extra or args.scores:
+    if args.extra or args.add_scores:
         extra = ExtraQueries(args, model, capture)  # before any run: it reads files
-    files = args.prompts or [args.token_ids]
+    files = args.files or [args.token_ids]
     source = args.source or ", ".join(os.path.basename(path) for path in files)
     try:
         check_runs(model, prompts, capture, extra, args)

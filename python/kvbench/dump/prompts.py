@@ -72,14 +72,14 @@ def read_file(path):
 
 
 def read_records(args):
-    """Yields (record's `id` or None, text_id, where, record) of --prompts, filtered by --set; a text
+    """Yields (record's `id` or None, text_id, where, record) of the files, filtered by --set; a text
     file's record is its text.
     """
-    for path in args.prompts:
+    for path in args.files:
         name = os.path.basename(path)
         if not path.lower().endswith((".jsonl", ".json")):
             for value, option in ((args.field, "field"), (args.template, "template"),
-                                  (args.set, "set"), (args.ids, "ids")):
+                                  (args.set, "set"), (args.prompts, "ids")):
                 if value is not None:
                     raise TraceError(f"{path}: --{option} needs a .jsonl file")
             yield None, name, path, read_file(path)
@@ -96,19 +96,19 @@ def read_records(args):
 
 
 def read_texts(args):
-    """Returns [(record's `id` or None, text_id, text)] of --prompts, filtered by --set and
-    --ids.
+    """Returns [(record's `id` or None, text_id, text)] of the files, filtered by --set and
+    --prompts.
     """
     template = args.template
     if template is not None and template.startswith("@"):
         template = read_file(template[1:])
     records = read_records(args)
-    if args.ids is not None:
+    if args.prompts is not None:
         records = list(records)
         wanted = wanted_ids(args, {text_id for _, text_id, *_ in records})
     out = []
     for own, text_id, where, record in records:
-        if args.ids is not None and text_id not in wanted:
+        if args.prompts is not None and text_id not in wanted:
             continue
         text = record if isinstance(record, str) else record_text(record, where, args.field, template)
         if not encodable(text):
@@ -117,17 +117,17 @@ def read_texts(args):
         if len(out) == args.max_prompts:
             break
     if not out and args.set is not None:
-        raise TraceError(f"{', '.join(args.prompts)}: --set: no record has the set {args.set}")
+        raise TraceError(f"{', '.join(args.files)}: --set: no record has the set {args.set}")
     return out
 
 
 def wanted_ids(args, known):
-    """Returns the set of --ids. Rejects ids that no record has."""
-    absent = [one for one in args.ids if one not in known]
+    """Returns the set of --prompts. Rejects ids that no record has."""
+    absent = [one for one in args.prompts if one not in known]
     if absent:
         of_set = f" in set {args.set}" if args.set is not None else ""
-        raise TraceError(f"{', '.join(args.prompts)}: --ids: no record {', '.join(absent)}{of_set}")
-    return set(args.ids)
+        raise TraceError(f"{', '.join(args.files)}: --prompts: no record {', '.join(absent)}{of_set}")
+    return set(args.prompts)
 
 
 def prompt_names(ids):
@@ -189,8 +189,8 @@ def read_prompts(args, vocabulary):
     """Returns [(name, text_id, token ids)], truncated. vocabulary: number of tokens; token ids:
     int64.
     """
-    if args.prompts:
-        path = ", ".join(args.prompts)
+    if args.files:
+        path = ", ".join(args.files)
         check_tokenizer(args)
         tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
         texts = read_texts(args)

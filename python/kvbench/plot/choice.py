@@ -1,6 +1,6 @@
 """Chooses the lines of a figure if a table has more than figures.MOST, and says so.
 
-Without --all and --algorithms: first the lines of --highlight, then required ones (the Pareto
+Without --all and --algorithm: first the lines of --highlight, then required ones (the Pareto
 front), then the references (`exact`, oracles), then those with the smallest mean error at the
 smallest budget. Lines without a point at the smallest budget come last; ties are ordered by name.
 """
@@ -52,7 +52,7 @@ def pick(table, size, given, value="mean", what="rel_error", first=(), higher_be
     drawn = set(list(wanted)[:max(kf.MOST, len(named))])
     how = (f"{'the references and ' if references else ''}those of the "
            f"{'largest' if higher_better else 'smallest'} {what} at the smallest budget")
-    kt.note(f"{len(drawn)} of {len(labels)} lines are drawn: {how}; --all draws all, --algorithms "
+    kt.note(f"{len(drawn)} of {len(labels)} lines are drawn: {how}; --all draws all, --algorithm "
             "NAME,... those that it names")
     return (table[table["label"].isin(drawn)],
             f"{len(drawn)} of {len(labels)} lines are drawn, {how}. ")

@@ -109,7 +109,7 @@ def measured_rows(rows, needed=(), algorithms=(), layers=(), pool=False):
     frame = kt.results_of(rows, [*kt.HEAD_COLUMNS, "seed", "budget_requested", *needed])
     path = kt.source_of(frame)
     frame = kt.pick_algorithms(frame, algorithms, path)
-    frame = kt.pick_numbers(frame, "layer", layers, path)
+    frame = kt.pick_layers(frame, layers, path)
     return kt.measured_rows(frame, path, pool)
 
 

@@ -27,19 +27,18 @@ Args = ParamSpec("Args")
 # rcParams are global: one figure at a time.
 _ONE = threading.RLock()
 
-_NAMES = ("algorithms", "highlight", "labels", "kept", "what")  # options that hold names
+_NAMES = ("algorithm", "highlight", "labels", "marked", "what")  # options that hold names
 _NUMBERS = {"type": command.number_list}
-_INDICES = {"metavar": "N,...", "type": command.layer_list}
 OPTIONS: dict[str, dict[str, Any]] = {
     "y": {"metavar": "COLUMN", "help": "column that is drawn"},
     "x": {"help": "the x axis"},
     "kind": {"help": "error over bytes, tokens against bits, or keys' bits against values'"},
     "spread": {"help": "standard deviation over seeds, or over all rows"},
-    "algorithms": {"metavar": "NAME,...", "help": "only these; default: all"},
+    "algorithm": {"metavar": "NAME,...", "help": "only these; default: all"},
     "all": {"help": f"draw every line; default: at most {kf.MOST}, the references and those with the "
                     "smallest error at the smallest budget"},
-    "layers": {**_INDICES, "help": "only these; default: all, or as many as fit"},
-    "kv_heads": {**_INDICES, "help": "default: the first"},
+    "layers": {**command.INDICES, "help": "only these; default: all, or as many as fit"},
+    "kv_heads": {**command.INDICES, "help": "default: the first"},
     "mean_over_layers": {"help": "one panel with the mean over layers"},
     "by_layer": {"help": "panels per layer; of many layers the mean, and maps of all"},
     "by": {"help": "a panel per budget (over all layers) or per layer, which needs one budget"},
@@ -47,8 +46,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "relative_to": {"metavar": "METHOD", "help": "divide each point by that of this method at the same "
                                                  "budget, layer or step"},
     "pool": command.POOL,
-    "budget": {"type": float, "metavar": "RHO", "help": "default: the smallest"},
-    "budgets": {**_NUMBERS, "metavar": "RHO,...", "help": "only these; default: all"},
+    "budget": {**_NUMBERS, "metavar": "RHO,...", "help": "only these; default: all"},
     "deltas": {**_NUMBERS, "metavar": "X,...", "help": "lines to draw, in the legend's numbers; default: all, "
                                                        "or five evenly spaced ones of more"},
     "bins": {"type": command.positive, "metavar": "N", "help": "maximum number of points per line"},
@@ -60,16 +58,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "labels": {"metavar": "LABEL,...", "help": "panels: algorithms, with what of their budgets, parameters and "
                                                "seeds differs; default: the first four"},
     "prompt": {"metavar": "ID", "help": "default: the first"},
-    "what": {"metavar": "WHAT,...", "help": "keys, values or both; default: both, with --kept keys"},
-    "kept": {"metavar": "LABEL,...", "help": "mark the tokens that these kept (labels of column kept_by)"},
+    "what": {"metavar": "keys,values", "help": "default: both, with --marked keys"},
+    "marked": {"metavar": "LABEL,...", "help": "mark the tokens that these kept (labels of column kept_by)"},
     "color_by": {"help": "kind: tokens, centres, kept; position: of the token"},
     "max_points": {"type": int, "metavar": "N", "help": "about N evenly spaced tokens per picture, and all centres; "
                                                         "0: all; t-SNE of 2000 tokens takes some 15 s"},
     "perplexity": {"type": float, "help": "neighbours that t-SNE looks at"},
-    "seed": {"type": int, "help": "t-SNE's random state"},
+    "seed": {"type": int, "metavar": "N", "help": "t-SNE's random state"},
     "jobs": {"type": int, "metavar": "N", "help": "embeddings at a time; no influence on the picture"},
     "title": {"metavar": "TEXT", "help": "above the figure"},
-    "model": {"metavar": "NAME", "help": "model name in the footer; default: that of the trace"},
+    "model": {"metavar": "MODEL", "help": "model name in the footer; default: that of the trace"},
 }
 
 
@@ -161,6 +159,8 @@ def parser_of(one: Kind) -> argparse.ArgumentParser:
         more = dict(OPTIONS[option.name])
         if option.annotation == "bool":
             more["action"] = "store_true"
+        elif option.annotation == "float | None":
+            more.update(type=float, metavar="RHO", help="default: the smallest")
         elif option.annotation == "bool | None":
             more.update(action=argparse.BooleanOptionalAction, default=None)
         else:

@@ -374,7 +374,7 @@ def overview(parts, styles, x_name, map_x_name=None, tick="{:g}".format, minima=
     if height < MIN_MAP:
         limit = int(room / MIN_MAP / len(parts)) * ncols
         raise kt.CsvError(f"maps of {len(layers_of(parts))} layers: got {len(mapped)} lines, "
-                          f"expected at most {limit} for one page; choose fewer with --algorithms or "
+                          f"expected at most {limit} for one page; choose fewer with --algorithm or "
                           "--highlight")
     block_height = nrows * height + BLOCK_MARGIN
     figure, (top, *below) = blocks([lines_height, *[block_height] * len(parts)])

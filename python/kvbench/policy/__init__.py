@@ -1,1 +1,1 @@
-"""kvbench-py policy: an algorithm and a budget for each layer."""
+"""kvbench-py policy: the loss from the errors of layers, and an algorithm and a budget for each layer."""

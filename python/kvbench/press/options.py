@@ -13,8 +13,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser = Parser(prog="kvbench-py press", description="Runs presses of NVIDIA's kvpress in the model on "
                     "a trace's prompts, and writes what they kept as a caches file (docs/python.md).")
     add = parser.add_argument
+    add("trace", nargs="+", metavar="TRACE.h5", help="traces with token ids")
     add_model(add, OF_TRACES)
-    add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
     add("--press", required=True, action="append", metavar="PRESS", help="a press with its arguments, such "
         "as 'SnapKVPress(0.875)' or 'AdaKVPress(SnapKVPress(0.5,window_size=32))'; may be repeated")
     add("-o", "--output", required=True, metavar="C.h5", help="the caches")
@@ -30,5 +30,5 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--seed", type=count, default=0, metavar="N", help="torch seed, set before each press [default: 0]")
     add("--compute-dtype", choices=DTYPES, default="float32", help="type in which the model runs [default: "
         "float32]")
-    add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
+    add("--device", default="cpu", metavar="cpu|cuda[:i]", help="cpu, cuda, cuda:1, ... [default: cpu]")
     return parser.parse_args(arguments)

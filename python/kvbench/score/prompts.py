@@ -90,13 +90,30 @@ def positions_of(entry, middle, where):
     return token
 
 
+def find_prompts(args):
+    """Returns [(trace, prompt)] in the traces' order. Raises TraceError for a duplicate prompt."""
+    out, seen = [], {}
+    for path in args.trace:
+        with open_trace(path) as file:
+            for name in file["prompts"]:
+                if name in seen:
+                    raise TraceError(f"{path}: prompts/{name}: is also in {seen[name]}")
+                seen[name] = path
+                if args.prompts is None or name in args.prompts:
+                    out.append((path, name))
+    absent = sorted(set(args.prompts or ()) - {*seen})
+    if absent:
+        raise TraceError(f"--prompts: no prompt {absent[0]} in the traces, they have "
+                         f"{', '.join(sorted(seen))}")
+    return out
+
+
 def read_plan(args, reader):
     """Returns [Prompt] held by the caches, in the traces' order."""
-    groups = [group for group in reader.groups
-              if args.algorithms is None or group.algorithm in args.algorithms]
-    absent = sorted(set(args.algorithms or ()) - {group.algorithm for group in groups})
+    groups = [group for group in reader.groups if not args.algorithm or group.algorithm in args.algorithm]
+    absent = sorted(set(args.algorithm) - {group.algorithm for group in groups})
     if absent:
-        raise TraceError(f"--algorithms: no group of {absent[0]}, the caches have "
+        raise TraceError(f"--algorithm: no group of {absent[0]}, the caches have "
                          f"{', '.join(sorted({group.algorithm for group in reader.groups}))}")
     held = {prompt for group in groups for prompt in group.prompts()}
     out, seen = [], set()

@@ -1,4 +1,4 @@
-"""Questions of prompts with right and wrong answers, from --prompt-records. Needs no torch."""
+"""Questions of prompts with right and wrong answers, from --records. Needs no torch."""
 
 import dataclasses
 
@@ -19,9 +19,9 @@ class Question:
 
 
 def read_answers(args):
-    """Returns {prompt: Question} of --prompt-records."""
+    """Returns {prompt: Question} of --records."""
     out = {}
-    for path in args.prompt_records or ():
+    for path in args.records:
         for number, record in read_lines(path):
             if not isinstance(record, dict) or "id" not in record:
                 raise TraceError(f"{path}:{number}: expected an object with an `id`")
@@ -50,9 +50,9 @@ def with_tokens(answers, tokenizer):
                   for text in (question.answer, *question.wrong)]
         for text, one in zip((question.answer, *question.wrong), tokens):
             if not one:
-                raise TraceError(f"--prompt-records: {prompt}: `{text}`: got no token, expected an answer")
+                raise TraceError(f"--records: {prompt}: `{text}`: got no token, expected an answer")
             if len(one) != len(tokens[0]):
-                raise TraceError(f"--prompt-records: {prompt}: wrong answer `{text}`: got {len(one)} tokens, "
+                raise TraceError(f"--records: {prompt}: wrong answer `{text}`: got {len(one)} tokens, "
                                  f"expected {len(tokens[0])} as `{question.answer}` has")
         out[prompt] = dataclasses.replace(question, tokens=tuple(tokens))
     return out

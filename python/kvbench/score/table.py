@@ -155,7 +155,7 @@ class Manifest:
         self.content = {
             "settings": settings, "command": sys.argv, **machine, "host": platform.node(),
             "traces": earlier | traces,
-            "caches": {path: file_sha256(path) for path in args.caches},
+            "caches": {path: file_sha256(path) for path in args.caches or ()},
             "begin": self.now()}
 
     @staticmethod

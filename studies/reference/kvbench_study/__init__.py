@@ -1,4 +1,4 @@
-"""The reference study: it makes, judges and describes studies/reference/results with kvbench.
+"""The reference study: it makes, scores and describes studies/reference/results with kvbench.
 
 `kvbench-study PROGRAM ...` (programs.py). It works in a checkout of kvbench: paths in its plans start at
 ROOT.

@@ -43,7 +43,7 @@ def table(groups, sort, digits):
         raise kt.CsvError("no table has rows with a budget")
     by_name = dict(groups)
     if sort not in columns:
-        raise kt.CsvError(f"--sort: got {sort[0]}:{sort[1]:g}, expected one of "
+        raise kt.CsvError(f"--sort-by: got {sort[0]}:{sort[1]:g}, expected one of "
                           + ", ".join(f"{n}:{b:g}" for n, b in columns))
     labels = list(dict.fromkeys(label for _, means in groups for label, b in means if b == b))
     labels.sort(key=lambda a: by_name[sort[0]].get((a, sort[1]), float("inf")))
@@ -76,10 +76,9 @@ def main(argv=None):
     parser.add_argument("tables", nargs="+", type=labelled_path, metavar="LABEL=OUT.csv")
     parser.add_argument("--metric", default="rel_error", metavar="COLUMN",
                         help="metric of the cells [rel_error]")
-    parser.add_argument("--sort", type=sort_key, metavar="LABEL:BUDGET",
+    parser.add_argument("--sort-by", type=sort_key, metavar="LABEL:BUDGET",
                         help="column to sort by [the first table at its second smallest budget]")
-    parser.add_argument("--budgets", type=command.number_list, default=[], metavar="X,...",
-                        help="budgets to show [all]")
+    parser.add_argument("--budget", **command.BUDGET)
     parser.add_argument("--short", action="store_true", help="omit parameter values in names that more "
                         "than half of an algorithm's variants share")
     parser.add_argument("--pool", **command.POOL)
@@ -88,9 +87,9 @@ def main(argv=None):
     paths = {}
     for name, path in args.tables:
         paths.setdefault(name, []).append(path)
-    groups = [(name, load(files, args.metric, args.short, args.budgets, args.pool))
+    groups = [(name, load(files, args.metric, args.short, args.budget, args.pool))
               for name, files in paths.items()]
     budgets = sorted({b for _, b in groups[0][1] if b == b})
     default = (groups[0][0], budgets[min(1, len(budgets) - 1)] if budgets else 0.0)
-    print("\n".join(map(printable, table(groups, args.sort or default, args.digits))))
+    print("\n".join(map(printable, table(groups, args.sort_by or default, args.digits))))
     return 0

@@ -99,7 +99,7 @@ class AblateTest(CommandCase):
 
     def test_figure(self):
         path, _ = self.write()
-        self.run_script(path, "--figure", self.path("f"))
+        self.run_script(path, "--figures", self.path("f"))
         self.assertGreater(os.path.getsize(self.path("f.png")), 10000)
         self.assertTrue(os.path.isfile(self.path("f.pdf")))
 

@@ -16,7 +16,7 @@ if not MISSING:
     from scipy import stats
 
     from kvbench import stats as ks
-    from kvbench.losses.tables import extent
+    from kvbench.compare.scores import extent
     from kvbench_study.answers import main as answers
     from kvbench_study.answers import pages
     from kvbench_study.answers.tables import INTERVAL
@@ -70,7 +70,7 @@ class AnswersTest(CommandCase):
         return out
 
     def test_shares_growths_and_intervals(self):
-        out, _ = self.run_script("--scores", "unseen", self.table("u.csv.gz", self.rows()), "--records",
+        out, _ = self.run_script("--score-table", "unseen", self.table("u.csv.gz", self.rows()), "--records",
                                  self.records(), "--csv", self.path("o.csv"), "--sources", self.path("s.csv"),
                                  "--markdown", "-")
         rows = {(row["method"], row["budget"]): row for row in self.read("o.csv")}
@@ -100,7 +100,7 @@ class AnswersTest(CommandCase):
         rows, found = self.rows(), []
         for order in (range(12), range(11, -1, -1)):
             table = self.table("u.csv", [row for i in order for row in rows if row[0] == f"one-key-{i}"])
-            self.run_script("--scores", "unseen", table, "--records", self.records(), "--csv", self.path("o.csv"),
+            self.run_script("--score-table", "unseen", table, "--records", self.records(), "--csv", self.path("o.csv"),
                             "--sources", self.path("s.csv"))
             found.append((self.read("o.csv"), self.read("s.csv")))
         self.assertEqual(*found)
@@ -117,7 +117,7 @@ class AnswersTest(CommandCase):
         tables = []
         for name, shift in (("unseen", 3.0), ("seen", 0.0)):
             rows = [row for task in tasks for row in self.rows(task=task, shift=shift + (task == "count"))]
-            tables += ["--scores", name, self.table(f"{name}.csv", rows)]
+            tables += ["--score-table", name, self.table(f"{name}.csv", rows)]
         out, _ = self.run_script(*tables, "--records", self.records(tasks=tasks), "--csv", self.path("o.csv"),
                                  "--markdown", "-")
         got = {(r["setting"], r["task"]): float(r["change"]) for r in self.read("o.csv")
@@ -132,9 +132,9 @@ class AnswersTest(CommandCase):
 
     def dropped(self, rows, *options, records=None):
         """(the column of the csv, the page); the picture is not made."""
-        out, err = self.run_script("--scores", "u", self.table("u.csv", rows), "--records",
+        out, err = self.run_script("--score-table", "u", self.table("u.csv", rows), "--records",
                                    records or self.records(), "--csv", self.path("o.csv"), "--markdown", "-",
-                                   "--figure", self.path("f"), *options)
+                                   "--figures", self.path("f"), *options)
         said, = {row["dropped"] for row in self.read("o.csv")}
         self.assertEqual(os.path.exists(self.path("f.png")), not said)
         self.assertEqual("no picture" in err, bool(said))
@@ -172,14 +172,14 @@ class AnswersTest(CommandCase):
         """No sign test of four passes; intervals are the ends."""
         rows = self.rows(sources=4)
         self.assertIn("not better than local", self.dropped(rows))
-        out, _ = self.run_script("--scores", "u", self.table("u.csv", rows), "--records", self.records(),
+        out, _ = self.run_script("--score-table", "u", self.table("u.csv", rows), "--records", self.records(),
                                  "--csv", self.path("o.csv"), "--markdown", "-")
         row = next(row for row in self.read("o.csv") if (row["method"], row["budget"]) == ("h2o", "0.5"))
         self.assertEqual((float(row["change_low"]), float(row["change_high"])),
                          (self.growth(0, 1, 0.5), self.growth(3, 1, 0.5)))
         self.assertIn("the sign test reaches p = 0.062 at best: these controls cannot separate.", out)
         rows = self.rows(sources=6)
-        out, _ = self.run_script("--scores", "u", self.table("u.csv", rows), "--records", self.records())
+        out, _ = self.run_script("--score-table", "u", self.table("u.csv", rows), "--records", self.records())
         self.assertIn("or of fewer than 8 sources (least to largest).", out)
         self.assertIn("| snapkv | 3/6; +2.50 (+2.00 to +3.00) |", out)
 
@@ -187,7 +187,7 @@ class AnswersTest(CommandCase):
         rows = self.rows(methods=("snapkv",)) + [
             (f"one-key-{i}", "uniform", 0.5, growth, right, seed) for i in range(12)
             for seed, growth, right in ((0, 1.0, 1), (1, 3.0 + i, 0))]
-        out, _ = self.run_script("--scores", "u", self.table("u.csv", rows), "--records", self.records(),
+        out, _ = self.run_script("--score-table", "u", self.table("u.csv", rows), "--records", self.records(),
                                  "--csv", self.path("o.csv"), "--markdown", "-")
         row, = (row for row in self.read("o.csv") if row["method"] == "uniform")
         self.assertEqual((row["sources"], float(row["right"]), row["right_low"]), ("12", 0.5, ""))
@@ -197,7 +197,7 @@ class AnswersTest(CommandCase):
     def test_rows_that_are_not_ok(self):
         rows = self.rows() + [("one-key-0", "quant-kivi", 0.25, "", "", 0, "infeasible: x"),
                               ("one-key-1", "quant-kivi", 0.25, 1.0, 1)]
-        _, err = self.run_script("--scores", "u", self.table("u.csv", rows), "--records", self.records(), "--csv",
+        _, err = self.run_script("--score-table", "u", self.table("u.csv", rows), "--records", self.records(), "--csv",
                                  self.path("o.csv"))
         row, = (row for row in self.read("o.csv") if row["method"] == "quant-kivi")
         self.assertEqual(row["sources"], "1")
@@ -211,41 +211,41 @@ class AnswersTest(CommandCase):
     def test_the_picture(self):
         names = [f"a{i}" for i in range(12)]
         rows = [*self.rows(methods=names), *self.rows(task="count", methods=names, exact=2)]
-        tables = ["--scores", "unseen", self.table("u.csv", rows), "--scores", "seen",
+        tables = ["--score-table", "unseen", self.table("u.csv", rows), "--score-table", "seen",
                   self.table("s.csv", rows), "--records", self.records(tasks=("one-key", "count"))]
         for y in ("change", "right"):
-            self.run_script(*tables, "--figure", self.path(y), "--y", y)
+            self.run_script(*tables, "--figures", self.path(y), "--y", y)
             for end in (".png", ".pdf"):
                 self.assertGreater(os.path.getsize(self.path(y + end)), 1000)
         self.refused("expected at most 10", *tables, "--show", ",".join(names))
-        self.refused("--show: got `nobody`", *tables, "--show", "nobody", "--figure", self.path("g"))
-        self.refused("--show: got `exact`", *tables, "--show", "exact", "--figure", self.path("g"))
+        self.refused("--show: got `nobody`", *tables, "--show", "nobody", "--figures", self.path("g"))
+        self.refused("--show: got `exact`", *tables, "--show", "exact", "--figures", self.path("g"))
 
     def test_refusals(self):
         good, records = self.table("s.csv", self.rows()), self.records()
         common = ("--records", records)
-        self.refused("expected NAME FILE", "--scores", "s.csv", *common)
-        self.refused("a setting comes twice", "--scores", "u", good, "--scores", "u", good, *common)
-        self.refused("no such file", "--scores", "u", self.path("none.csv"), *common)
-        self.refused("no record says the task of one-key-11", "--scores", "u", good, "--records",
+        self.refused("expected NAME FILE", "--score-table", "s.csv", *common)
+        self.refused("a setting comes twice", "--score-table", "u", good, "--score-table", "u", good, *common)
+        self.refused("no such file", "--score-table", "u", self.path("none.csv"), *common)
+        self.refused("no record says the task of one-key-11", "--score-table", "u", good, "--records",
                      self.records(sources=11, name="few.jsonl"))
-        self.refused("wrong: got [], expected a list of wrong answers", "--scores", "u", good, "--records",
+        self.refused("wrong: got [], expected a list of wrong answers", "--score-table", "u", good, "--records",
                      self.records(wrong=[], name="none.jsonl"))
-        self.refused("are both of task one-key and source s", "--scores", "u", good, "--records",
+        self.refused("are both of task one-key and source s", "--score-table", "u", good, "--records",
                      self.records(source="s", name="one.jsonl"))
-        self.refused("duplicate row", "--scores", "u", self.table("t.csv", self.rows() + self.rows(1)), *common)
+        self.refused("duplicate row", "--score-table", "u", self.table("t.csv", self.rows() + self.rows(1)), *common)
         for value in (math.nan, "", 2, -0.1):
             rows = [*self.rows(), ("one-key-0", "rkv", 0.25, 1.0, value)]
-            self.refused("rkv at 0.25: choice_right is", "--scores", "u", self.table("w.csv", rows), *common)
+            self.refused("rkv at 0.25: choice_right is", "--score-table", "u", self.table("w.csv", rows), *common)
         for value in (math.nan, math.inf, ""):
             rows = [*self.rows(), ("one-key-0", "rkv", 0.25, value, 1)]
-            self.refused("rkv at 0.25: answer_nll is", "--scores", "u", self.table("w.csv", rows), *common)
-        self.refused("no rows with status ok", "--scores", "u",
+            self.refused("rkv at 0.25: answer_nll is", "--score-table", "u", self.table("w.csv", rows), *common)
+        self.refused("no rows with status ok", "--score-table", "u",
                      self.table("v.csv", [("one-key-0", "rkv", 0.25, 1.0, 1, 0, "failed: x")]), *common)
         old = self.path("old.csv")
         with open(good, encoding="utf-8") as file, open(old, "w", encoding="utf-8") as out:
             out.write(file.read().replace("answer_nll_exact", "other"))
-        self.refused("column `answer_nll_exact` is missing", "--scores", "u", old, *common)
+        self.refused("column `answer_nll_exact` is missing", "--score-table", "u", old, *common)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class AtlasTest(CommandCase):
         self.write(f"{name}/keys.csv", (*PLACE, "kv_head", "what", "rho", "mean_share"), keys)
         self.write(f"{name}/spectrum.csv", (*PLACE, "kv_head", "what", "participation"), spectrum)
         self.write(f"{name}/rows.csv", ROWS, rows)
-        return ["--cluster", name, self.path(name), "--rows", name, self.path(f"{name}/rows.csv")]
+        return ["--cluster", name, self.path(name), "--row-table", name, self.path(f"{name}/rows.csv")]
 
     def test_heads(self):
         words = self.model("a", 1)
@@ -106,7 +106,7 @@ class AtlasTest(CommandCase):
 
     def test_pictures(self):
         self.write_policy()
-        self.run_script(*self.model("a", 1), *self.model("b c", 2), "--policy", "b c", self.path("p.json"), "--figure",
+        self.run_script(*self.model("a", 1), *self.model("b c", 2), "--policy", "b c", self.path("p.json"), "--figures",
                         self.path("f"))
         for name in ("f-a.png", "f-b-c.png", "f-b-c.pdf"):
             self.assertGreater(os.path.getsize(self.path(name)), 5000, name)
@@ -114,7 +114,7 @@ class AtlasTest(CommandCase):
     def test_refusals(self):
         words = self.model("a", 1)
         self.refused("no rows at budget 0.5", *words, "--budget", "0.5")
-        self.refused("no rows of knorm at 0.125, expected some of local, snapkv, h2o", *words, "--methods", "knorm")
+        self.refused("no rows of knorm at 0.125, expected some of local, snapkv, h2o", *words, "--algorithm", "knorm")
         self.refused("none of b", "--cluster", "b", self.path("a"), *words[3:])
         rows = read_rows(self.path("a/rows.csv"))
         self.write("a/rows.csv", ROWS, [list(row.values()) for row in rows if row["layer"] != "3"])

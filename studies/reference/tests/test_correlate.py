@@ -24,7 +24,7 @@ class CorrelateTest(Tables):
         upside_down = {"a": 0.05, "b": 0.03, "c": 0.02, "d": 0.01}
         for values, sign in ((UP, 1), (upside_down, -1)):
             scores = self.write_scores(grid(values))
-            self.correlate(rows, "--layers", layers, "--scores", scores, "--csv",
+            self.correlate(rows, "--layer-table", layers, "--score-table", scores, "--csv",
                            self.path("c.csv"))
             found = self.table("c.csv")
             metrics = {line["metric"] for line in found}
@@ -50,7 +50,7 @@ class CorrelateTest(Tables):
                                 [*SCORE_COLUMNS, "answer_nll", "choice_right"], answer_nll=lambda _: 2.5,
                                 choice_right=lambda _: 1)
         for files in ((old, new), (new, old)):
-            self.assertEqual(self.lines(rows, "--scores", *files)[0], self.lines(rows, "--scores", whole)[0])
+            self.assertEqual(self.lines(rows, "--score-table", *files)[0], self.lines(rows, "--score-table", whole)[0])
 
     def test_by_counting_pairs(self):
         """Ties, two prompts, medians: the same from the tables by loops."""
@@ -68,7 +68,7 @@ class CorrelateTest(Tables):
             "mean": lambda parts: sum(map(sum, parts)) / 8,
             "median": lambda parts: statistics.median(sum(parts, [])),
             "prompt_median": lambda parts: sum(map(statistics.median, parts)) / 2}
-        files = self.write_rows(rows), "--scores", self.write_scores(scores)
+        files = self.write_rows(rows), "--score-table", self.write_scores(scores)
         y = {cell: round(sum(scores[p, cell[1], cell[0]] for p in ("p0", "p1")), 9)
              for cell in cells}
         for name, reduce in reductions.items():
@@ -104,11 +104,11 @@ class CorrelateTest(Tables):
         scores = [self.write_scores({k: v for k, v in grid({"a": 1, "b": 2, "c": 3}).items()
                                      if k[1] == "b" or seed == 0}, f"s{seed}.csv",
                                     seed=lambda _, seed=seed: seed) for seed in (0, 1)]
-        got, _ = self.lines(*rows, "--scores", *scores)
+        got, _ = self.lines(*rows, "--score-table", *scores)
         self.near(got["kl", "within"]["spearman"], 1.0)
-        _, said = self.lines(*rows, "--scores", scores[0])  # Seed 1 has no scores: 0 alone counts.
+        _, said = self.lines(*rows, "--score-table", scores[0])  # Seed 1 has no scores: 0 alone counts.
         self.assertNotIn("left out", said)
-        got, _ = self.lines(*rows, "--scores", scores[0])
+        got, _ = self.lines(*rows, "--score-table", scores[0])
         self.near(got["kl", "within"]["spearman"], 0.5)  # b, a, c against a, b, c.
 
     def test_needles(self):
@@ -125,7 +125,7 @@ class CorrelateTest(Tables):
 
         scores = self.write_scores(figures, answer_right=right, answer_exact_right=lambda row: {
             "plain": "", "n2": 0}.get(row["prompt"], 1))
-        self.correlate(self.write_rows(figures), "--scores", scores, "--csv", self.path("c.csv"),
+        self.correlate(self.write_rows(figures), "--score-table", scores, "--csv", self.path("c.csv"),
                        "--cells", self.path("cells.csv"))
         cells = {row["method"]: row for row in self.table("cells.csv")}
         self.near([cells[m]["wrong_answers"] for m in "abcd"], [0, 0.5, 0.5, 1])
@@ -140,7 +140,7 @@ class CorrelateTest(Tables):
         scores = self.write_scores(figures, answer_right=right,
                                    answer_exact_right=lambda row: "" if row["prompt"] == "plain"
                                    else 0)
-        got, _ = self.lines(self.write_rows(figures), "--scores", scores)
+        got, _ = self.lines(self.write_rows(figures), "--score-table", scores)
         self.assertEqual({score for score, _ in got}, {"kl", "loss_change", "1-top_agreement"})
 
     def test_the_best_and_who_is_misjudged(self):
@@ -149,8 +149,8 @@ class CorrelateTest(Tables):
         truth = grid(SEVEN, MANY)
         rows = self.write_rows(figures, eps_fro=lambda row: truth[
             row["prompt"], row["algorithm"], row["budget_requested"]])
-        self.correlate(rows, "--scores", self.write_scores(truth), "--csv", self.path("c.csv"),
-                       "--methods", self.path("m.csv"), "--markdown", self.path("c.md"))
+        self.correlate(rows, "--score-table", self.write_scores(truth), "--csv", self.path("c.csv"),
+                       "--misjudged", self.path("m.csv"), "--markdown", self.path("c.md"))
         lines = {(r["metric"], r["reduction"], r["scope"]): r for r in self.table("c.csv")
                  if r["score"] == "kl"}
         self.assertEqual([lines["eps_fro", "mean", s]["verdict"] for s in ("all", "within")],
@@ -183,7 +183,7 @@ class CorrelateTest(Tables):
         figures = grid(REVERSED, MANY)
         same = {name: lambda row: truth[row["prompt"], row["algorithm"], row["budget_requested"]]
                 for name in ("eps_fro", "eps_op")}
-        text, said = self.correlate(self.write_rows(figures, **same), "--scores",
+        text, said = self.correlate(self.write_rows(figures, **same), "--score-table",
                                     self.write_scores(truth), "--csv", self.path("c.csv"),
                                     "--markdown", "-")
         self.assertNotIn("not enough", said + text)
@@ -203,7 +203,7 @@ class CorrelateTest(Tables):
                                          ({"a": 0.01, "b": 0.02}, MANY[:1], "1 prompt and 2 methods")):
             truth = grid(values, prompts, (0.5, 0.25, 0.125))
             rows = self.write_rows(truth)
-            arguments = rows, "--scores", self.write_scores(truth), "--csv", self.path("c.csv")
+            arguments = rows, "--score-table", self.write_scores(truth), "--csv", self.path("c.csv")
             text, said = self.correlate(*arguments, "--markdown", "-")
             words = f"not enough to rank metrics: {numbers}, expected at least 4 and 7"
             self.assertIn(f"note: kl: {words}\n", said)
@@ -222,7 +222,7 @@ class CorrelateTest(Tables):
         weak = dict(zip(SEVEN, (0.03, 0.02, 0.01, 0.08, 0.05, 0.06, 0.04)))
         rows = self.write_rows(grid(REVERSED, MANY, (0.5,)),
                                eps_fro=lambda row: weak[row["algorithm"]])
-        text, _ = self.correlate(rows, "--scores", self.write_scores(truth), "--csv",
+        text, _ = self.correlate(rows, "--score-table", self.write_scores(truth), "--csv",
                                  self.path("c.csv"), "--markdown", "-")
         lines = {(r["metric"], r["reduction"]): r for r in self.table("c.csv")
                  if (r["score"], r["scope"]) == ("kl", "all")}
@@ -242,7 +242,7 @@ class CorrelateTest(Tables):
         scores = self.write_scores({k: v * dice.uniform(0.3, 3) for k, v in figures.items()})
         texts = []
         for seed in ("0", "0", "1"):
-            self.correlate(rows, "--scores", scores, "--csv", self.path("c.csv"), "--methods",
+            self.correlate(rows, "--score-table", scores, "--csv", self.path("c.csv"), "--misjudged",
                            self.path("m.csv"), "--seed", seed)
             with open(self.path("c.csv"), encoding="utf-8") as c, \
                     open(self.path("m.csv"), encoding="utf-8") as m:
@@ -259,12 +259,12 @@ class CorrelateTest(Tables):
 class LeftOutTest(Tables):
     def test_one_side_only(self):
         """Prompts and methods of one side are named and do not count."""
-        whole = self.write_rows(grid(UP)), "--scores", self.write_scores(grid(UP))
+        whole = self.write_rows(grid(UP)), "--score-table", self.write_scores(grid(UP))
         want, said = self.lines(*whole)
         self.assertNotIn("without", said)
         rows = self.write_rows({**grid({**UP, "r": 9}), **grid(UP, ("mine",))})
         scores = self.write_scores({**grid({**UP, "s": 0}), **grid(UP, ("theirs",))})
-        got, said = self.lines(rows, "--scores", scores)
+        got, said = self.lines(rows, "--score-table", scores)
         self.assertEqual(got, want)
         for words in ("prompts without scores: mine", "prompts without rows: theirs",
                       "methods without scores: r", "methods without rows: s"):
@@ -276,21 +276,21 @@ class LeftOutTest(Tables):
         rows = self.write_rows(figures, status=lambda row: "infeasible: too small" if
                                (row["algorithm"], row["q_head"], row["budget_requested"]) ==
                                ("weak", 1, 0.25) else "ok")
-        got, said = self.lines(rows, "--scores", self.write_scores(short))
+        got, said = self.lines(rows, "--score-table", self.write_scores(short))
         self.assertIn("part at budget 0.5 left out: it lacks 1 of 2 prompts (no rows, scores or "
                       "seeds): p1", said)
         self.assertIn("weak at budget 0.25 left out: it lacks 2 of 2 prompts (heads infeasible", said)
         self.assertEqual([got["kl", s]["cells"] for s in ("all", "0.5", "0.25")], ["10", "5", "5"])
         failed = self.write_scores(figures, status=lambda row: "failed: x" if
                                    row["algorithm"] == "part" else "ok")
-        _, said = self.lines(self.write_rows(figures), "--scores", failed)
+        _, said = self.lines(self.write_rows(figures), "--score-table", failed)
         self.assertIn("failed rows are left out (part)", said)
 
     def test_metrics_without_values(self):
         layers = self.write_layers(grid(UP), residual="")
         rows = self.write_rows(grid(UP), log_z_error=lambda row: "nan" if row["algorithm"] == "b"
                                else row["rel_error"])
-        _, said = self.correlate(rows, "--layers", layers, "--scores", self.write_scores(grid(UP)),
+        _, said = self.correlate(rows, "--layer-table", layers, "--score-table", self.write_scores(grid(UP)),
                                  "--csv", self.path("c.csv"))
         self.assertIn("residual_rel_error left out: the tables have no values of it", said)
         self.assertIn("log_z_error left out: not finite for b", said)
@@ -302,13 +302,13 @@ class LeftOutTest(Tables):
         figures = grid(UP, MANY)
         scores = self.write_scores(figures, kl=lambda row: 1.0 if row["budget_requested"] == 0.5
                                    else row["kl"], top_agreement=lambda _: 1.0)
-        got, _ = self.lines(self.write_rows(figures), "--scores", scores)
+        got, _ = self.lines(self.write_rows(figures), "--score-table", scores)
         self.assertEqual(got["kl", "0.5"]["spearman"], "")
         self.assertEqual(got["1-top_agreement", "all"]["spearman"], "")
         # The mean over budgets is of those at which the score differs.
         self.near(got["kl", "within"]["spearman"], 1.0)
         self.assertEqual(got["kl", "within"]["cells"], "4")
-        text, _ = self.correlate(self.path("rows.csv"), "--scores", scores)
+        text, _ = self.correlate(self.path("rows.csv"), "--score-table", scores)
         self.assertIn("other top token, over all cells: no correlation", text)
 
     def test_a_predicted_loss(self):
@@ -316,7 +316,7 @@ class LeftOutTest(Tables):
         loss = grid(SEVEN, MANY)
         layers = self.write_layers(loss, residual=lambda key, layer:
                                    np.sqrt(loss[key]) if layer else 0.6 - np.sqrt(loss[key]))
-        found, _ = self.lines(self.write_rows(loss), "--layers", layers, "--scores", self.write_scores(loss),
+        found, _ = self.lines(self.write_rows(loss), "--layer-table", layers, "--score-table", self.write_scores(loss),
                               "--predict", metric="kl_predicted")
         self.near([found["kl", scope]["spearman"] for scope in ("0.5", "0.25")], [1, 1])
         # Equal losses at two budgets have nearly equal predictions.
@@ -325,7 +325,7 @@ class LeftOutTest(Tables):
 
     def test_few_cells_of_a_budget(self):
         figures = {**grid(UP, budgets=(0.5,)), **grid({"a": 1, "b": 2}, budgets=(0.1,))}
-        got, said = self.lines(self.write_rows(figures), "--scores", self.write_scores(figures))
+        got, said = self.lines(self.write_rows(figures), "--score-table", self.write_scores(figures))
         self.assertIn("budget 0.1: 2 cells, expected at least 3 for its own correlations", said)
         self.assertEqual({scope for _, scope in got}, {"all", "0.5", "within", "prompt all",
                                                        "prompt within"})
@@ -341,45 +341,45 @@ class LeftOutTest(Tables):
         first = ("p0", "a", 0.5)
         cases = [
             ("no prompt in common: the rows have p0, p1, the scores q",
-             lambda: [rows, "--scores", self.write_scores(grid(UP, ("q",)), "o.csv")]),
+             lambda: [rows, "--score-table", self.write_scores(grid(UP, ("q",)), "o.csv")]),
             ("no method in common: the rows have a, b, c, d, the scores z",
-             lambda: [rows, "--scores", self.write_scores(grid({"z": 1}), "o.csv")]),
+             lambda: [rows, "--score-table", self.write_scores(grid({"z": 1}), "o.csv")]),
             ("(trace, prompt, algorithm, params, budget, seed) in common",
-             lambda: [rows, "--scores", other(params=lambda _: "T=1")]),
-            ("column `kl`: got nan at prompt p0, a", lambda: [rows, "--scores", other(
+             lambda: [rows, "--score-table", other(params=lambda _: "T=1")]),
+            ("column `kl`: got nan at prompt p0, a", lambda: [rows, "--score-table", other(
                 kl=lambda row: "nan" if row["algorithm"] == "a" else 1)]),
-            ("column `kl`: got `x`", lambda: [rows, "--scores", other(kl=lambda _: "x")]),
+            ("column `kl`: got `x`", lambda: [rows, "--score-table", other(kl=lambda _: "x")]),
             ("duplicate row: prompt p0, a, budget 0.5, seed 0",
-             lambda: [rows, "--scores", scores, scores]),
-            ("duplicate row: prompt p0, layer 0", lambda: [rows, rows, "--scores", scores]),
-            ("column `top_agreement` is missing", lambda: [rows, "--scores", self.write_scores(
+             lambda: [rows, "--score-table", scores, scores]),
+            ("duplicate row: prompt p0, layer 0", lambda: [rows, rows, "--score-table", scores]),
+            ("column `top_agreement` is missing", lambda: [rows, "--score-table", self.write_scores(
                 figures, "o.csv", columns=[c for c in SCORE_COLUMNS if c != "top_agreement"])]),
             ("column `eps_op` is missing", lambda: [self.write(
                 [dict.fromkeys(cc.HEAD_METRICS, 0)], "o.csv",
-                columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--scores", scores]),
+                columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--score-table", scores]),
             ("no column of rel_error, ", lambda: [self.write(
-                [{"seeds": 1}], "o.csv", columns=["seeds"]), "--scores", scores]),
-            ("1 cells (method and budget)", lambda: [rows, "--scores", self.write_scores(
+                [{"seeds": 1}], "o.csv", columns=["seeds"]), "--score-table", scores]),
+            ("1 cells (method and budget)", lambda: [rows, "--score-table", self.write_scores(
                 {k: v for k, v in figures.items() if k[1:] == first[1:]}, "o.csv")]),
-            ("expected 0, 1, a mean of these or nothing", lambda: [rows, "--scores", other(
+            ("expected 0, 1, a mean of these or nothing", lambda: [rows, "--score-table", other(
                 answer_right=lambda _: 2)]),
-            ("`answer_exact_right` differs within prompt p0", lambda: [rows, "--scores", other(
+            ("`answer_exact_right` differs within prompt p0", lambda: [rows, "--score-table", other(
                 answer_right=lambda _: 1,
                 answer_exact_right=lambda row: int(row["algorithm"] == "a"))]),
             ("no row of prompt p1, layer 3, a, which the main table has",
-             lambda: [rows, "--scores", scores, "--layers",
+             lambda: [rows, "--score-table", scores, "--layer-table",
                       self.write_layers(figures, "o.csv", drop={("p1", 3)})]),
-            ("--predict: expected --layers", lambda: [rows, "--scores", scores, "--predict"]),
+            ("--predict: expected --layer-table", lambda: [rows, "--score-table", scores, "--predict"]),
             ("--predict: the KL divergence of a cell is 0",
-             lambda: [rows, "--scores", self.write_scores({key: 0 for key in figures}, "zero.csv"), "--layers",
-                      layers, "--predict"]),
+             lambda: [rows, "--score-table", self.write_scores({key: 0 for key in figures}, "zero.csv"),
+                      "--layer-table", layers, "--predict"]),
             ("layers.csv: duplicate row: prompt p0, layer 0, a",
-             lambda: [rows, "--scores", scores, "--layers", layers, layers]),
-            ("column `out_rel_error` is missing", lambda: [rows, "--scores", scores, "--layers",
+             lambda: [rows, "--score-table", scores, "--layer-table", layers, layers]),
+            ("column `out_rel_error` is missing", lambda: [rows, "--score-table", scores, "--layer-table",
                                                            rows]),
-            ("none.csv: no such file", lambda: [rows, "--scores", "none.csv"]),
-            ("no rows of algorithm z", lambda: [rows, "--scores", scores, "--algorithms", "z"]),
-            ("cannot be written", lambda: [rows, "--scores", scores, "--csv",
+            ("none.csv: no such file", lambda: [rows, "--score-table", "none.csv"]),
+            ("no rows of algorithm z", lambda: [rows, "--score-table", scores, "--algorithm", "z"]),
+            ("cannot be written", lambda: [rows, "--score-table", scores, "--csv",
                                            self.path("no/c.csv")])]
         for words, arguments in cases:
             with self.subTest(words):

@@ -29,7 +29,7 @@ class PicturesTest(Tables, LegibleTest):
                 found = {}
                 with mock.patch.object(kf, "save_figure", lambda figure, stem, found=found:
                                        found.setdefault(stem.rpartition(".")[2], figure)):
-                    self.correlate(rows, "--layers", layers, "--scores", scores, "--figures",
+                    self.correlate(rows, "--layer-table", layers, "--score-table", scores, "--figures",
                                    self.path("f"))
                 self.assertEqual(set(found), {"scatter", "correlations"})
                 for figure in found.values():
@@ -48,7 +48,7 @@ class PicturesTest(Tables, LegibleTest):
         found = {}
         with mock.patch.object(kf, "save_figure", lambda figure, stem:
                                found.setdefault(stem.rpartition(".")[2], figure)):
-            self.correlate(rows, "--scores", self.write_scores(figures), "--figures",
+            self.correlate(rows, "--score-table", self.write_scores(figures), "--figures",
                            self.path("f"))
         panels = [axes for axes in found["scatter"].axes if axes.get_visible()]
         for axes in panels:
@@ -62,7 +62,7 @@ class PicturesTest(Tables, LegibleTest):
         rows, scores = self.write_rows(figures), self.write_scores(figures)
         contents = []
         for stem in ("one", "two"):
-            self.correlate(rows, "--scores", scores, "--figures", self.path(stem))
+            self.correlate(rows, "--score-table", scores, "--figures", self.path(stem))
             contents.append([open(self.path(f"{stem}.{name}.{end}"), "rb").read()
                              for name in ("scatter", "correlations") for end in ("png", "pdf")])
         self.assertEqual(contents[0], contents[1])

@@ -58,7 +58,7 @@ class ResamplesTest(Tables):
     def files(self, rows, other, scores):
         path = self.write_rows(rows, eps_fro=lambda row: other[
             row["prompt"], row["algorithm"], row["budget_requested"]])
-        return path, "--scores", self.write_scores(scores)
+        return path, "--score-table", self.write_scores(scores)
 
     def test_by_loops_over_expanded_lists(self):
         """Every resample written out: each method with its budgets as often as it was drawn."""
@@ -153,7 +153,7 @@ class ResamplesTest(Tables):
     def test_three_methods_have_none(self):
         """Without one of three there would be two; and three are too few to draw from."""
         few = grid({name: UP[name] for name in "abc"}, MANY)
-        text, said = self.correlate(self.write_rows(few), "--scores", self.write_scores(few), "--csv",
+        text, said = self.correlate(self.write_rows(few), "--score-table", self.write_scores(few), "--csv",
                                     self.path("c.csv"), "--markdown", "-")
         self.assertIn("note: no intervals: 3 methods, expected at least 4\n", said)
         self.assertNotIn("without one method", text)
@@ -161,7 +161,7 @@ class ResamplesTest(Tables):
             if not line["scope"].startswith("prompt"):
                 self.assertEqual({line[name] for name in ("spearman_low", "behind_low", "left_out_low",
                                                           "extreme_method", "without_extreme")}, {""})
-        _, said = self.correlate(self.path("rows.csv"), "--scores", self.path("scores.csv"), "--csv",
+        _, said = self.correlate(self.path("rows.csv"), "--score-table", self.path("scores.csv"), "--csv",
                                  self.path("c.csv"), "--resample", "prompts")
         self.assertNotIn("no intervals", said)
         self.assertNotIn("", {line["spearman_low"] for line in self.table("c.csv")})
@@ -174,7 +174,7 @@ class ResamplesTest(Tables):
         def run(figures, *more):
             rows = self.write_rows(grid(figures, MANY), eps_fro=lambda row: truth[
                 row["prompt"], row["algorithm"], row["budget_requested"]])
-            text, _ = self.correlate(rows, "--scores", scores, "--csv", self.path("c.csv"),
+            text, _ = self.correlate(rows, "--score-table", scores, "--csv", self.path("c.csv"),
                                      "--markdown", "-", *more)
             return text, {(line["metric"], line["scope"]): line for line in self.table("c.csv")
                           if (line["score"], line["reduction"]) == ("kl", "mean")}

@@ -36,7 +36,7 @@ class SourceTest(Tables):
                             for name, source in SOURCES.items())
 
     def test_correlations_resample_sources(self):
-        done = call(lambda: command.run_main(correlate.main), "kvbench-study correlate", self.rows, "--scores",
+        done = call(lambda: command.run_main(correlate.main), "kvbench-study correlate", self.rows, "--score-table",
                     self.scores, "--by", "source", "--records", self.records, "--resamples", "100", "--csv",
                     self.path("k.csv"), "--cells", self.path("cells.csv"), "--markdown", self.path("k.md"))
         self.assertEqual(done.code, 0, done.err)
@@ -58,7 +58,7 @@ class SourceTest(Tables):
             out = csv.DictWriter(file, rows[0])
             out.writeheader()
             out.writerows(rows)
-        words = [path, "--scores", self.scores, "--resamples", "100", "--csv", self.path("k.csv")]
+        words = [path, "--score-table", self.scores, "--resamples", "100", "--csv", self.path("k.csv")]
         done = call(lambda: command.run_main(correlate.main), "kvbench-study correlate", *words)
         self.assertEqual(done.code, 0, done.err)
         metrics = {row["metric"] for row in read_rows(self.path("k.csv"))}

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-import test_losses
+import test_compare_scores
 from study_case import STUDY, missing
 
 from kvbench_study.reference import store
@@ -16,7 +16,7 @@ MISSING = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn")
 
 
 @unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
-class ModelsTablesTest(test_losses.LossesTest):
+class ModelsTablesTest(test_compare_scores.LossesTest):
     def test_the_tables_over_all_models(self):
         """models_tables.sh reads what is there of the models' stores."""
         for folder, stage, rows, params in (
@@ -88,7 +88,7 @@ class ModelsTablesTest(test_losses.LossesTest):
 
 
 # Tests of the other file run there.
-for _name in [name for name in dir(test_losses.LossesTest) if name.startswith("test_")]:
+for _name in [name for name in dir(test_compare_scores.LossesTest) if name.startswith("test_")]:
     setattr(ModelsTablesTest, _name, None)
 
 if __name__ == "__main__":

@@ -4,11 +4,10 @@ what a change does again, refusals and failures. Interrupted runs: test_referenc
 import json
 import os
 import shutil
-import subprocess
 import sys
 import unittest
 
-from reference_runs import PATIENCE, ReferenceCase
+from reference_runs import ReferenceCase
 
 
 class ReferenceTest(ReferenceCase):
@@ -72,11 +71,6 @@ class ReferenceTest(ReferenceCase):
         self.assertEqual(self.did(said), ["b trace", "b equal", "report table", "report both"])
         self.assertTrue(os.path.isfile(self.path("work", "traces", "b.h5")))
 
-    def test_the_former_name_of_the_output(self):
-        words = ["--out" if word == "--output" else word for word in self.words("--dry-run")]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        self.assertEqual((done.returncode, done.stderr), (0, "note: --out is now --output\n"))
-
     def test_parts(self):
         said, _ = self.run_it("--only", "groups")
         self.assertEqual(self.did(said), ["a trace", "a again", "a groups", "c trace", "c again"])
@@ -136,7 +130,7 @@ seconds = 1
 [[report]]
 name = "after"
 title = "Reads a report"
-run = ["kvbench-study results-table z={{chosen/rows.csv}} --sort z:0.5 > {{out}}/after.md",
+run = ["kvbench-study results-table z={{chosen/rows.csv}} --sort-by z:0.5 > {{out}}/after.md",
   "{sys.executable} {self.path("choose.py")} {{choice/chosen.toml}} local > {{out}}/again.toml"]
 seconds = 1
 
@@ -201,7 +195,7 @@ seconds = 1
         for code, options, expected in (
                 (2, ["--only", "nosuch"], "there are equal, again, groups"),
                 (2, ["--prompts", "nosuch"], "there are a, b, c"),
-                (2, ["--layers", "0,x"], "expected different layers"),
+                (2, ["--layers", "0,x"], "expected numbers and ranges"),
                 (2, ["--max-minutes", "0"], "above 0"),
                 (3, ["--kvbench", self.path("nosuch")], "no such program"),
                 (2, ["--plan", self.path("nosuch.toml")], "cannot be read")):

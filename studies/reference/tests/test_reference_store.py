@@ -1,4 +1,4 @@
-"""kvbench-study reference with a store, the real program on small synthetic traces and a fake judge: what
+"""kvbench-study reference with a store, the real program on small synthetic traces and a fake score: what
 another machine takes from it, what a new method runs, samples, stale rows, interrupted runs."""
 
 import hashlib
@@ -32,8 +32,8 @@ subprocess.run([program, "synth", "-o", out, "--seed", number, "--layers", "2", 
 with open(folder + "/environment", "w") as file:
     file.write(os.environ.get("ONEDNN_MAX_CPU_ISA", "") + " " + os.environ.get("OMP_NUM_THREADS", ""))
 """
-# As kvbench-py judge: rows and scores.
-JUDGE = """
+# As kvbench-py score: rows and scores.
+SCORE = """
 import csv, os, subprocess, sys
 program, trace, rows, scores = sys.argv[1:5]
 words = sys.argv[5:]
@@ -101,7 +101,7 @@ seconds = 5
 [[stage]]
 name = "judged"
 title = "What the model says."
-judge = ["dump", "{folder}/judge.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
+score = ["dump", "{folder}/score.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
 algorithms = ["h2o,uniform", "local"]
 budgets = [0.5, 0.25]
 seconds = 5
@@ -120,9 +120,9 @@ title = "A table"
 run = ["kvbench summarize {{equal/store}} --metric rel_error --csv {{out}}/equal.summary.csv",
   "kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/same.summary.csv",
   "kvbench-py compare {{equal/store}} --to h2o --by source --resamples 100 --csv {{out}}/compare.csv",
-  "kvbench-study correlate {{judged/store}} --layers {{judged/store.layers}} \
---scores {{judged/store.scores}} --resamples 9 --csv {{out}}/k.csv",
-  "kvbench-py cluster-table {{groups/}} -o {{out}}/cluster.csv"]
+  "kvbench-study correlate {{judged/store}} --layer-table {{judged/store.layers}} \
+--score-table {{judged/store.scores}} --resamples 9 --csv {{out}}/k.csv",
+  "kvbench-py cluster {{groups/}} -o {{out}}/cluster.csv"]
 seconds = 2
 """
 
@@ -140,7 +140,7 @@ class StoreTest(ProgramCase):
         self.write("make.sh", '#!/bin/sh\nmkdir -p "$1" && echo "{}" > "$2"\n')
         os.chmod(self.path("make.sh"), 0o755)
         self.write("trace.py", TRACE)
-        self.write("judge.py", JUDGE)
+        self.write("score.py", SCORE)
         self.plan()
 
     def write(self, name, text):
@@ -318,7 +318,7 @@ seconds = 1
 [[stage]]
 name = "policies"
 title = "Policies in the model."
-judge = ["dump", "{self.folder}/judge.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
+score = ["dump", "{self.folder}/score.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
 algorithms = ["policy:{{own/}}{{prompt}}/own.json"]
 seconds = 5
 """
@@ -418,7 +418,7 @@ seconds = 5
         for old, new, expected in (
                 ('cluster = ["--points", "none"]', 'cluster = ["--kept-by", "{equal/rows.kept.csv}"]',
                  "expected none with `store`"),
-                ('algorithms = ["h2o,uniform", "local"]', "", "judge: expected a command"),
+                ('algorithms = ["h2o,uniform", "local"]', "", "score: expected a command"),
                 ("budgets = [0.5, 0.25]", "budgets = [2]", "expected shares above 0"),
                 ('"--seeds", "2"]', '"--seeds", "2", "--budget", "0.5"]', "got --budget")):
             with self.subTest(new=new):

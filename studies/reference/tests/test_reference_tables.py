@@ -471,7 +471,7 @@ class PlanTest(unittest.TestCase):
             with open(path, "rb") as file:
                 plan = tomllib.load(file)
             for words in (plan["trace"]["run"], *(s.get("then", []) for s in plan["stage"]),
-                          *(s.get("judge", []) for s in plan["stage"])):
+                          *(s.get("score", []) for s in plan["stage"])):
                 with self.subTest(plan=path, words=words[:3]):
                     self.assertFalse([word for word in words if word.startswith("kvbench-py ")])
 
@@ -518,8 +518,8 @@ class PlanTest(unittest.TestCase):
                 write_text(os.path.join(folder, name), "")
             plan = mock.Mock(records=[os.path.join(folder, "*.jsonl")], model={"folder": "m"})
             words, output = placeholders.Placeholders(plan, folder, folder, (0,), "kvbench", "python", "").report_words(
-                "kvbench-py losses --records {records} --csv {out}/x.csv > {out}/y", None, "/out")
-        self.assertEqual(words[2:], ["losses", "--records", os.path.join(folder, "a.jsonl"),
+                "kvbench-py compare --records {records} --csv {out}/x.csv > {out}/y", None, "/out")
+        self.assertEqual(words[2:], ["compare", "--records", os.path.join(folder, "a.jsonl"),
                                      os.path.join(folder, "b.jsonl"), "--csv", "/out/x.csv"])
         self.assertEqual(output, "/out/y")
 
@@ -539,7 +539,7 @@ class PlanTest(unittest.TestCase):
         for wanted in (["vom-*"], ["vom"], "nobody"):
             with self.assertRaisesRegex(rp.PlanError, "prompts: no prompt"):
                 rp.pick_prompts(wanted, prompts, "p")
-        stage = {"name": "s", "title": "t", "judge": ["x"], "algorithms": ["exact"], "seconds": 1}
+        stage = {"name": "s", "title": "t", "score": ["x"], "algorithms": ["exact"], "seconds": 1}
         for wanted, short in (("test", False), (["vim"], False), (["*-one-key"], False), (["vim-*"], True),
                               (["vim", "vim-count"], False), (["git-*", "vim"], True)):
             if short:
@@ -549,7 +549,7 @@ class PlanTest(unittest.TestCase):
 
     def test_tables_that_the_store_keeps(self):
         prompts = {"p": rp.Prompt("p", "test", 0, "", "book")}
-        table = {"name": "s", "title": "t", "judge": ["x"], "algorithms": ["exact"], "seconds": 1}
+        table = {"name": "s", "title": "t", "score": ["x"], "algorithms": ["exact"], "seconds": 1}
         with self.assertRaisesRegex(rp.PlanError, "keep: got `scores`, expected some of rows.csv, rows.layers.csv"):
             rp.read_stage({**table, "keep": ["scores"]}, "p", prompts, {}, {})
         steps = StoredSteps.__new__(StoredSteps)
@@ -573,7 +573,7 @@ class PlanTest(unittest.TestCase):
                      "studies/reference/kvbench_study/results_table.py"):
             self.assertIn(path, files)
         self.assertNotIn("studies/reference/kvbench_study/reference/plan.py", files)
-        for words, file in (("dump kvbench-py judge --model m", "python/kvbench/judge/main.py"),
+        for words, file in (("dump kvbench-py score --model m", "python/kvbench/score/main.py"),
                             ("kvbench-study claims", "studies/reference/kvbench_study/claims/main.py")):
             self.assertEqual(sources.named(words.split()), [file])
         found = sources.imported("studies/reference/kvbench_study/claims/main.py")

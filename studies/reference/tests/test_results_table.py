@@ -45,8 +45,8 @@ class ResultsTable(FigureTest):
     def test_a_point_of_one_table_alone(self):
         a = self.write(rows(1), "a.csv")
         b = self.write([{"q_head": 0, "budget_requested": 0.5, "rel_error": 0.25}], "b.csv")
-        self.assertEqual(self.run_main(f"a={a}", "--budgets", "0.25")[0], "| algorithm | a 0.25 |")
-        lines = self.run_main(f"a={a}", f"b={b}", "--sort", "b:0.5")
+        self.assertEqual(self.run_main(f"a={a}", "--budget", "0.25")[0], "| algorithm | a 0.25 |")
+        lines = self.run_main(f"a={a}", f"b={b}", "--sort-by", "b:0.5")
         self.assertEqual(lines[2:], ["| `h2o` | 0.750 | 1.125 | 0.250 |",
                                      "| `random-local` | 0.200 | 0.200 | - |"])
 
@@ -75,10 +75,10 @@ class ResultsTable(FigureTest):
 
     def test_refusals(self):
         a = self.write(rows(1), "a.csv")
-        for arguments in ([f"a={a}", "--sort", "a:0.3"], [f"a={a}", f"a={a}"], ["a=nowhere.csv"]):
+        for arguments in ([f"a={a}", "--sort-by", "a:0.3"], [f"a={a}", f"a={a}"], ["a=nowhere.csv"]):
             with self.assertRaises(kt.CsvError), contextlib.redirect_stderr(io.StringIO()):
                 results_table.main(arguments)
-        for arguments in (["nolabel"], [f"a={a}", "--sort", "x"]):
+        for arguments in (["nolabel"], [f"a={a}", "--sort-by", "x"]):
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
                 results_table.main(arguments)
 

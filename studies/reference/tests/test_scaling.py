@@ -43,7 +43,7 @@ class ScalingTest(CommandCase):
                              + chance.gauss(0, noise))
             self.rows.append(["t.h5", name, layer, head, 0, method, "", budget, 0, error, "ok"])
         self.write(f"{tokens}/rows.csv", ROWS, self.rows)
-        return ["--rows", str(tokens), self.path(f"{tokens}/rows.csv"), "--cluster", str(tokens),
+        return ["--row-table", str(tokens), self.path(f"{tokens}/rows.csv"), "--cluster", str(tokens),
                 self.path(str(tokens))]
 
     def test_a_law_without_noise(self):
@@ -59,7 +59,7 @@ class ScalingTest(CommandCase):
                       out)
 
     def test_what_is_left_out_is_not_fitted(self):
-        self.run_script(*self.length(2048, noise=0.3), "--algorithms", "h2o", "--csv", self.path("o.csv"))
+        self.run_script(*self.length(2048, noise=0.3), "--algorithm", "h2o", "--csv", self.path("o.csv"))
         (row,) = self.read("o.csv")
         self.assertEqual(row["tokens"], "")
         rows = [one for one in self.rows if one[5] == "h2o"]
@@ -90,8 +90,8 @@ class ScalingTest(CommandCase):
     def test_refusals(self):
         words = self.length(1024)
         self.refused("expected the same lengths", *words[:3], "--cluster", "4096", words[5])
-        self.refused("expected a number of tokens first", "--rows", "x", words[2], *words[3:])
-        self.refused("no rows of knorm, expected some of h2o, local", *words, "--algorithms", "knorm")
+        self.refused("expected a number of tokens first", "--row-table", "x", words[2], *words[3:])
+        self.refused("no rows of knorm, expected some of h2o, local", *words, "--algorithm", "knorm")
         one = [row for row in self.rows if row[7] == 0.5]
         self.write("1024/rows.csv", ROWS, one)
         self.refused("h2o: expected at least two budgets, sources and layers", *words)

@@ -10,7 +10,7 @@ x: heavy hitters over tokens of the middle. Heavy hitters are the kept tokens of
 heavy_ratio for an algorithm with that parameter (the rest of h2o's are its recent part). Mean over
 prompts and heads (without --by-layer: and layers) per seed, then over seeds; bands: standard
 deviation over heads and seeds (n - 1), clipped at 0. At most ten lines: the references and those
-with the least attention on tokens not held at the smallest budget; --all draws all, --algorithms
+with the least attention on tokens not held at the smallest budget; --all draws all, --algorithm
 the named ones.
 """
 
@@ -102,16 +102,16 @@ def measured(table):
 
 
 @kk.kind()
-def amnesia(rows: pd.DataFrame, *, algorithms: kk.Names = (), all: bool = False, layers: Sequence[int] = (),
+def amnesia(rows: pd.DataFrame, *, algorithm: kk.Names = (), all: bool = False, layers: Sequence[int] = (),
             by_layer: bool = False, highlight: kk.Names = (), pool: bool = False, title: str = "",
             model: str = "") -> kf.Picture:
     """Returns amnesia over the share of heavy hitters: counts above, attention below.
 
     rows: of `kvbench replay`, columns of kvbench.plot.frame.measured_rows and NEEDED. Raises CsvError.
     """
-    table = load(rows, algorithms, layers, by_layer, pool)
+    table = load(rows, algorithm, layers, by_layer, pool)
     mass = table[table["column"] == "amnesia_mass"]
-    drawn, chosen = kc.pick(mass, "budget_requested", (all, algorithms, highlight), what="amnesia_mass")
+    drawn, chosen = kc.pick(mass, "budget_requested", (all, algorithm, highlight), what="amnesia_mass")
     picture = draw(table[table["label"].isin(drawn["label"])], highlight)
     bars = kl.spread_text(picture, "Bands: standard deviation over heads and seeds.")
     return kfr.finish(picture, table.attrs["facts"], chosen + bars, measured(table), title, model)

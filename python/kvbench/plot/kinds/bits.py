@@ -114,7 +114,7 @@ def draw_lines(table, y="rel_error", path=""):
     titles = panels_of(table)
     if len(titles) > MOST_PANELS:
         raise kt.CsvError(f"{path}: got {len(titles)} quantizers, expected at most {MOST_PANELS} "
-                          "for one page; choose fewer with --algorithms")
+                          "for one page; choose fewer with --algorithm")
     ncols = min(2, len(titles))
     nrows = math.ceil(len(titles) / ncols)
     height = min(PANEL_HEIGHT, (kf.BODY_HEIGHT - LEGEND_HEIGHT) / nrows)
@@ -182,7 +182,7 @@ def lines(rows, y, given, layers, pool):
 
 @kk.kind(kind=KINDS, y=kt.ERROR_LABELS)
 def bits(rows: pd.DataFrame, *, kind: str = "lines", y: str = "rel_error", budget: float | None = None,
-         algorithms: kk.Names = (), all: bool = False, layers: Sequence[int] = (), pool: bool = False,
+         algorithm: kk.Names = (), all: bool = False, layers: Sequence[int] = (), pool: bool = False,
          title: str = "", model: str = "") -> kf.Picture:
     """Returns error by bits, tokens and bytes: lines, or a map (`kind`).
 
@@ -192,11 +192,11 @@ def bits(rows: pd.DataFrame, *, kind: str = "lines", y: str = "rel_error", budge
     if budget is not None and kind != "keys-values":
         raise kt.CsvError(f"--budget: --kind {kind} shows all of them; expected --kind keys-values")
     if kind == "lines":
-        made, table, text, found = lines(rows, y, (all, algorithms, []), layers, pool)
+        made, table, text, found = lines(rows, y, (all, algorithm, []), layers, pool)
     elif kind == "map":
-        made, table, text, found = kbm.tokens_map(rows, y, algorithms, layers, pool)
+        made, table, text, found = kbm.tokens_map(rows, y, algorithm, layers, pool)
     else:
-        made, table, text, found = kbm.keys_values(rows, y, budget, algorithms, layers, pool)
+        made, table, text, found = kbm.keys_values(rows, y, budget, algorithm, layers, pool)
     return kfr.finish(made, table.attrs["facts"], text, found, title, model)
 
 

@@ -53,7 +53,7 @@ def layout(count, columns, height, path):
     most = int((kf.BODY_HEIGHT - 0.3) / height)
     if nrows > most:
         raise kt.CsvError(f"{path}: got {count} maps, expected at most {most * ncols} for one page; "
-                          "choose fewer with --algorithms")
+                          "choose fewer with --algorithm")
     wide = 0.9 + ncols * (columns * CELL + MARGIN)
     width = kf.COLUMN_WIDTH if wide <= kf.COLUMN_WIDTH else kf.PAGE_WIDTH
     figure, grid = kf.panels(nrows, ncols, width=width, height=height, sharex=True, sharey=True)

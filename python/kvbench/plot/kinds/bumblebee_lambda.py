@@ -8,7 +8,7 @@ are horizontal lines; the paper compares with h2o.
 
 Mean over prompts, layers and heads per seed, then over seeds; bars: standard deviation over seeds
 (n - 1; none for one seed). The paper measures ROUGE of a model, this figure the error of the
-attention output. At most ten lines; --all draws all, --algorithms the named ones.
+attention output. At most ten lines; --all draws all, --algorithm the named ones.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def measured(table, column):
 
 
 @kk.kind(y=kt.METRIC_LABELS)
-def bumblebee_lambda(rows: pd.DataFrame, *, y: str = "rel_error", algorithms: kk.Names = (), all: bool = False,
-                     budgets: Sequence[float] = (), by_layer: bool = False, layers: Sequence[int] = (),
+def bumblebee_lambda(rows: pd.DataFrame, *, y: str = "rel_error", algorithm: kk.Names = (), all: bool = False,
+                     budget: Sequence[float] = (), by_layer: bool = False, layers: Sequence[int] = (),
                      log_y: bool = False, highlight: kk.Names = (), relative_to: str = "",
                      pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
     """Returns error over lambda, a panel per budget.
@@ -99,8 +99,8 @@ def bumblebee_lambda(rows: pd.DataFrame, *, y: str = "rel_error", algorithms: kk
     rows: of `kvbench replay`, columns of kvbench.plot.frame.measured_rows and `y`. Raises CsvError, also
     if no row has the parameter lambda.
     """
-    whole = load(rows, y, budgets, by_layer, layers, relative_to, pool, algorithms)
-    table, chosen = kc.pick(whole, "budget_requested", (all, algorithms, highlight), what=y,
+    whole = load(rows, y, budget, by_layer, layers, relative_to, pool, algorithm)
+    table, chosen = kc.pick(whole, "budget_requested", (all, algorithm, highlight), what=y,
                             higher_better=y in kt.HIGHER_BETTER)
     picture = draw(table, y, log_y, highlight, relative_to)
     bars = kl.spread_text(

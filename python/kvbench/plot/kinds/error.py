@@ -1,7 +1,7 @@
 """Relative error against compression, one panel per layer (BalanceKV, figure 2).
 
 At most ten lines: the references and those with the smallest error at the smallest budget; --all
-draws all, --algorithms the named ones.
+draws all, --algorithm the named ones.
 
 More than nine layers: the mean over layers with the quartiles of layers, and a map of layer against
 T or budget per algorithm. `--mean-over-layers`: one panel of the means alone. More than eight lines
@@ -164,7 +164,7 @@ def measured(table, y="rel_error"):
 
 @kk.kind(y=kt.METRIC_LABELS, x=X, spread=SPREAD)
 def error(rows: pd.DataFrame, *, y: str = "rel_error", x: str = "T", spread: str = "seeds",
-          algorithms: kk.Names = (), all: bool = False, layers: Sequence[int] = (),
+          algorithm: kk.Names = (), all: bool = False, layers: Sequence[int] = (),
           mean_over_layers: bool = False, highlight: kk.Names = (), relative_to: str = "",
           pool: bool = False, log_y: bool = False, share_y: bool = False, band: bool = False,
           title: str = "", model: str = "") -> kf.Picture:
@@ -173,8 +173,8 @@ def error(rows: pd.DataFrame, *, y: str = "rel_error", x: str = "T", spread: str
     rows: of `kvbench replay`, columns of kvbench.plot.frame.measured_rows, middle_ratio and `y`. Raises
     CsvError, also if no row has a T or a budget.
     """
-    whole = load(rows, algorithms, spread, y, layers, mean_over_layers, relative_to, pool)
-    table, chosen = kc.pick(whole.assign(size=np.exp2(-whole["T"])), "size", (all, algorithms, highlight),
+    whole = load(rows, algorithm, spread, y, layers, mean_over_layers, relative_to, pool)
+    table, chosen = kc.pick(whole.assign(size=np.exp2(-whole["T"])), "size", (all, algorithm, highlight),
                             what=y, higher_better=y in kt.HIGHER_BETTER)
     bad = table[~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):

@@ -57,7 +57,7 @@ def load(rows, column="rel_error", budget=None, algorithms=(), layers=(), relati
     count = table["label"].nunique()
     if count > MAX_PANELS:
         raise kt.CsvError(f"{path}: {count} panels, expected at most {MAX_PANELS}; choose "
-                          "with --algorithms")
+                          "with --algorithm")
     used = frame["budget_requested"].dropna().unique()
     out = kfr.keep(table, frame)
     out.attrs["budget"] = f"budget {used[0]:g}" if len(used) else "native sizes"
@@ -93,14 +93,14 @@ def measured(table, column):
 
 
 @kk.kind(y=kt.ERROR_LABELS)
-def heatmap(rows: pd.DataFrame, *, y: str = "rel_error", budget: float | None = None, algorithms: kk.Names = (),
+def heatmap(rows: pd.DataFrame, *, y: str = "rel_error", budget: float | None = None, algorithm: kk.Names = (),
             layers: Sequence[int] = (), relative_to: str = "", pool: bool = False, title: str = "",
             model: str = "") -> kf.Picture:
     """Returns maps of error by layer and query head, one per algorithm.
 
     rows: of `kvbench replay`, columns of kvbench.plot.frame.measured_rows and `y`. Raises CsvError.
     """
-    table = load(rows, y, budget, algorithms, layers, relative_to, pool)
+    table = load(rows, y, budget, algorithm, layers, relative_to, pool)
     return kfr.finish(draw(table, y, relative_to), table.attrs["facts"],
                       f"Cells: means over prompts and seeds; {table.attrs['budget']}; hatched: no "
                       "measurement.", measured(table, y), title, model)

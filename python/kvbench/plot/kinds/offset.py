@@ -12,7 +12,7 @@ binned tables of the bins' medians. Single queries are put into --bins. A band s
 (--band; by default for at most four methods). Infinite errors (an exact output of zero) count in
 quartiles; a mean leaves a gap. Methods with rounding errors only (below 1e-6, `exact`) are skipped.
 At most ten lines: the references and those with the smallest error at the smallest budget; --all
-draws all, --algorithms the named ones.
+draws all, --algorithm the named ones.
 
 A line that falls from the first query on shows a method that relies on the tokens after the middle:
 at first only `recent - queries` exact tokens precede the query, later all previous queries' keys
@@ -120,7 +120,7 @@ def load(queries, rows=None, algorithms=(), budgets=(), layers=(), by="budget", 
     path = kt.source_of(queries)
     frame = lines_of(queries, rows)
     frame = kt.pick_algorithms(frame, algorithms, path)
-    frame = kt.pick_numbers(frame, "layer", layers, path)
+    frame = kt.pick_layers(frame, layers, path)
     if budgets:
         # Methods without a budget are in every panel.
         native = frame["budget_requested"].isna()
@@ -129,7 +129,7 @@ def load(queries, rows=None, algorithms=(), budgets=(), layers=(), by="budget", 
     have = sorted(frame["budget_requested"].dropna().unique(), reverse=True)
     if by == "layer" and len(have) > 1:
         raise kt.CsvError(f"{path}: {len(have)} budgets, expected one with --by layer; choose "
-                          "with --budgets " + ", ".join(f"{v:g}" for v in have))
+                          "with --budget " + ", ".join(f"{v:g}" for v in have))
     kt.refuse_mixed(frame, path, pool)
     kt.add_labels(frame)
     frame["bin"] = (frame["first"] if frame["binned"].iloc[0]
@@ -231,8 +231,8 @@ def measured(table, centre):
 
 
 @kk.kind(read, "OUT.queries.csv", "files of kvbench replay --per-query", by=BY)
-def offset(queries: pd.DataFrame, rows: pd.DataFrame | None = None, *, algorithms: kk.Names = (),
-           all: bool = False, budgets: Sequence[float] = (), layers: Sequence[int] = (), by: str = "budget",
+def offset(queries: pd.DataFrame, rows: pd.DataFrame | None = None, *, algorithm: kk.Names = (),
+           all: bool = False, budget: Sequence[float] = (), layers: Sequence[int] = (), by: str = "budget",
            bins: int = 32, mean: bool = False, band: bool | None = None, log_y: bool = False,
            highlight: kk.Names = (), relative_to: str = "", pool: bool = False, title: str = "",
            model: str = "") -> kf.Picture:
@@ -241,16 +241,16 @@ def offset(queries: pd.DataFrame, rows: pd.DataFrame | None = None, *, algorithm
     queries: OUT.queries.csv, columns LINE_KEYS and SINGLE or BINS; rows: the rows of OUT.csv, whose
     settings and status bins need. Raises CsvError.
     """
-    whole = load(queries, rows, algorithms, budgets, layers, by, bins, relative_to, pool)
+    whole = load(queries, rows, algorithm, budget, layers, by, bins, relative_to, pool)
     centre = "mean" if mean else "median"
     for label in dict.fromkeys(whole.loc[~np.isfinite(whole[centre]), "label"]):
         kt.note(f"{label} has a {centre} that is not finite; its line has a gap there")
     sized = whole.assign(size=whole["panel"] if by == "budget" else 1.0)
-    table, chosen = kc.pick(sized, "size", (all, algorithms, highlight), centre)
+    table, chosen = kc.pick(sized, "size", (all, algorithm, highlight), centre)
     count = table["panel"].dropna().nunique()
     if by == "budget" and count > MAX_PANELS:
         raise kt.CsvError(f"{kt.source_of(queries)}: {count} panels, expected at most {MAX_PANELS}; choose with "
-                          "--budgets")
+                          "--budget")
     picture = draw(table, by, centre, band, log_y, highlight, relative_to)
     bars = kl.spread_text(
         picture, f"Lines: {centre}s over prompts, layers, heads and seeds; bands, if any: "

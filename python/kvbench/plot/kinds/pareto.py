@@ -8,8 +8,8 @@ over prompts, layers and heads per seed, then over seeds; bars: standard deviati
 1; none for one seed), with `--spread all` over all rows.
 
 At most ten lines: the methods on the front, the references (oracles), and those with the smallest
-error at the smallest budget; --all draws all, --algorithms the named ones. The front is that of the
-whole table, or of --algorithms.
+error at the smallest budget; --all draws all, --algorithm the named ones. The front is that of the
+whole table, or of --algorithm.
 
 Methods are compared at equal requested budget: the Pareto front (thick grey) joins the points that
 no other beats in error at the same budget or a smaller one, within half a per cent. Sizes fixed by
@@ -279,7 +279,7 @@ def read(paths, **_):
 
 @kk.kind(read, y=kt.ERROR_LABELS, x=[*X_LABELS, "budget"], spread=SPREAD)
 def pareto(rows: pd.DataFrame, *, x: str = "middle_ratio", y: str = "rel_error", spread: str = "seeds",
-           algorithms: kk.Names = (), all: bool = False, layers: Sequence[int] = (), highlight: kk.Names = (),
+           algorithm: kk.Names = (), all: bool = False, layers: Sequence[int] = (), highlight: kk.Names = (),
            relative_to: str = "", pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
     """Returns error against memory with the Pareto front.
 
@@ -287,8 +287,8 @@ def pareto(rows: pd.DataFrame, *, x: str = "middle_ratio", y: str = "rel_error",
     a summary. Raises CsvError.
     """
     x = {"budget": "budget_requested"}.get(x, x)
-    table = load(rows, x, y, spread, algorithms, layers, relative_to, pool)
-    drawn, chosen = kc.pick(drawn_points(table), "size", (all, algorithms, highlight), what=y,
+    table = load(rows, x, y, spread, algorithm, layers, relative_to, pool)
+    drawn, chosen = kc.pick(drawn_points(table), "size", (all, algorithm, highlight), what=y,
                             first=table.loc[table["front"], "label"])
     over = "all rows" if spread == "all" else "seeds"
     bold = BOLD.replace(" (grey steps)", "") if relative_to else BOLD

@@ -10,7 +10,7 @@ its own (merged, fitted) reads no tokens of the cache and has no recall.
 
 Mean over prompts, layers and heads per seed, then over seeds; bars: standard deviation over seeds (n
 - 1). At most ten lines: those of --highlight, the references and those with the largest recall at the
-smallest budget; --all draws all, --algorithms the named ones (methods or labels).
+smallest budget; --all draws all, --algorithm the named ones (methods or labels).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def measured(table):
 
 
 @kk.kind(y=kt.ERROR_LABELS)
-def reads(rows: pd.DataFrame, *, y: str = "rel_error", algorithms: kk.Names = (), all: bool = False,
+def reads(rows: pd.DataFrame, *, y: str = "rel_error", algorithm: kk.Names = (), all: bool = False,
           layers: Sequence[int] = (), highlight: kk.Names = (), pool: bool = False, title: str = "",
           model: str = "") -> kf.Picture:
     """Returns recall over bytes read, and the error over that of BASE.
@@ -107,8 +107,8 @@ def reads(rows: pd.DataFrame, *, y: str = "rel_error", algorithms: kk.Names = ()
     rows: of `kvbench replay --protocol retrieval`, columns of kvbench.plot.frame.measured_rows,
     read_ratio, recall and `y`. Raises CsvError.
     """
-    table = load(rows, y, algorithms, layers, pool)
-    drawn, chosen = kc.pick(table, "budget_requested", (all, algorithms, highlight), "recall", what="recall",
+    table = load(rows, y, algorithm, layers, pool)
+    drawn, chosen = kc.pick(table, "budget_requested", (all, algorithm, highlight), "recall", what="recall",
                             higher_better=True)
     bars = kfr.where_spread(drawn, "; bars: standard deviation over seeds")
     return kfr.finish(draw(drawn, y, highlight), table.attrs["facts"],

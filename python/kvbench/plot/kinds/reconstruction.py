@@ -151,16 +151,16 @@ def measured(table):
 
 
 @kk.kind(x=X_LABELS)
-def reconstruction(rows: pd.DataFrame, *, x: str = "vague_ratio", algorithms: kk.Names = (), all: bool = False,
-                   budgets: Sequence[float] = (), layers: Sequence[int] = (), highlight: kk.Names = (),
+def reconstruction(rows: pd.DataFrame, *, x: str = "vague_ratio", algorithm: kk.Names = (), all: bool = False,
+                   budget: Sequence[float] = (), layers: Sequence[int] = (), highlight: kk.Names = (),
                    pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
     """Returns the reconstruction error of kvreviver's sketch: keys above, values below.
 
     rows: of `kvbench replay`, columns of kvbench.plot.frame.measured_rows, kv_head and diag. Raises
     CsvError, also if no row has kvreviver's diagnostics.
     """
-    whole = load(rows, x, budgets, layers, pool, algorithms)
-    table, chosen = kc.pick(whole, "budget_requested", (all, algorithms, highlight), what="error")
+    whole = load(rows, x, budget, layers, pool, algorithm)
+    table, chosen = kc.pick(whole, "budget_requested", (all, algorithm, highlight), what="error")
     facet = FACETS[x]
     count = 1 if facet is None else table[facet].nunique(dropna=False)
     if count > MAX_COLUMNS:

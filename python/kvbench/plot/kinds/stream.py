@@ -8,7 +8,7 @@ Steps are gathered into bins of equal width (--bins); a point is the mean over a
 prompts, layers and heads, per seed, then over seeds; --band shades the standard deviation over
 seeds. If prompts differ in length, the last bins hold the longer ones only. Errors below 1e-6
 (nothing dropped yet) are rounding and leave a gap. At most ten lines: the references and those with
-the smallest error at the smallest budget; --all draws all, --algorithms the named ones.
+the smallest error at the smallest budget; --all draws all, --algorithm the named ones.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def load(rows, steps, algorithms=(), budgets=(), bins=48, layers=(), relative_to
     frame = join(rows, steps)
     frame = kt.pick_algorithms(frame, algorithms, path)
     frame = kt.pick_numbers(frame, "budget_requested", budgets, path)
-    frame = kt.pick_numbers(frame, "layer", layers, path)
+    frame = kt.pick_layers(frame, layers, path)
     kt.refuse_mixed(frame, path, pool)
     kt.add_labels(frame)
     frame = kt.full_points(frame, ["label", "budget_requested"], path).copy()
@@ -158,8 +158,8 @@ def measured(table):
 
 
 @kk.kind(read, about="files of kvbench replay --protocol stream, OUT.steps.csv beside them")
-def stream(rows: pd.DataFrame, steps: pd.DataFrame, *, algorithms: kk.Names = (), all: bool = False,
-           budgets: Sequence[float] = (), bins: int = 48, layers: Sequence[int] = (), highlight: kk.Names = (),
+def stream(rows: pd.DataFrame, steps: pd.DataFrame, *, algorithm: kk.Names = (), all: bool = False,
+           budget: Sequence[float] = (), bins: int = 48, layers: Sequence[int] = (), highlight: kk.Names = (),
            relative_to: str = "", pool: bool = False, band: bool = False, linear_y: bool = False,
            title: str = "", model: str = "") -> kf.Picture:
     """Returns error and memory along a stream, a column per budget.
@@ -167,16 +167,16 @@ def stream(rows: pd.DataFrame, steps: pd.DataFrame, *, algorithms: kk.Names = ()
     rows: OUT.csv, columns JOIN_KEYS and SIZES; steps: OUT.steps.csv, columns JOIN_KEYS and STEPS. Raises
     CsvError.
     """
-    whole = load(rows, steps, algorithms, budgets, bins, layers, relative_to, pool)
+    whole = load(rows, steps, algorithm, budget, bins, layers, relative_to, pool)
     errors = whole[whole["column"] == "rel_error"]
-    drawn, chosen = kc.pick(errors, "budget_requested", (all, algorithms, highlight))
+    drawn, chosen = kc.pick(errors, "budget_requested", (all, algorithm, highlight))
     table = whole[whole["label"].isin(drawn["label"])]
     for label in dict.fromkeys(drawn["label"][~np.isfinite(drawn["mean"])]):
         kt.note(f"{label} has a mean that is not finite; its line has a gap there")
     count = table["budget_requested"].dropna().nunique()
     if count > MAX_BUDGETS:
         raise kt.CsvError(f"{kt.source_of(rows)}: {count} budgets, expected at most {MAX_BUDGETS} panels beside "
-                          "each other; choose with --budgets")
+                          "each other; choose with --budget")
     picture = draw(table, band, linear_y, highlight, relative_to)
     bands = "; bands: standard deviation over seeds" if band else ""
     return kfr.finish(picture, whole.attrs["facts"],

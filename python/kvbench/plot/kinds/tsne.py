@@ -1,7 +1,7 @@
 """t-SNE of cached keys and values (ClusterGen, figure 1; BumbleBee, figure 8).
 
 Columns are heads, rows keys and values. Dots are tokens, green ones with an edge the centres of
-greedy k-center (`kvbench cluster --k`, 16). With --kept, rows are the named labels (`kvbench
+greedy k-center (`kvbench cluster --k`, 16). With --marked, rows are the named labels (`kvbench
 cluster --kept-by`): kept tokens are triangles, evicted ones pale dots. --color-by position colours
 tokens by position: keys in the order of their positions have not clustered by content. Every row of
 tokens has its own embedding of points.csv's columns, deterministic for the same libraries.
@@ -69,19 +69,19 @@ def choose_heads(groups, whats, layers, kv_heads, prompt, path):
 
 
 def whats_of(what, kept):
-    """Returns the quantities of --what and --kept. Raises CsvError."""
+    """Returns the quantities of --what and --marked. Raises CsvError."""
     unknown = [one for one in what if one not in ("keys", "values")]
     if unknown:
         raise kt.CsvError(f"--what: got `{unknown[0]}`, expected keys, values or both")
     return list(what) or (["keys"] if kept else ["keys", "values"])
 
 
-def read(paths, layers, kv_heads, prompt, what, kept, **_):
+def read(paths, layers, kv_heads, prompt, what, marked, **_):
     """Returns the points of one points.csv that are shown: the others may not fit in memory."""
     if len(paths) > 1:
         raise kt.CsvError(f"got {len(paths)} inputs, expected one")
     path = paths[0]
-    groups, _ = choose_heads(kcc.point_groups(path), whats_of(what, kept), layers, kv_heads, prompt, path)
+    groups, _ = choose_heads(kcc.point_groups(path), whats_of(what, marked), layers, kv_heads, prompt, path)
     points = kcc.read_points(path, groups)
     points.attrs["paths"] = [path]
     return (points,)
@@ -104,7 +104,7 @@ def check_labels(frame, wanted, path):
         if label not in present:
             holds = f"it holds {', '.join(present)}" if present else (
                 "it holds none (kvbench cluster --kept-by OUT.kept.csv fills them)")
-            raise kt.CsvError(f"{path}: --kept: got `{label}`, which kept none of these tokens; "
+            raise kt.CsvError(f"{path}: --marked: got `{label}`, which kept none of these tokens; "
                               + holds)
 
 
@@ -165,7 +165,7 @@ def draw(pictures, heads, whats, kept, color_by=""):
     """Returns a figure with columns of heads; rows of quantities, and within them the labels of `kept`."""
     rows = [(what, label) for what in whats for label in (kept or [None])]
     if len(rows) > MAX_ROWS:
-        raise kt.CsvError(f"--kept and --what: got {len(rows)} rows of panels, expected at most "
+        raise kt.CsvError(f"--marked and --what: got {len(rows)} rows of panels, expected at most "
                           f"{MAX_ROWS} for one figure")
     figure, grid = kf.panels(len(rows), len(heads), height=min(1.75, (kf.BODY_HEIGHT - 0.8)
                                                                / len(rows)))
@@ -230,7 +230,7 @@ def measured(pictures, whats, kept):
 @kk.kind(read, "DIR|points.csv", "output of kvbench cluster (one)", {"jobs": os.cpu_count() or 1},
          color_by=COLOR_BY)
 def tsne(points: pd.DataFrame, *, layers: Sequence[int] = (), kv_heads: Sequence[int] = (), prompt: str = "",
-         what: kk.Names = (), kept: kk.Names = (), color_by: str = "kind", max_points: int = 0,
+         what: kk.Names = (), marked: kk.Names = (), color_by: str = "kind", max_points: int = 0,
          perplexity: float = ke.PERPLEXITY, seed: int = 0, jobs: int = 1, title: str = "",
          model: str = "") -> kf.Picture:
     """Returns t-SNE embeddings of keys and values, one per head.
@@ -242,17 +242,17 @@ def tsne(points: pd.DataFrame, *, layers: Sequence[int] = (), kv_heads: Sequence
     if max_points < 0 or not perplexity >= 1:
         raise kt.CsvError("--max-points and --perplexity: expected at least 0 and 1, got "
                           f"{max_points} and {perplexity:g}")
-    path, whats = kt.source_of(points), whats_of(what, kept)
+    path, whats = kt.source_of(points), whats_of(what, marked)
     frame, heads = load(points, whats, layers, kv_heads, prompt)
-    check_labels(frame, kept, path)
+    check_labels(frame, marked, path)
     whole = len(frame)
     frame = thin(frame, max_points)
     if len(frame) < whole:
         kt.note(f"{len(frame)} of {whole} tokens are shown (--max-points)")
     pictures = embeddings(frame, heads, whats, jobs, seed, perplexity)
-    return kfr.finish(draw(pictures, heads, whats, kept, color_by), kfr.cluster_facts(frame),
+    return kfr.finish(draw(pictures, heads, whats, marked, color_by), kfr.cluster_facts(frame),
                       "Every picture is one head's own embedding; its axes have no unit.",
-                      measured(pictures, whats, kept), title, model)
+                      measured(pictures, whats, marked), title, model)
 
 
 def main():

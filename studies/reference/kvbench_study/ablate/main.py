@@ -1,7 +1,7 @@
 """Splits the error of compressed caches by ingredient: tokens, weights, values, bits, known queries.
 
     kvbench replay t.h5 --config configs/ablation.toml -o t.csv
-    kvbench-study ablate t.layers.csv --csv ablation.csv --markdown ablation.md --figure ablation
+    kvbench-study ablate t.layers.csv --csv ablation.csv --markdown ablation.md --figures ablation
 
 Reads OUT.layers.csv of the entries of configs/ablation.toml, which differ in one ingredient. A
 comparison is the error (`residual_rel_error`) with an ingredient over the error without it, at equal
@@ -21,9 +21,9 @@ import numpy as np
 from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench.compare import scores as kcs
 from kvbench.compare.tables import markdown_table, write_table, write_text
-from kvbench.losses import tables as losses
-from kvbench.predict.tables import ratio_text
+from kvbench.policy.tables import ratio_text
 
 METRIC = "residual_rel_error"
 COLUMNS = ["comparison", "size", "layer", "sources", "error", "error_without", "ratio", "ratio_low", "ratio_high"]
@@ -74,18 +74,18 @@ def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     parser.add_argument("layers", nargs="+", metavar="OUT.layers.csv")
     parser.add_argument("--records", **units.SOURCES)
-    parser.add_argument("--csv", metavar="FILE", help="a row per comparison, size and layer")
+    parser.add_argument("--csv", metavar="FILE.csv", help="a row per comparison, size and layer")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
-    parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf: errors by layer")
+    parser.add_argument("--figures", metavar="STEM", help="STEM.png and STEM.pdf: errors by layer")
     options = parser.parse_args(arguments)
-    if not (options.csv or options.markdown or options.figure):
+    if not (options.csv or options.markdown or options.figures):
         options.markdown = "-"
     return options
 
 
 def load(options):
     """Returns rows of METRIC with columns `source` and `size`: the budget, or T of rows without one."""
-    frame = losses.read(options.layers, METRIC)
+    frame = kcs.read(options.layers, METRIC)
     frame["source"] = units.sources_of(frame, options.records, options.layers[0], own_source=True)
     halvings = frame["params"].map(lambda text: kt.parse_params(text).get("T", ""))
     frame["size"] = [f"T={t}" if math.isnan(budget) else f"{budget:g}"
@@ -109,7 +109,7 @@ def errors(frame, variant, path, sizes=None):
 def ratio_row(one, other):
     """Returns the columns of two errors [source] of the same sources."""
     logs = np.log(one / other)
-    low, high = losses.extent(logs)
+    low, high = kcs.extent(logs)
     return {"sources": len(logs), "error": float(one.mean()), "error_without": float(other.mean()),
             "ratio": math.exp(logs.mean()), "ratio_low": math.exp(low), "ratio_high": math.exp(high)}
 
@@ -147,7 +147,7 @@ def report(rows):
     every = [row for row in rows if row["layer"] == "all"]
     sources = max(row["sources"] for row in every)
     out = [f"Error (`{METRIC}`) with an ingredient over the error without it, {ks.counted(sources, 'source')}: "
-           "geometric mean and " + ("its 95 % interval" if sources >= losses.FEWEST else "range")
+           "geometric mean and " + ("its 95 % interval" if sources >= kcs.FEWEST else "range")
            + " over sources of the ratio of means over layers. Below 1 the ingredient helps. At equal bytes; bits at "
            "equal tokens, 1/2^T of the middle's.", ""]
     layers = [row for row in rows if row["layer"] != "all"]
@@ -174,11 +174,11 @@ def main(arguments=None):
         write_table(options.csv, COLUMNS, rows)
     if options.markdown:
         write_text(options.markdown, report(rows))
-    if options.figure:
+    if options.figures:
         from kvbench_study.ablate import figure  # slow import
 
         curves = {name: errors(frame, variant, options.layers[0]) for name, variant in SHOWN.items()}
-        figure.draw_to(options.figure, curves)
+        figure.draw_to(options.figures, curves)
 
 
 if __name__ == "__main__":

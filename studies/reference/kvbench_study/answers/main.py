@@ -1,9 +1,9 @@
 """Tests whether a model still answers its tasks over compressed caches, with controls.
 
-    kvbench-study answers --scores unseen u/*.scores.csv --scores seen s/*.scores.csv \\
-        --records tasks.jsonl --markdown answers.md --csv answers.csv --figure answers
+    kvbench-study answers --score-table unseen u/*.scores.csv --score-table seen s/*.scores.csv \\
+        --records tasks.jsonl --markdown answers.md --csv answers.csv --figures answers
 
-`--scores NAME FILE...` gives the tables of kvbench-py score or judge of one setting, .csv or
+`--score-table NAME FILE...` gives the tables of kvbench-py score of one setting, .csv or
 .csv.gz, for example with and without the question seen; once per setting. --records gives the
 records of the tasks (kvbench-study tasks): `task`, `source` (or `filler`), `wrong`. The unit is the
 source, with one prompt of each task; seeds are averaged first. At a budget a method counts the
@@ -33,36 +33,35 @@ MOST_SHOWN = 10
 
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
-    parser.add_argument("--scores", nargs="+", action="append", required=True,
+    parser.add_argument("--score-table", nargs="+", action="append", required=True,
                         metavar=("NAME", "FILE"), help="tables of one setting; once per setting")
     parser.add_argument("--records", nargs="+", required=True, metavar="FILE.jsonl",
                         help="records of the tasks")
-    parser.add_argument("--control", default="local", metavar="METHOD",
+    parser.add_argument("--control", default="local", metavar="NAME",
                         help="the method that must fail at its smallest budget [local]")
-    parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
-                        help="exclude these algorithms")
-    parser.add_argument("--show", type=command.name_list, default=[], metavar="METHOD,...",
+    parser.add_argument("--exclude", **command.EXCLUDE)
+    parser.add_argument("--show", type=command.name_list, default=[], metavar="NAME,...",
                         help=f"at most {MOST_SHOWN} methods of the picture; default: by mean rank")
     parser.add_argument("--y", choices=tables.MEASURES, default="change",
                         help="metric of the figure: growth of the answer's negative log likelihood, or "
                         "the share of right choices [change]")
     parser.add_argument("--digits", type=int, default=2, metavar="N", help="[2]")
-    parser.add_argument("--csv", metavar="OUT.csv", help="a row per setting, task, budget and method")
-    parser.add_argument("--sources", metavar="SOURCES.csv", help="a row per source as well")
+    parser.add_argument("--csv", metavar="FILE.csv", help="a row per setting, task, budget and method")
+    parser.add_argument("--sources", metavar="FILE.csv", help="a row per source as well")
     parser.add_argument("--markdown", metavar="FILE", help="- for stdout")
-    parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
+    parser.add_argument("--figures", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
-    command.check_named_files(parser, "--scores", options.scores, "setting")
+    command.check_named_files(parser, "--score-table", options.score_table, "setting")
     if len(options.show) > MOST_SHOWN:
         parser.error(f"--show: got {len(options.show)} methods, expected at most {MOST_SHOWN}")
-    if not (options.csv or options.sources or options.markdown or options.figure):
+    if not (options.csv or options.sources or options.markdown or options.figures):
         options.markdown = "-"
     return options
 
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    found = tables.load([(name, files) for name, *files in options.scores], options.records,
+    found = tables.load([(name, files) for name, *files in options.score_table], options.records,
                         options.control, options.exclude)
     for text in found.notes:
         note(text)
@@ -75,10 +74,10 @@ def main(arguments=None):
         from kvbench_study.answers import pages
 
         write_text(options.markdown, pages.markdown(found, lines, options.digits))
-    if options.figure:
+    if options.figures:
         from kvbench_study.answers import figure  # slow import
 
-        figure.draw_to(options.figure, found, lines, options.show or tables.shown(found, lines, MOST_SHOWN),
+        figure.draw_to(options.figures, found, lines, options.show or tables.shown(found, lines, MOST_SHOWN),
                        options.y)
 
 

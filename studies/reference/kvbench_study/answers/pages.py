@@ -3,8 +3,8 @@
 import math
 
 from kvbench import stats as ks
+from kvbench.compare.scores import FEWEST, share
 from kvbench.compare.tables import chance, number
-from kvbench.losses.tables import FEWEST, share
 from kvbench_study.answers.tables import ALPHA, EXACT, ORACLE, REASON, order_of, part_of
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench import units
-from kvbench.losses.tables import KEY, extent, refuse_other_layers, without_spoiled
+from kvbench.compare.scores import KEY, extent, refuse_other_layers, without_spoiled
 
 MEASURES = ("change", "right")
 EXACT, ORACLE = "exact", "oracle"
@@ -91,7 +91,7 @@ def read(paths):
             row = frame[good & ~fits].iloc[0]
             raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
                               f"{row['budget_requested']:g}: {column} is {row[column]:g} though the status is "
-                              "ok, expected a score with the task's --prompt-records")
+                              "ok, expected a score with the task's --records")
     kt.reject_duplicates(frame, KEY, paths[0])
     refuse_other_layers(frame, paths[0])
     return frame

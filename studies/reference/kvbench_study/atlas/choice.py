@@ -6,8 +6,8 @@ import numpy as np
 from scipy import stats
 
 from kvbench import stats as ks
+from kvbench.compare.scores import share
 from kvbench.compare.tables import markdown_table
-from kvbench.losses.tables import share
 from kvbench_study.atlas.heads import FEATURES
 
 COLUMNS = ["model", "layer", "kv_head", *FEATURES, "best", "error", "single", "single_error", "policy_budget"]

@@ -8,7 +8,7 @@ import pandas as pd
 from kvbench import tables as kt
 from kvbench import units
 from kvbench.cluster import tables as kcc
-from kvbench.losses import tables as losses
+from kvbench.compare import scores as kcs
 from kvbench.text import parse_json
 
 HEAD = ["layer", "kv_head"]
@@ -67,7 +67,7 @@ def features(paths):
 
 def errors(paths, budget, methods, records):
     """Returns (errors [head, method], number of sources) at a budget from OUT.csv."""
-    frame = kt.read_table(paths, [*losses.KEY, *HEAD, "q_head", "rel_error", "status"], losses.TEXT, others=["source"])
+    frame = kt.read_table(paths, [*kcs.KEY, *HEAD, "q_head", "rel_error", "status"], kcs.TEXT, others=["source"])
     frame = frame[frame["budget_requested"] == budget].copy()
     if frame.empty:
         raise kt.CsvError(f"{paths[0]}: no rows at budget {budget:g}")
@@ -102,12 +102,12 @@ def budgets(path):
 
 def load(options):
     """Returns Heads per model of --cluster, in order."""
-    rows, policies = ({name: files for name, *files in groups} for groups in (options.rows, options.policy))
+    rows, policies = ({name: files for name, *files in groups} for groups in (options.row_table, options.policy))
     out = []
     for model, *folders in options.cluster:
         if model not in rows:
-            raise kt.CsvError(f"--rows: none of {model}, expected those of each model of --cluster")
-        found, sources = errors(rows[model], options.budget, options.methods, options.records)
+            raise kt.CsvError(f"--row-table: none of {model}, expected those of each model of --cluster")
+        found, sources = errors(rows[model], options.budget, options.algorithm, options.records)
         mine = features(folders)
         common = mine.index.intersection(found.index)
         if len(common) < max(len(mine), len(found)):
@@ -119,5 +119,5 @@ def load(options):
     for one in out[1:]:
         if set(one.errors.columns) != methods:
             other = sorted(methods ^ set(one.errors.columns))[0]
-            raise kt.CsvError(f"--rows: not every model has rows of {other}; name those to compare by --methods")
+            raise kt.CsvError(f"--row-table: not every model has rows of {other}; name those to compare by --algorithm")
     return out

@@ -2,10 +2,10 @@
 
     kvbench cluster t.h5 -o heads --points none
     kvbench replay t.h5 --algorithm h2o,snapkv,local --budget 0.125 -o t.csv
-    kvbench-study atlas --cluster SmolLM2 heads --rows SmolLM2 t.csv --figure atlas
+    kvbench-study atlas --cluster SmolLM2 heads --row-table SmolLM2 t.csv --figures atlas
 
 `--cluster MODEL DIR...` gives folders of kvbench cluster (attention.csv, keys.csv, spectrum.csv),
-`--rows MODEL FILE...` tables of kvbench replay over all heads; both once per model. The best method of a
+`--row-table MODEL FILE...` tables of kvbench replay over all heads; both once per model. The best method of a
 KV head has the smallest `rel_error`, a geometric mean over sources. `--policy MODEL FILE.json` adds the
 layers' budgets of a policy.
 
@@ -22,19 +22,21 @@ from kvbench_study.atlas import choice, heads
 
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
-    for name, files, required in (("--cluster", "DIR", True), ("--rows", "FILE", True), ("--policy", "FILE", False)):
+    for name, files, required in (("--cluster", "DIR", True), ("--row-table", "FILE", True),
+                                  ("--policy", "FILE", False)):
         parser.add_argument(name, nargs="+", action="append", required=required, default=None if required else [],
                             metavar=("MODEL", files), help="of one model; once per model")
     parser.add_argument("--budget", type=float, default=0.125, metavar="RHO", help="[0.125]")
-    parser.add_argument("--methods", type=command.name_list, default=[], metavar="NAME,...", help="default: all")
+    parser.add_argument("--algorithm", **command.ALGORITHM)
     parser.add_argument("--records", **units.SOURCES)
-    parser.add_argument("--csv", metavar="FILE", help="a row per KV head")
+    parser.add_argument("--csv", metavar="FILE.csv", help="a row per KV head")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
-    parser.add_argument("--figure", metavar="STEM", help="STEM-MODEL.png and .pdf, one per model")
+    parser.add_argument("--figures", metavar="STEM", help="STEM-MODEL.png and .pdf, one per model")
     options = parser.parse_args(arguments)
-    for name, groups in (("--cluster", options.cluster), ("--rows", options.rows), ("--policy", options.policy)):
+    for name, groups in (("--cluster", options.cluster), ("--row-table", options.row_table),
+                         ("--policy", options.policy)):
         command.check_named_files(parser, name, groups, "model", "MODEL")
-    if not (options.csv or options.markdown or options.figure):
+    if not (options.csv or options.markdown or options.figures):
         options.markdown = "-"
     return options
 
@@ -46,10 +48,10 @@ def main(arguments=None):
         write_table(options.csv, choice.COLUMNS, [row for one in models for row in choice.rows(one)])
     if options.markdown:
         write_text(options.markdown, choice.report(models, options))
-    if options.figure:
+    if options.figures:
         from kvbench_study.atlas import figure  # slow import
 
-        figure.draw_all(options.figure, models)
+        figure.draw_all(options.figures, models)
 
 
 if __name__ == "__main__":

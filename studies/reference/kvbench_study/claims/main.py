@@ -51,7 +51,7 @@ def parse_arguments(arguments=None):
                         help="folders of kvbench cluster")
     parser.add_argument("--head-dim", type=command.positive, metavar="D", help="head width "
                         "of the model of --cluster, which needs it: logits are scaled by 1/sqrt(D)")
-    parser.add_argument("--lambda-scores", help="kvbench-py judge or score of bumblebee at several "
+    parser.add_argument("--lambda-scores", help="kvbench-py score of bumblebee at several "
                         "lambda and budgets", **scores)
     parser.add_argument("--revive-scores", help="the same of kvreviver, kvreviver:vague=none and h2o",
                         **scores)
@@ -60,7 +60,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--ratio", help="configs/kvreviver_ratio.toml", **files)
     parser.add_argument("--by", **units.BY)
     parser.add_argument("--records", **units.RECORDS)
-    parser.add_argument("--alpha", type=compare_options.share, default=0.05,
+    parser.add_argument("--alpha", type=compare_options.share, default=0.05, metavar="SHARE",
                         help="level of intervals; family-wise error over the cells of a claim [0.05]")
     parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
                         help="at least N; more for many cells [10000]")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from kvbench import tables as kt
 from kvbench import units
-from kvbench.losses import tables as losses
+from kvbench.compare import scores as kcs
 from kvbench_study.claims import tables
 from kvbench_study.claims.verdicts import text_of
 
@@ -19,12 +19,12 @@ def read(paths, algorithms, options):
     """Returns rows of algorithms at budgets with their KL (NaN if not `ok`). kind: the record's
     `task` or `kind`; of: the prompt or its source.
     """
-    frame = losses.read(paths, "kl")
+    frame = kcs.read(paths, "kl")
     frame = frame[frame["algorithm"].isin(algorithms) & frame["budget_requested"].notna()].copy()
     for name in algorithms:
         if name not in set(frame["algorithm"]):
             raise kt.CsvError(f"{paths[0]}: no rows of {name} with a budget")
-    losses.refuse_other_layers(frame, paths[0])
+    kcs.refuse_other_layers(frame, paths[0])
     kinds = {str(record.get("id")): str(record.get("task") or record.get("kind") or "")
              for record in units.read_records(options.records)}
     frame["kind"] = frame["prompt"].map(kinds).fillna("")

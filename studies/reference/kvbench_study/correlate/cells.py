@@ -9,7 +9,7 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import analysis as compare
-from kvbench.predict import model as predict
+from kvbench.policy import model as predict
 
 HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
                 "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",
@@ -208,7 +208,7 @@ def load(options):
                           "expected the rows of kvbench replay")
     rows = compare.read(options.inputs, options, metrics)
     sources = dict(zip(rows["unit"], rows["of"])) if options.by == "source" else None
-    scores = read_scores(options.scores, options.pool)
+    scores = read_scores(options.score_table, options.pool)
     rows, scores = both_sides(rows, scores)
     points, lost = compare.points(rows, options.inputs[0], options.pool)
     labels = dict(zip(keys_of(rows), zip(rows["budget"], rows["label"], rows["unit"])))
@@ -220,8 +220,8 @@ def load(options):
     rows = numbered(points, cells, units)
     levels = [level_of("head", rows, metrics, cells)]
     squares = None
-    if options.layers_tables:
-        layers = numbered(read_layers(options.layers_tables, rows, labels, options), cells, units)
+    if options.layer_table:
+        layers = numbered(read_layers(options.layer_table, rows, labels, options), cells, units)
         levels.append(level_of("layer", layers, kt.LAYER_METRICS, cells))
         squares = squares_of(layers) if options.predict else None
     for at, name in enumerate(("budget", "label", "unit")):

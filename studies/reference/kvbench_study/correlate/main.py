@@ -18,8 +18,8 @@ def main(arguments=None):
                                    correlate_tables.rows(found))
     if options.cells:
         compare_tables.write_table(options.cells, *correlate_tables.cells(found))
-    if options.methods:
-        compare_tables.write_table(options.methods, correlate_tables.METHOD_COLUMNS,
+    if options.misjudged:
+        compare_tables.write_table(options.misjudged, correlate_tables.METHOD_COLUMNS,
                                    correlate_tables.methods(found))
     if options.markdown:
         compare_tables.write_text(options.markdown, correlate_tables.markdown(found, options))

@@ -186,7 +186,7 @@ def correlate_prompts(found, scopes, used, scores, resamples, seed):
 
 
 def worth_keeping(found, rows, score):
-    """Selects rows for --methods: means, and the metric with the highest correlation."""
+    """Selects rows for --misjudged: means, and the metric with the highest correlation."""
     best = [found.highest(score, scope) for scope in (ACROSS, WITHIN)]
     keys = {(line.level, line.metric, line.reduction) for line in best if line}
     return [row for row in rows

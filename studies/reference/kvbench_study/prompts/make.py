@@ -195,7 +195,7 @@ def main(arguments=None):
     parser.add_argument("--texts", default=".", metavar="FOLDER", help="folder of text files")
     parser.add_argument("--cache", default="build/sources", metavar="FOLDER",
                         help="folder of packages [build/sources]")
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="model whose tokenizer counts")
+    parser.add_argument("--model", required=True, metavar="MODEL", help="model whose tokenizer counts")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER")
     # argparse would reject arguments after a `--` that follows options.
     words = sys.argv[1:] if arguments is None else list(arguments)

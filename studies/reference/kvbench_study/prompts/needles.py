@@ -114,7 +114,7 @@ def main(arguments=None):
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--tokens", type=positive, default=4096, metavar="N", help="length [4096]")
     size.add_argument("--chars", type=positive, metavar="N", help="length in characters instead")
-    parser.add_argument("--model", metavar="FOLDER", help="model whose tokenizer counts")
+    parser.add_argument("--model", metavar="MODEL", help="model whose tokenizer counts")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the passkeys [0]")
     args = parser.parse_args(arguments)
     if not args.chars and not args.model:

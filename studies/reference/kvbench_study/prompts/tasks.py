@@ -227,7 +227,7 @@ def main(arguments=None):
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--tokens", type=positive, default=4096, metavar="N", help="length [4096]")
     size.add_argument("--chars", type=positive, metavar="N", help="length in characters instead")
-    parser.add_argument("--model", metavar="FOLDER", help="model whose tokenizer counts")
+    parser.add_argument("--model", metavar="MODEL", help="model whose tokenizer counts")
     parser.add_argument("--set", default="test", metavar="SET", help="only records of this set [test]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all choices [0]")
     parser.add_argument("--questions", metavar="FILE.jsonl", help="the questions alone, with the same ids")

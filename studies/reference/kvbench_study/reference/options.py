@@ -20,7 +20,6 @@ only to --output, since they are not the reference.
 
 import argparse
 import os
-import sys
 
 from kvbench import command
 from kvbench.text import list_parts
@@ -29,16 +28,6 @@ from kvbench_study.reference import plan as rp
 
 def names(text):
     return list_parts(text)
-
-
-def layer_list(text):
-    try:
-        out = tuple(int(n) for n in names(text))
-    except ValueError:
-        out = ()
-    if not out or min(out) < 0 or len(set(out)) < len(out):
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected different layers, such as 0,8")
-    return out
 
 
 def minutes(text):
@@ -57,14 +46,6 @@ def count(text):
     return int(text)
 
 
-class FormerOutput(argparse.Action):
-    """Deprecated --out, now --output."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        print("note: --out is now --output", file=sys.stderr)
-        namespace.output = values
-
-
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     add = parser.add_argument
@@ -72,15 +53,14 @@ def parse_arguments(arguments=None):
         help=f"what to do [{rp.USUAL}]")
     add("--dry-run", action="store_true", help="list what is left; do nothing")
     add("--only", type=names, default=[], metavar="STAGE,...", help="only these stages")
-    add("--prompts", type=names, default=[], metavar="ID,...", help="only these prompts")
-    add("--layers", type=layer_list, metavar="N,...", help="these layers, not those of the plan")
+    add("--prompts", **command.PROMPTS)
+    add("--layers", **{**command.LAYERS, "help": "these layers, not those of the plan"})
     add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
     add("--keep", action="store_true", help="keep traces")
     add("--samples", type=count, default=2, metavar="N",
         help="variants to check per stage, in a plan with a store; 0 for none [2]")
     add("--stale", action="store_true", help="do steps again whose sample differs")
     add("-o", "--output", metavar="DIR", help="results folder")
-    add("--out", dest="output", action=FormerOutput, help=argparse.SUPPRESS)
     add("--work", metavar="DIR", help="folder of traces and rows")
     add("--kvbench", default=os.path.join(rp.ROOT, "build", "kvbench"), metavar="PROGRAM")
     add("--dump-python", default=os.path.join(rp.ROOT, "build", "dump-venv", "bin", "python"),

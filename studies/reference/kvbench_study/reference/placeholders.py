@@ -86,7 +86,7 @@ class Placeholders:
         return self.with_program(self.expand(stage.then, values))
 
     def stage_words(self, stage, prompt, folder, algorithms=None, budgets=None):
-        """Returns a step's command. replay writes folder/rows.csv, cluster into folder, judge as
+        """Returns a step's command. replay writes folder/rows.csv, cluster into folder, score as
         its words say. algorithms, budgets: replace those of the plan.
         """
         options = stage.options
@@ -98,7 +98,7 @@ class Placeholders:
         budgets = stage.budgets if budgets is None else budgets
         if budgets:
             words += ["--budget", ",".join(budgets)]
-        if stage.kind == "judge":
+        if stage.kind == "score":
             return self.with_program(words)
         words = [self.programs[0], stage.kind, self.trace(prompt.id), *words]
         layers = [n for n in stage.layers if n in self.layers]

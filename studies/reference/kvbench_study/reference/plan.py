@@ -19,9 +19,9 @@ from kvbench.text import parse_json
 from kvbench_study import ROOT
 
 ROWS = "rows.csv"
-# Of replay and judge, where written.
+# Of replay and score, where written.
 SIDE_TABLES = ("rows.layers.csv", "scores.csv", "scores.layers.csv")
-KINDS = ("replay", "cluster", "judge")
+KINDS = ("replay", "cluster", "score")
 PLANS = "studies/reference/plans/models/"
 USUAL = PLANS + "smollm2-135m.toml"
 # {STAGE/FILE} stands for that file of every prompt, one word each.
@@ -52,9 +52,9 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Stage:
-    """One command per prompt. kind: replay, cluster or judge; seconds: first guess per prompt.
+    """One command per prompt. kind: replay, cluster or score; seconds: first guess per prompt.
 
-    options: of kvbench replay or cluster; for judge all words of the command, which writes
+    options: of kvbench replay or cluster; for score all words of the command, which writes
     {folder}/rows.csv and {folder}/scores.csv. needs: earlier stages whose files of the same prompt
     it reads; after: reports whose files it reads. then: a second command, which reads the first's
     files; drop: files of both to delete at the end. algorithms, budgets: values of --algorithm and
@@ -222,7 +222,7 @@ def read_stage(table, where, prompts, stages, reports):
     kinds = [kind for kind in KINDS if kind in at.table]
     if len(kinds) != 1:
         raise PlanError(f"{where}: expected either `replay` or `cluster`, a list of options, or "
-                        "`judge`, a command")
+                        "`score`, a command")
     options = at.words(kinds[0])
     wanted = at.get("prompts", (str, list), "test")
     picked = pick_prompts(wanted, prompts, where)
@@ -266,10 +266,10 @@ def check_stage(out, where):
     if (out.then or out.drop) and out.kind != "replay":
         raise PlanError(f"{where}: then, drop: expected with `replay` only")
     if out.kind == "cluster" and (out.algorithms or out.budgets):
-        raise PlanError(f"{where}: algorithms, budgets: expected with `replay` or `judge`")
+        raise PlanError(f"{where}: algorithms, budgets: expected with `replay` or `score`")
     named = out.algorithms or {"--algorithm", "--config"} & {*out.options}
-    if out.kind == "judge" and not (out.options and named):
-        raise PlanError(f"{where}: judge: expected a command, and `algorithms`")
+    if out.kind == "score" and not (out.options and named):
+        raise PlanError(f"{where}: score: expected a command, and `algorithms`")
     for key, option in (("algorithms", "--algorithm"), ("budgets", "--budget")):
         if getattr(out, key) and option in out.options:
             raise PlanError(f"{where}: {key}: got {option} in `{out.kind}` too, expected one")

@@ -230,7 +230,7 @@ class Steps:
 
     def second_command(self, stage):
         """Returns `then` with digests of its scripts and their imports, or the scripts of
-        `judge`.
+        `score`.
         """
         found = self.scripts(stage)
         if not stage.then:
@@ -239,7 +239,7 @@ class Steps:
 
     def scripts(self, stage):
         """Returns {file: digest} of the Python that a step runs."""
-        scripts = sources.named(stage.options if stage.kind == "judge" else stage.then)
+        scripts = sources.named(stage.options if stage.kind == "score" else stage.then)
         found = {}
         for script in scripts:  # grows on the way
             found[script] = self.digest(os.path.join(rp.ROOT, script))
@@ -362,11 +362,11 @@ class Steps:
         """Runs a step's commands in a folder: returns {command, code, layers}."""
         log = os.path.join(folder, "log.txt")
         typed = self.placeholders.typed(words)
-        code = self.commands.run(words, log, typed, rows=stage.kind == "judge")
+        code = self.commands.run(words, log, typed, rows=stage.kind == "score")
         if stage.then:
             second = self.placeholders.then_words(stage, prompt, folder)
             code |= self.commands.run(second, log, self.placeholders.typed(second), rows=True)
-        expected = {"replay": rp.ROWS + ".json", "cluster": "cluster.json", "judge": rp.ROWS}
+        expected = {"replay": rp.ROWS + ".json", "cluster": "cluster.json", "score": rp.ROWS}
         if not os.path.isfile(os.path.join(folder, expected[stage.kind])):
             raise Failed(f"left no {expected[stage.kind]}: {typed}", 3)
         # Before the step counts as done, so that no file is left after a kill.

@@ -186,7 +186,7 @@ class StoredSteps(Steps):
 
     def entries(self, stage, prompt, todo, budgets):
         """Returns {variant: its entry in the record}, by dry runs on the trace."""
-        if stage.kind == "judge":
+        if stage.kind == "score":
             options = []
         else:
             options = without(self.placeholders.expand(stage.options, self.values_of(prompt),
@@ -233,7 +233,7 @@ class StoredSteps(Steps):
         return self.placeholders.stage_words(stage, prompt, folder, variants, budgets)
 
     def condensed(self, stage, prompt, folder):
-        """Returns {table: condensed} of a step's files. Times of a judge's rows, made beside other work, are no
+        """Returns {table: condensed} of a step's files. Times of rows of a score, made beside other work, are no
         result.
         """
         if stage.kind == "cluster":
@@ -247,7 +247,7 @@ class StoredSteps(Steps):
             names = [name for name in names if name in stage.keep]
         return {store.table_name(name): store.condense(
             store.read_plain(os.path.join(folder, name)), store.table_name(name), stage.columns,
-            prompt.source, stage.kind != "judge") for name in names}
+            prompt.source, stage.kind != "score") for name in names}
 
     def merge(self, stage, prompt, record, tables, entries, part):
         """Adds to the store what a run made. record: existing entries to keep; None: start over."""

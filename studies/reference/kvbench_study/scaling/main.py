@@ -2,14 +2,14 @@
 
     kvbench cluster t.h5 -o heads --points none
     kvbench replay t.h5 --algorithm h2o,snapkv --budget 0.5,0.25,0.125,0.0625 -o t.csv
-    kvbench-study scaling --rows 4096 t.csv --cluster 4096 heads --markdown scaling.md
+    kvbench-study scaling --row-table 4096 t.csv --cluster 4096 heads --markdown scaling.md
 
 For each algorithm, by least squares over query heads, budgets and sources (means over a source's prompts):
 
     log error = a + b log budget + c log tokens + d entropy
 
 error: `rel_error`; entropy: of the head's attention in nats, mean over prompts of that length
-(attention.csv). `--rows TOKENS FILE...` and `--cluster TOKENS DIR...` once per length; c needs two. Intervals
+(attention.csv). `--row-table TOKENS FILE...` and `--cluster TOKENS DIR...` once per length; c needs two. Intervals
 are of 95 % over sources (bootstrap). The law is checked on sources left out (five folds) and on layers
 left out, one at a time: the median factor by which a prediction is off.
 """
@@ -23,8 +23,8 @@ from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
+from kvbench.compare import scores as kcs
 from kvbench.compare.tables import markdown_table, write_table, write_text
-from kvbench.losses import tables as losses
 
 METRIC = "rel_error"
 TERMS = ["budget", "tokens", "entropy"]
@@ -46,21 +46,21 @@ class Points:
 
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
-    for name, files in (("--rows", "FILE"), ("--cluster", "DIR")):
+    for name, files in (("--row-table", "FILE"), ("--cluster", "DIR")):
         parser.add_argument(name, nargs="+", action="append", required=True, metavar=("TOKENS", files),
                             help="of one length; once per length")
     parser.add_argument("--records", **units.SOURCES)
-    parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...", help="only these")
-    parser.add_argument("--csv", metavar="FILE", help="a row per algorithm")
+    parser.add_argument("--algorithm", **command.ALGORITHM)
+    parser.add_argument("--csv", metavar="FILE.csv", help="a row per algorithm")
     parser.add_argument("--markdown", metavar="FILE", help="report [stdout]")
     options = parser.parse_args(arguments)
-    for name, groups in (("--rows", options.rows), ("--cluster", options.cluster)):
+    for name, groups in (("--row-table", options.row_table), ("--cluster", options.cluster)):
         command.check_named_files(parser, name, groups, "length", "TOKENS")
         for tokens, *_ in groups:
             if not tokens.isdecimal() or int(tokens) == 0:
                 parser.error(f"{name}: got {tokens}, expected a number of tokens first")
-    if {int(tokens) for tokens, *_ in options.rows} != {int(tokens) for tokens, *_ in options.cluster}:
-        parser.error("--rows and --cluster: expected the same lengths")
+    if {int(tokens) for tokens, *_ in options.row_table} != {int(tokens) for tokens, *_ in options.cluster}:
+        parser.error("--row-table and --cluster: expected the same lengths")
     return options
 
 
@@ -68,7 +68,7 @@ def load(options):
     """Returns {algorithm: Points}."""
     cells = {}
     folders = {int(tokens): some for tokens, *some in options.cluster}
-    for tokens, *files in options.rows:
+    for tokens, *files in options.row_table:
         n = int(tokens)
         attention = kcc.read_table(folders[n], "attention.csv", ["entropy"])
         entropies = attention.groupby(["layer", "head"])["entropy"].mean()
@@ -85,10 +85,10 @@ def load(options):
 
 def means(files, options):
     """Returns METRIC by algorithm, source, layer, query head and budget: means over seeds and prompts."""
-    frame = losses.read(files, METRIC)
+    frame = kcs.read(files, METRIC)
     frame = frame[frame["budget_requested"].notna()].copy()
     kt.add_labels(frame)
-    frame = kt.ok_rows(kt.pick_labels(frame, options.algorithms, files[0]), files[0])
+    frame = kt.ok_rows(kt.pick_labels(frame, options.algorithm, files[0]), files[0])
     frame = frame.assign(source=units.sources_of(frame, options.records, files[0], own_source=True))
     keys = ["label", "source", "layer", "q_head", "budget_requested"]
     return frame.groupby([*keys, "trace", "prompt"])[METRIC].mean().groupby(keys).mean()
@@ -153,7 +153,7 @@ def report(rows, options):
     cells = [[row["algorithm"], *(term_cell(row, name) for name in TERMS),
               *(f"{row[name]:.2f}" for name in ("r2", "off_sources", "off_layers"))]
              for row in sorted(rows, key=lambda row: row["algorithm"])]
-    lengths = ", ".join(str(int(tokens)) for tokens, *_ in options.rows)
+    lengths = ", ".join(str(int(tokens)) for tokens, *_ in options.row_table)
     return "\n".join([
         f"Laws of `{METRIC}` over query heads, budgets and "
         f"{ks.counted(max(row['sources'] for row in rows), 'source')}, "

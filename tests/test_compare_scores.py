@@ -1,4 +1,4 @@
-"""kvbench-py losses: means over sources, intervals, tests, and what it refuses. Every number of a table is
+"""kvbench-py compare of scores: means over sources, intervals, tests, and what it refuses. Every number of a table is
 compared with one computed here from the rows."""
 
 import csv
@@ -14,7 +14,7 @@ MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
     from scipy import stats
 
-    from kvbench.losses import main as losses
+    from kvbench.compare import main as compare
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers", "kl",
            "loss_change", "status")
@@ -23,7 +23,7 @@ COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed",
 @unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
 class LossesTest(CommandCase):
     def module(self):
-        return losses
+        return compare
 
     def table(self, name, rows, params=""):
         """A table of scores of (prompt, algorithm, budget, seed, kl[, status[, layers]])."""
@@ -58,7 +58,7 @@ class LossesTest(CommandCase):
     def test_only_some_algorithms(self):
         path = self.table("a.csv", [(f"p{i}", name, 0.25, 0, kl + 0.01 * i) for i in range(6)
                                     for name, kl in (("a", 0.1), ("b", 0.2), ("c", 0.3))])
-        self.run_script("--scores", "M", path, "--algorithms", "c,a", "--to", "a", "--csv", self.path("out.csv"))
+        self.run_script("--score-table", "M", path, "--algorithm", "c,a", "--to", "a", "--csv", self.path("out.csv"))
         rows = {row["method"]: row for row in self.read("out.csv")}
         self.assertEqual(sorted(rows), ["a", "c"])
         self.assertAlmostEqual(float(rows["c"]["difference"]), 0.2)
@@ -69,7 +69,7 @@ class LossesTest(CommandCase):
         rows = [("a1", "uniform", 0.25, 0, 1.0), ("a1", "uniform", 0.25, 1, 3.0),  # 2
                 ("a2", "uniform", 0.25, 0, 6.0),                                   # a: 4
                 ("b1", "uniform", 0.25, 0, 10.0)]
-        self.run_script("--scores", "m", self.table("s.csv.gz", rows), "--csv", self.path("o.csv"),
+        self.run_script("--score-table", "m", self.table("s.csv.gz", rows), "--csv", self.path("o.csv"),
                         "--records", self.records({"a1": "a", "a2": "a", "b1": "b"}),
                         "--sources", self.path("s.out"))
         row, = self.read("o.csv")
@@ -83,18 +83,19 @@ class LossesTest(CommandCase):
                               (("name=a;sha256=1", "name=a;sha256=2"), ["policy sha256=1", "policy sha256=2"])):
             tables = [self.table(f"{i}.csv", [("p", "policy", 0.5, 0, 1.0 + i)], one)
                       for i, one in enumerate(params)]
-            self.run_script("--scores", "m", *tables, "--csv", self.path("o.csv"))
+            self.run_script("--score-table", "m", *tables, "--csv", self.path("o.csv"))
             self.assertEqual([row["method"] for row in self.read("o.csv")], label)
         # A policy of each prompt.
         tables = [self.table(f"{i}.csv", [(prompt, "policy", 0.5, 0, 1.0 + i)], f"name=a;sha256={i}")
                   for i, prompt in enumerate("pq")]
-        _, said = self.run_script("--scores", "m", *tables, "--csv", self.path("o.csv"))
+        _, said = self.run_script("--score-table", "m", *tables, "--csv", self.path("o.csv"))
         row, = self.read("o.csv")
         self.assertEqual((row["method"], row["sources"], float(row["mean"])), ("policy:a", "2", 1.5))
         self.assertIn("policy:a: 2 files of this name, in different prompts", said)
         # A policy of each model.
         tables = [self.table(f"{i}.csv", [("p", "policy", 0.5, 0, 1.0 + i)], f"name=a;sha256={i}") for i in range(2)]
-        _, said = self.run_script("--scores", "m", tables[0], "--scores", "n", tables[1], "--csv", self.path("o.csv"))
+        _, said = self.run_script("--score-table", "m", tables[0], "--score-table", "n", tables[1], "--csv",
+                                  self.path("o.csv"))
         self.assertEqual([row["method"] for row in self.read("o.csv")], ["policy:a", "policy:a"])
         self.assertEqual(said, "")
 
@@ -105,12 +106,12 @@ class LossesTest(CommandCase):
             out.writerow(["source", *COLUMNS])
             for prompt, source, kl in (("a", "x", 1.0), ("b", "x", 3.0), ("c", "y", 6.0)):
                 out.writerow([source, "t", prompt, "h2o", "", 0.5, 0, 30, kl, kl, "ok"])
-        self.run_script("--scores", "m", self.path("s.csv"), "--csv", self.path("o.csv"))
+        self.run_script("--score-table", "m", self.path("s.csv"), "--csv", self.path("o.csv"))
         row, = self.read("o.csv")
         self.assertEqual((row["sources"], float(row["mean"])), ("2", 4.0))
 
     def test_intervals_and_tests(self):
-        out, _ = self.run_script("--scores", "m", self.table("s.csv", self.many(12)), "--to",
+        out, _ = self.run_script("--score-table", "m", self.table("s.csv", self.many(12)), "--to",
                                  "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")
         rows = {(row["budget"], row["method"]): row for row in self.read("o.csv")}
         for budget in ("0.25", "0.125"):
@@ -127,7 +128,7 @@ class LossesTest(CommandCase):
         self.assertIn("] *", out)
 
     def test_few_sources_give_no_verdict(self):
-        out, _ = self.run_script("--scores", "m", self.table("s.csv", self.many(5)), "--to",
+        out, _ = self.run_script("--score-table", "m", self.table("s.csv", self.many(5)), "--to",
                                  "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")
         for row in self.read("o.csv"):
             self.assertIn(row["verdict"], ("", "-"))
@@ -138,7 +139,7 @@ class LossesTest(CommandCase):
     def test_rows_that_are_not_ok(self):
         rows = self.many(9) + [("p0", "kvreviver", 0.25, 0, 2.0),
                                ("p1", "kvreviver", 0.25, 0, math.nan, "infeasible: too small")]
-        _, err = self.run_script("--scores", "m", self.table("s.csv", rows), "--csv",
+        _, err = self.run_script("--score-table", "m", self.table("s.csv", rows), "--csv",
                                  self.path("o.csv"))
         row, = (row for row in self.read("o.csv") if row["method"] == "kvreviver")
         self.assertEqual(row["sources"], "1")
@@ -149,11 +150,11 @@ class LossesTest(CommandCase):
         rows = [(f"p{i}", name, budget, 0, (at + 1) * (1 + 0.1 * i) / budget)
                 for i in range(9) for budget in (0.25, 0.125) for at, name in enumerate(names)]
         scores = self.table("s.csv", rows)
-        self.run_script("--scores", "m", scores, "--figure", self.path("f"))
+        self.run_script("--score-table", "m", scores, "--figures", self.path("f"))
         for end in (".png", ".pdf"):
             self.assertGreater(os.path.getsize(self.path("f" + end)), 1000)
-        self.refused("expected at most 10", "--scores", "m", scores, "--show", ",".join(names))
-        self.refused("--show: got `nobody`", "--scores", "m", scores, "--show", "nobody", "--figure",
+        self.refused("expected at most 10", "--score-table", "m", scores, "--show", ",".join(names))
+        self.refused("--show: got `nobody`", "--score-table", "m", scores, "--show", "nobody", "--figures",
                      self.path("g"))
 
     def test_tuned_rows_take_the_place_of_the_defaults(self):
@@ -164,7 +165,7 @@ class LossesTest(CommandCase):
         for path in tables:
             self.params(path, "h2o", "x=1;y=1")
         words = [word for at, model in enumerate(("m", "n")) for word in
-                 ("--scores", model, tables[at], "--tuned", model, tuned[at])]
+                 ("--score-table", model, tables[at], "--tuned", model, tuned[at])]
         out, _ = self.run_script(*words, "--to", "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")
         rows = {(row["model"], row["budget"], row["method"]): row for row in self.read("o.csv")}
         self.assertEqual(len(rows), 8)
@@ -180,18 +181,18 @@ class LossesTest(CommandCase):
             self.assertEqual(rows[model, "0.125", "snapkv"]["setting"], "")
             self.assertIn(f"| {model}, 1/8 | h2o | `{setting}` | ", out)
         self.refused("--tuned: got z, expected models", *words, "--tuned", "z", tuned[0])
-        self.refused("--tuned: got m alone", "--scores", "m", tables[0], "--tuned", "m")
+        self.refused("--tuned: got m alone", "--score-table", "m", tables[0], "--tuned", "m")
         both = self.table("two.csv", better, "x=2;y=1")
         with open(both, "a", encoding="utf-8") as file:
             file.write("t.h5,p0,h2o,x=3,0.25,0,30,1,1,ok\n")
-        self.refused("h2o: got 2 settings", "--scores", "m", tables[0], "--tuned", "m", both)
+        self.refused("h2o: got 2 settings", "--score-table", "m", tables[0], "--tuned", "m", both)
 
     def test_tuned_methods_without_defaults_are_skipped(self):
         rows = self.many(9, 0.5)
         tuned = self.table("t.csv", [row for row in rows if row[1] == "h2o"] +
                            [(row[0], "other", *row[2:]) for row in rows if row[1] == "h2o"], "x=2")
         plain = self.table("a.csv", self.many(9))
-        out, said = self.run_script("--scores", "m", plain, "--tuned", "m", tuned, "--to", "snapkv", "--csv",
+        out, said = self.run_script("--score-table", "m", plain, "--tuned", "m", tuned, "--to", "snapkv", "--csv",
                                     self.path("o.csv"), "--markdown", "-")
         self.assertIn("m: other: skipped", said)
         self.assertEqual({row["method"] for row in self.read("o.csv")}, {"h2o", "snapkv"})
@@ -204,7 +205,7 @@ class LossesTest(CommandCase):
                     for at, value in enumerate(order)]
         a = self.table("a.csv", rows([1, 2, 3, 4, 5, 6], 9))
         b = self.table("b.csv", rows([2, 1, 3, 4, 5, 6], 4))
-        out, _ = self.run_script("--scores", "a", a, "--scores", "b", b, "--orders", self.path("o.csv"),
+        out, _ = self.run_script("--score-table", "a", a, "--score-table", "b", b, "--orders", self.path("o.csv"),
                                  "--markdown", "-")
         means, middles = self.read("o.csv")
         self.assertEqual((means["figure"], middles["figure"]), ("mean", "geometric"))
@@ -221,8 +222,9 @@ class LossesTest(CommandCase):
         rows = [(f"p{i}", f"m{at}", 0.25, 0, 50.0 if (at, i) == (1, 8) else at) for i in range(9)
                 for at in range(1, 7)]
         plain = [(f"p{i}", f"m{at}", 0.25, 0, at) for i in range(9) for at in range(1, 7)]
-        self.run_script("--scores", "a", self.table("a.csv", rows), "--scores", "b", self.table("b.csv", plain),
-                        "--orders", self.path("o.csv"), "--csv", self.path("c.csv"), "--to", "m2")
+        self.run_script("--score-table", "a", self.table("a.csv", rows), "--score-table", "b",
+                        self.table("b.csv", plain), "--orders", self.path("o.csv"), "--csv",
+                        self.path("c.csv"), "--to", "m2")
         found = {row["figure"]: float(row["spearman"]) for row in self.read("o.csv")}
         self.assertAlmostEqual(found["mean"], 1 - 6 * (5**2 + 5) / 210, 9)
         self.assertAlmostEqual(found["geometric"], 1, 9)
@@ -236,10 +238,28 @@ class LossesTest(CommandCase):
         for row, ratio in zip(mine[2:], (3 / 2, 2, 5 / 2, 3)):
             self.assertAlmostEqual(float(row["ratio"]), ratio, 12)
 
+    def test_files_of_one_model_need_no_name(self):
+        path = self.table("a.csv", self.many(9))
+        words = ("--to", "snapkv", "--prompts", "p1,p2,p3", "--csv", self.path("o.csv"))
+        self.run_script(path, *words)
+        plain = self.read("o.csv")
+        self.run_script("--score-table", "model", path, *words)
+        self.assertEqual(self.read("o.csv"), plain)
+        self.assertEqual({row["sources"] for row in plain}, {"3"})
+        self.refused("no rows of prompt p99", path, "--prompts", "p99")
+        self.refused("expected either files, or --score-table", path, "--score-table", "m", path)
+        self.refused("expected either files, or --score-table")
+
+    def test_options_of_rows_are_rejected(self):
+        path = self.table("a.csv", self.many(3))
+        for words in (["--layers", "0"], ["--seed", "0"], ["--pool"], ["--latex", "-"], ["--by", "prompt"]):
+            self.refused(f"{words[0]}: got scores, which do not have it", path, *words)
+        self.refused("--metric: got cosine, expected one of kl", path, "--metric", "cosine")
+
     def test_figures_that_are_not_positive_have_no_logarithm(self):
         rows = [(f"p{i}", method, 0.25, 0, kl) for i in range(9)
                 for method, kl in (("a", 0.0 if i == 3 else 1.0), ("b", 2.0))]
-        out, _ = self.run_script("--scores", "m", self.table("a.csv", rows), "--to", "b", "--csv",
+        out, _ = self.run_script("--score-table", "m", self.table("a.csv", rows), "--to", "b", "--csv",
                                  self.path("c.csv"), "--markdown", "-")
         zero, other = self.read("c.csv")
         self.assertEqual([zero[name] for name in ("geometric", "ratio", "ratio_low", "ratio_high")], 4 * [""])
@@ -256,13 +276,13 @@ class LossesTest(CommandCase):
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(lines)
         words = ("--metric", "residual_rel_error", "--csv", self.path("o.csv"))
-        self.run_script("--scores", "m", path, *words)
+        self.run_script("--score-table", "m", path, *words)
         row, = self.read("o.csv")
         self.assertEqual(row["sources"], "2")
         self.assertAlmostEqual(float(row["mean"]), (0.4 + 0.4) / 2, 12)
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(lines[:-1])
-        _, said = self.run_script("--scores", "m", path, *words)
+        _, said = self.run_script("--score-table", "m", path, *words)
         self.assertIn("h2o at 0.25: 1 sources with rows that are not ok are left out", said)
         row, = self.read("o.csv")
         self.assertEqual((row["sources"], float(row["mean"])), ("1", 0.4))
@@ -271,31 +291,31 @@ class LossesTest(CommandCase):
                   for layer in range(2) for head in range(3)]
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(heads)
-        self.run_script("--scores", "m", path, "--metric", "rel_error", "--csv", self.path("o.csv"))
+        self.run_script("--score-table", "m", path, "--metric", "rel_error", "--csv", self.path("o.csv"))
         row, = self.read("o.csv")
         self.assertAlmostEqual(float(row["mean"]), 1.5 * 2, 12)
         with open(path, "a", encoding="utf-8") as file:
             file.write(heads[1])
-        self.refused("duplicate row", "--scores", "m", path, "--metric", "rel_error")
+        self.refused("duplicate row", "--score-table", "m", path, "--metric", "rel_error")
 
     def test_refusals(self):
         good = self.table("s.csv", self.many(9))
-        self.refused("expected MODEL FILE", "--scores", "s.csv")
-        self.refused("a model comes twice", "--scores", "m", good, "--scores", "m", good)
-        self.refused("no such file", "--scores", "m", self.path("none.csv"))
-        self.refused("--to: got `rkv`", "--scores", "m", good, "--to", "rkv")
-        self.refused("no rows of algorithm rkv", "--scores", "m", good, "--algorithms", "rkv")
-        self.refused("no rows with budget_requested 0.5", "--scores", "m", good, "--budgets", "0.5")
-        self.refused("prompt p1 has no source", "--scores", "m", good, "--records",
+        self.refused("expected MODEL FILE", "--score-table", "s.csv")
+        self.refused("a model comes twice", "--score-table", "m", good, "--score-table", "m", good)
+        self.refused("no such file", "--score-table", "m", self.path("none.csv"))
+        self.refused("--to: got `rkv`", "--score-table", "m", good, "--to", "rkv")
+        self.refused("no rows of algorithm rkv", "--score-table", "m", good, "--algorithm", "rkv")
+        self.refused("no rows with budget_requested 0.5", "--score-table", "m", good, "--budget", "0.5")
+        self.refused("prompt p1 has no source", "--score-table", "m", good, "--records",
                      self.records({"p0": "a"}))
         twice = self.many(9) + self.many(1)
-        self.refused("duplicate row", "--scores", "m", self.table("t.csv", twice))
+        self.refused("duplicate row", "--score-table", "m", self.table("t.csv", twice))
         mixed = self.many(9) + [("p0", "rkv", 0.25, 0, 1.0, "ok", 8)]
-        self.refused("layers, expected one number", "--scores", "m", self.table("u.csv", mixed))
+        self.refused("layers, expected one number", "--score-table", "m", self.table("u.csv", mixed))
         unknown = self.many(9) + [("p0", "rkv", 0.25, 0, math.nan)]
-        self.refused("rkv at 0.25: kl is nan", "--scores", "m", self.table("w.csv", unknown))
+        self.refused("rkv at 0.25: kl is nan", "--score-table", "m", self.table("w.csv", unknown))
         none = [("p0", "rkv", 0.25, 0, 1.0, "failed: x")]
-        self.refused("no rows with status ok", "--scores", "m", self.table("v.csv", none))
+        self.refused("no rows with status ok", "--score-table", "m", self.table("v.csv", none))
 
 
 if __name__ == "__main__":

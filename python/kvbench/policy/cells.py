@@ -1,4 +1,4 @@
-"""Inputs of kvbench-py predict: errors of layers, and the model's scores, by source and cell."""
+"""Inputs of kvbench-py policy: errors of layers, and the model's scores, by source and cell."""
 
 import os
 from dataclasses import dataclass
@@ -6,14 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kvbench import command, units
 from kvbench import tables as kt
-from kvbench.losses import tables as losses
+from kvbench import units
+from kvbench.compare import scores as kcs
 
 METRIC = "residual_rel_error"
 HEADS = "residual_rel_error_heads"
-KEY = losses.KEY
-PROMPTS = {"type": command.name_list, "default": [], "metavar": "ID,...", "help": "only these prompts"}
+KEY = kcs.KEY
 LEAST = 1e-9  # nats; smaller divergences are rounding, such as those of `exact`
 
 
@@ -38,7 +37,7 @@ class Cells:
 
 def read_layers(paths):
     """Returns (rows of METRIC's squares [key, layers], their layers): every layer of each key."""
-    frame = losses.read(paths, METRIC)
+    frame = kcs.read(paths, METRIC)
     frame["trace"] = frame["trace"].map(os.path.basename)
     table = (frame.assign(square=frame[METRIC] ** 2)
              .pivot_table(index=KEY, columns="layer", values="square", dropna=False))
@@ -55,7 +54,7 @@ def read_heads(paths, table):
 
     parts: (layer, KV head), layer by layer. Raises CsvError if layers differ in their number of heads.
     """
-    frame = kt.read_table(paths, [*KEY, "layer", HEADS], (*losses.TEXT, HEADS))
+    frame = kt.read_table(paths, [*KEY, "layer", HEADS], (*kcs.TEXT, HEADS))
     frame["trace"] = frame["trace"].map(os.path.basename)
     frame = frame[frame["budget_requested"].notna()]
     table = table[table.index.get_level_values("budget_requested").notna()]
@@ -75,51 +74,46 @@ def read_heads(paths, table):
 
 
 def load(options):
-    """Returns the Cells of --scores and --layers. Raises CsvError without two sources and three methods."""
-    scores = losses.read(options.scores, "kl")
-    losses.refuse_other_layers(scores, options.scores[0])
+    """Returns the Cells of tables of scores and --layer-table. Raises CsvError without two sources and three
+    methods.
+    """
+    path = options.scores[0]
+    scores = kcs.read(options.scores, "kl")
+    kcs.refuse_other_layers(scores, path)
     scores = scores[~scores["algorithm"].isin(options.exclude)]
-    scores = kt.pick_numbers(scores, "budget_requested", options.budgets, options.scores[0])
-    scores = scores[of_prompts(scores["prompt"], options, options.scores[0])].copy()
+    scores = kt.pick_algorithms(scores, options.algorithm, path)
+    scores = kt.pick_numbers(scores, "budget_requested", options.budget, path)
+    scores = kt.pick_prompts(scores, options.prompts, path).copy()
     scores["trace"] = scores["trace"].map(os.path.basename)
-    scores["source"] = units.sources_of(scores, options.records, options.scores[0], own_source=True)
+    scores["source"] = units.sources_of(scores, options.records, path, own_source=True)
     kt.add_labels(scores)
-    squares, layers = read_layers(options.layers)
+    squares, layers = read_layers(options.layer_table)
     keys = ["label", "budget_requested", "source"]
-    scores, gone = losses.without_spoiled(scores, keys)
+    scores, gone = kcs.without_spoiled(scores, keys)
     notes = [f"{label} at {budget:g}: {count} sources with rows that are not ok" for (label, budget), count in gone]
     absent = ~scores.set_index(KEY).index.isin(squares.index)
     if absent.any():
         row = scores[absent].iloc[0]
-        raise kt.CsvError(f"{options.layers[0]}: no rows of prompt {row['prompt']}, {row['algorithm']} at "
-                          f"{row['budget_requested']:g}, which --scores have")
+        raise kt.CsvError(f"{options.layer_table[0]}: no rows of prompt {row['prompt']}, {row['algorithm']} at "
+                          f"{row['budget_requested']:g}, which the scores have")
     both = scores.join(squares, on=KEY)
     # Seeds of a prompt first, then the prompts of a source.
     prompt = both.groupby([*keys, "trace", "prompt"], sort=False)[["kl", *squares.columns]].mean()
     source = prompt.groupby(keys, sort=False).mean()
-    return whole(source, layers, notes, options.scores[0])
-
-
-def of_prompts(names, options, path):
-    """Returns a mask of the rows of --prompts, if that option has any. Raises CsvError for an absent one."""
-    wanted = options.prompts if "prompts" in options else []
-    absent = [name for name in wanted if name not in set(names)]
-    if absent:
-        raise kt.CsvError(f"{path}: no rows of prompt {absent[0]}, expected some of {', '.join(dict.fromkeys(names))}")
-    return names.isin(wanted) if wanted else names.notna()
+    return whole(source, layers, notes, path)
 
 
 def load_alone(options, found):
     """Returns (KL [sources, cells, layers] where one layer is compressed, of the Cells' sources and cells,
     notes). Raises CsvError if one is missing or 0.
     """
-    frame = kt.read_table(options.alone, [*KEY, "layer", "kl", "status"], losses.TEXT, others=["source"])
+    frame = kt.read_table(options.alone, [*KEY, "layer", "kl", "status"], kcs.TEXT, others=["source"])
     kt.reject_duplicates(frame, [*KEY, "layer"], options.alone[0])
     frame = frame[~frame["algorithm"].isin(options.exclude)].copy()
     frame["source"] = units.sources_of(frame, options.records, options.alone[0], own_source=True)
     kt.add_labels(frame)
     keys = ["budget_requested", "label", "layer", "source"]
-    frame, gone = losses.without_spoiled(frame, keys)
+    frame, gone = kcs.without_spoiled(frame, keys)
     notes = [f"{label} at {budget:g}, layer {layer:g}: {count} sources with rows that are not ok"
              for (budget, label, layer), count in gone]
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False)["kl"].mean()
@@ -131,7 +125,7 @@ def load_alone(options, found):
     if bad.any():
         budget, label, layer, source = kl.index[bad][0]
         raise kt.CsvError(f"{options.alone[0]}: {source}, {label} at {budget:g}, layer {layer}: got no KL above "
-                          f"{LEAST:g}, expected one for every layer of the cells of --scores")
+                          f"{LEAST:g}, expected one for every layer of the cells of the scores")
     return kl.to_numpy().reshape(found.squares.shape), notes
 
 

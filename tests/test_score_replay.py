@@ -1,5 +1,5 @@
-"""kvbench-py judge on a small random model: its rows are the program's, its scores those of
-kvbench-py score, and a run goes on where it stopped.
+"""kvbench-py score with a replay, on a small random model: its rows are the program's, its scores those of
+--caches, and a run goes on where it stopped.
 
 Needs torch and transformers (`make test-dump`) and the program; without them every test is skipped.
 """
@@ -17,7 +17,7 @@ if not MISSING:
     import numpy as np
     from dump_models import command
 
-    from kvbench.judge import main as judge
+    from kvbench.score import main as score_model
     from kvbench.score.scorer import Scorer
 
 METHODS = "exact,snapkv,h2o,uniform,kmeans,quant-kivi,kvreviver,expected-attention"
@@ -28,7 +28,7 @@ CLOSE_SUM = 1e-5  # of single tokens, not means over many
 
 
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
-class JudgeRunsTest(ScoreCase):
+class ScoreReplayTest(ScoreCase):
     def setUp(self):
         super().setUp()
         self.llama = self.model("llama")
@@ -38,15 +38,15 @@ class JudgeRunsTest(ScoreCase):
                                 prompts=("--token-ids", ids))
         self.out, self.scores = self.path(".rows.csv"), self.path(".scores.csv")
 
-    def judge(self, *options, code=0, budget="0.5,0.25", algorithm=METHODS):
-        result = call(lambda: command.run_main(judge.main), "kvbench-py judge", "--model", self.llama,
-                      "--trace", self.traces, "-o", self.out, "--scores", self.scores, "--program", KVBENCH,
+    def replayed(self, *options, code=0, budget="0.5,0.25", algorithm=METHODS):
+        result = call(lambda: command.run_main(score_model.main), "kvbench-py score", self.traces, "--model",
+                      self.llama, "-o", self.scores, "--rows", self.out, "--program", KVBENCH,
                       "--algorithm", algorithm, "--budget", budget, *WINDOWS, *options)
         self.assertEqual(result.code, code, result.err)
         return result.err
 
     def replay(self, *options, budget="0.5,0.25", algorithm=METHODS):
-        """Tables of the program and of kvbench-py score, the old way: rows, layers, scores."""
+        """Tables of the program and of kvbench-py score --caches: rows, layers, scores."""
         import subprocess
         out, caches = self.path(".csv"), self.path(".h5")
         done = subprocess.run([KVBENCH, "replay", self.traces, "-o", out, "--export-caches", caches,
@@ -85,13 +85,13 @@ class JudgeRunsTest(ScoreCase):
         expected = self.replay("--seeds", "2")
         self.assertIn("infeasible", {row["status"].split(":")[0] for row in expected[2]})
         for options in (("--groups", "3", "--batch", "3"), ("--batch", "1", "--groups", "99")):
-            self.judge("--seeds", "2", "--overwrite", *options)
+            self.replayed("--seeds", "2", "--overwrite", *options)
             self.check(expected)
         # What the plan calls rope=auto is rope=tables in the rows.
-        self.assertIn("0 groups to run", self.judge("--seeds", "2", "--resume"))
+        self.assertIn("0 groups to run", self.replayed("--seeds", "2", "--resume"))
         os.rename(self.scores + ".json", self.scores + ".old")
         scores = read_text(self.scores)
-        self.judge("--seeds", "2", "--resume")
+        self.replayed("--seeds", "2", "--resume")
         self.assertEqual(read_text(self.scores), scores)
         os.rename(self.scores + ".old", self.scores + ".json")
         manifest = json.loads(read_text(self.scores + ".json"))
@@ -100,7 +100,7 @@ class JudgeRunsTest(ScoreCase):
 
     def test_a_run_goes_on_and_grows(self):
         algorithm = "snapkv,uniform"
-        self.judge("--groups", "2", algorithm=algorithm)
+        self.replayed("--groups", "2", algorithm=algorithm)
         whole, scores = read_text(self.out), read_text(self.scores)
         for _ in range(2):
             self.assertIn("already exists", self.again(algorithm))
@@ -109,24 +109,24 @@ class JudgeRunsTest(ScoreCase):
         for kept, held in ((3, len(rows)), (len(lines), 1 + 4 * 12 + 5), (1, 1), (4, 40)):
             write_text(self.scores, "".join(lines[:kept]) + "half")
             write_text(self.out, "".join(rows[:held]) + rows[1][:30])
-            self.judge("--resume", algorithm=algorithm)
+            self.replayed("--resume", algorithm=algorithm)
             self.assertEqual(sorted(read_text(self.scores).splitlines()), sorted(scores.splitlines()))
             self.assertEqual(len(read_text(self.out).splitlines()), len(rows))
         with mock.patch.object(Scorer, "rows", side_effect=AssertionError):
             self.assertIn("0 groups to run in 0 parts, 8 done",
-                          self.judge("--resume", algorithm=algorithm))
+                          self.replayed("--resume", algorithm=algorithm))
         # More methods, budgets and seeds: what is there is not run again.
         first = {self.place(row): row for row in read_rows(self.scores)}
-        said = self.judge("--resume", "--seeds", "2", algorithm="snapkv,uniform,h2o", budget="0.5,0.25,0.125")
+        said = self.replayed("--resume", "--seeds", "2", algorithm="snapkv,uniform,h2o", budget="0.5,0.25,0.125")
         self.assertIn("16 groups to run", said)
         later = {self.place(row): row for row in read_rows(self.scores)}
         self.assertEqual({place: later[place] for place in first}, first)
         self.check(self.replay("--seeds", "2", algorithm="snapkv,uniform,h2o", budget="0.5,0.25,0.125"))
         self.assertIn("--resume: sink: got 3, existing rows have 2",
-                      self.judge("--resume", "--sink", "3", code=2))
+                      self.replayed("--resume", "--sink", "3", code=2))
 
     def again(self, algorithm):
-        return self.judge(algorithm=algorithm, code=2)
+        return self.replayed(algorithm=algorithm, code=2)
 
     def test_a_run_that_stops_leaves_no_caches(self):
         work = self.path(".work")
@@ -140,10 +140,10 @@ class JudgeRunsTest(ScoreCase):
                     raise KeyboardInterrupt
                 yield one
         with mock.patch.object(Scorer, "rows", stopping):
-            self.judge("--work", work, "--groups", "2", "--batch", "1", code=130, algorithm="snapkv,h2o,uniform")
+            self.replayed("--work", work, "--groups", "2", "--batch", "1", code=130, algorithm="snapkv,h2o,uniform")
         self.assertEqual(os.listdir(work), [])
         self.assertEqual(len(read_rows(self.scores)), 3)
-        self.judge("--work", work, "--resume", algorithm="snapkv,h2o,uniform")
+        self.replayed("--work", work, "--resume", algorithm="snapkv,h2o,uniform")
         self.assertEqual(os.listdir(work), [])
         self.check(self.replay(algorithm="snapkv,h2o,uniform"))
 
@@ -154,11 +154,11 @@ class JudgeRunsTest(ScoreCase):
             {"layer": 0, "algorithm": "snapkv", "budget": 0.5}, {"layer": 1, "algorithm": "uniform", "budget": 0.25},
             {"layer": 2, "algorithm": "h2o", "budget": 0.75}]}))
         options = ("--policy", policy, "--seeds", "2")
-        self.judge(*options, algorithm="snapkv")
+        self.replayed(*options, algorithm="snapkv")
         self.check(self.replay(*options, algorithm="snapkv"))
         seeds = [row["seed"] for row in read_rows(self.scores) if row["algorithm"] == "policy"]
         self.assertEqual(sorted(seeds), ["0", "0", "1", "1"])  # of two prompts
-        self.assertIn("0 groups to run", self.judge(*options, "--resume", algorithm="snapkv"))
+        self.assertIn("0 groups to run", self.replayed(*options, "--resume", algorithm="snapkv"))
 
     @property
     def of_layers(self):
@@ -170,7 +170,7 @@ class JudgeRunsTest(ScoreCase):
     def test_each_layer_alone(self):
         """The same as caches of that layer alone, which the program writes and kvbench-py score reads."""
         algorithm = "exact,snapkv,kmeans,quant-kivi,uniform"
-        self.judge("--each-layer", algorithm=algorithm)
+        self.replayed("--each-layer", algorithm=algorithm)
         self.check(self.replay(algorithm=algorithm))
         found = self.by_layer()
         for layer in ("0", "1", "2"):
@@ -186,7 +186,7 @@ class JudgeRunsTest(ScoreCase):
 
     def test_each_layer_goes_on(self):
         options = ("--each-layer", "--batch", "1")
-        self.judge(*options, algorithm="snapkv,h2o")
+        self.replayed(*options, algorithm="snapkv,h2o")
         whole, scores = self.by_layer(), sorted(read_text(self.scores).splitlines())
         layers = read_text(self.of_layers).splitlines(keepends=True)
         # Rows of layers without their group's row, a group's row without its layers, half a row, no file.
@@ -196,22 +196,22 @@ class JudgeRunsTest(ScoreCase):
                 os.remove(self.of_layers)
             lines = read_text(self.scores).splitlines(keepends=True)
             write_text(self.scores, "".join(lines[:-1] if kept == layers else lines))
-            self.judge("--resume", *options, algorithm="snapkv,h2o")
+            self.replayed("--resume", *options, algorithm="snapkv,h2o")
             self.assertEqual(self.by_layer(), whole)
             self.assertEqual(len(read_rows(self.of_layers)), len(whole))
             self.assertEqual(sorted(read_text(self.scores).splitlines()), scores)
-        self.assertIn("0 groups to run", self.judge("--resume", *options, algorithm="snapkv,h2o"))
+        self.assertIn("0 groups to run", self.replayed("--resume", *options, algorithm="snapkv,h2o"))
 
     def test_refusals(self):
         for text, options in (
-                ("--ids: no prompt nope in the traces, they have p0, p1", ("--ids", "nope")),
+                ("--prompts: no prompt nope in the traces, they have p0, p1", ("--prompts", "nope")),
                 ("got `0.5x`", ("--budget", "0.5x")), ("no such folder", ("--work", self.path("none"))),
                 ("snapkvv", ("--algorithm", "snapkvv")), ("No such file", ("--program", "/none")),
                 ("memory-limit", ("--memory-limit", "x"))):
-            said = self.judge(*options, code=2)
+            said = self.replayed(*options, code=2)
             self.assertIn(text, said)
             self.assertFalse(os.path.exists(self.out) or os.path.exists(self.scores), text)
-        self.judge("--ids", "p1", algorithm="snapkv")
+        self.replayed("--prompts", "p1", algorithm="snapkv")
         self.assertEqual({row["prompt"] for row in read_rows(self.scores)}, {"p1"})
 
     def test_answers_of_a_batch(self):
@@ -219,10 +219,10 @@ class JudgeRunsTest(ScoreCase):
         self.traces = self.trace(self.llama)
         records = self.file("records.jsonl", json.dumps({
             "id": "p0", "answer": "w999 w8", "wrong": ["w30 w8", "w31 w8"]}) + "\n")
-        options = ("--prompt-records", records, "--answer-tokens", "9")
-        self.judge(*options, algorithm="exact,snapkv,uniform")
+        options = ("--records", records, "--answer-tokens", "9")
+        self.replayed(*options, algorithm="exact,snapkv,uniform")
         several = read_rows(self.scores)
-        self.judge(*options, "--overwrite", "--batch", "1", algorithm="exact,snapkv,uniform")
+        self.replayed(*options, "--overwrite", "--batch", "1", algorithm="exact,snapkv,uniform")
         self.assertEqual([(self.place(row), row["answer"]) for row in several],
                          [(self.place(row), row["answer"]) for row in read_rows(self.scores)])
         self.assertGreater(len({row["answer"] for row in several}), 1)
@@ -233,7 +233,7 @@ class JudgeRunsTest(ScoreCase):
                 self.assertTrue(abs(float(row[name]) - float(other[name])) <= CLOSE_SUM, (name, row, other))
             self.assertEqual(row["choice_right"], str(int(float(row["answer_nll"]) < float(row["wrong_nll"]))))
         self.assertGreater(len({row["answer_nll"] for row in several}), 3)
-        self.judge(*options[:2], "--answer-tokens", "0", "--overwrite", algorithm="exact,snapkv,uniform")
+        self.replayed(*options[:2], "--answer-tokens", "0", "--overwrite", algorithm="exact,snapkv,uniform")
         for row in read_rows(self.scores):
             self.assertEqual(row["answer"] + row["answer_right"], "")
             other = alone[self.place(row)]

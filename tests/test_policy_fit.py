@@ -1,7 +1,8 @@
-"""kvbench-py predict: the fit against another minimiser, what is held out, averages, and what it refuses."""
+"""kvbench-py policy: the fit against another minimiser, what is held out, averages, and what it refuses."""
 
 import json
 import math
+import os
 import random
 import unittest
 
@@ -12,8 +13,8 @@ if not MISSING:
     import numpy as np
     from scipy import optimize
 
-    from kvbench.predict import main as predict
-    from kvbench.predict import model
+    from kvbench.policy import main as policy
+    from kvbench.policy import model
 
 LAYER_COLUMNS = ("schema", "trace", "prompt", "protocol", "sink", "recent", "scores", "device", "n_queries",
                  "algorithm", "params", "budget_requested", "seed", "layer", "out_rel_error",
@@ -40,7 +41,7 @@ def least_squares(squares, kl, ridge):
 @unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
 class PredictTest(CommandCase):
     def module(self):
-        return predict
+        return policy
 
     def setUp(self):
         super().setUp()
@@ -69,7 +70,7 @@ class PredictTest(CommandCase):
                     ((i, m, b) for i in range(sources) for m in methods for b in (0.25, 0.125)), self.errors(1000))}
 
     def fitted(self, scores, layers, *more):
-        out, said = self.run_script("fit", "--model", "M", "--scores", scores, "--layers", layers, "-o",
+        out, said = self.run_script("fit", "--model", "M", scores, "--layer-table", layers, "-o",
                                     self.path("s.json"), *more)
         with open(self.path("s.json"), encoding="utf-8") as file:
             return json.load(file), out, said
@@ -168,7 +169,7 @@ class PredictTest(CommandCase):
     def test_measured_sensitivities(self):
         points = self.points()
         scores, layers = self.tables(points)
-        made = ("--model", "M", "--scores", scores, "--layers", layers, "-o", self.path("m.json"))
+        made = ("--model", "M", scores, "--layer-table", layers, "-o", self.path("m.json"))
         out, _ = self.run_script("measure", "--alone", self.alone(points), *made)
         with open(self.path("m.json"), encoding="utf-8") as file:
             content = json.load(file)
@@ -183,24 +184,42 @@ class PredictTest(CommandCase):
         self.assertIn("| 0.5 to 8 |", out)
         # Those of other caches.
         other = self.tables(self.points(8, ("tova", "rkv", "lagkv")))
-        out, _ = self.run_script("check", self.path("m.json"), "--scores", other[0], "--layers", other[1], "--csv",
+        out, _ = self.run_script("check", self.path("m.json"), other[0], "--layer-table", other[1], "--csv",
                                  self.path("c.csv"))
         self.assertIn("made from 4 sources, 4 of them among these", out)
         self.assertEqual({row["method"] for row in self.read("c.csv")}, {"tova", "rkv", "lagkv"})
+
+    def test_the_model_of_the_manifests(self):
+        points = {(f"p{i}", name, 0.25, 0): [0.1 + 0.01 * i, 0.2, 0.05 * at] for i in range(3)
+                  for at, name in enumerate(METHODS, 1)}
+        scores, layers = self.tables(points)
+        made = ("fit", scores, "--layer-table", layers, "-o", self.path("s.json"), "--markdown", self.path("m"))
+        self.refused("names the model: --model NAME", *made)
+        self.write_file("scores.csv.json", json.dumps({"settings": {"model": "a/Small @ 1f"}}))
+        self.run_script(*made)
+        with open(self.path("s.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["model"], "a/Small @ 1f")
+        self.run_script(*made, "--model", "small")
+        self.refused("scores.csv: is of a/Small @ 1f, expected Large", *made, "--model", "Large")
+        # Rows of layers have the manifest of their OUT.csv.
+        os.rename(layers, self.path("out.layers.csv"))
+        self.write_file("out.csv.json", json.dumps({"traces": [{"model": ""}, {"model": "large"}]}))
+        self.refused("out.layers.csv: is of large, expected a/Small @ 1f", *made[:3],
+                     self.path("out.layers.csv"), *made[4:])
 
     def test_measured_on_some_prompts(self):
         points = self.points()
         scores, layers = self.tables(points)
         loud = {key: tuple(9 * one for one in errors) if key[0] in ("p0", "p3") else errors
                 for key, errors in points.items()}
-        made = ("measure", "--model", "M", "--scores", scores, "--layers", layers, "-o", self.path("m.json"))
+        made = ("measure", "--model", "M", scores, "--layer-table", layers, "-o", self.path("m.json"))
         out, _ = self.run_script(*made, "--alone", self.alone(loud), "--prompts", "p1,p2")
         with open(self.path("m.json"), encoding="utf-8") as file:
             content = json.load(file)
         self.assertEqual(content["fitted"]["sources"], ["p1", "p2"])
         for one, other in zip(content["sensitivity"], TRUE):  # the other prompts would make them 9 times as large
             self.assertLess(abs(one / other - 1), 1e-5)
-        self.refused("no rows of prompt p9, expected some of p0, p1", *made, "--alone", self.alone(points),
+        self.refused("no rows of prompt p9; it holds p0, p1", *made, "--alone", self.alone(points),
                      "--prompts", "p1,p9")
 
     def test_refusals_of_measure(self):
@@ -209,12 +228,12 @@ class PredictTest(CommandCase):
         for make in (lambda: self.alone(points, drop={("p1", "h2o", 2)}),
                      lambda: self.alone(points, lambda method, layer: 0.0)):
             table = make()
-            self.refused("got no KL above", "measure", "--model", "M", "--scores", scores, "--layers", layers,
+            self.refused("got no KL above", "measure", "--model", "M", scores, "--layer-table", layers,
                          "--alone", table, "-o", self.path("m.json"))
 
     def test_refusals(self):
         def refuse(what, files, *more):
-            self.refused(what, "fit", "--model", "M", "--scores", files[0], "--layers", files[1], "-o",
+            self.refused(what, "fit", "--model", "M", files[0], "--layer-table", files[1], "-o",
                          self.path("s.json"), *more)
 
         points = self.points()
@@ -227,7 +246,7 @@ class PredictTest(CommandCase):
         refuse("argument --ridge", files, "--ridge", "0")
         refuse("argument --ridge", files, "--ridge", "nan")
         content, _, _ = self.fitted(*files)
-        for change, what in (({"format": "x"}, "expected a file of kvbench-py predict fit"),
+        for change, what in (({"format": "x"}, "expected a file of kvbench-py policy fit"),
                              ({"layers": [0, 1]}, "as many `sensitivity`"),
                              ({"sensitivity": [1, "nan", 1]}, "positive numbers"),
                              ({"ratio": {}}, "two `ratio`"),

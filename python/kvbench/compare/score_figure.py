@@ -1,4 +1,4 @@
-"""Figure of kvbench-py losses: KL by budget, a panel per model."""
+"""Figure of kvbench-py compare of scores: KL by budget, a panel per model."""
 
 import math
 
@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from kvbench import tables as kt
-from kvbench.losses.tables import METRICS, extent, share
+from kvbench.compare.options import METRICS
+from kvbench.compare.scores import extent, share
 from kvbench.plot import figures as kf
 from kvbench.plot import layers as kl
 from kvbench.plot import style as kst
@@ -58,7 +59,3 @@ def draw(found, methods, metric):
             axes.set_ylabel(METRICS[metric])
     kf.legend_above(figure, [kf.line_handle(looks[m], m) for m in methods])
     return figure
-
-
-def draw_to(stem, found, methods, metric):
-    kf.save_figure(draw(found, methods, metric), stem)

@@ -8,8 +8,8 @@ import numpy as np
 
 from kvbench import ranks as kr
 from kvbench import stats as ks
+from kvbench.compare.scores import logs, share
 from kvbench.compare.tables import number
-from kvbench.losses.tables import logs, share
 
 COLUMNS = ["budget", "model", "other", "figure", "methods", "sources", "sources_other", "spearman", "low",
            "high", "both_low", "both_high"]

@@ -1,13 +1,15 @@
-"""Plan of kvbench-py judge: the program's plan without the finished groups. Needs no torch."""
+"""Plan of kvbench-py score with a replay: the program's plan without the finished groups. Needs no torch."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 import subprocess
 import tomllib
 from typing import Any
 
+from kvbench.score.table import key_of
 from kvbench.text import list_part, parse_json
 from kvbench.trace.writer import TraceError
 
@@ -92,8 +94,8 @@ def read_config(path: str | None) -> dict[str, Any]:
 def common_options(args: Any) -> list[str]:
     """Returns the options of every call, without algorithms, budgets, seeds, prompts and files."""
     out = [f"--config={args.config}"] if args.config else []
-    if args.scoring:
-        out.append(f"--scores={args.scoring}")
+    if args.scores:
+        out.append(f"--scores={args.scores}")
     for name in OPTIONS:
         if getattr(args, name) is not None:
             out.append(f"--{name.replace('_', '-')}={getattr(args, name)}")
@@ -105,7 +107,7 @@ def protocol_of(args: Any) -> dict[str, Any]:
     defaults.
     """
     config = read_config(args.config)
-    given = {"scores": args.scoring, "sink": args.sink, "recent": args.recent, "queries": args.queries,
+    given = {"scores": args.scores, "sink": args.sink, "recent": args.recent, "queries": args.queries,
              "precision": args.precision, "layers": None, "heads": None}
     defaults = {"scores": "past", "sink": 16, "recent": 512, "queries": 256, "precision": "float32"}
     return {name: value if value is not None else config.get(name, defaults.get(name, "all"))
@@ -146,7 +148,7 @@ def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
     """Returns [Variant] of the command line for a prompt of a trace, in the program's order."""
     config = read_config(args.config)
     common = ["replay", trace, *common_options(args), "--prompts=" + list_part(prompt), "--dry-run",
-              f"--output={args.output}.plan"]
+              f"--output={args.rows}.plan"]
     for algorithm in args.algorithm or ():
         common += ["--algorithm", algorithm]
     for path in args.policy:
@@ -269,3 +271,25 @@ def parts_of(variants: list[Variant], done: set, groups: int) -> list[Part]:
         step = max(1, groups // (len(budgets) * len(seeds)))
         out += [Part(some[at:at + step], budgets, seeds) for at in range(0, len(some), step)]
     return out
+
+
+def make_plan(args: Any, finished: set, prompts: list[tuple[str, str]], resolved: dict[str, str]
+              ) -> tuple[list[tuple[str, str, Part]], int]:
+    """Returns [(trace, prompt, Part)] of the missing groups, and the number of finished ones.
+
+    finished: keys of the table of scores; resolved: {ALGORITHM:PARAMS: params in the rows} where these differ
+    """
+    out: list[tuple[str, str, Part]] = []
+    there = 0
+    for trace, name in prompts:
+        variants = find_variants(args, trace, name)
+        done = set()
+        for key in (key for one in variants for key in one.keys()):
+            algorithm, params, *rest = key
+            own = algorithm, resolved.get(f"{algorithm}:{params}", params), *rest
+            if key_of(os.path.basename(trace), name, argparse.Namespace(key=own)) in finished:
+                done.add(key)
+        there += len(done)
+        parts = parts_of(variants, done, args.groups)
+        out += [(trace, name, part) for part in (parts if out else shorten_first(parts))]
+    return out, there

@@ -1,6 +1,6 @@
-"""What kvbench-py judge runs, and what it keeps of an earlier run; without torch.
+"""What kvbench-py score with a replay runs, and what it keeps of an earlier run; without torch.
 
-With the model: test_judge_runs.py.
+With the model: test_score_replay.py.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from script_case import KVBENCH, FolderCase, missing, read_text, write_text
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
-    from kvbench.judge import options, plan, replay
-    from kvbench.judge.plan import Variant
+    from kvbench.score import options, plan, replay
+    from kvbench.score.plan import Variant
     from kvbench.trace.writer import TraceError
 
 HEADER = "schema,trace,prompt,layer,algorithm,params,seed,budget_requested,rel_error\n"
@@ -29,10 +29,9 @@ def key(algorithm, budget, seed=0, prompt="p0"):
 
 
 @unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
-class JudgePlanTest(FolderCase):
+class ScorePlanTest(FolderCase):
     def arguments(self, *more):
-        return options.parse_arguments(["--model", "m", "--trace", "t.h5", "-o", "r.csv", "--scores",
-                                        "s.csv", *more])
+        return options.parse_arguments(["t.h5", "--model", "m", "-o", "s.csv", "--rows", "r.csv", *more])
 
     def refused(self, *more):
         err = io.StringIO()
@@ -42,19 +41,25 @@ class JudgePlanTest(FolderCase):
         return err.getvalue()
 
     def test_arguments(self):
-        self.assertIn("expected --algorithm, --policy, or --config", self.refused())
-        self.assertIn("got one file, expected two", self.refused("--algorithm", "a", "-o", "./s.csv"))
+        self.assertIn("expected --caches, or --algorithm, --policy, or --config", self.refused())
+        self.assertIn("got one file, expected two", self.refused("--algorithm", "a", "--rows", "./s.csv"))
         self.assertIn("got `-1`, expected a whole number", self.refused("--algorithm", "a", "--sink=-1"))
         self.assertIn("not allowed with", self.refused("--algorithm", "a", "--resume", "--overwrite"))
-        got = self.arguments("--algorithm", "a", "--algorithm", "b:c=1", "--ids", "x,y")
-        self.assertEqual((got.algorithm, got.ids), (["a", "b:c=1"], ["x", "y"]))
+        got = self.arguments("--algorithm", "a", "--algorithm", "b:c=1", "--prompts", "x,y")
+        self.assertEqual((got.algorithm, got.prompts), (["a", "b:c=1"], ["x", "y"]))
+        with_caches = ("--caches", "c.h5", "d.h5", "--algorithm", "a,b", "--algorithm", "c")
+        parsed = options.parse_arguments(["t.h5", "u.h5", "--model", "m", "-o", "s.csv", *with_caches])
+        self.assertEqual((parsed.trace, parsed.caches, parsed.algorithm),
+                         (["t.h5", "u.h5"], ["c.h5", "d.h5"], ["a", "b", "c"]))
+        self.assertIn("--rows: got --caches too", self.refused(*with_caches))
+        self.assertIn("--rows: expected a file", self.refused("--algorithm", "a", "--rows", ""))
         self.assertGreater(min(got.replay_threads, got.model_threads), 0)
-        got = self.arguments("--algorithm", "a", "--sink", "0", "--memory-limit", "4G", "--scoring", "all")
+        got = self.arguments("--algorithm", "a", "--sink", "0", "--memory-limit", "4G", "--scores", "all")
         self.assertEqual(plan.common_options(got), ["--scores=all", "--sink=0", "--memory-limit=4G"])
 
     def test_what_rows_share(self):
         config = self.write_file("c.toml", "sink = 2\nlayers = '0:2'\nqueries = 8\n")
-        got = plan.protocol_of(self.arguments("--config", config, "--queries", "9", "--scoring", "all"))
+        got = plan.protocol_of(self.arguments("--config", config, "--queries", "9", "--scores", "all"))
         self.assertEqual(got, {"scores": "all", "sink": 2, "recent": 512, "queries": 9,
                                "precision": "float32", "layers": "0:2", "heads": "all"})
         for text in ("sink = 2\nsink = 3\n", "=", "a = " + "[" * 100_000):
@@ -130,7 +135,7 @@ class JudgePlanTest(FolderCase):
         config = self.write_file("c.toml", "seeds = 2\nbudget = [0.5, 0.25]\nsink = 2\nrecent = 16\n"
                                            "queries = 8\n")
         args = options.parse_arguments([
-            "--model", "m", "--trace", trace, "-o", self.path("r.csv"), "--scores", self.path("s.csv"),
+            "--model", "m", trace, "--rows", self.path("r.csv"), "-o", self.path("s.csv"),
             "--config", config, "--algorithm", "exact,uniform", "--algorithm", "uniform:T=1",
             "--algorithm", "h2o:heavy_ratio=0.5,0.25"])
         args.program = KVBENCH
@@ -222,7 +227,7 @@ class TablesTest(FolderCase):
     def test_what_the_program_says_is_told(self):
         script = self.write_file("fails", "#!/bin/sh\necho first >&2\necho 'kvbench: error: so' >&2\nexit 3\n")
         os.chmod(script, 0o755)
-        args = options.parse_arguments(["--model", "m", "--trace", "t.h5", "-o", "r.csv", "--scores", "s.csv",
+        args = options.parse_arguments(["t.h5", "--model", "m", "-o", "s.csv", "--rows", "r.csv",
                                         "--algorithm", "a", "--work", self.folder, "--program", script])
         part = plan.Part([Variant("a", "", (0.5,), (0,))], (0.5,), (0,))
         one = replay.Replay(args, "t.h5", "p0", part)
@@ -240,16 +245,16 @@ class TablesTest(FolderCase):
             replay.work_folder(self.path("none"))
         self.assertTrue(os.path.isdir(replay.work_folder(None)))
 
-    def test_folders_of_killed_judges_are_removed(self):
+    def test_folders_of_killed_runs_are_removed(self):
         ended = subprocess.Popen(["true"])
         ended.wait()
-        names = [f"kvbench-judge-{os.getpid()}-a", "kvbench-judge-1-a", f"kvbench-judge-{ended.pid}-a",
-                 f"kvbench-judge-{ended.pid}", "kvbench-judge-x", "other"]
+        names = [f"kvbench-score-{os.getpid()}-a", "kvbench-score-1-a", f"kvbench-score-{ended.pid}-a",
+                 f"kvbench-score-{ended.pid}", "kvbench-score-x", "other"]
         for name in names:
             os.mkdir(self.path(name))
             self.write_file(os.path.join(name, "caches.h5"), "")
         replay.remove_orphans(self.folder)
-        names.remove(f"kvbench-judge-{ended.pid}-a")
+        names.remove(f"kvbench-score-{ended.pid}-a")
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(names))
 
 

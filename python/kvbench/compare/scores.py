@@ -9,13 +9,9 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench import units
+from kvbench.compare.options import METRICS
 from kvbench.compare.tables import chance, number
-from kvbench.tune import changed
 
-METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the loss, nats a token",
-           "residual_rel_error": "error of a layer's output, of the residual stream",
-           "out_rel_error": "relative error of a layer's output",
-           "rel_error": "relative error of a head's output"}
 # Key columns of a metric's table besides prompt and cache.
 PARTS = {"rel_error": ["layer", "q_head"], **dict.fromkeys(kt.LAYER_METRICS, ["layer"])}
 KEY = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed"]
@@ -84,31 +80,30 @@ def without_spoiled(frame, keys):
     return frame[frame["spoiled"].isna()], gone
 
 
-def load(scores, records, metric="kl", exclude=(), budgets=(), tuned=(), algorithms=()):
-    """Returns the Losses of tables [(model, [file])]; records: files that name sources. tuned: tables
-    whose methods replace those of `scores`. algorithms: only these, if any.
-    """
-    frames, settings, skipped = [], {}, []
-    better = dict(tuned)
-    for model, paths in scores:
+def load(options):
+    """Returns the Losses of `tables`, [(model, [file])], with rows of `tuned` in place of theirs."""
+    frames, settings, skipped, metric = [], {}, [], options.metric
+    tuned = {model: files for model, *files in options.tuned}
+    for model, paths in options.tables:
         frame = read(paths, metric).assign(model=model, usual=False)
-        if model in better:
-            frame = with_tuned(frame, read(better[model], metric).assign(model=model, usual=False),
-                               better[model][0], settings, skipped)
+        if model in tuned:
+            frame = with_tuned(frame, read(tuned[model], metric).assign(model=model, usual=False),
+                               tuned[model][0], settings, skipped)
         refuse_other_layers(frame, paths[0])
         frames.append(frame)
-    frame = pd.concat(frames, ignore_index=True)
-    frame = frame[~frame["algorithm"].isin(exclude)].copy()
-    frame = kt.pick_algorithms(frame, list(algorithms), scores[0][1][0])
-    frame = kt.pick_numbers(frame, "budget_requested", list(budgets), scores[0][1][0])
+    frame, path = pd.concat(frames, ignore_index=True), options.tables[0][1][0]
+    frame = frame[~frame["algorithm"].isin(options.exclude)].copy()
+    frame = kt.pick_algorithms(frame, options.algorithm, path)
+    frame = kt.pick_numbers(frame, "budget_requested", options.budget, path)
+    frame = kt.pick_prompts(frame, options.prompts, path).copy()
     if tuned:
         label_by_method(frame)
     else:
         kt.add_labels(frame)
-    frame["source"] = units.sources_of(frame, records, scores[0][1][0], own_source=True)
+    frame["source"] = units.sources_of(frame, options.records, path, own_source=True)
     values, notes = averaged(frame[~frame["usual"]], metric)
     if not values:
-        raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
+        raise kt.CsvError(f"{path}: no rows with status ok")
     usual, _ = averaged(frame[frame["usual"]], metric)
     methods = list(dict.fromkeys(label for table in values.values() for label in table.columns))
     return Losses(values, methods, skipped + notes, usual, settings)
@@ -120,15 +115,15 @@ def with_tuned(frame, tuned, path, settings, skipped):
     """
     known = tuned["algorithm"].isin(frame["algorithm"].unique())
     for model, name in tuned.loc[~known, ["model", "algorithm"]].drop_duplicates().itertuples(index=False):
-        skipped.append(f"{model}: {name}: skipped, the tables of --scores have no row of it")
+        skipped.append(f"{model}: {name}: skipped, the other tables have no row of it")
     tuned = tuned[known]
     for (model, name), part in tuned.groupby(["model", "algorithm"], sort=False):
         before = frame.loc[frame["algorithm"] == name, "params"].unique()
         after = part["params"].unique()
         if len(before) != 1 or len(after) != 1:
-            raise kt.CsvError(f"{path}: {name}: got {len(after)} settings, and {len(before)} in the tables "
-                              "of --scores, expected one of each")
-        settings[model, name] = changed(after[0], before[0])
+            raise kt.CsvError(f"{path}: {name}: got {len(after)} settings, and {len(before)} in the other "
+                              "tables, expected one of each")
+        settings[model, name] = kt.changed_params(after[0], before[0])
     frame["usual"] = frame["algorithm"].isin(tuned["algorithm"].unique())
     return pd.concat([frame, tuned], ignore_index=True)
 
@@ -152,7 +147,7 @@ def averaged(frame, metric):
     notes = [f"{model}: {label} at {budget:g}: {count} sources with rows that are not ok are left out"
              for (model, budget, label), count in gone]
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False, dropna=False)[metric].mean()
-    source = prompt.groupby(keys, sort=False, dropna=False).mean()
+    source = prompt.groupby(level=keys, sort=False, dropna=False).mean()  # a label may be called as a key
     values = {}
     for (model, budget), part in source.groupby(["model", "budget_requested"], sort=False, dropna=False):
         values[model, budget] = part.droplevel([0, 1]).unstack("label").sort_index()

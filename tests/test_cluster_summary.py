@@ -1,4 +1,4 @@
-"""kvbench-py cluster-table against hand calculations."""
+"""kvbench-py cluster against hand calculations."""
 
 import os
 import unittest
@@ -33,7 +33,7 @@ class ClusterTableTest(FolderCase):
         self.write_file(os.path.join(prompt, name + ".csv"), "\n".join([head, *rows]) + "\n")
 
     def run_script(self, *folders):
-        return run_program("kvbench-py cluster-table", *folders, "-o", self.path("out.csv"))
+        return run_program("kvbench-py cluster", *folders, "-o", self.path("out.csv"))
 
     def test_by_hand(self):
         done = self.run_script(self.path("a"), self.path("b"))

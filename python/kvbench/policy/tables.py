@@ -1,4 +1,4 @@
-"""Figures, tables and files of kvbench-py predict."""
+"""Figures, tables and files of kvbench-py policy."""
 
 import json
 import math
@@ -10,8 +10,8 @@ from scipy import stats
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import tables as ct
-from kvbench.losses.tables import extent
-from kvbench.predict.cells import METRIC
+from kvbench.compare.scores import extent
+from kvbench.policy.cells import METRIC
 from kvbench.text import parse_json
 
 FORMAT = "kvbench-sensitivities"
@@ -50,6 +50,34 @@ def rank_correlations(found, values):
     return float(stats.spearmanr(kl, other)[0]), float(np.mean(within)) if within else math.nan
 
 
+def plain_name(model):
+    """Returns the name alone, in lower case, of ORGANISATION/NAME @ REVISION, as kvbench compares them."""
+    return model.partition(" @ ")[0].rpartition("/")[2].lower()
+
+
+def model_of(options):
+    """Returns --model, by default that of the manifests beside the tables. Raises CsvError if there is none, or
+    if they name another.
+    """
+    found = {}
+    for path in (*options.scores, *options.layer_table, *getattr(options, "alone", ())):
+        try:
+            with open(path.removesuffix(".gz").removesuffix(".layers.csv").removesuffix(".csv") + ".csv.json",
+                      encoding="utf-8") as file:
+                content = parse_json(file.read())
+            for one in [content["settings"]] if "settings" in content else content["traces"]:
+                if one.get("model"):
+                    found.setdefault(plain_name(one["model"]), (one["model"], path))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no manifest, such as of stored tables
+            continue
+    if not found and not options.model:
+        raise kt.CsvError(f"{options.scores[0]}: no manifest beside it names the model: --model NAME")
+    wrong = [one for name, one in found.items() if name != plain_name(options.model or [*found.values()][0][0])]
+    if wrong:
+        raise kt.CsvError(f"{wrong[0][1]}: is of {wrong[0][0]}, expected {options.model or [*found.values()][0][0]}")
+    return options.model or [*found.values()][0][0]
+
+
 def write_sensitivities(path, found, weights, predicted, options):
     fitted = {"sources": found.sources, "methods": sorted(set(found.methods())),
               "budgets": sorted({budget for budget, _ in found.cells})}
@@ -73,7 +101,7 @@ def read_sensitivities(path):
     except ValueError as error:
         raise kt.CsvError(f"{path}: {error}") from None
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
-        raise kt.CsvError(f"{path}: expected a file of kvbench-py predict fit, format {FORMAT} {VERSION}")
+        raise kt.CsvError(f"{path}: expected a file of kvbench-py policy fit, format {FORMAT} {VERSION}")
     try:
         weights = [float(one) for one in content["sensitivity"]]
         ends = [float(one) for name in ("prompt", "mean") for one in content["ratio"][name]]
@@ -86,9 +114,9 @@ def read_sensitivities(path):
 
 
 def check_layers(layers, content, options):
-    """Raises CsvError if the tables --layers of `options` have other layers than its --sensitivities."""
+    """Raises CsvError if the tables of layers of `options` have other layers than its --sensitivities."""
     if layers != content["layers"]:
-        raise kt.CsvError(f"{options.layers[0]}: got {len(layers)} layers, {layers[0]} to {layers[-1]}, expected "
+        raise kt.CsvError(f"{options.layer_table[0]}: got {len(layers)} layers, {layers[0]} to {layers[-1]}, expected "
                           f"the {len(content['layers'])} of {options.sensitivities}, {content['layers'][0]} to "
                           f"{content['layers'][-1]}")
 

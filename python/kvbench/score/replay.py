@@ -1,4 +1,4 @@
-"""Runs one part of kvbench-py judge's plan, and collects its rows. Needs no torch."""
+"""Runs one part of a plan of kvbench-py score, and collects its rows. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from typing import IO, Any
 
-from kvbench.judge.plan import Part, ReplayError, common_options
+from kvbench.score.plan import Part, ReplayError, common_options
 from kvbench.score.table import KEY, check_output, field
 from kvbench.text import list_part
 from kvbench.trace.writer import TraceError
@@ -20,7 +20,7 @@ from kvbench.trace.writer import TraceError
 SOME_FAILED = 1  # exit code of the program
 ENOUGH = 4 << 30  # free bytes required in a memory file system
 LAYERS = ".layers.csv"
-FOLDER = re.compile(r"kvbench-judge-(\d+)-")
+FOLDER = re.compile(r"kvbench-score-(\d+)-")
 FIRST = "schema,trace,prompt,"  # start of the program's tables
 
 Key = tuple[str, ...]
@@ -38,7 +38,7 @@ def work_folder(asked: str | None) -> str:
 
 
 def remove_orphans(work: str) -> None:
-    """Removes the folders of judges that were killed: each can hold hundreds of MB, in memory."""
+    """Removes the folders of runs that were killed: each can hold hundreds of MB, in memory."""
     for name in os.listdir(work):
         found = FOLDER.match(name)
         if not found:
@@ -56,7 +56,7 @@ class Replay:
 
     def __init__(self, args: Any, trace: str, prompt: str, part: Part):
         self.part = part
-        self.folder = tempfile.mkdtemp(prefix=f"kvbench-judge-{os.getpid()}-", dir=args.work)
+        self.folder = tempfile.mkdtemp(prefix=f"kvbench-score-{os.getpid()}-", dir=args.work)
         self.rows, self.caches = (os.path.join(self.folder, name) for name in ("rows.csv", "caches.h5"))
         command = [args.program, "replay", trace, *common_options(args), *part.options(),
                    f"--prompts={list_part(prompt)}", f"--threads={args.replay_threads}", "--device=cpu",

@@ -1,1 +1,0 @@
-"""Losses of models under compression, by source: kvbench-py losses."""

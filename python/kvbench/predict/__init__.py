@@ -1,1 +1,0 @@
-"""kvbench-py predict: the model's loss from the errors of its layers."""
