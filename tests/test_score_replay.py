@@ -6,6 +6,7 @@ Needs torch and transformers (`make test-dump`) and the program; without them ev
 
 import json
 import os
+import subprocess
 import unittest
 from unittest import mock
 
@@ -45,14 +46,18 @@ class ScoreReplayTest(ScoreCase):
         self.assertEqual(result.code, code, result.err)
         return result.err
 
-    def replay(self, *options, budget="0.5,0.25", algorithm=METHODS):
-        """Tables of the program and of kvbench-py score --caches: rows, layers, scores."""
-        import subprocess
+    def made(self, *options, budget="0.5,0.25", algorithm=METHODS):
+        """(rows, caches) of the program."""
         out, caches = self.path(".csv"), self.path(".h5")
         done = subprocess.run([KVBENCH, "replay", self.traces, "-o", out, "--export-caches", caches,
                                "--algorithm", algorithm, "--budget", budget, *WINDOWS, *options],
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
+        return out, caches
+
+    def replay(self, *options, **more):
+        """Tables of the program and of kvbench-py score --caches: rows, layers, scores."""
+        out, caches = self.made(*options, **more)
         scores = self.score(self.llama, self.traces, caches, "--batch", "1")
         return out, out.removesuffix(".csv") + ".layers.csv", scores
 
@@ -173,6 +178,12 @@ class ScoreReplayTest(ScoreCase):
         self.replayed("--each-layer", algorithm=algorithm)
         self.check(self.replay(algorithm=algorithm))
         found = self.by_layer()
+        # The same from a file of caches.
+        (_, caches), self.scores = self.made(algorithm=algorithm), self.path(".csv")
+        self.score(self.llama, self.traces, caches, "--each-layer", out=self.scores)
+        self.assertEqual(self.by_layer(), found)
+        self.assertIn("already exists", self.script(self.traces, "--model", self.llama, "--caches", caches, "-o",
+                                                    self.scores, "--each-layer").err)
         for layer in ("0", "1", "2"):
             _, _, scores = self.replay("--layers", layer, algorithm=algorithm)
             self.assertEqual({key[:-1] for key in found if key[-1] == layer}, set(map(self.place, scores)))

@@ -177,7 +177,7 @@ class TuneTest(FolderCase):
         """What the program declares and what it writes into rows go together."""
         trace, dev = self.path("t.h5"), self.path("dev.csv")
         for words in ([KVBENCH, "synth", "-o", trace, "--n", "700", "--d", "16", "--dv", "16",
-                       "--layer-table", "1"],
+                       "--layers", "1"],
                       [KVBENCH, "replay", trace, "--algorithm", "h2o:grid", "--algorithm",
                        "balancekv:grid", "--algorithm", "expected-attention:grid", "--recent", "64",
                        "--queries", "32", "--budget", "0.25", "-o", dev]):

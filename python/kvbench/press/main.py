@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import kvpress
-import numpy as np
 import torch
 import transformers
 from transformers import AutoModelForCausalLM
@@ -32,9 +31,8 @@ from kvbench.press.options import parse_arguments
 from kvbench.press.run import Layer, run_press
 from kvbench.press.windows import Windows, keep_windows
 from kvbench.progress import progress_bar
-from kvbench.score.prompts import SAME_MODEL
-from kvbench.trace.heads import open_trace, read_head
-from kvbench.trace.values import read_values
+from kvbench.score.prompts import TracePrompt
+from kvbench.trace.heads import open_trace
 
 
 def press_classes() -> dict[str, type]:
@@ -43,25 +41,14 @@ def press_classes() -> dict[str, type]:
             if inspect.isclass(one) and issubclass(one, kvpress.BasePress)}
 
 
-class Prompt:
-    """One prompt of a trace: its token ids [n], and the model's index of each KV head per layer."""
-
-    def __init__(self, trace: str, name: str, group: Any):
-        self.trace, self.name = trace, name
-        if "token_ids" not in group:
-            raise TraceError(f"{trace}: prompts/{name}: token_ids: got none, expected the prompt's "
-                             "tokens: dump the trace with kvbench-py dump")
-        self.ids = read_values(group["token_ids"]).astype(np.int64)
-        self.heads: dict[int, list[int]] = {}
-        for layer, part in group["layers"].items():
-            own = np.arange(part["k"].shape[0])
-            self.heads[int(layer)] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
+class Prompt(TracePrompt):
+    """One prompt of a trace."""
 
     def windows(self, args: argparse.Namespace) -> Windows:
         """Returns the tokens given to the press, and their windows."""
         out = Windows(len(self.ids) - args.queries, args.sink, args.recent - args.queries)
         if out.middle < 1:
-            raise TraceError(f"{self.trace}: prompts/{self.name}: got {len(self.ids)} tokens, "
+            raise TraceError(f"{self.where}: got {len(self.ids)} tokens, "
                              f"expected more than --sink {args.sink} and --recent {args.recent}: there "
                              "is no middle")
         return out
@@ -98,38 +85,19 @@ def load_model(args: argparse.Namespace) -> Any:
 
 
 def check_prompts(args: argparse.Namespace, model: Any, prompts: list[Prompt]) -> None:
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    vocabulary = model.get_input_embeddings().num_embeddings
     for prompt in prompts:
-        where = f"{prompt.trace}: prompts/{prompt.name}"
         prompt.windows(args)
-        if limit and len(prompt.ids) > limit:
-            raise TraceError(f"{where}: {len(prompt.ids)} tokens, the model is made for {limit}")
-        if prompt.ids.min() < 0 or prompt.ids.max() >= vocabulary:
-            raise TraceError(f"{where}: token id {prompt.ids.max()}, expected 0 to {vocabulary - 1}: "
-                             "not this model's tokens")
+        prompt.check_tokens(args, model)
 
 
 def check_model(args: argparse.Namespace, prompt: Prompt, layers: dict[int, Layer]) -> None:
     """Raises TraceError unless the model's keys are the trace's."""
     for layer in prompt.heads:
         if layer not in layers:
-            raise TraceError(f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}: the model "
-                             f"{args.model} has no such layer")
+            raise TraceError(f"{prompt.where}/layers/{layer}: the model {args.model} has no such layer")
     for layer in {min(prompt.heads), max(prompt.heads)}:
-        where = f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}"
-        head = read_head(prompt.trace, prompt.name, layer, 0, with_q=False)
-        own = layers[layer].keys[prompt.heads[layer][0]].float().cpu().numpy()
-        there = head.k[:len(own)]
-        if own.shape != there.shape:
-            raise TraceError(f"{where}/k: got {there.shape[1]} channels, the model {args.model} has "
-                             f"{own.shape[1]}: not the model of the trace")
-        deviation = float(np.linalg.norm(own - there) / np.linalg.norm(there))
-        limit = max(SAME_MODEL[head.dtype], SAME_MODEL[args.compute_dtype])
-        if not deviation <= limit:
-            raise TraceError(f"{where}/k: the keys of {args.model} differ from the trace's by "
-                             f"{deviation:.2g} (relative), expected at most {limit:g}: not the model "
-                             "of the trace")
+        keys = layers[layer].keys
+        prompt.check_keys(args, layer, keys, slice(keys.shape[1]))
 
 
 @contextlib.contextmanager

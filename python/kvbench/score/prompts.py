@@ -20,26 +20,63 @@ class Failed(Exception):
     """A row without figures; `status` has the reason."""
 
 
-class Prompt:
+class TracePrompt:
+    """One prompt of a trace: its token ids [n], and per layer the model's index of each KV head."""
+
+    def __init__(self, trace, name, group):
+        self.trace, self.name, self.where = trace, name, f"{trace}: prompts/{name}"
+        if "token_ids" not in group:
+            raise TraceError(f"{self.where}: token_ids: got none, expected the prompt's "
+                             "tokens: dump the trace with kvbench-py dump")
+        self.ids = read_values(group["token_ids"]).astype(np.int64)
+        self.heads = {}
+        for layer, part in group["layers"].items():
+            own = np.arange(part["k"].shape[0])
+            self.heads[int(layer)] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
+
+    def check_tokens(self, args, model):
+        """Raises TraceError unless the model can read the tokens."""
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        vocabulary = model.get_input_embeddings().num_embeddings
+        if limit and len(self.ids) > limit:
+            raise TraceError(f"{self.where}: {len(self.ids)} tokens, the model is made for {limit}")
+        if self.ids.min() < 0 or self.ids.max() >= vocabulary:
+            raise TraceError(f"{self.where}: token id {self.ids.max()}, expected 0 to "
+                             f"{vocabulary - 1}: not this model's tokens")
+
+    def check_keys(self, args, layer, own, place, why=None):
+        """Returns the relative deviation of the model's keys `own`, of the layer's first KV head, from the trace's
+        at `place`, a slice. Raises TraceError if it is too large. why(deviate, limit): a reason; deviate: of slices
+        """
+        head = read_head(self.trace, self.name, layer, 0, with_q=False)
+        own, there = own[self.heads[layer][0]].float().cpu().numpy(), head.k[place]
+        if own.shape != there.shape:
+            raise TraceError(f"{self.where}/layers/{layer}/k: got shape {head.k.shape}, the model {args.model} has "
+                             f"{own.shape}: not the model of the trace")
+
+        def deviation(some=slice(None)):
+            return float(np.linalg.norm(own[some] - there[some]) / np.linalg.norm(there[some]))
+
+        limit, found = max(SAME_MODEL[head.dtype], SAME_MODEL[args.compute_dtype]), deviation()
+        if not found <= limit:
+            raise TraceError(f"{self.where}/layers/{layer}/k: the keys of {args.model} differ from the trace's by "
+                             f"{found:.2g} (relative), expected at most {limit:g}: "
+                             + (why and why(deviation, limit) or "not the model of the trace"))
+        return found
+
+
+class Prompt(TracePrompt):
     """One prompt of a trace, and its entries in the caches."""
 
     def __init__(self, trace, name, group, groups):
-        self.trace, self.name, self.groups = trace, name, groups
-        if "token_ids" not in group:
-            raise TraceError(f"{trace}: prompts/{name}: token_ids: got none, expected the prompt's "
-                             "tokens: dump the trace with kvbench-py dump")
-        self.ids = read_values(group["token_ids"]).astype(np.int64)
+        super().__init__(trace, name, group)
+        self.groups = groups
         # If any group has an entry, all must.
         self.held = sorted({place for one in groups for place in one.heads(name)})
         self.layers = sorted({layer for layer, _ in self.held})
-        self.heads = {}  # layer -> the model's index of each KV head of the trace
         for layer in self.layers:
-            if str(layer) not in group["layers"]:
-                raise TraceError(f"{trace}: prompts/{name}/layers/{layer}: not in the trace, but "
-                                 "in the caches")
-            part = group[f"layers/{layer}"]
-            own = np.arange(part["k"].shape[0])
-            self.heads[layer] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
+            if layer not in self.heads:
+                raise TraceError(f"{self.where}/layers/{layer}: not in the trace, but in the caches")
 
     def entries(self, group, attention, layers=None):
         """Returns {layer: {the model's KV head: CacheEntry}} of a group, and text on degenerate
@@ -151,22 +188,11 @@ def check_prompts(args, model, prompts, reader):
     if ropes & {"longrope", "dynamic"}:
         raise TraceError(f"{args.model}: its rotation depends on the prompt's length "
                          f"({', '.join(sorted(ropes))}): the prefix alone would rotate differently")
-    limit = getattr(config, "max_position_embeddings", None)
-    vocabulary = model.get_input_embeddings().num_embeddings
     for prompt in prompts:
-        where, n = f"{prompt.trace}: prompts/{prompt.name}", len(prompt.ids)
-        if n <= reader.queries:
-            raise TraceError(f"{where}: got {n} tokens, expected more than the {reader.queries} "
+        if len(prompt.ids) <= reader.queries:
+            raise TraceError(f"{prompt.where}: got {len(prompt.ids)} tokens, expected more than the {reader.queries} "
                              "queries of the caches")
-        if limit and n > limit:
-            raise TraceError(f"{where}: {n} tokens, the model is made for {limit}")
-        if prompt.ids.min() < 0 or prompt.ids.max() >= vocabulary:
-            raise TraceError(f"{where}: token id {prompt.ids.max()}, expected 0 to "
-                             f"{vocabulary - 1}: not this model's tokens")
-
-
-def deviation_of(own, other):
-    return float(np.linalg.norm(own - other) / np.linalg.norm(other))
+        prompt.check_tokens(args, model)
 
 
 def check_model(args, prompt, exact, prefix):
@@ -175,21 +201,14 @@ def check_model(args, prompt, exact, prefix):
     """
     worst = 0.0
     for layer in {prompt.layers[0], prompt.layers[-1]}:
-        head = read_head(prompt.trace, prompt.name, layer, 0, with_q=False)
-        own = exact[layer][0][prompt.heads[layer][0]].float().cpu().numpy()
-        where = f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}/k"
-        if own.shape[1:] != head.k.shape[1:]:
-            raise TraceError(f"{where}: got shape {head.k.shape}, the model {args.model} has "
-                             f"{own.shape}: not the model of the trace")
-        other, first = head.k[-len(own):], prefix - (len(head.k) - len(own))
-        deviation = deviation_of(own, other)
-        limit = max(SAME_MODEL[head.dtype], SAME_MODEL[args.compute_dtype])
-        if not deviation <= limit:
-            why = "not the model of the trace"
-            if first > 0 and deviation_of(own[:first], other[:first]) <= limit:
-                why = (f"only those behind token {prefix}: the model does not go on from a prefix as it reads a "
-                       "whole prompt, unsupported")
-            raise TraceError(f"{where}: the keys of {args.model} differ from the trace's by "
-                             f"{deviation:.2g} (relative), expected at most {limit:g}: {why}")
-        worst = max(worst, deviation)
+        own = exact[layer][0]
+        first = prefix - (len(prompt.ids) - own.shape[1])
+
+        def why(deviation, limit, first=first):
+            if first > 0 and deviation(slice(first)) <= limit:
+                return (f"only those behind token {prefix}: the model does not go on from a prefix as it reads a "
+                        "whole prompt, unsupported")
+            return None
+
+        worst = max(worst, prompt.check_keys(args, layer, own, slice(-own.shape[1], None), why))
     return worst

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import csv
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from typing import IO, Any
+from typing import Any
 
 from kvbench.score.plan import Part, ReplayError, common_options
-from kvbench.score.table import KEY, check_output, field
+from kvbench.score.table import KEY, GrowingFile, field
 from kvbench.text import list_part
 from kvbench.trace.writer import TraceError
 
@@ -117,7 +116,7 @@ def complete(rows: list[tuple[Key, str]]) -> set[Key]:
     return {key for key, count in counts.items() if count == most[key[0]]}
 
 
-class RowsTable:
+class RowsTable(GrowingFile):
     """ROWS.csv or ROWS.layers.csv: unmodified lines of the program's tables.
 
     resume     `held` has the keys of an existing file
@@ -125,11 +124,10 @@ class RowsTable:
     """
 
     def __init__(self, path: str, resume: bool, overwrite: bool):
-        self.path, self.header = path, ""
+        super().__init__(path, resume, overwrite)
+        self.header = ""
         self.held: set[Key] = set()
         self.rows: list[tuple[Key, str]] = []
-        self.file: IO[str] | None = None
-        check_output(path, resume, overwrite)
         if not os.path.exists(path):
             return
         if os.path.exists(path.removesuffix(LAYERS).removesuffix(".csv") + ".csv.json"):
@@ -141,34 +139,18 @@ class RowsTable:
             self.header, self.rows = "", []
         self.held = complete(self.rows)
 
-    def begin(self, done: set[Key]) -> None:
+    def keep(self, done: set[Key]) -> None:
         """Opens the file and keeps only the rows of these keys."""
-        part = self.path + ".part"
-        with open(part, "w", encoding="utf-8", newline="") as file:
-            file.write(self.header)
-            file.writelines(line for key, line in self.rows if key in done)
-        os.replace(part, self.path)
+        self.begin(self.header + "".join(line for key, line in self.rows if key in done))
         self.rows = []
-        self.file = open(self.path, "a", encoding="utf-8", newline="")
 
     def write(self, header: str, lines: list[str]) -> None:
         """Writes the rows of one key. Raises TraceError if columns differ."""
-        assert self.file is not None
-        if not self.header:
-            self.header = header
-            self.file.write(header)
+        new = "" if self.header else header
+        self.header = self.header or header
         if header != self.header:
             raise TraceError(f"{self.path}: --resume: its columns are not those of this program's rows")
-        self.file.writelines(lines)
-        self.file.flush()
-
-    def close(self) -> None:
-        """Removes a file without rows."""
-        if self.file is not None:
-            self.file.close()
-            if not self.header:
-                with contextlib.suppress(OSError):
-                    os.remove(self.path)
+        self.append(new + "".join(lines))
 
 
 class Tables:
@@ -185,8 +167,8 @@ class Tables:
         return self.rows.held
 
     def begin(self, done: set[Key]) -> None:
-        self.rows.begin(done)
-        self.layers.begin(done)
+        self.rows.keep(done)
+        self.layers.keep(done)
 
     def load(self, path: str) -> None:
         """Loads the tables of one part for write()."""
@@ -210,5 +192,5 @@ class Tables:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.rows.close()
-        self.layers.close()
+        self.rows.close(self.rows.header)
+        self.layers.close(self.layers.header)

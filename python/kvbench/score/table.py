@@ -29,6 +29,13 @@ def field(value):
     return repr(float(value)) if isinstance(value, float) else str(value)
 
 
+def line(cells):
+    """Returns a line of a CSV file."""
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="\n").writerow(cells)
+    return out.getvalue()
+
+
 def key_of(trace, prompt, group):
     return tuple(map(field, (trace, prompt, *group.key)))
 
@@ -44,8 +51,40 @@ def check_output(path, resume, overwrite):
         raise TraceError(f"{path}: cannot be written: its folder does not exist")
 
 
-class Table:
-    """Context manager that appends complete, flushed rows to a file.
+class GrowingFile:
+    """Context manager for a file of rows that grows by complete, flushed rows; `begin` opens it."""
+
+    def __init__(self, path, resume, overwrite):
+        self.path, self.file = path, None
+        check_output(path, resume, overwrite)
+
+    def begin(self, text):
+        """Replaces the content, at once, and opens the file to append."""
+        with open(self.path + ".part", "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.replace(self.path + ".part", self.path)
+        self.file = open(self.path, "a", encoding="utf-8", newline="")
+
+    def append(self, text):
+        self.file.write(text)
+        self.file.flush()
+
+    def close(self, keep, *more):
+        """Closes the file. Without `keep` it and the files `more` are removed: an error at the first prompt leaves
+        nothing to resume.
+        """
+        if self.file is not None:
+            self.file.close()
+            for path in () if keep else (self.path, *more):
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+
+    def __enter__(self):
+        return self
+
+
+class Table(GrowingFile):
+    """The table of scores.
 
     resume     keep existing rows except failed ones; `done` has their keys
     overwrite  replace an existing file; without both it is rejected
@@ -54,9 +93,9 @@ class Table:
     """
 
     def __init__(self, path, resume=False, overwrite=False, wanted=lambda key, row: True, by_layer=False):
-        self.path, self.done, self.failed, kept = path, set(), 0, []
+        super().__init__(path, resume, overwrite)
+        self.done, self.failed, kept = set(), 0, []
         self.key, self.columns = KEY + (LAYER,) * by_layer, COLUMNS + (LAYER,) * by_layer
-        check_output(path, resume, overwrite)
         if overwrite and os.path.exists(path) and not self.is_table(path):
             raise TraceError(f"{path}: not a table of kvbench-py score: not replaced")
         if resume and os.path.exists(path):
@@ -65,14 +104,7 @@ class Table:
             self.done = {self.key_of(row) for row in kept}
         self.rows = len(kept)
         # Drops failed rows and the incomplete row of a killed run.
-        part = path + ".part"
-        with open(part, "w", encoding="utf-8", newline="") as file:
-            out = csv.DictWriter(file, self.columns, lineterminator="\n")
-            out.writeheader()
-            out.writerows(kept)
-        os.replace(part, path)
-        self.file = open(path, "a", encoding="utf-8", newline="")
-        self.out = csv.writer(self.file, lineterminator="\n")
+        self.begin("".join(map(line, [self.columns, *([row[name] for name in self.columns] for row in kept)])))
 
     @staticmethod
     def is_table(path):
@@ -107,19 +139,10 @@ class Table:
         """Writes one row, {column: value}; missing columns are empty."""
         self.rows += 1
         self.failed += values["status"].startswith("failed")
-        self.out.writerow([field(values.get(name)) for name in self.columns])
-        self.file.flush()
-
-    def __enter__(self):
-        return self
+        self.append(line([field(values.get(name)) for name in self.columns]))
 
     def __exit__(self, *_):
-        self.file.close()
-        if not self.rows:
-            # An error at the first prompt leaves nothing to resume.
-            for path in (self.path, self.path + ".json"):
-                with contextlib.suppress(OSError):
-                    os.remove(path)
+        self.close(self.rows, self.path + ".json")
 
 
 class Manifest:
