@@ -236,7 +236,7 @@ class CompareTest(FigureTest):
                 ("--set: expected the records that say a prompt's `set`: --records", ["--set", "test"]),
                 ("--set: no rows of prompts of the set test", ["--set", "test", "--records", records]),
                 ("none.jsonl: cannot be read", ["--set", "test", "--records", "none.jsonl"]),
-                ("between 0 and 1", ["--alpha", "2"]),
+                ("a number above 0 and below 1", ["--alpha", "2"]),
                 ("a name that ends in .csv", ["--csv", "x"]),
                 ("cannot be written", ["--markdown", self.path("no/x.md")])):
             with self.subTest(words):

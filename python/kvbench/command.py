@@ -12,7 +12,7 @@ from kvbench.programs import PIP, MissingModules
 from kvbench.text import index_list, list_parts, one_line
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     def error(self, message):
         print(one_line(f"{self.prog}: {message} (see --help)"), file=sys.stderr)
         sys.exit(2)
@@ -20,7 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
 def plain_parser(doc):
     """Returns a parser without arguments. Its errors are one line."""
-    return _Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -127,9 +127,29 @@ def check_named_files(parser, option, groups, what, metavar="NAME"):
 
 def positive(text):
     """Returns a positive integer."""
-    if not text.isdigit() or int(text) == 0:
+    if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0")
     return int(text)
+
+
+def count(text):
+    """Returns an integer that is not negative."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected a whole number")
+    return int(text)
+
+
+def above_0(most=math.inf, below=math.inf):
+    """Returns a type of argparse: finite numbers above 0, at most `most` and below `below`."""
+    end = f", at most {most:g}" if most < math.inf else f" and below {below:g}" if below < math.inf else ""
+
+    def read(text):
+        value = float(text)  # argparse reports a ValueError
+        if not (0 < value <= most and value < below):
+            raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0{end}")
+        return value
+    read.__name__ = "number"
+    return read
 
 
 @contextlib.contextmanager

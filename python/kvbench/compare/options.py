@@ -24,9 +24,6 @@ methods' rows. For several models the page and --orders have the rank correlatio
 docs/statistics.md explains the figures. Without an output the Markdown is printed.
 """
 
-import argparse
-import math
-
 from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
@@ -46,14 +43,7 @@ METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the lo
            "rel_error": "relative error of a head's output"}
 
 
-def share(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected a number between 0 and 1")
-    return value
+share = command.above_0(below=1)
 
 
 def parse_arguments(arguments=None):

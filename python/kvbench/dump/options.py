@@ -1,8 +1,6 @@
 """Command line of kvbench-py dump."""
 
-import argparse
-
-from kvbench.command import INDICES, positive
+from kvbench.command import INDICES, Parser, positive
 from kvbench.text import list_parts
 
 DTYPES = ("float16", "bfloat16", "float32")
@@ -10,12 +8,6 @@ DTYPES = ("float16", "bfloat16", "float32")
 
 def names(text):
     return list_parts(text) or [""]
-
-
-def count(text):
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected a whole number")
-    return int(text)
 
 
 def kept_heads(args, kv_heads):
@@ -32,11 +24,6 @@ def add_model(add, which=""):
 
 # Suffix for programs that read traces.
 OF_TRACES = ": the one that the traces were dumped from"
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def parse_arguments():

@@ -52,7 +52,7 @@ def parse_arguments(arguments=None):
     add = adder("choose", "choose an algorithm and a budget for each layer", CHOOSE)
     add("sensitivities", **known)
     add("layer_table", nargs="*", metavar="OUT.layers.csv")
-    command.add_choice(add, budget={"type": share, "required": True, "metavar": "RHO",
+    command.add_choice(add, budget={"type": command.above_0(most=1), "required": True, "metavar": "RHO",
                                     "help": "mean over layers of the fraction of the middle's full bytes"})
     add("--prompts", **command.PROMPTS)
     add("--vary", choices=VARY, default=BOTH, help="what may differ between layers [both]")
@@ -76,7 +76,7 @@ def parse_arguments(arguments=None):
             add("--model", metavar="MODEL", help="of the model [that in the manifests beside the tables]")
             add("-o", "--output", required=True, metavar="SENSITIVITIES.json")
         if name == "fit":
-            add("--ridge", type=positive, default=model.RIDGE, metavar="X",
+            add("--ridge", type=command.above_0(), default=model.RIDGE, metavar="X",
                 help="weight of the variance of log s over layers [%(default)g]")
         if name == "measure":
             add("--alone", nargs="+", required=True, metavar="SCORES.layers.csv")
@@ -95,20 +95,6 @@ def parse_arguments(arguments=None):
         if options.each_prompt and options.like:
             parser.error("--each-prompt: got --like too, expected OUT.layers.csv")
     return options
-
-
-def share(text):
-    value = float(text)
-    if not 0 < value <= 1:
-        raise ValueError
-    return value
-
-
-def positive(text):
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError
-    return value
 
 
 def fit(options):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, names
+from kvbench.command import Parser, count
+from kvbench.dump.options import DTYPES, OF_TRACES, add_model, names
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

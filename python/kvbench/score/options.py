@@ -2,7 +2,8 @@
 
 import os
 
-from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, names, positive
+from kvbench.command import Parser, count, positive
+from kvbench.dump.options import DTYPES, OF_TRACES, add_model, names
 from kvbench.text import list_parts
 
 # Options of kvbench replay, and of a run with it; not with --caches.

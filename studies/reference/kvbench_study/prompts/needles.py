@@ -99,12 +99,6 @@ def depths(text):
     return out
 
 
-def positive(text):
-    if not (text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected an integer of at least 1")
-    return int(text)
-
-
 def main(arguments=None):
     parser = command.plain_parser(__doc__)
     parser.add_argument("texts", metavar="TEXTS.jsonl")
@@ -112,8 +106,8 @@ def main(arguments=None):
     parser.add_argument("--depth", type=depths, default=[0.1, 0.3, 0.5, 0.7], metavar="SHARE,...",
                         help="taken in turn [0.1,0.3,0.5,0.7]")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--tokens", type=positive, default=4096, metavar="N", help="length [4096]")
-    size.add_argument("--chars", type=positive, metavar="N", help="length in characters instead")
+    size.add_argument("--tokens", type=command.positive, default=4096, metavar="N", help="length [4096]")
+    size.add_argument("--chars", type=command.positive, metavar="N", help="length in characters instead")
     parser.add_argument("--model", metavar="MODEL", help="model whose tokenizer counts")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the passkeys [0]")
     args = parser.parse_args(arguments)

@@ -32,7 +32,7 @@ import sys
 from kvbench import command
 from kvbench.text import one_line
 from kvbench_study.prompts import records as kp
-from kvbench_study.prompts.needles import position_near, positive
+from kvbench_study.prompts.needles import position_near
 
 FIRST, LAST = 0.04, 0.75  # share of the text where lines may be planted
 # Before the question; later ones are tried if no cut fits, since numbers and code leave gaps in the
@@ -225,8 +225,8 @@ def main(arguments=None):
     parser.add_argument("--tasks", type=task_list, default=list(TASKS), metavar="TASK,...",
                         help=f"which [{','.join(TASKS)}]")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--tokens", type=positive, default=4096, metavar="N", help="length [4096]")
-    size.add_argument("--chars", type=positive, metavar="N", help="length in characters instead")
+    size.add_argument("--tokens", type=command.positive, default=4096, metavar="N", help="length [4096]")
+    size.add_argument("--chars", type=command.positive, metavar="N", help="length in characters instead")
     parser.add_argument("--model", metavar="MODEL", help="model whose tokenizer counts")
     parser.add_argument("--set", default="test", metavar="SET", help="only records of this set [test]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all choices [0]")

@@ -18,32 +18,10 @@ kept while their sample agrees; otherwise their steps are listed, and repeated w
 only to --output, since they are not the reference.
 """
 
-import argparse
 import os
 
 from kvbench import command
-from kvbench.text import list_parts
 from kvbench_study.reference import plan as rp
-
-
-def names(text):
-    return list_parts(text)
-
-
-def minutes(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected minutes above 0")
-    return value
-
-
-def count(text):
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected a whole number")
-    return int(text)
 
 
 def parse_arguments(arguments=None):
@@ -52,12 +30,12 @@ def parse_arguments(arguments=None):
     add("--plan", default=os.path.join(rp.ROOT, rp.USUAL), metavar="FILE.toml",
         help=f"what to do [{rp.USUAL}]")
     add("--dry-run", action="store_true", help="list what is left; do nothing")
-    add("--only", type=names, default=[], metavar="STAGE,...", help="only these stages")
+    add("--only", type=command.name_list, default=[], metavar="STAGE,...", help="only these stages")
     add("--prompts", **command.PROMPTS)
     add("--layers", **{**command.LAYERS, "help": "these layers, not those of the plan"})
-    add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
+    add("--max-minutes", type=command.above_0(), metavar="M", help="begin nothing that would end later")
     add("--keep", action="store_true", help="keep traces")
-    add("--samples", type=count, default=2, metavar="N",
+    add("--samples", type=command.count, default=2, metavar="N",
         help="variants to check per stage, in a plan with a store; 0 for none [2]")
     add("--stale", action="store_true", help="do steps again whose sample differs")
     add("-o", "--output", metavar="DIR", help="results folder")
