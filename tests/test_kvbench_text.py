@@ -62,6 +62,16 @@ class TextTest(FolderCase):
 
 
 @unittest.skipIf(NO_TABLES, f"{sys.executable} lacks {', '.join(NO_TABLES)}")
+class IndicesTest(unittest.TestCase):
+    def test_numbers_and_ranges_as_in_kvbench(self):
+        for said, indices, named in (("2,0", [0, 2], (0, 2)), ("0:3", [0, 1, 2], ()), ("9,2:8:3,2", [2, 5, 9], (2, 9))):
+            found = kx.index_list(said)
+            self.assertEqual((list(found), found.named), (indices, named))
+        for said in ("", ",", "x", "-1", "01", "1:", "1:2:3:4", "2:2", "1-3", "1000001", "0:2:0"):
+            with self.assertRaisesRegex(ValueError, "expected numbers and ranges"):
+                kx.index_list(said)
+
+
 class TerminalTest(FolderCase):
     """What the programs print of a name with a command for the terminal in it."""
 

@@ -31,7 +31,7 @@ from kvbench.errors import TraceError
 from kvbench.own import NotOurs, refuse_foreign
 from kvbench.trace import digest
 from kvbench.trace.extra import NAME
-from kvbench.trace.heads import open_hdf5, open_trace, text_of
+from kvbench.trace.heads import check_format, open_hdf5, open_trace, text_of
 from kvbench.trace.values import read_stored, read_values
 from kvbench.trace.writer import FORMAT as TRACE_FORMAT
 from kvbench.trace.writer import from_bfloat16
@@ -174,10 +174,7 @@ def write_filters(path, found):
 
 def read_filters(path):
     with open_hdf5(path) as file:
-        got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
-        if got != (FORMAT, VERSION):
-            raise TraceError(f"{path}: format: got {got[0]}, version {got[1]}, expected {FORMAT}, "
-                             f"version {VERSION}")
+        check_format(file, path, FORMAT, VERSION)
         for name in ("prompts", "layers"):
             if name not in file:
                 raise TraceError(f"{path}: {name}: is missing")

@@ -3,6 +3,7 @@
 Raises CsvError for invalid input, DeviceError if a file cannot be written.
 """
 
+import contextlib
 import logging
 import zlib
 
@@ -212,16 +213,23 @@ def read_table(paths, needed, text, others=None):
     return table_of(out, needed, text)
 
 
-def header_of(path):
-    """Returns the column names of a table. Raises CsvError."""
+@contextlib.contextmanager
+def reading(path):
+    """Turns pandas' errors into CsvError."""
     try:
-        return list(pd.read_csv(path, dtype=str, nrows=0).columns)
+        yield
     except FileNotFoundError:
         raise CsvError(f"{path}: no such file") from None
     except pd.errors.EmptyDataError:
         raise CsvError(f"{path}: the file is empty") from None
     except (pd.errors.ParserError, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise CsvError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+
+
+def header_of(path):
+    """Returns the column names of a table. Raises CsvError."""
+    with reading(path):
+        return list(pd.read_csv(path, dtype=str, nrows=0).columns)
 
 
 def check_table(path):
@@ -250,17 +258,11 @@ def check_same_run(side, side_path, table, path):
 
 
 def _read_one(path, columns):
-    try:
+    with reading(path):
         # As text first: pandas would turn a prompt `007` into 7 and `nan` into NaN.
         frame = pd.read_csv(path, dtype=str, keep_default_na=False,
                             usecols=lambda name: (name in columns if columns is not None
                                                   else name not in checksums.COLUMNS))
-    except FileNotFoundError:
-        raise CsvError(f"{path}: no such file") from None
-    except pd.errors.EmptyDataError:
-        raise CsvError(f"{path}: the file is empty") from None
-    except (pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
-        raise CsvError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
     if frame.empty:
         raise CsvError(f"{path}: no rows")
     # Frame.to_csv writes its index as an unnamed column.

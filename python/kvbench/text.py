@@ -48,13 +48,13 @@ def index_list(text: str) -> Indices:
     """
     found: set[int] = set()
     named: set[int] = set()
-    for part in list_parts(text):
-        numbers = part.split(":")
-        if len(numbers) > 3 or not all(re.fullmatch("0|[1-9][0-9]{0,5}|1000000", number) for number in numbers):
+    for part in list_parts(text) or [""]:
+        numbers = [int(one) for one in part.split(":") if re.fullmatch("0|[1-9][0-9]{0,5}|1000000", one)]
+        whole = len(numbers) == part.count(":") + 1 <= 3 and (len(numbers) < 3 or numbers[2] > 0)
+        some = range(*numbers) if len(numbers) > 1 and whole else numbers
+        if not whole or not some:
             raise ValueError(f"got `{part}`, expected numbers and ranges such as 0,2,5:9")
-        (named if len(numbers) == 1 else found).update([int(part)] if len(numbers) == 1 else range(*map(int, numbers)))
-    if not found | named:
-        raise ValueError(f"got `{text}`, expected numbers and ranges such as 0,2,5:9")
+        (named if len(numbers) == 1 else found).update(some)
     out = Indices(sorted(found | named))
     out.named = tuple(sorted(named))
     return out

@@ -3,7 +3,6 @@
 Errors are kvbench.tables.CsvError. docs/schema.md defines the columns.
 """
 
-import contextlib
 import math
 import os
 
@@ -31,19 +30,6 @@ TEXT = {"schema", "trace", "prompt", "what", "kept_by", "algorithm", "params", "
 KEPT = ["schema", "n_tokens", "tokens"]
 WHAT = ["queries", "keys", "values"]  # order in figures
 POINTS_CHUNK = 20_000  # rows read at a time, to bound memory
-
-
-@contextlib.contextmanager
-def _reading(path):
-    """Turns pandas' errors into CsvError."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise kt.CsvError(f"{path}: no such file") from None
-    except pd.errors.EmptyDataError:
-        raise kt.CsvError(f"{path}: the file is empty") from None
-    except (pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
-        raise kt.CsvError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
 def table_path(path, name):
@@ -129,8 +115,7 @@ def relative_delta(frame, coverage):
 def point_columns(path):
     """Returns the columns x0, x1, ... of a points table (file or folder)."""
     path = table_path(path, "points.csv")
-    with _reading(path):
-        header = list(pd.read_csv(path, nrows=0, dtype=str).columns)
+    header = kt.header_of(path)
     _check_columns(header, [*KEYS["points.csv"], "is_center", "kept_by", "x0"], path)
     return [c for c in header if c[:1] == "x" and c[1:].isdigit()]
 
@@ -141,7 +126,7 @@ def point_groups(path):
     path = table_path(path, "points.csv")
     kt.check_table(path)
     columns = [*HEAD, "what"]
-    with _reading(path):
+    with kt.reading(path):
         parts = [part.drop_duplicates() for part in pd.read_csv(
             path, dtype=str, keep_default_na=False, usecols=columns, chunksize=POINTS_CHUNK)]
     if not parts:
@@ -163,8 +148,8 @@ def read_points(path, groups):
     path = table_path(path, "points.csv")
     wanted = set(groups[[*HEAD, "what"]].itertuples(index=False, name=None))
     parts = []
-    with _reading(path), pd.read_csv(path, dtype=str, keep_default_na=False,
-                                     chunksize=POINTS_CHUNK) as reader:
+    with kt.reading(path), pd.read_csv(path, dtype=str, keep_default_na=False,
+                                       chunksize=POINTS_CHUNK) as reader:
         for part in reader:
             for column in ["layer", "kv_head"]:
                 part[column] = kt.numbers(part[column], path, column, True)

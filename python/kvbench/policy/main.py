@@ -98,41 +98,41 @@ def parse_arguments(arguments=None):
 
 
 def fit(options):
+    """fit and measure."""
     options.model = tables.model_of(options)
     found = cells.load(options)
-    for text in found.notes:
-        kt.note(text)
-    weights = model.fit(found.squares.reshape(-1, len(found.layers)), found.kl.ravel(), options.ridge)
-    predicted = model.cross_fit(found.squares, found.kl, found.methods(), options.ridge)
-    tables.write_sensitivities(options.output, found, weights, predicted, options)
-    if options.csv:
+    notes, squares = found.notes, found.squares
+    if options.command == "measure":
+        alone, more = cells.load_alone(options, found)
+        notes += more
+        by_source = model.measure(squares, alone)
+        weights = np.exp(by_source.mean(axis=0))
+        predicted = squares @ weights
+        text = tables.measured(found, alone, by_source, options)
+    else:
+        weights = model.fit(squares.reshape(-1, len(found.layers)), found.kl.ravel(), options.ridge)
+        predicted = model.cross_fit(squares, found.kl, found.methods(), options.ridge)
+        text = tables.markdown(found, weights, predicted, options)
+    finish(options, found, notes, predicted, text, weights)
+
+
+def finish(options, found, notes, predicted, text, weights=None):
+    """Writes what fit, measure and check found."""
+    for one in notes:
+        kt.note(one)
+    if weights is not None:
+        tables.write_sensitivities(options.output, found, weights, predicted, options)
+    if getattr(options, "csv", None):
         write_table(options.csv, tables.COLUMNS, tables.held_out(found, predicted))
-    write_text(options.markdown or "-", tables.markdown(found, weights, predicted, options))
-
-
-def measure(options):
-    options.model = tables.model_of(options)
-    found = cells.load(options)
-    alone, notes = cells.load_alone(options, found)
-    for text in found.notes + notes:
-        kt.note(text)
-    by_source = model.measure(found.squares, alone)
-    weights = np.exp(by_source.mean(axis=0))
-    predicted = found.squares @ weights
-    tables.write_sensitivities(options.output, found, weights, predicted, options)
-    write_text(options.markdown or "-", tables.measured(found, alone, by_source, options))
+    write_text(options.markdown or "-", text)
 
 
 def check(options):
     content = tables.read_sensitivities(options.sensitivities)
     found = cells.load(options)
-    for text in found.notes:
-        kt.note(text)
     tables.check_layers(found.layers, content, options)
     predicted = found.squares @ np.array(content["sensitivity"])
-    if options.csv:
-        write_table(options.csv, tables.COLUMNS, tables.held_out(found, predicted))
-    write_text(options.markdown or "-", tables.checked(found, predicted, content, options))
+    finish(options, found, found.notes, predicted, tables.checked(found, predicted, content, options))
 
 
 def apply(options):
@@ -153,4 +153,4 @@ def apply(options):
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    {"choose": choose, "fit": fit, "measure": measure, "check": check, "apply": apply}[options.command](options)
+    {"choose": choose, "fit": fit, "measure": fit, "check": check, "apply": apply}[options.command](options)

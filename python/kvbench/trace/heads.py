@@ -54,6 +54,13 @@ def open_hdf5(path: str | os.PathLike[str]) -> h5py.File:
         raise TraceError(f"{path}: not an HDF5 file, or cut off") from None
 
 
+def check_format(file: h5py.File, path: str, name: str, version: int) -> None:
+    """Raises TraceError unless the file is of this format and version."""
+    got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
+    if got != (name, version):
+        raise TraceError(f"{path}: format: got {got[0]}, version {got[1]}, expected {name}, version {version}")
+
+
 @contextlib.contextmanager
 def open_trace(trace: str | os.PathLike[str] | h5py.File) -> Iterator[h5py.File]:
     """Yields the trace as an open h5py.File. `trace`: its path, or an open file, which stays
@@ -64,10 +71,7 @@ def open_trace(trace: str | os.PathLike[str] | h5py.File) -> Iterator[h5py.File]
         return
     path = os.fspath(trace)
     with open_hdf5(path) as file:
-        got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
-        if got != (FORMAT, VERSION):
-            raise TraceError(f"{path}: format: got {got[0]}, version {got[1]}, expected {FORMAT}, "
-                             f"version {VERSION}")
+        check_format(file, path, FORMAT, VERSION)
         if text_of(file.attrs.get("dtype")) not in STORED:
             raise TraceError(f"{path}: dtype: got {text_of(file.attrs.get('dtype'))}, expected "
                              f"{', '.join(STORED)}")
