@@ -153,7 +153,7 @@ class DumpTracesTest(DumpCase):
         for name in ("llama", "gpt_neox"):
             group = 2 if name == "llama" else 1
             whole = read_trace(self.dump(self.model(name)))
-            path = self.dump(self.model(name), "--layers", "2,0", "--heads", "1", "--last-queries", "7")
+            path = self.dump(self.model(name), "--layers", "2,0", "--kv-heads", "1", "--last-queries", "7")
             part = read_trace(path)
             self.assertEqual(sorted(part), [0, 2])
             for index, layer in part.items():
@@ -175,10 +175,10 @@ class DumpTracesTest(DumpCase):
                     # The uncompressed cache against itself: rounding of doubles and no more.
                     self.assertTrue(float(row["rel_error"]) <= 1e-12, row)
 
-    def prompts(self, *options, prompts, kind="--prompts", model=None):
+    def prompts(self, *options, prompts, kind=(), model=None):
         """({name: (token ids, text_id)} of a new trace, its root attributes)."""
         prompts = [prompts] if isinstance(prompts, str) else prompts
-        path = self.dump(model or self.words_model(), *options, prompts=(kind, *prompts))
+        path = self.dump(model or self.words_model(), *options, prompts=(*kind, *prompts))
         with h5py.File(path) as file:
             return {name: (p["token_ids"][:].tolist(), p.attrs["text_id"])
                     for name, p in file["prompts"].items()}, dict(file.attrs)
@@ -219,7 +219,7 @@ class DumpTracesTest(DumpCase):
             found, _ = self.prompts("--max-prompts", 2, *options, prompts=data)
             self.assertEqual([ids for ids, _ in found.values()], expected)
             self.assertEqual(found["p0" if "p0" in found else "a"][1], "a")
-        refuse = self.refusals("--model", self.words_model(), "--prompts", data)
+        refuse = self.refusals("--model", self.words_model(), data)
         refuse("long.jsonl:5: no field `text`, it has _id")
         refuse("long.jsonl:1: no field `nope`", "--field", "nope")
         refuse("long.jsonl:1: no field `nope`", "--template", "{nope}")
@@ -237,7 +237,7 @@ class DumpTracesTest(DumpCase):
                                  "code-1": ([1, 8], "code-1"), "code-2": ([1, 9, 10, 11], "code-2")})
         self.assertEqual(root["source"], "one.jsonl, two.jsonl")
         for options, names in ((["--set", "test"], {"prose-2", "code-1"}),
-                               (["--ids", "code-2,prose-1"], {"code-2", "prose-1"}),
+                               (["--prompts", "code-2,prose-1"], {"code-2", "prose-1"}),
                                (["--max-prompts", 3, "--set", "test"], {"prose-2", "code-1"}),
                                (["--max-prompts", 1, "--set", "test"], {"prose-2"})):
             self.assertEqual(set(self.prompts(*options, prompts=(one, two))[0]), names)
@@ -246,15 +246,15 @@ class DumpTracesTest(DumpCase):
         self.assertEqual(self.prompts(prompts=(one, again))[0]["p2"], ([1, 12], "prose-1"))
         self.assertEqual(self.prompts(prompts=(two, slash))[0]["p2"], ([1, 13], "a/b"))
         refuse = self.refusals("--model", self.words_model())
-        refuse("--ids: no record prose-9", "--prompts", one, two, "--ids", "prose-1,prose-9")
-        refuse("--ids: no record prose-1 in set test", "--prompts", one, two, "--ids", "prose-1,prose-2", "--set",
+        refuse("--prompts: no record prose-9", one, two, "--prompts", "prose-1,prose-9")
+        refuse("--prompts: no record prose-1 in set test", one, two, "--prompts", "prose-1,prose-2", "--set",
                "test")
-        refuse("--set: no record has the set tset", "--prompts", one, two, "--set", "tset")
-        refuse("plain.txt: --set needs a .jsonl file", "--prompts", self.file("plain.txt", "w5"), "--set", "dev")
-        refuse("--set and --ids need --prompts", "--token-ids", self.ids_file, "--ids", "a")
+        refuse("--set: no record has the set tset", one, two, "--set", "tset")
+        refuse("plain.txt: --set needs a .jsonl file", self.file("plain.txt", "w5"), "--set", "dev")
+        refuse("--set and --prompts need PROMPTS", "--token-ids", self.ids_file, "--prompts", "a")
 
     def test_records_that_are_no_text_are_refused(self):
-        refuse = self.refusals("--model", self.words_model(), "--prompts")
+        refuse = self.refusals("--model", self.words_model())
         for record, expected in (
                 ({"text": None}, "field `text` is null, expected a text"),
                 ({"text": ["w5", "w6"]}, 'field `text` is ["w5", "w6"], expected a text'),
@@ -271,7 +271,7 @@ class DumpTracesTest(DumpCase):
             ("law, 3", "w5"), ("law", "w6"), (" 3", "w7"), ("b", "w8"), ("half \udc00", "w9"))))
         for ids, expected in ((r"law\, 3", [5]), ("b,law", [6, 8]), (r"law\, 3,b,law", [5, 6, 8]),
                               (None, [5, 6, 7, 8, 9])):  # an id that no group can have: p0, p1, ...
-            found, _ = self.prompts(*(["--ids", ids] if ids else []), prompts=data)
+            found, _ = self.prompts(*(["--prompts", ids] if ids else []), prompts=data)
             self.assertEqual(sorted(tokens[1] for tokens, _ in found.values()), expected)
 
     def test_padding_is_no_prompt(self):
@@ -280,7 +280,7 @@ class DumpTracesTest(DumpCase):
                 ([5, 6, 7], {"input_ids": [0, 0, 5, 6, 7], "attention_mask": [0, 0, 1, 1, 1]}),
                 ([5, 6, 7], {"input_ids": [5, 6, 7, 0], "attention_mask": [1, 1, 1, 0], "position_ids": [0, 1, 2, 1]}),
                 ([0, 5, 6], {"input_ids": [0, 5, 6], "attention_mask": None, "position_ids": [0, 1, 2]})):
-            found, _ = self.prompts(prompts=self.file("padded.jsonl", json.dumps(record) + "\n"), kind="--token-ids",
+            found, _ = self.prompts(prompts=self.file("padded.jsonl", json.dumps(record) + "\n"), kind=("--token-ids",),
                                     model=model)
             self.assertEqual(found["p0"][0], expected)
         ones = "`attention_mask`: expected ones with zeros before or"
@@ -323,15 +323,15 @@ class DumpTracesTest(DumpCase):
         for text, *arguments in (
                 (f"{absent}: no such folder", "--model", absent, *ids),
                 ("its configuration cannot be loaded", "--model", empty, *ids),
-                ("one of the arguments", "--model", model),
+                ("expected either PROMPTS or --token-ids", "--model", model),
                 ("200 tokens, the model is made for 128", "--model", self.model("opt"), "--token-ids",
                  self.file("many.jsonl", json.dumps([5] * 200)))):
             self.expect_error(text, *arguments)
         refuse = self.refusals("--model", model)
-        refuse("its tokenizer cannot be loaded", "--prompts", self.file("a.txt", "w5"))
+        refuse("its tokenizer cannot be loaded", self.file("a.txt", "w5"))
         refuse("cannot be read", "--token-ids", absent)
         refuse("--layers: no attention layer 7, it has 0, 1, 2", *ids, "--layers", "1,7")
-        refuse("--heads: got 2, expected 0 to 1", *ids, "--heads", "2")
+        refuse("--kv-heads: got 2, expected 0 to 1", *ids, "--kv-heads", "2")
         refuse("--layers: got `x`", *ids, "--layers", "x")
         refuse("--chunk", *ids, "--chunk", "0")
         for text, message in (('[5]\n[6', "bad.jsonl:2: not JSON"), ("[5]\n\n{}", "bad.jsonl:3: "),

@@ -144,7 +144,7 @@ class NestedTest(FolderCase):
 
     @unittest.skipIf(NO_TABLES or missing("scipy"), f"{sys.executable} lacks packages")
     def test_sensitivities(self):
-        from kvbench.predict import tables
+        from kvbench.policy import tables
         for text in (NESTED, '{"layers": 1' + "0" * 400 + "}"):
             path = self.write_file("s.json", text)
             self.refused("s.json: ", lambda path=path: tables.read_sensitivities(path))

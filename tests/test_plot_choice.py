@@ -77,15 +77,15 @@ class FiguresTest(FigureTest):
                    columns=STEP_COLUMNS)
         for module, *arguments in (
                 (plot_pareto, path), (plot_error, path), (plot_amnesia, path), (plot_offset, queries),
-                (plot_offset, queries, "--by", "layer", "--budgets", "0.125"),
+                (plot_offset, queries, "--by", "layer", "--budget", "0.125"),
                 (plot_stream, self.write(steps, "s.csv"))):
             with self.subTest(module.__name__, arguments=arguments[1:]):
                 self.assertEqual(shown(self.picture(module, *arguments)), {*NAMES[:8], *REFERENCES})
                 self.assertIn(f"note: {TEN}: the references and those of the smallest", self.said)
-                self.assertIn("--all draws all, --algorithms NAME,... those that it names", self.said)
+                self.assertIn("--all draws all, --algorithm NAME,... those that it names", self.said)
                 self.assertIn(f"{TEN}, the references and those of the smallest", self.below)
                 for more, names in ((["--all"], {*NAMES, *REFERENCES}),
-                                    (["--algorithms", ",".join(NAMES[4:16])], set(NAMES[4:16]))):
+                                    (["--algorithm", ",".join(NAMES[4:16])], set(NAMES[4:16]))):
                     self.assertEqual(shown(self.picture(module, *arguments, *more)), names)
                     self.assertNotIn("lines are drawn", self.said + self.below)
 
@@ -233,7 +233,7 @@ class SummaryTest(FigureTest):
         self.assertIn("note: a: points left out because some heads are missing: 1", said)
         for arguments, text in (((path, path), "expected it alone, got 2 files"),
                                 ((path, "--layers", "0"), "--layers and --pool need the rows"),
-                                ((path, "--algorithms", "c"), "no rows of algorithm c"),
+                                ((path, "--algorithm", "c"), "no rows of algorithm c"),
                                 ((path, "--y", "eps_fro"), "column `mean_eps_fro` is missing")):
             self.refused(text, plot_pareto, *arguments)
         self.summary(*({**lines[0], "layer": layer} for layer in (0, 1)),

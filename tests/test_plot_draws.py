@@ -50,7 +50,7 @@ def coded(case, layers):
 # Kind (or kind and its case): a table of these layers, and options.
 DRAWN = {
     "amnesia": (lambda case, layers: case.write(replay(layers)), "--by-layer"),
-    "bits": (coded, ""), "bits map": (coded, "--kind map --algorithms h2o,h2o@quant-kivi"),
+    "bits": (coded, ""), "bits map": (coded, "--kind map --algorithm h2o,h2o@quant-kivi"),
     "bits keys-values": (coded, "--kind keys-values"),
     "bumblebee_lambda": (lambda case, layers: case.write(
         {**row, "layer": layer, "budget_requested": budget} for row in lambda_rows() for layer in layers

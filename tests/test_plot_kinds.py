@@ -131,7 +131,7 @@ class FunctionsTest(FigureTest):
                  "^the table: row 1: column `rel_error`: got `many`"),
                 (lambda: plot.pareto(kt.pd.concat([frame, frame[:1]])), kvbench.CsvError, "duplicate row"),
                 (lambda: plot.error(frame, highlight=["nope"]), kvbench.CsvError, "--highlight: got `nope`"),
-                (lambda: plot.error(frame, algorithms="nope"), kvbench.CsvError, "no rows of algorithm nope"),
+                (lambda: plot.error(frame, algorithm="nope"), kvbench.CsvError, "no rows of algorithm nope"),
                 (lambda: plot.pareto(frame, x="nope"), ValueError, "x: got `nope`, expected one of"),
                 (lambda: plot.offset(frame, bins=0), ValueError, "bins: got 0, expected a number"),
                 (lambda: kvbench.figure("error", []), ValueError, "tables: got none"),
@@ -166,7 +166,7 @@ class FunctionsTest(FigureTest):
                     self.assertEqual(given[option] or None, default or None, (name, option))
             self.assertIn("STEM", kk.parser_of(one).format_help())
         frame = self.read(self.write(self.rows()))
-        made = [self.figure(plot.error, frame, algorithms=names) for names in ("h2o,snapkv", ["h2o", "snapkv"])]
+        made = [self.figure(plot.error, frame, algorithm=names) for names in ("h2o,snapkv", ["h2o", "snapkv"])]
         self.assertEqual(made[0].caption, made[1].caption)
 
 

@@ -54,7 +54,7 @@ class ReplayTest(FigureTest):
         names = [f"method-number-{i}" for i in range(60)]
         said = self.must(plot_error, self.write(replay(range(10), names, (0.5,))), "--all", "-o", self.path("out"),
                          code=2)[1]
-        self.assertIn("choose fewer with --algorithms or --highlight", said)
+        self.assertIn("choose fewer with --algorithm or --highlight", said)
         most = int(said.split("at most ")[1].split()[0])
         self.picture(plot_error, self.write(replay(range(10), names[:most], (0.5,))), "--all")
 
