@@ -194,7 +194,7 @@ class PredictTest(CommandCase):
                   for at, name in enumerate(METHODS, 1)}
         scores, layers = self.tables(points)
         made = ("fit", scores, "--layer-table", layers, "-o", self.path("s.json"), "--markdown", self.path("m"))
-        self.refused("names the model: --model NAME", *made)
+        self.refused("names the model: --model MODEL", *made)
         self.write_file("scores.csv.json", json.dumps({"settings": {"model": "a/Small @ 1f"}}))
         self.run_script(*made)
         with open(self.path("s.json"), encoding="utf-8") as file:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from kvbench import checksums
 from kvbench.errors import CsvError, DeviceError  # noqa: F401  (re-exported)
+from kvbench.text import parse_json
 
 SCHEMA_MAJOR = "1"
 
@@ -211,6 +212,27 @@ def read_table(paths, needed, text, others=None):
     out.attrs = {"paths": list(paths), "rows": [len(frame) for frame in frames], "runs": sorted(runs),
                  "nan": sorted(unknown)}
     return table_of(out, needed, text)
+
+
+def plain_model(name):
+    """Returns the name alone, in lower case, of ORGANISATION/NAME @ REVISION, as kvbench compares them."""
+    return name.partition(" @ ")[0].rpartition("/")[2].lower()
+
+
+def recorded_models(paths):
+    """Returns {plain name: (model, table)} of the models that manifests beside tables record. Tables may have none."""
+    out = {}
+    for path in paths:
+        try:
+            with open(path.removesuffix(".gz").removesuffix(".layers.csv").removesuffix(".csv") + ".csv.json",
+                      encoding="utf-8") as file:
+                content = parse_json(file.read())
+            for one in [content["settings"]] if "settings" in content else content["traces"]:
+                if one.get("model"):
+                    out.setdefault(plain_model(one["model"]), (one["model"], path))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return out
 
 
 @contextlib.contextmanager

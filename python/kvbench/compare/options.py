@@ -112,7 +112,9 @@ def check_scores(parser, options):
         parser.error(f"--metric: got {options.metric}, expected one of {', '.join(METRICS)}")
     command.check_named_files(parser, "--score-table", options.score_table, "model", "MODEL")
     command.check_named_files(parser, "--tuned", options.tuned, "model", "MODEL")
-    options.tables = [(model, files) for model, *files in options.score_table or [["model", *options.inputs]]]
+    if options.inputs:
+        options.score_table = [[", ".join(kt.recorded_models(options.inputs)) or "model", *options.inputs]]
+    options.tables = [(model, files) for model, *files in options.score_table]
     unknown = {model for model, *_ in options.tuned} - {model for model, _ in options.tables}
     if unknown:
         parser.error(f"--tuned: got {min(unknown)}, expected models of --score-table")

@@ -50,32 +50,18 @@ def rank_correlations(found, values):
     return float(stats.spearmanr(kl, other)[0]), float(np.mean(within)) if within else math.nan
 
 
-def plain_name(model):
-    """Returns the name alone, in lower case, of ORGANISATION/NAME @ REVISION, as kvbench compares them."""
-    return model.partition(" @ ")[0].rpartition("/")[2].lower()
-
-
 def model_of(options):
     """Returns --model, by default that of the manifests beside the tables. Raises CsvError if there is none, or
     if they name another.
     """
-    found = {}
-    for path in (*options.scores, *options.layer_table, *getattr(options, "alone", ())):
-        try:
-            with open(path.removesuffix(".gz").removesuffix(".layers.csv").removesuffix(".csv") + ".csv.json",
-                      encoding="utf-8") as file:
-                content = parse_json(file.read())
-            for one in [content["settings"]] if "settings" in content else content["traces"]:
-                if one.get("model"):
-                    found.setdefault(plain_name(one["model"]), (one["model"], path))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no manifest, such as of stored tables
-            continue
+    found = kt.recorded_models([*options.scores, *options.layer_table, *getattr(options, "alone", ())])
     if not found and not options.model:
-        raise kt.CsvError(f"{options.scores[0]}: no manifest beside it names the model: --model NAME")
-    wrong = [one for name, one in found.items() if name != plain_name(options.model or [*found.values()][0][0])]
-    if wrong:
-        raise kt.CsvError(f"{wrong[0][1]}: is of {wrong[0][0]}, expected {options.model or [*found.values()][0][0]}")
-    return options.model or [*found.values()][0][0]
+        raise kt.CsvError(f"{options.scores[0]}: no manifest beside it names the model: --model MODEL")
+    name = options.model or next(iter(found.values()))[0]
+    for plain, (other, path) in found.items():
+        if plain != kt.plain_model(name):
+            raise kt.CsvError(f"{path}: is of {other}, expected {name}")
+    return name
 
 
 def write_sensitivities(path, found, weights, predicted, options):
