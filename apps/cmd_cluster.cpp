@@ -34,8 +34,7 @@ void run(CLI::App& command, ClusterCommand& o) {
   for (const std::string& word : o.what) {
     o.cluster.what.push_back(parse_enum("--what", word, {Rows::keys, Rows::values}));
   }
-  o.cluster.points =
-      parse_enum("--points", o.points, {PointsFormat::csv, PointsFormat::hdf5, PointsFormat::none});
+  o.cluster.points = parse_enum("--points", o.points, {PointsFormat::csv, PointsFormat::none});
   if (!o.memory_limit.empty()) {
     o.cluster.memory_limit = set_memory_limit(o.memory_limit);
   }
@@ -60,7 +59,7 @@ void add_cluster(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "cluster", "Measure how keys and values cluster: coverage, growth, norms, points for t-SNE");
   sub->footer(
-      "\nWrites one table per statistic (docs/schema.md), points.csv or points.h5, and the "
+      "\nWrites one table per statistic (docs/schema.md), points.csv, and the "
       "manifest cluster.json. Key-only layers are accepted; missing queries or values give no "
       "rows.\n"
       "\nExample:\n"
@@ -112,9 +111,9 @@ void add_cluster(CLI::App& app) {
       ->group(growth);
 
   const char* points = "Points (input of t-SNE)";
-  sub->add_option("--points", o->points, "Format of the points: points.csv, points.h5 or neither")
+  sub->add_option("--points", o->points, "Whether to write points.csv")
       ->capture_default_str()
-      ->type_name("csv|hdf5|none")
+      ->type_name("csv|none")
       ->group(points);
   integer_option(
       *sub, "--pca", c.study.components,

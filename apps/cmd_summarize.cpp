@@ -45,9 +45,8 @@ SummaryOptions resolve(const SummarizeCommand& options) {
 }
 
 void run(const SummarizeCommand& options) {
-  const TableFormat format =
-      parse_enum("--format", options.format,
-                 {TableFormat::text, TableFormat::markdown, TableFormat::csv, TableFormat::json});
+  const TableFormat format = parse_enum(
+      "--format", options.format, {TableFormat::text, TableFormat::markdown, TableFormat::csv});
   const SummaryOptions wanted = resolve(options);
   std::optional<FileLock> lock;
   if (!options.csv.empty()) {
@@ -105,9 +104,9 @@ void add_summarize(CLI::App& app) {
       ->type_name("COLUMN");
   sub->add_flag("--descending", o->summary.descending, "Sort from largest to smallest");
   sub->add_flag("--full", o->full, "Show all parameters instead of those that differ");
-  sub->add_option("--format", o->format, "Output format; csv and json have full precision")
+  sub->add_option("--format", o->format, "Output format; csv has full precision")
       ->capture_default_str()
-      ->type_name("text|markdown|csv|json");
+      ->type_name("text|markdown|csv");
   sub->add_option("--csv", o->csv, "Also write the summary to this file, one line per group")
       ->type_name("FILE");
   sub->footer(

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -33,6 +34,7 @@ struct Ending {
   std::mutex mutex;
   std::string message = "interrupted";
   std::chrono::milliseconds grace{0};
+  std::function<void()> before;
 };
 
 // Never destroyed: end_after_signal may need it while the process ends.
@@ -63,6 +65,12 @@ void end_after_signal() {
   lock.lock();
   const std::string line =
       fmt::format("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", end.message);
+  if (end.before) {
+    try {
+      end.before();
+    } catch (const std::exception&) {  // the log keeps what could not be written
+    }
+  }
   hold_writes();
   remove_temporaries();
   [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, line.data(), line.size());
@@ -116,6 +124,11 @@ const std::atomic<bool>& stop_on_signals(std::string message) {
   ending().message = std::move(message);
   ending().grace = kGrace;
   return stop_requested;
+}
+
+void call_before_end(std::function<void()> function) {
+  const std::lock_guard lock(ending().mutex);
+  ending().before = std::move(function);
 }
 
 void expect_unchanged(const std::vector<std::string>& traces, const std::string& out) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ void end_on_signals();
 /// their rows. If the process still runs 1.5 s later, it prints `message` and ends as above. A
 /// second signal ends it at once. Must be called after end_on_signals.
 const std::atomic<bool>& stop_on_signals(std::string message);
+
+/// Has `function` called before the process ends so, in another thread; an empty one: none. Waits
+/// while a call runs.
+void call_before_end(std::function<void()> function);
 
 /// Throws InputError if `traces`, those that changed during the run that wrote `out`, is not empty.
 void expect_unchanged(const std::vector<std::string>& traces, const std::string& out);

@@ -16,6 +16,7 @@
 
 #include "core/error.hpp"
 #include "core/number_range.hpp"
+#include "core/parse_number.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -48,11 +49,8 @@ inline CLI::Validator real() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
         double value = 0;
-        const char* const end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
-        return stop == end && error == std::errc()
-                   ? ""
-                   : fmt::format("got '{}', expected a decimal number", text);
+        return parse_number(text, value) ? ""
+                                         : fmt::format("got '{}', expected a decimal number", text);
       },
       "");
 }

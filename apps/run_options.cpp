@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "commands.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
+#include "core/parse_number.hpp"
 #include "exit_code.hpp"
 #include "long_run.hpp"
 #include "number_options.hpp"
@@ -23,13 +23,9 @@ namespace {
 
 void parse_shard(const std::string& text, ReplayOptions& o) {
   const auto slash = text.find('/');
-  const auto read = [&](std::string_view part, Index& out) {
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), out);
-    return error == std::errc() && end == part.data() + part.size();
-  };
   const std::string_view view = text;
-  if (slash == std::string::npos || !read(view.substr(0, slash), o.shard_index) ||
-      !read(view.substr(slash + 1), o.shard_count)) {
+  if (slash == std::string::npos || !parse_number(view.substr(0, slash), o.shard_index) ||
+      !parse_number(view.substr(slash + 1), o.shard_count)) {
     throw InputError(fmt::format("--shard: got '{}', expected i/N", text));
   }
 }
@@ -99,7 +95,10 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
                "(without a value), or of each query (all: 10 to 20 times larger)")
       ->type_name("bins|all")
       ->group(group);
-  sub.add_flag("--resume", r.resume, "Keep the rows of OUT.csv and compute missing rows")
+  sub.add_flag(
+         "--resume", r.resume,
+         "Keep the finished jobs of OUT.csv.log, or of OUT.csv if the run has ended, and compute "
+         "missing ones")
       ->group(group);
   if (!o.evaluates) {
     sub.add_flag("--extend", r.extend,
@@ -108,6 +107,9 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
         ->group(group);
   }
   sub.add_flag("--overwrite", r.overwrite, "Overwrite existing OUT.csv and its side tables")
+      ->group(group);
+  sub.add_flag("--keep-log", r.keep_log,
+               "Keep OUT.csv.log, which has a record per finished job, when the tables are whole")
       ->group(group);
 }
 
@@ -160,7 +162,7 @@ void run(CLI::App& command, RunOptions& o) {
   if (std::ranges::any_of(plan.ranges, &std::string::empty, &SpecRange::end)) {
     log("{}\n", ranges_line(plan));  // otherwise ranges_note() showed them
   }
-  const RunResult r = run_plan(plan, shell_line(command_arguments()), stop);
+  const RunResult r = run_plan(plan, shell_line(command_arguments()), stop, call_before_end);
   log("{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
       r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
       r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",

@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/files.hpp"
+#include "core/parse_number.hpp"
 #include "core/printable.hpp"
 
 namespace kvbench {
@@ -49,8 +48,7 @@ std::optional<std::size_t> stdout_width() {
   const char* const set = std::getenv("COLUMNS");
   const std::string_view text = set == nullptr ? "" : set;
   std::size_t width = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-  if (error == std::errc() && end == text.data() + text.size() && width > 0) {
+  if (parse_number(text, width) && width > 0) {
     return width;
   }
   return ::isatty(STDOUT_FILENO) == 1 ? std::optional(unknown_terminal) : std::nullopt;

@@ -28,7 +28,7 @@ set(_public
   attention/kcenter attention/online_clusters attention/read_lists attention/row_set attention/scores
   attention/softmax_balance attention/streams attention/truth attention/value_norms
   cluster/coverage cluster/growth cluster/study
-  core/aligned_memory core/error core/extra core/float16 core/math core/rng core/rope core/types core/vector_sums
+  core/aligned_memory core/error core/extra core/float16 core/math core/parse_number core/rng core/rope core/types core/vector_sums
   gpu/device
   metrics/error metrics/layer_error metrics/memory
   replay/entries replay/grid replay/head_input replay/job replay/job_result replay/loaded_caches

@@ -16,6 +16,7 @@
 #include "replay/resources.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
+#include "report/run_files.hpp"
 #include "report/schema.hpp"
 #include "report_rows.hpp"
 
@@ -68,6 +69,18 @@ class ReplayTest : public ::testing::Test {
   static RunResult run(const ReplayOptions& o) {
     static const std::atomic<bool> go_on = false;
     return run_plan(make_plan(o), "test", go_on);
+  }
+
+  /// What a run leaves that is killed when it has written this share of its log.
+  static void kill_after(ReplayOptions o, double share) {
+    o.keep_log = true;
+    run(o);
+    for (const Output& table : table_files(o.out)) {
+      std::filesystem::remove(table.path);
+    }
+    const std::filesystem::path log = log_path(o.out);
+    const auto size = static_cast<double>(std::filesystem::file_size(log));
+    std::filesystem::resize_file(log, static_cast<std::uintmax_t>(share * size));
   }
 
   std::filesystem::path folder_;

@@ -68,7 +68,7 @@ TEST_F(CacheExportTest, EvaluatedAgainEveryMethodGivesItsRows) {
     EXPECT_EQ(was.failed, 0);
     infeasible += was.infeasible;
     degenerate += was.degenerate;
-    EXPECT_FALSE(fs::exists(at("c.h5.part")));
+    EXPECT_FALSE(fs::exists(at("out.csv.log")));
     ReplayOptions e = evaluation("again.csv", {"c.h5"});
     e.kept = true;
     e.per_query = PerQuery::bins;
@@ -217,9 +217,9 @@ TEST_F(CacheExportTest, ShardsAreOneRun) {
     e.shard_index = i;
     e.shard_count = 3;
     run(e);
-    merge.shards.emplace_back(e.out);
+    merge.inputs.emplace_back(e.out);
   }
-  merge_shards(merge);
+  merge_runs(merge);
   expect_same_tables(merge.output, at("whole-again.csv"), 0.0, 0.0);
 }
 

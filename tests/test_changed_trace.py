@@ -17,11 +17,11 @@ class ChangedTrace(FolderCase):
         return subprocess.run([KVBENCH, *words], cwd=self.folder, capture_output=True, text=True, check=False)
 
     def disturbed(self, change, *command):
-        """The command's result; `change` runs when the first rows are there."""
+        """The command's result; `change` runs when the first jobs are logged."""
         process = subprocess.Popen([KVBENCH, *command], cwd=self.folder, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True)
-        table = self.path(command[command.index("-o") + 1])
-        while not os.path.exists(table) or os.path.getsize(table) < 2000:
+        log = self.path(command[command.index("-o") + 1]) + ".log"
+        while not os.path.exists(log) or os.path.getsize(log) < 20000:
             self.assertIsNone(process.poll(), "it ended before its rows were seen")
             time.sleep(0.01)
         change()

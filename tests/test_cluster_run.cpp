@@ -155,26 +155,25 @@ TEST(ClusterRun, StoppedRunKeepsFinishedHeadsOnly) {
 TEST(ClusterRun, ExistingTablesAreNotTouched) {
   ClusterOptions o = options(make_trace(temporary_path("t.h5")));
   fs::create_directories(o.out);
-  const fs::path points = fs::path(o.out) / "points.h5";
+  const fs::path points = fs::path(o.out) / "points.csv";
   write_bytes(points, "precious");
   for (const bool overwrite : {false, true}) {
     o.overwrite = overwrite;
-    expect_refusal(o, "points.h5: exists and is not a points file");
+    expect_refusal(o, "points.csv: exists and is not a table points.csv");
     EXPECT_EQ(read_bytes(points), "precious");
   }
   fs::remove(points);
-  o.points = PointsFormat::hdf5;
   run(o);
   o.overwrite = false;
   expect_refusal(o, "exists, expected --overwrite");
   o.overwrite = true;
-  o.points = PointsFormat::csv;
+  o.points = PointsFormat::none;
   run(o);
   EXPECT_FALSE(fs::exists(points));  // would belong to other tables
   // A trace in the folder is no table, whatever its name.
   fs::copy_file(o.traces[0], points);
   o.traces = {points.string()};
-  expect_refusal(o, "points.h5: is also what the run reads");
+  expect_refusal(o, "points.csv: is also what the run reads");
 }
 
 TEST(ClusterRun, OverwriteKeepsTheEarlierTablesUntilThereAreNewOnes) {

@@ -26,14 +26,6 @@ using testing_rows::test_folder;
 const Fields header{"a", "b", "c"};
 const std::string run = "0123456789abcdef";
 
-void replace(CsvWriter& writer, const std::vector<Fields>& rows) {
-  StagedFile file = writer.stage();
-  for (const Fields& row : rows) {
-    file.put(checked_line(row, run));
-  }
-  writer.replace(std::move(file));
-}
-
 Fields random_fields(std::mt19937& random, std::size_t width) {
   static constexpr std::string_view alphabet = "ab,\"\r\n ;=\xC3\xA9";
   Fields fields;
@@ -118,79 +110,32 @@ TEST(Csv, ReadTableRefusals) {
             file + ": column `z` is missing; there are a, b");
 }
 
-TEST(CsvWriter, AppendsAndResumes) {
+TEST(CsvWriter, AppendsToANewFile) {
   const auto path = test_folder() / "t.csv";
-  const std::vector<Fields> first{{"1", "x,y", ""}, {"2", "\"", "\n"}};
-  const std::vector<Fields> second{{"3", "", "z"}};
+  const std::vector<Fields> rows{{"1", "x,y", ""}, {"2", "\"", "\n"}};
   {
-    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
-    writer.append(first);
-    EXPECT_EQ(read_table(path).rows, first);  // visible before the end
-  }
-  EXPECT_FALSE(std::filesystem::exists(path.string() + ".lock"));
-  {
-    std::vector<Fields> existing;
-    CsvWriter writer(path, header, CsvWriter::Mode::resume, run,
-                     [&](const TableReader& line) { existing.push_back(line.row()); });
-    EXPECT_EQ(existing, first);
-    writer.append(second);
+    CsvWriter writer(path, header, run);
+    writer.append(rows);
+    EXPECT_EQ(read_table(path).rows, rows);  // visible before the end
     EXPECT_THROW(writer.append(std::vector<Fields>{{"too", "short"}}), InputError);
   }
-  EXPECT_EQ(read_table(path).rows, (std::vector<Fields>{first[0], first[1], second[0]}));
-  EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::create, run), InputError);
-  EXPECT_THROW(CsvWriter(path, Fields{"a", "b", "d"}, CsvWriter::Mode::resume, run), InputError);
-  { CsvWriter writer(path, header, CsvWriter::Mode::overwrite, run); }
-  EXPECT_TRUE(read_table(path).rows.empty());
-}
-
-TEST(CsvWriter, TornTailIsCutAtEveryByte) {
-  const auto path = test_folder() / "t.csv";
-  const std::vector<Fields> rows{{"1", "a\n\"b\"", ","}, {"2", "x\ny", "\"\n"}};
-  const std::string head = checked_header_line(header);
-  const std::string text = head + checked_line(rows[0], run) + checked_line(rows[1], run);
-  for (std::size_t length = 0; length <= text.size(); ++length) {
-    write_bytes(path, text.substr(0, length));
-    std::vector<Fields> whole;
-    if (length >= head.size() + checked_line(rows[0], run).size()) {
-      whole.push_back(rows[0]);
-    }
-    if (length == text.size()) {
-      whole.push_back(rows[1]);
-    }
-    {
-      std::vector<Fields> existing;
-      CsvWriter writer(path, header, CsvWriter::Mode::resume, run,
-                       [&](const TableReader& line) { existing.push_back(line.row()); });
-      ASSERT_EQ(existing, whole) << "cut at byte " << length;
-      writer.append(std::vector<Fields>{{"new", "", ""}});
-    }
-    whole.push_back({"new", "", ""});
-    ASSERT_EQ(read_table(path).rows, whole) << "cut at byte " << length;
-  }
-  write_bytes(path, "something else");
-  EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume, run), InputError);
-  EXPECT_EQ(read_text_file(path), "something else");  // a stranger's file stays as it is
+  EXPECT_FALSE(std::filesystem::exists(path.string() + ".lock"));
+  EXPECT_EQ(read_table(path).rows, rows);
+  EXPECT_THROW(CsvWriter(path, header, run), InputError);
+  EXPECT_EQ(read_table(path).rows, rows);
 }
 
 TEST(CsvWriter, TwoWritersOfOneFileConflict) {
   const auto folder = test_folder();
   const auto path = folder / "t.csv";
   std::filesystem::create_symlink(path, folder / "alias.csv");
-  {
-    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
-    writer.append(std::vector<Fields>{{"1", "2", "3"}});
-    for (const auto& name : {path, folder / "alias.csv"}) {
-      EXPECT_NE(refusal([&] {
-                  CsvWriter(name, header, CsvWriter::Mode::resume, run);
-                }).find("another run is writing " + path.string()),
-                std::string::npos);
-      EXPECT_THROW(CsvWriter(name, header, CsvWriter::Mode::overwrite, run), InputError);
-    }
-    replace(writer, {{"4", "5", "6"}});
-    EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume, run), InputError);
+  const CsvWriter writer(path, header, run);
+  for (const auto& name : {path, folder / "alias.csv"}) {
+    EXPECT_NE(refusal([&] {
+                CsvWriter(name, header, run);
+              }).find("another run is writing " + path.string()),
+              std::string::npos);
   }
-  const CsvWriter writer(path, header, CsvWriter::Mode::resume, run);
-  EXPECT_EQ(read_table(path).rows, (std::vector<Fields>{{"4", "5", "6"}}));
 }
 
 TEST(CsvWriter, AKilledHoldersLockDoesNotBlock) {
@@ -198,32 +143,21 @@ TEST(CsvWriter, AKilledHoldersLockDoesNotBlock) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
+    CsvWriter writer(path, header, run);
     ::_exit(0);  // no destructor: the lock file stays behind
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(std::filesystem::exists(path.string() + ".lock"));
-  EXPECT_NO_THROW(CsvWriter(path, header, CsvWriter::Mode::resume, run));
-}
-
-TEST(CsvWriter, RewriteKeepsAppending) {
-  const auto path = test_folder() / "t.csv";
-  CsvWriter writer(path, header, CsvWriter::Mode::create, run);
-  writer.append(std::vector<Fields>{{"2", "", ""}, {"1", "", ""}});
-  replace(writer, {{"1", "", ""}, {"2", "", ""}});
-  writer.append(std::vector<Fields>{{"3", "", ""}});
-  writer.sync();
-  EXPECT_EQ(read_table(path).rows,
-            (std::vector<Fields>{{"1", "", ""}, {"2", "", ""}, {"3", "", ""}}));
-  EXPECT_FALSE(std::filesystem::exists(path.string() + ".tmp"));
+  std::filesystem::remove(path);
+  EXPECT_NO_THROW(CsvWriter(path, header, run));
 }
 
 TEST(CsvWriter, ThreadsLeaveWholeRows) {
   const auto path = test_folder() / "t.csv";
   constexpr int per_thread = 200;
   {
-    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
+    CsvWriter writer(path, header, run);
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&writer, t] {
@@ -243,9 +177,8 @@ TEST(CsvWriter, ThreadsLeaveWholeRows) {
 
 TEST(CsvWriter, UnwritablePlacesAreIoErrors) {
   const auto folder = test_folder();
-  EXPECT_THROW(CsvWriter(folder / "no" / "such" / "t.csv", header, CsvWriter::Mode::create, run),
-               IoError);
-  EXPECT_THROW(CsvWriter(folder, header, CsvWriter::Mode::create, run), InputError);
+  EXPECT_THROW(CsvWriter(folder / "no" / "such" / "t.csv", header, run), IoError);
+  EXPECT_THROW(CsvWriter(folder, header, run), InputError);
 }
 
 // Somebody puts a link to another file in the table's place while it is written.
@@ -253,22 +186,15 @@ TEST(CsvWriter, DoesNotFollowALinkThatComesLater) {
   const auto folder = test_folder();
   const auto path = folder / "t.csv";
   const auto victim = folder / "victim";
-  for (const bool replaces : {false, true}) {
-    std::filesystem::remove(path);
-    std::ofstream(victim) << "precious";
-    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
-    writer.append(std::vector<Fields>{{"1", "2", "3"}});
-    std::filesystem::remove(path);
-    std::filesystem::create_symlink(victim, path);
-    writer.append(std::vector<Fields>{{"4", "5", "6"}});
-    if (replaces) {
-      EXPECT_THROW(writer.replace(writer.stage()), IoError);
-    } else {
-      EXPECT_THROW(writer.sync(), IoError);
-    }
-    EXPECT_EQ(read_text_file(victim), "precious");
-    EXPECT_TRUE(std::filesystem::is_symlink(path));
-  }
+  std::ofstream(victim) << "precious";
+  CsvWriter writer(path, header, run);
+  writer.append(std::vector<Fields>{{"1", "2", "3"}});
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(victim, path);
+  writer.append(std::vector<Fields>{{"4", "5", "6"}});
+  EXPECT_THROW(writer.sync(), IoError);
+  EXPECT_EQ(read_text_file(victim), "precious");
+  EXPECT_TRUE(std::filesystem::is_symlink(path));
 }
 
 TEST(CsvWriter, FullDiskLeavesWholeRows) {
@@ -277,7 +203,7 @@ TEST(CsvWriter, FullDiskLeavesWholeRows) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     // A file size limit stands in for a full disk; its signal must not end the process.
-    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
+    CsvWriter writer(path, header, run);
     writer.append(std::vector<Fields>{{"1", "2", "3"}});
     const rlimit limit{20, 20};
     ::signal(SIGXFSZ, SIG_IGN);

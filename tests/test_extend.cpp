@@ -135,35 +135,19 @@ TEST_F(ExtendTest, AStreamIsExtendedWithItsSteps) {
   EXPECT_EQ(read_bytes(steps_table().path(more.out)), read_bytes(steps_table().path(o.out)));
 }
 
-// Tables get the new run one after the other, OUT.csv last and the manifest after it.
-TEST_F(ExtendTest, GoesOnWhereItWasKilledBetweenTwoTables) {
-  const fs::path out = folder_ / "part.csv";
-  run(part([](auto& o) { o.seeds = "1"; }));
-  const std::string rows = read_bytes(out);
-  const std::string manifest = read_bytes(manifest_path(out));
-  const std::string kept = read_bytes(kept_table().path(out));
-  run(extended());
-  const std::string all = read_bytes(out);
-  write_bytes(manifest_path(out), manifest);
-  run(extended());  // killed before the manifest
-  expect_whole("all tables are of the new run");
-  for (const std::size_t cut : {rows.size(), rows.size() - 7, rows.find('\n') + 1}) {
-    write_bytes(out, rows.substr(0, cut));
-    write_bytes(manifest_path(out), manifest);
-    run(extended());  // killed before OUT.csv
-    expect_whole("cut at " + std::to_string(cut));
+// The earlier run is the log's if there is one: of a run that was killed, or of an extension of it.
+TEST_F(ExtendTest, GoesOnWhereARunWasKilled) {
+  for (const double share : {0.0, 0.4, 1.0}) {
+    kill_after(part([](auto& o) { o.seeds = "1"; }), share);
+    run(extended());
+    expect_whole("killed at " + std::to_string(share));
+    run(part([](auto& o) { o.seeds = "1"; }));
+    kill_after(extended(), share);
+    ReplayOptions o = extended();
+    o.extend = share == 0.4;  // the log is of the whole plan
+    run(o);
+    expect_whole("extension killed at " + std::to_string(share));
   }
-  write_bytes(out, rows);
-  write_bytes(kept_table().path(out), kept);
-  write_bytes(manifest_path(out), manifest);
-  run(extended());  // killed before kept.csv: it alone is old, with OUT.csv
-  expect_whole("two tables are of the old run");
-  // Afterwards the same plan is resumed as any.
-  write_bytes(out, all.substr(0, all.size() / 2));
-  ReplayOptions o = extended();
-  o.extend = false;
-  run(o);
-  expect_whole("resumed");
 }
 
 TEST_F(ExtendTest, IsRefusedWhereRowsWouldBeLostOrOthers) {

@@ -1,6 +1,7 @@
 // A journal keeps whole records through any cut and any damage behind them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "files.hpp"
+#include "refusal.hpp"
 #include "report/journal.hpp"
 #include "report_rows.hpp"
 
@@ -110,6 +113,49 @@ TEST_F(JournalTest, KeepsTheRecordsBeforeACutOrADamagedByte) {
       expect_until(size < ends.front() ? 0 : size);
     }
   }
+}
+
+// Damage before the last record is refused, or only that record is skipped; a torn end is neither.
+TEST_F(JournalTest, TellsDamageFromATornEnd) {
+  std::vector<std::uintmax_t> ends;
+  {
+    Journal j(file_, "plan", false);
+    for (Index i = 0; i < 4; ++i) {
+      ends.push_back(fs::file_size(file_));
+      j.append(i, bytes("record " + std::to_string(i)));
+    }
+    ends.push_back(fs::file_size(file_));
+  }
+  const fs::path copy = folder_ / "copy.part";
+  const auto numbers = [&](Journal::Damage damage) { return Journal(copy, damage).numbers(); };
+  for (std::uintmax_t at = ends[0]; at < ends[4]; ++at) {
+    SCOPED_TRACE(at);
+    fs::copy_file(file_, copy, fs::copy_options::overwrite_existing);
+    fs::resize_file(copy, at);
+    const Index whole = std::ranges::upper_bound(ends, at) - ends.begin() - 1;
+    EXPECT_EQ(std::ssize(numbers(Journal::Damage::refuse)), whole);
+    fs::copy_file(file_, copy, fs::copy_options::overwrite_existing);
+    std::fstream damaged(copy, std::ios::in | std::ios::out | std::ios::binary);
+    damaged.seekg(static_cast<std::streamoff>(at));
+    const int was = damaged.get();
+    damaged.seekp(static_cast<std::streamoff>(at));
+    damaged.put(static_cast<char>(was ^ 0x10));
+    damaged.close();
+    std::vector<Index> left{0, 1, 2, 3};
+    left.erase(left.begin() + whole);
+    EXPECT_EQ(numbers(Journal::Damage::skip), left);
+    if (whole < 3) {
+      const std::string what = "record " + std::to_string(whole + 1) + " was changed";
+      EXPECT_NE(testing_replay::refusal([&] { numbers(Journal::Damage::refuse); }).find(what),
+                std::string::npos);
+    } else {
+      EXPECT_EQ(numbers(Journal::Damage::refuse), left);
+    }
+  }
+  EXPECT_TRUE(Journal::has_records(file_));
+  testing_replay::write_bytes(copy, "a,b\n1,2\n");
+  EXPECT_THROW(numbers(Journal::Damage::refuse), InputError);
+  EXPECT_FALSE(Journal::has_records(copy));
 }
 
 TEST_F(JournalTest, NamesTheFileThatCannotBeOpenedOrHasChanged) {

@@ -145,19 +145,19 @@ TEST_F(KeptTest, PrefillShardsMergeAndCutsResume) {
     o.shard_index = i;
     o.shard_count = 3;
     run(o);
-    merge.shards.emplace_back(o.out);
+    merge.inputs.emplace_back(o.out);
   }
-  merge_shards(merge);
+  merge_runs(merge);
   EXPECT_EQ(read_bytes(kept_table().path(merge.output)), expected);
 
   ReplayOptions o = options(Protocol::prefill);
   o.resume = true;
-  for (const std::size_t cut : {std::size_t{0}, expected.size() / 2, expected.size() - 3}) {
-    testing_replay::write_bytes(o.out, read_bytes(whole.out));
-    testing_replay::write_bytes(manifest_path(o.out), read_bytes(manifest_path(whole.out)));
-    testing_replay::write_bytes(kept_table().path(o.out), expected.substr(0, cut));
+  for (const double share : {0.0, 0.5, 0.99}) {
+    ReplayOptions killed = options(Protocol::prefill);
+    killed.overwrite = true;
+    kill_after(killed, share);
     run(o);
-    EXPECT_EQ(read_bytes(kept_table().path(o.out)), expected) << cut;
+    EXPECT_EQ(read_bytes(kept_table().path(o.out)), expected) << share;
   }
   // Without --kept it is another plan: the files would fall apart.
   o.kept = false;

@@ -332,23 +332,6 @@ TEST_F(LayerErrorsTest, KeptTokensGiveTheSameNumbers) {
   }
 }
 
-TEST_F(LayerErrorsTest, TablesOfSchema14AreOverwritten) {
-  ReplayOptions o = options();
-  o.algorithms = {"uniform"};
-  run(o);
-  const std::string text = testing_replay::read_bytes(layers_of(o));
-  std::string header = text.substr(0, text.find('\n') + 1);
-  const std::string later = ",residual_rel_error_heads";
-  header.erase(header.find(later), later.size());
-  testing_replay::write_bytes(layers_of(o), header);
-  o.overwrite = true;
-  EXPECT_EQ(run(o).failed, 0);
-  EXPECT_EQ(testing_replay::read_bytes(layers_of(o)).substr(0, text.find('\n')),
-            text.substr(0, text.find('\n')));
-  testing_replay::write_bytes(layers_of(o), "name,age\n");
-  testing_replay::expect_refusal([&] { run(o); }, "is not a table OUT.layers.csv");
-}
-
 TEST_F(LayerErrorsTest, WithoutNormsThereIsNoErrorOfTheStream) {
   ReplayOptions o = options();
   o.traces = {trace("bare.h5", false)};

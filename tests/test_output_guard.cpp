@@ -25,7 +25,6 @@
 #include "report/table_spec.hpp"
 #include "report_rows.hpp"
 #include "trace/file_kinds.hpp"
-#include "trace/points_file.hpp"
 #include "trace/synth.hpp"
 
 namespace kvbench::test_output_guard {
@@ -214,11 +213,6 @@ TEST_F(OutputGuardTest, KindsTellEachOtherApart) {
   small.dv = 4;
   synth(small, at("t.h5").string());
   add(synthetic_trace_kind(), at("t.h5"));
-  {
-    PointsFile points(at("p.h5").string());
-    points.close();
-  }
-  add(points_kind(), at("p.h5"));
   write_manifest(at("m"), begin_manifest("kvbench", {}));
   add(manifest_kind(), at("m.json"));
   {
@@ -234,7 +228,7 @@ TEST_F(OutputGuardTest, KindsTellEachOtherApart) {
   }
   all.push_back({run_files("out.csv").front().kind, csv_line(schema_header()) + "x\n"});
   all.push_back({summary_kind(), "algorithm,params,budget_requested,layer,count\n"});
-  ASSERT_EQ(all.size(), 10U);
+  ASSERT_EQ(all.size(), 9U);
   for (std::size_t i = 0; i < all.size(); ++i) {
     write_bytes(at("out"), all[i].bytes);
     for (std::size_t j = 0; j < all.size(); ++j) {

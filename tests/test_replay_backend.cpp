@@ -7,6 +7,8 @@
 
 #include "counting_backend.hpp"
 #include "gpu_runs.hpp"
+#include "report/merge.hpp"
+#include "report/run_files.hpp"
 #include "report/table_spec.hpp"
 
 namespace kvbench::test_replay_backend {
@@ -116,7 +118,12 @@ TEST_F(ReplayBackend, AFailingDeviceKeepsFinishedRows) {
     } catch (const IoError& e) {
       EXPECT_EQ(std::string(e.what()).substr(0, 8), "cuda:0: ");
     }
-    const auto kept = testing_replay::untimed(o.out);
+    MergeOptions merge;
+    merge.inputs = {log_path(o.out)};
+    merge.output = folder_ / "kept.csv";
+    merge.overwrite = true;
+    merge_runs(merge);
+    const auto kept = testing_replay::untimed(merge.output);
     EXPECT_GE(kept.size(), 2U * 4U * 2U) << "two heads of 4 jobs of 2 rows";
     EXPECT_LT(kept.size(), whole.size());
     o.overwrite = false;

@@ -1,19 +1,18 @@
-// Tables whose lines stand in any order and of which any are missing, resumed: against plain maps
-// that hold every line.
+// Logs whose records are in any order and of which any are missing give the undivided tables.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "files.hpp"
-#include "replay/result_store.hpp"
 #include "replay_run.hpp"
+#include "report/journal.hpp"
 #include "report/manifest.hpp"
-#include "report/table_reader.hpp"
+#include "report/merge.hpp"
+#include "report/run_files.hpp"
 
 namespace kvbench::test_resume_orders {
 namespace {
@@ -21,101 +20,92 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_replay;
 
-// Cells by column.
-std::map<std::string, std::string> cells(const TableReader& reader) {
-  std::map<std::string, std::string> out;
-  for (std::size_t i = 0; i < reader.header().size(); ++i) {
-    out[reader.header()[i]] = reader.row()[i];
+class ResumeOrders : public RunTest {
+ protected:
+  void SetUp() override {
+    RunTest::SetUp();
+    TraceShape shape;
+    shape.tokens = {60, 37};
+    shape.layers = {0, 2};
+    shape.hidden = 12;
+    trace_ = make_trace(trace_, shape);
+    whole_ = options("whole.csv");
+    whole_.kept = true;
+    whole_.per_query = PerQuery::bins;
+    whole_.keep_log = true;
+    run(whole_);
   }
-  return out;
-}
 
-// A job by its cells: what one KV head ran. Only one layer's q_head says the kv_head in all tables.
-std::string job_of(std::map<std::string, std::string> row, Index group) {
-  if (!row.contains("kv_head")) {
-    row["kv_head"] = std::to_string(std::stol(row["q_head"]) / group);
-  }
-  std::string out;
-  for (const char* column :
-       {"prompt", "layer", "kv_head", "algorithm", "params", "budget_requested", "seed"}) {
-    out += row.at(column) + "|";
-  }
-  return out;
-}
-
-struct File {
-  std::string head;
-  std::vector<std::string> lines;
-  std::vector<std::string> jobs;  // of the lines
-};
-
-File read(const fs::path& path, Index group) {
-  const std::string text = read_bytes(path);
-  File out{text.substr(0, text.find('\n') + 1), {}, {}};
-  for (TableReader reader(path); reader.next();) {
-    out.lines.emplace_back(reader.text());
-    out.jobs.push_back(job_of(cells(reader), group));
-  }
-  return out;
-}
-
-class ResumeOrders : public RunTest {};
-
-TEST_F(ResumeOrders, AnyOrderAndAnyGapsGiveWhatPlainMapsGive) {
-  ReplayOptions o = options();
-  o.kept = true;
-  o.per_query = PerQuery::bins;
-  run(o);
-  const Index group = make_plan(o).units.front().q_heads.size();
-  const std::vector<fs::path> paths{o.out, kept_table().path(o.out), queries_table().path(o.out)};
-  std::vector<File> files;
-  std::map<std::string, std::size_t> lines_of_job;  // in all tables
-  for (const fs::path& path : paths) {
-    files.push_back(read(path, group));
-    for (const std::string& job : files.back().jobs) {
-      ++lines_of_job[job];
+  /// A log with the manifest and these records.
+  void write_log(const fs::path& path, const std::vector<Index>& numbers) const {
+    const Journal from(log_path(whole_.out), Journal::Damage::refuse);
+    Journal to(path, from.identity(), false);
+    to.append(-1, from.read(-1));
+    for (const Index number : numbers) {
+      to.append(number, from.read(number));
     }
   }
-  const std::string manifest = read_bytes(manifest_path(o.out));
-  const auto rows = untimed(o.out);
+
+  void expect_whole(const fs::path& csv, const std::string& what) const {
+    expect_same(untimed(csv), untimed(whole_.out), what);
+    for (const TableSpec* side : {&kept_table(), &queries_table(), &layers_table()}) {
+      EXPECT_EQ(read_bytes(side->path(csv)), read_bytes(side->path(whole_.out))) << what;
+    }
+  }
+
+  ReplayOptions whole_;
+};
+
+TEST_F(ResumeOrders, AnyRecordsInAnyOrderAreResumed) {
+  std::vector<Index> all = Journal(log_path(whole_.out), Journal::Damage::refuse).numbers();
+  std::erase_if(all, [](Index number) { return number < 0; });
+  ReplayOptions o = whole_;
+  o.out = (folder_ / "part.csv").string();
+  o.keep_log = false;
   o.resume = true;
   std::mt19937 random(5);
   std::set<Index> resumed;
   for (int trial = 0; trial < 30; ++trial) {
-    std::map<std::string, std::size_t> left;
-    const std::size_t gap = trial == 0 ? 0 : random() % 50;  // lines of a hundred that go
-    for (std::size_t f = 0; f < files.size(); ++f) {
-      std::vector<std::size_t> order;
-      for (std::size_t i = 0; i < files[f].lines.size(); ++i) {
-        if (random() % 100 >= gap / (trial % 2 == 0 ? 1 : 10)) {
-          order.push_back(i);
-          ++left[files[f].jobs[i]];
-        }
-      }
-      std::ranges::shuffle(order, random);
-      std::string text = files[f].head;
-      for (const std::size_t i : order) {
-        text += files[f].lines[i];
-      }
-      write_bytes(paths[f], text);
-    }
-    write_bytes(manifest_path(o.out), manifest);
-    const auto whole = [&](const std::string& job) { return left[job] == lines_of_job.at(job); };
-    const Index expected = std::ranges::count_if(files[0].jobs, whole);
-    ASSERT_EQ(run(o).resumed, expected) << trial;
-    resumed.insert(expected);
-    expect_same(untimed(o.out), rows, "trial " + std::to_string(trial));
-    const File now = read(o.out, group);
-    for (std::size_t i = 0; i < now.lines.size(); ++i) {
-      if (whole(now.jobs[i])) {
-        ASSERT_EQ(now.lines[i], files[0].lines[i]) << trial;  // timings too
+    std::vector<Index> some;
+    for (const Index number : all) {
+      if (random() % 100 >= static_cast<unsigned>(3 * trial)) {
+        some.push_back(number);
       }
     }
-    for (std::size_t f = 1; f < files.size(); ++f) {
-      ASSERT_EQ(read(paths[f], group).lines, files[f].lines) << trial;
+    std::ranges::shuffle(some, random);
+    for (const Output& file : run_files(o.out)) {
+      fs::remove(file.path);
     }
+    write_log(log_path(o.out), some);
+    resumed.insert(run(o).resumed);
+    expect_whole(o.out, "trial " + std::to_string(trial));
   }
   EXPECT_GT(resumed.size(), 10U);
+}
+
+// Any partition of the records among logs merges to the undivided tables.
+TEST_F(ResumeOrders, AnyPartitionIsMerged) {
+  std::vector<Index> all = Journal(log_path(whole_.out), Journal::Damage::refuse).numbers();
+  std::erase_if(all, [](Index number) { return number < 0; });
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 10; ++trial) {
+    const std::size_t count = 1 + random() % 4;
+    std::vector<std::vector<Index>> parts(count);
+    for (const Index number : all) {  // the line of a layer is with its job
+      parts[static_cast<std::size_t>(number / 2) * 2654435761U % (count + trial) % count].push_back(
+          number);
+    }
+    MergeOptions merge;
+    merge.output = folder_ / "merged.csv";
+    merge.overwrite = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::ranges::shuffle(parts[i], random);
+      merge.inputs.push_back(folder_ / ("part" + std::to_string(i) + ".log"));
+      write_log(merge.inputs.back(), parts[i]);
+    }
+    EXPECT_EQ(merge_runs(merge).rows, std::ssize(untimed(whole_.out)));
+    expect_whole(merge.output, "trial " + std::to_string(trial));
+  }
 }
 
 }  // namespace

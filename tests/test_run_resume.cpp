@@ -15,7 +15,7 @@
 #include "core/sha256.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_files.hpp"
 #include "stopping_method.hpp"
 
 namespace kvbench::test_run_resume {
@@ -24,39 +24,60 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_replay;
 
+// The log of a run that was killed after any byte.
 TEST_F(RunTest, ResumeAfterACutAnywhereGivesTheUndisturbedFile) {
-  const ReplayOptions whole = options();
+  ReplayOptions whole = options();
+  whole.keep_log = true;
   run(whole);
   const std::string text = read_bytes(whole.out);
-  const std::string manifest = read_bytes(manifest_path(whole.out));
+  const fs::path log = log_path(whole.out);
+  const std::string records = read_bytes(log);
   const auto expected = untimed(whole.out);
   std::mt19937_64 random(2024);
-  std::vector<std::size_t> cuts{
-      0, 1, text.find('\n'), text.find('\n') + 1, text.size() - 1, text.size()};
+  std::vector<std::size_t> cuts{0, 1, records.find('\n'), records.size() - 1, records.size()};
   for (int i = 0; i < 10; ++i) {
-    cuts.push_back(random() % text.size());
+    cuts.push_back(random() % records.size());
   }
+  Index before = 0;
+  std::ranges::sort(cuts);
   for (const std::size_t cut : cuts) {
-    write_bytes(whole.out, text.substr(0, cut));
-    write_bytes(manifest_path(whole.out), manifest);
+    for (const fs::path& table : {fs::path(whole.out), manifest_path(whole.out)}) {
+      fs::remove(table);
+    }
+    write_bytes(log, records.substr(0, cut));
     ReplayOptions o = options();
     o.resume = true;
     o.threads = 2;
     const RunResult result = run(o);
     expect_same(untimed(o.out), expected, "cut at byte " + std::to_string(cut));
     EXPECT_EQ(result.rows, static_cast<Index>(expected.size()));
-    // Whole lines were kept, but for a job of which only some heads' rows were there.
-    const auto lines =
-        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(cut), '\n');
-    EXPECT_LE(result.resumed, std::max<Index>(0, lines - 1)) << cut;
-    EXPECT_GE(result.resumed, lines - 2) << cut;
+    EXPECT_GE(result.resumed, before);
+    before = result.resumed;
     EXPECT_EQ(read_manifest(o.out).rows_resumed, result.resumed);
+    EXPECT_FALSE(fs::exists(log));
     // What was kept is kept to the byte, timings too.
-    const std::string after = read_bytes(o.out);
-    const auto same = std::mismatch(after.begin(), after.end(), text.begin(), text.end());
-    EXPECT_GE(std::count(after.begin(), same.first, '\n'),
-              std::min<Index>(result.resumed + 1, lines));
+    const std::vector<Fields> rows = read_table(o.out).rows;
+    const std::vector<Fields> were = parse_table(text, "text").rows;
+    EXPECT_GE(
+        std::ranges::count_if(
+            rows, [&](const Fields& row) { return std::ranges::find(were, row) != were.end(); }),
+        result.resumed);
   }
+  EXPECT_EQ(before, static_cast<Index>(expected.size()));
+}
+
+// A record that was changed before the last one is no torn end.
+TEST_F(RunTest, ResumeRefusesADamagedLog) {
+  ReplayOptions o = options();
+  o.keep_log = true;
+  run(o);
+  const fs::path log = log_path(o.out);
+  std::string records = read_bytes(log);
+  records[records.find("uniform")] ^= 1;
+  write_bytes(log, records);
+  o.resume = true;
+  EXPECT_NE(refusal([&] { run(o); }).find("was changed after it was written"), std::string::npos);
+  EXPECT_TRUE(read_bytes(log) == records);
 }
 
 TEST_F(RunTest, ResumeOfACompleteFileChangesNoByteOfIt) {
@@ -75,11 +96,11 @@ TEST_F(RunTest, ResumeBeginsWhereThereIsNothing) {
   EXPECT_EQ(run(o).resumed, 0);
   const auto rows = untimed(o.out);
   EXPECT_FALSE(rows.empty());
-  // A run that was killed before it wrote its manifest left a header at most.
-  const std::string header = checked_header_line(schema_header());
-  for (const std::string& left : {std::string(), header.substr(0, 9), header}) {
+  // A run that was killed before it wrote its manifest left an empty log at most.
+  for (const char* left : {"", "kvbench-jour", "kvbench-journal 1 0123456789ab\n"}) {
+    fs::remove(o.out);
     fs::remove(manifest_path(o.out));
-    write_bytes(o.out, left);
+    write_bytes(log_path(o.out), left);
     EXPECT_EQ(run(o).resumed, 0);
     expect_same(untimed(o.out), rows);
   }
@@ -132,53 +153,18 @@ TEST_F(RunTest, ResumeRefusesRowsWithoutAManifestAndForeignFiles) {
   }
 }
 
-TEST_F(RunTest, ResumeRefusesARowThatStandsTwice) {
-  run(options());
-  const std::string text = read_bytes(folder_ / "out.csv");
-  const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
-  write_bytes(folder_ / "out.csv", text + text.substr(last));
-  ReplayOptions o = options();
-  o.resume = true;
-  EXPECT_NE(refusal([&] { run(o); }).find("duplicate row"), std::string::npos);
-}
-
-// Bytes that no run writes would be signed by the manifest of the resumed one.
-TEST_F(RunTest, ResumeTakesOutWhatNoRunWrites) {
+TEST_F(RunTest, ResumeRefusesATableThatWasChanged) {
   run(options());
   const std::string text = read_bytes(options().out);
-  const std::size_t second = text.find('\n', text.find('\n') + 1) + 1;
-  std::string returns = text;
-  returns.insert(second - 1, "\r");
-  for (const std::string& stray :
-       {text.substr(0, second) + "\n\n\r\n" + text.substr(second), text + "\n", returns}) {
-    write_bytes(options().out, stray);
-    ReplayOptions o = options();
-    o.resume = true;
-    run(o);
-    EXPECT_EQ(read_bytes(o.out), text);
-    EXPECT_EQ(read_manifest(o.out).sha256->at("table"), sha256_text(text));
-  }
-}
-
-// Earlier versions wrote such rows, and --resume kept them.
-TEST_F(RunTest, ResumeRunsRowsAgainThatHadNoMemory) {
-  run(options());
-  const auto expected = untimed(options().out);
-  const Table table = read_table(options().out);
-  std::string text = checked_header_line(table.header);
-  for (Fields row : table.rows) {
-    if (row[column_index("algorithm")] == table.rows.back()[column_index("algorithm")]) {
-      row[column_index("status")] = "failed: std::bad_alloc";
-    }
-    text += checked_line(row, *table.runs.begin(), row_crc_place(table.header));
-  }
-  write_bytes(options().out, text);
+  const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
   ReplayOptions o = options();
   o.resume = true;
-  const RunResult result = run(o);
-  EXPECT_EQ(result.failed, 0);
-  EXPECT_LT(result.resumed, result.rows);
-  expect_same(untimed(o.out), expected, "rows without memory");
+  for (const std::string& changed : {text + text.substr(last), text.substr(0, last), text + "\n"}) {
+    write_bytes(o.out, changed);
+    EXPECT_NE(refusal([&] { run(o); }).find("out.csv"), std::string::npos);
+    EXPECT_EQ(read_bytes(o.out), changed);
+    EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv", "out.csv.json"}));
+  }
 }
 
 TEST_F(RunTest, AnExistingOutputIsLeftAlone) {

@@ -153,15 +153,6 @@ TEST(SummaryTable, ProgramsGetFullPrecision) {
             "sd_rel_error\n"
             "a,x=1;y=2,,2,0,0,0,0.15000000000000002,0.07071067811865477\n"
             "b,,0.25,1,0,0,0,inf,nan\n");
-  EXPECT_EQ(format_table(listed(rows, Detail::all), TableFormat::json),
-            "[\n"
-            "  {\"algorithm\":\"a\",\"params\":\"x=1;y=2\",\"budget_requested\":null,\"count\":2,"
-            "\"degenerate\":0,\"infeasible\":0,\"failed\":0,\"mean_rel_error\":0.15000000000000002,"
-            "\"sd_rel_error\":0.07071067811865477},\n"
-            "  {\"algorithm\":\"b\",\"params\":\"\",\"budget_requested\":0.25,\"count\":1,"
-            "\"degenerate\":0,\"infeasible\":0,\"failed\":0,\"mean_rel_error\":null,"
-            "\"sd_rel_error\":null}\n"
-            "]\n");
 }
 
 TEST(SummaryTable, NamesAreEscaped) {

@@ -3,21 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "core/extra.hpp"
+#include "core/parse_number.hpp"
 
 namespace kvbench {
 namespace {
 
-// from_chars accepts no '+', blanks or locale. The whole text must be the number.
 bool read_number(std::string_view text, double& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size() && std::isfinite(out);
+  return parse_number(text, out) && std::isfinite(out);
 }
 
 std::string checked(std::string_view method, const ParamSpec& spec, const std::string& text) {

@@ -20,6 +20,13 @@ class InputError : public Error {
   using Error::Error;
 };
 
+/// Throws InputError unless `good`.
+inline void check_input(bool good, const std::string& message) {
+  if (!good) {
+    throw InputError(message);
+  }
+}
+
 /// A failure of the machine: a file cannot be written, a device is absent or full. Exit code 3.
 class IoError : public Error {
  public:

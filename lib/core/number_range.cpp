@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
-#include <system_error>
 
 #include "core/error.hpp"
+#include "core/parse_number.hpp"
 
 namespace kvbench {
 namespace {
@@ -20,8 +19,7 @@ constexpr double kNear = 1e-9;  // of a step: rounding error of a step that ends
 // The whole text must match.
 template <class T>
 bool read(std::string_view text, T& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || end != text.data() + text.size()) {
+  if (!parse_number(text, out)) {
     return false;
   }
   if constexpr (std::floating_point<T>) {

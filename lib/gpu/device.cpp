@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/parse_number.hpp"
 
 namespace kvbench {
 
@@ -30,9 +30,7 @@ DeviceChoice choose_device(const std::string& text) {
   bool good = rest.substr(0, 4) == "cuda";
   if (good && rest.size() > 4) {
     rest.remove_prefix(5);
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out.ordinal);
-    good = text[4] == ':' && error == std::errc() && end == rest.data() + rest.size() &&
-           out.ordinal >= 0;
+    good = text[4] == ':' && parse_number(rest, out.ordinal) && out.ordinal >= 0;
   }
   if (!good) {
     throw InputError(fmt::format("--device: got '{}', expected cpu, cuda, cuda:i or auto", text));

@@ -34,7 +34,7 @@ void check_options(const ClusterOptions& o) {
     }
   }
   check_input(o.kept_by.empty() || o.points != PointsFormat::none,
-              "--kept-by: got --points none, expected csv or hdf5");
+              "--kept-by: got --points none, expected csv");
   check_threads(o);
 }
 

@@ -17,12 +17,11 @@
 
 namespace kvbench {
 
-enum class PointsFormat : std::uint8_t { csv, hdf5, none };
+enum class PointsFormat : std::uint8_t { csv, none };
 
 constexpr std::string_view name(PointsFormat p) {
   switch (p) {
     case PointsFormat::csv: return "csv";
-    case PointsFormat::hdf5: return "hdf5";
     case PointsFormat::none: return "none";
   }
   return "?";

@@ -18,7 +18,6 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kPointsTable = "points.csv";
-constexpr const char* kPointsFile = "points.h5";
 constexpr std::size_t kPointsAtOnce = 1024;  // most rows of points.csv in memory
 
 Fields header(const std::string& table, Index point_width) {
@@ -146,7 +145,6 @@ std::vector<Output> cluster_files(const std::filesystem::path& folder) {
   for (const auto& [table, columns] : cluster_columns()) {
     out.push_back({folder / table, table_kind("a table " + table, header(table, 1))});
   }
-  out.push_back({folder / kPointsFile, points_kind()});
   return out;
 }
 
@@ -174,14 +172,9 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, const std::string& run) : 
   }
   for (const auto& [table, columns] : cluster_columns()) {
     if (table != kPointsTable || o.points == PointsFormat::csv) {
-      writers_.try_emplace(table, cluster_stage(o) / table, header(table, point_width_),
-                           CsvWriter::Mode::create, run);
+      writers_.try_emplace(table, cluster_stage(o) / table, header(table, point_width_), run);
       rows_[table] = 0;
     }
-  }
-  if (o.points == PointsFormat::hdf5) {
-    points_file_.emplace((cluster_stage(o) / kPointsFile).string());
-    rows_[kPointsFile] = 0;
   }
 }
 
@@ -257,12 +250,6 @@ void ClusterTables::append(const std::string& table, const ClusterHead& head,
 }
 
 void ClusterTables::add_points(const ClusterHead& head, const Fields& place, const Points& points) {
-  if (points_file_) {
-    points_file_->add(fmt::format("/{}", fmt::join(place, "/")), points.tokens, points.is_center,
-                      points.kept_by, points.x);
-    rows_.at(kPointsFile) += static_cast<Index>(points.tokens.size());
-    return;
-  }
   std::vector<Fields> lines;
   for (std::size_t i = 0; i < points.tokens.size(); ++i) {
     Fields fields =
@@ -282,9 +269,6 @@ void ClusterTables::add_points(const ClusterHead& head, const Fields& place, con
 std::map<std::string, Index> ClusterTables::finish() {
   for (auto& [table, writer] : writers_) {
     writer.sync();
-  }
-  if (points_file_) {
-    points_file_->close();
   }
   return rows_;
 }

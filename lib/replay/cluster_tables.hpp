@@ -16,7 +16,6 @@
 #include "replay/cluster_plan.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
-#include "trace/points_file.hpp"
 
 namespace kvbench {
 
@@ -79,7 +78,6 @@ class ClusterTables {
   const ClusterPlan& plan_;
   Index point_width_ = 1;
   std::map<std::string, CsvWriter> writers_;
-  std::optional<PointsFile> points_file_;
   std::map<std::string, Index> rows_;
   std::map<std::string, std::vector<Fields>> staged_;  // by table
 };

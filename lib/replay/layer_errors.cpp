@@ -61,16 +61,12 @@ nlohmann::json layers_without_error(const PlanSpec& plan) {
   return out;
 }
 
-LayerErrors::LayerErrors(const PlanSpec& plan, CsvWriter::Mode mode, const std::string& run,
-                         const std::string& earlier)
+LayerErrors::LayerErrors(const PlanSpec& plan, bool resume, PutLine put_line)
     : plan_(plan),
+      put_line_(std::move(put_line)),
       entries_(static_cast<Index>(plan.entries.size())),
       jobs_(plan.shard_jobs()),
-      lines_(std::in_place, plan, &layers_table()),
-      writer_(
-          layers_table().path(plan.options.out), layers_table().header(), mode, run,
-          [this](const TableReader& line) { lines_->add(line); }, earlier),
-      journal_(layers_journal_path(plan.options.out), plan.hash(), mode == CsvWriter::Mode::resume),
+      journal_(layers_journal_path(plan.options.out), plan.hash(), resume),
       states_(jobs_.size(), State::open),
       written_(jobs_.size()) {
   for (const Range units : plan.layers()) {
@@ -81,24 +77,18 @@ LayerErrors::LayerErrors(const PlanSpec& plan, CsvWriter::Mode mode, const std::
   }
 }
 
-std::vector<Index> LayerErrors::open(const FinishedTable& before) {
-  FinishedTable lines = std::move(*lines_);
-  lines_.reset();
-  for (Index job = jobs_.begin; job < jobs_.end; ++job) {
-    if (before.has(job)) {
-      state(job) = has_lines(before.status(job)) ? State::measured : State::unmeasured;
-    }
-  }
+void LayerErrors::note(Index job, bool measured, bool line) {
+  state(job) = measured ? State::measured : State::unmeasured;
+  written(job) = line;
+}
+
+std::vector<Index> LayerErrors::open() {
   std::vector<Index> again;
   for (const Range units : open_) {
     for (Index e = 0; e < entries_; ++e) {
       const Index line = job_of(units.begin, e);
-      if (measured(units, e) && lines.has(line)) {
-        written(line) = true;
-        continue;
-      }
-      lines.forget(line);
-      if (any(units, e, State::unmeasured)) {
+      written(line) = written(line) && measured(units, e);
+      if (written(line) || any(units, e, State::unmeasured)) {
         continue;
       }
       for (Index u = units.begin; u < units.end; ++u) {
@@ -117,9 +107,6 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
   }
   if (exact_.empty()) {
     journal_.clear();  // its records may be of other traces
-  }
-  if (!lines.complete() || writer_.needs_rewrite()) {
-    lines.rewrite(writer_);
   }
   return again;
 }
@@ -223,17 +210,14 @@ bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& reader
       return false;
     }
     exact = exact ? exact : squares.back()->whole;
-    std::vector<Fields> lines;
     for (std::size_t i = 0; i < end - begin; ++i) {
       const LayerError error = layer_error(squares[i]->whole, *exact, residual);
       const Row row = blank_row(plan_, first, plan_.entries[outputs[i]], first.q_heads.front());
-      lines.push_back(layers_table().line(
-          to_fields(row), error.out_rel, error.residual_rel,
-          residual ? head_errors(squares[i]->of_heads, *residual) : std::string()));
-    }
-    writer_.append(lines);
-    for (std::size_t i = 0; i < end - begin; ++i) {
-      written(job_of(units.begin, outputs[i])) = true;
+      const Index job = job_of(units.begin, outputs[i]);
+      put_line_(job, layers_table().line(
+                         to_fields(row), error.out_rel, error.residual_rel,
+                         residual ? head_errors(squares[i]->of_heads, *residual) : std::string()));
+      written(job) = true;
     }
   }
   return true;
@@ -253,19 +237,6 @@ void LayerErrors::finish(const std::vector<TraceReader>& readers, int threads,
   if (!needed && !exact_.empty()) {
     journal_.clear();
     exact_.clear();
-  }
-}
-
-void LayerErrors::reconcile() {
-  FinishedTable lines(plan_, &layers_table());
-  for (TableReader reader(writer_.path()); reader.next();) {
-    lines.add(reader);
-  }
-  if (!lines.unchanged()) {
-    lines.rewrite(writer_);
-  }
-  if (open_.empty()) {
-    journal_.remove();
   }
 }
 

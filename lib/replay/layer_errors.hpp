@@ -5,18 +5,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
-#include <string>
 #include <unordered_set>
 #include <vector>
 
-#include "replay/finished_table.hpp"
 #include "replay/job_result.hpp"
 #include "replay/plan_spec.hpp"
-#include "report/csv.hpp"
+#include "report/csv_text.hpp"
 #include "report/journal.hpp"
 #include "trace/reader.hpp"
 
@@ -27,27 +25,31 @@ nlohmann::json layers_without_error(const PlanSpec& plan);
 
 class LayerErrors {
  public:
-  /// Opens the table and the journal. `earlier`: run of the rows to take over, as for CsvWriter.
-  /// Throws as CsvWriter and FinishedTable.
-  LayerErrors(const PlanSpec& plan, CsvWriter::Mode mode, const std::string& run,
-              const std::string& earlier);
+  /// Receives a line of the table; `job`: of the layer's first KV head.
+  using PutLine = std::function<void(Index job, const Fields& line)>;
 
-  /// Must be called once, first. `before`: rows of OUT.csv. Returns the jobs with rows that must
-  /// run again: a line is missing, and the journal lacks their part.
-  std::vector<Index> open(const FinishedTable& before);
+  /// Opens the journal; `resume` keeps its parts. Throws IoError.
+  LayerErrors(const PlanSpec& plan, bool resume, PutLine put_line);
 
-  /// Stores a job's part. Call it before the job's rows are written. Thread-safe. Throws IoError.
+  /// Takes over a job of an earlier run. `measured`: it has a part; `line`: the layer's line is
+  /// with it. Must be called before open().
+  void note(Index job, bool measured, bool line);
+
+  /// Must be called once, before add(). Returns the jobs taken over that must run again: a line is
+  /// missing, and the journal lacks their part.
+  std::vector<Index> open();
+
+  /// Stores a job's part. Call it before the job's record is written. Thread-safe. Throws IoError.
   void add(Index job, const JobResult& result);
 
-  /// Writes the lines of layers whose jobs are all done, until `stop`. No other thread may read the
-  /// traces or call add() meanwhile. Throws IoError.
+  /// Gives put_line the lines of layers whose jobs are all done, until `stop`. No other thread may
+  /// read the traces or call add() meanwhile. Throws IoError.
   void finish(const std::vector<TraceReader>& readers, int threads, const std::atomic<bool>& stop);
 
   bool lacks_lines() const { return !open_.empty(); }
 
-  /// Puts the lines into the plan's order. Removes the journal if no line is missing.
-  void reconcile();
-  void sync() { writer_.sync(); }
+  /// Removes the journal.
+  void remove_parts() { journal_.remove(); }
 
  private:
   enum class State : std::uint8_t { open, measured, unmeasured };
@@ -64,10 +66,9 @@ class LayerErrors {
                   const std::atomic<bool>& stop);
 
   const PlanSpec& plan_;
+  PutLine put_line_;
   Index entries_;
   Range jobs_;
-  std::optional<FinishedTable> lines_;  // of an earlier run; empty after open()
-  CsvWriter writer_;
   Journal journal_;
   std::vector<State> states_;        // by job of the shard
   std::vector<Range> open_;          // units of layers that may lack lines

@@ -85,13 +85,14 @@ struct ReplayOptions : ResourceOptions {
   Scores scores = Scores::past;
   Index shard_index = 1;  ///< [1, shard_count]
   Index shard_count = 1;
-  bool kept = false;      ///< write OUT.kept.csv
+  bool kept = false;  ///< write OUT.kept.csv
   PerQuery per_query = PerQuery::none;
   std::string export_caches;        ///< caches file to write (docs/trace_format.md); empty: none
   std::vector<std::string> caches;  ///< evaluate: caches files to read
   bool resume = false;
   bool extend = false;  ///< with `resume`: the plan may have more than the table's plan
   bool overwrite = false;
+  bool keep_log = false;  ///< the log stays when the tables are whole
 };
 
 /// Throws InputError (option, got, expected) if a value is out of range or two options contradict

@@ -79,8 +79,8 @@ struct PlanSpec {
   Range layer_units(Index unit) const;
   /// Units of each layer, in order.
   std::vector<Range> layers() const;
-  /// Jobs of this shard, contiguous; shards have equal numbers of jobs, but a layer with an error line
-  /// is never divided.
+  /// Jobs of this shard, contiguous; shards have equal numbers of jobs, but a layer with an error
+  /// line is never divided.
   Range shard_jobs() const;
   /// Rows that the jobs make, as row numbers of the undivided file.
   Range row_range(Range job_range) const;

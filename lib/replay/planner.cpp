@@ -318,7 +318,7 @@ Plan make_plan(const ReplayOptions& options) {
     keep_loaded_units(plan);
   }
   if (!options.export_caches.empty()) {
-    CacheExport::check(plan);
+    check_cache_export(plan);
   }
   check_query_head_sets(plan);
   for (const Unit& unit : plan.units) {

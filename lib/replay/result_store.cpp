@@ -2,112 +2,73 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-#include <span>
+#include <algorithm>
+#include <map>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
-#include "metrics/error.hpp"
+#include "replay/cache_export.hpp"
 #include "replay/resume_check.hpp"
-#include "report/journal.hpp"
-#include "report/query_bins.hpp"
+#include "replay/side_tables.hpp"
+#include "report/row_crc.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
-#include "report/table_spec.hpp"
 #include "trace/file_kinds.hpp"
 
 namespace kvbench {
 namespace {
 
-CsvWriter::Mode mode_of(const ReplayOptions& o) {
-  return o.resume      ? CsvWriter::Mode::resume
-         : o.overwrite ? CsvWriter::Mode::overwrite
-                       : CsvWriter::Mode::create;
-}
-
-// A job's lines of a table. `rows`: lines of OUT.csv.
-std::vector<Fields> lines_of(const TableSpec* table, const JobResult& done,
-                             const std::vector<Fields>& rows) {
-  std::vector<Fields> out;
-  if (table == &main_table()) {
-    out = rows;
-  } else if (table == &steps_table()) {
-    for (std::size_t i = 0; i < done.steps.size(); ++i) {
-      for (const Step& step : done.steps[i]) {
-        out.push_back(table->line(rows[i], step.position, step.rel_error, step.bytes));
-      }
-    }
-  } else if (table == &queries_table()) {
-    for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
-      const std::span<const double> errors = done.query_errors[i];
-      for (const auto& [first, last] : query_bins(std::ssize(errors))) {
-        const Index count = last - first + 1;
-        const auto own = errors.subspan(first, count);
-        const double sum = std::accumulate(own.begin(), own.end(), 0.0);
-        out.push_back(table->line(rows[i], first, last, count, sum / static_cast<double>(count),
-                                  percentile(own, 0.5)));
-      }
-    }
-  } else if (table == &every_query_table()) {
-    for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
-      const auto& errors = done.query_errors[i];
-      const Index first = done.rows[i].n_tokens - static_cast<Index>(errors.size());
-      for (Index j = 0; j < static_cast<Index>(errors.size()); ++j) {
-        out.push_back(table->line(rows[i], first + j, j, errors[j]));
-      }
-    }
-  } else {
-    for (const KeptSet& kept : done.kept) {
-      out.push_back(table->line(rows.front(), kept.position, ranges_text(kept.tokens)));
-    }
-  }
-  return out;
-}
+namespace fs = std::filesystem;
 
 // Files that a run with any options may write: all are checked, and removed on --overwrite.
 std::vector<Output> files(const PlanSpec& plan) {
   std::vector<Output> out = run_files(plan.options.out);
   if (!plan.options.export_caches.empty()) {
     out.push_back({plan.options.export_caches, caches_kind()});
-    out.push_back({CacheExport::journal_path(plan), journal_kind()});
   }
   return out;
 }
 
-// Forgets jobs in all tables that are incomplete in a table or in the caches. `tables`: OUT.csv
-// first. `caches`: null if none are exported.
-void forget_incomplete(const PlanSpec& plan, std::span<FinishedTable> tables,
-                       const CacheExport* caches) {
-  const FinishedTable& main = tables.front();
-  const auto complete = [&](Index job) {
-    if (!main.whole(job)) {
-      return false;
-    }
-    const std::string_view status = main.status(job);
-    return std::ranges::all_of(tables.subspan(1),
-                               [&](const FinishedTable& side) {
-                                 return has_lines(status) ? side.whole(job) : !side.has(job);
-                               }) &&
-           (caches == nullptr || caches->agrees(job, status));
-  };
-  const Range jobs = plan.shard_jobs();
-  for (Index job = jobs.begin; job < jobs.end; ++job) {
-    if (!complete(job)) {
-      for (FinishedTable& table : tables) {
-        table.forget(job);
-      }
-    }
+std::vector<Index> places_of(const PlanSpec& plan) {
+  std::vector<Index> out{0};
+  for (const Unit& unit : plan.units) {
+    out.push_back(out.back() + std::ssize(unit.q_heads) * static_cast<Index>(plan.entries.size()));
   }
+  return out;
+}
+
+void move_to_run(JobRecord& record, const std::string& run,
+                 const std::vector<const TableSpec*>& tables) {
+  for (const TableSpec* table : tables) {
+    std::string& text = record.lines[table->name()];
+    std::string moved;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = line_end(text, begin);
+      moved += line_of_run(std::string_view(text).substr(begin, end - begin), run,
+                           row_crc_place(table->header()));
+      begin = end;
+    }
+    text = std::move(moved);
+  }
+}
+
+// The earlier run's jobs: of its log, or of its tables if it has ended. Null: there is none.
+std::unique_ptr<JobRecords> earlier_run(const std::string& csv) {
+  if (log_started(log_path(csv))) {
+    return open_log(log_path(csv));
+  }
+  return fs::exists(csv) ? open_tables(csv, true) : nullptr;
 }
 
 }  // namespace
 
 void ResultStore::check(const PlanSpec& plan) {
   const ReplayOptions& o = plan.options;
-  std::vector<std::filesystem::path> inputs(o.traces.begin(), o.traces.end());
+  std::vector<fs::path> inputs(o.traces.begin(), o.traces.end());
   inputs.insert(inputs.end(), o.caches.begin(), o.caches.end());
   inputs.emplace_back(o.config);
   check_outputs(inputs, files(plan));
@@ -117,8 +78,8 @@ void ResultStore::check(const PlanSpec& plan) {
     return;
   }
   // Also side tables that this plan does not write: they would pass for its own.
-  std::vector<std::filesystem::path> existing = existing_tables(o.out);
-  if (!o.export_caches.empty() && std::filesystem::exists(o.export_caches)) {
+  std::vector<fs::path> existing = existing_tables(o.out);
+  if (!o.export_caches.empty() && fs::exists(o.export_caches)) {
     existing.emplace_back(o.export_caches);
   }
   if (!existing.empty()) {
@@ -127,78 +88,178 @@ void ResultStore::check(const PlanSpec& plan) {
   }
 }
 
-ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now) : plan_(plan) {
-  const std::string& run = now.run_id;
-  const std::string earlier = plan.options.resume && std::filesystem::exists(plan.options.out)
-                                  ? check_resumable(plan, now)
-                                  : "";
-  CacheExport::check_earlier(plan);
-  auto lock = std::make_unique<FileLock>(plan.options.out);
-  if (plan.options.overwrite) {
-    remove_files(files(plan));
+ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
+    : plan_(plan),
+      run_(now.run_id),
+      range_(plan.shard_jobs()),
+      lock_(plan.options.out),
+      unit_places_(places_of(plan)),
+      jobs_(range_.size()) {
+  const ReplayOptions& o = plan.options;
+  if (!o.export_caches.empty()) {
+    keeps_caches_ = check_earlier_caches(plan) && !log_started(log_path(o.out));
+    caches_lock_.emplace(o.export_caches);
   }
-  const CsvWriter::Mode mode = mode_of(plan.options);
-  std::vector<FinishedTable> before;
-  const auto open = [&](const TableSpec* table) {
-    FinishedTable& lines = before.emplace_back(plan, table);
-    tables_.push_back(
-        {table, std::make_unique<CsvWriter>(
-                    table->path(plan.options.out), table->header(), mode, run,
-                    [&](const TableReader& line) { lines.add(line); }, earlier, std::move(lock))});
-  };
-  open(&main_table());
-  for (const TableSpec* table : side_tables(plan)) {
-    open(table);
-  }
-  if (!plan.options.export_caches.empty()) {
-    caches_ = std::make_unique<CacheExport>(plan);
-  }
-  forget_incomplete(plan, before, caches_.get());
-  if (!plan.error_layers.empty()) {
-    layers_ = std::make_unique<LayerErrors>(plan, mode, run, earlier);
-    for (const Index job : layers_->open(before.front())) {
-      for (FinishedTable& table : before) {
-        table.forget(job);
-      }
-    }
-  }
-  rows_resumed_ = before.front().line_count();
-  const Range jobs = plan.shard_jobs();
-  for (Index job = jobs.begin; job < jobs.end; ++job) {
-    if (!before.front().has(job)) {
-      open_jobs_.push_back(job);
-    }
-  }
-  for (std::size_t i = tables_.size(); i-- > 0;) {
-    if (!before[i].complete() || tables_[i].writer->needs_rewrite()) {
-      before[i].rewrite(*tables_[i].writer);  // without lines of incomplete jobs
-    }
-  }
+  const auto earlier = o.resume ? earlier_run(o.out) : nullptr;
+  const bool resumes = earlier != nullptr;
+  const bool same_plan = resumes && check_resumable(plan, earlier->manifest(), now);
   remove_leftovers(files(plan));
+  open_layers(resumes);
+  if (resumes && same_plan && !log_started(log_path(o.out))) {
+    keep_tables(*earlier);
+  } else if (resumes) {
+    take_over(*earlier, now, same_plan);
+  }
+  if (layers_) {
+    for (const Index job : layers_->open()) {
+      state(job) = {};
+      rows_resumed_ -= std::ssize(plan.unit_of(job).q_heads);
+    }
+  }
+  if (!log_ && !(resumes && open_jobs().empty())) {
+    start_anew();
+    log_ = std::make_unique<JobLog>(log_path(o.out), now, false);
+  }
+}
+
+void ResultStore::open_layers(bool resume) {
+  if (!plan_.error_layers.empty()) {
+    layers_.reset();  // closes its journal
+    layers_ = std::make_unique<LayerErrors>(plan_, resume, [this](Index job, const Fields& line) {
+      log_->append_layer(place(job),
+                         checked_line(line, run_, row_crc_place(layers_table().header())));
+    });
+  }
+}
+
+// Removes what would pass for this run's if it were interrupted. Its tables replace the earlier
+// ones.
+void ResultStore::start_anew() {
+  jobs_.assign(jobs_.size(), {});
+  rows_resumed_ = 0;
+  keeps_caches_ = false;
+  open_layers(false);
+  std::vector<Output> stale;
+  if (!layers_) {
+    stale.push_back({layers_journal_path(plan_.options.out), journal_kind()});
+  }
+  if (!plan_.options.export_caches.empty()) {
+    stale.push_back({plan_.options.export_caches, caches_kind()});
+  }
+  remove_files(stale);
+}
+
+// The whole tables of a run of the same plan stay as they are, unless their caches are missing.
+void ResultStore::keep_tables(JobRecords& earlier) {
+  for (JobRecord record; earlier.next(record);) {
+    const Index job = job_at(record.place);
+    if (job >= 0) {
+      note(job, record);
+    }
+  }
+  kept_ = earlier.manifest();
+}
+
+// Jobs of the earlier run. Those of a log of the same plan stay in it; others are copied.
+void ResultStore::take_over(JobRecords& earlier, const Manifest& now, bool same_plan) {
+  const fs::path path = log_path(plan_.options.out);
+  std::unordered_map<std::string, Index> by_key;
+  std::unique_ptr<JobLog> copy;
+  if (!same_plan) {
+    for (Index job = range_.begin; job < range_.end; ++job) {
+      by_key.emplace(planned_key(plan_, job), job);
+    }
+    copy = std::make_unique<JobLog>(partial_path(path), now, false);
+  }
+  const auto job_of = [&](const JobRecord& record) -> Index {
+    const auto found = by_key.find(record.key);
+    return same_plan ? job_at(record.place) : found == by_key.end() ? -1 : found->second;
+  };
+  const std::vector<const TableSpec*> tables = written_tables(now);
+  try {
+    for (JobRecord record; earlier.next(record);) {
+      const Index job = job_of(record);
+      if (job < 0) {
+        continue;
+      }
+      if (copy) {
+        record.place = place(job);
+        move_to_run(record, run_, tables);
+        copy->append(record);
+      }
+      note(job, record);
+    }
+  } catch (...) {
+    if (copy) {
+      copy->remove();
+    }
+    throw;
+  }
+  if (copy) {
+    copy->rename(path);
+    log_ = std::move(copy);
+  } else {
+    log_ = std::make_unique<JobLog>(path, now, true);
+  }
+}
+
+// Takes over a job, unless its cache is missing.
+void ResultStore::note(Index job, const JobRecord& record) {
+  if (!plan_.options.export_caches.empty() && record.cache.empty() && !keeps_caches_ &&
+      !record.statuses.contains("failed")) {
+    return;
+  }
+  state(job) = {true, record.measured};
+  rows_resumed_ += record.rows();
+  for (const auto& [status, rows] : record.statuses) {
+    kept_rows_[status] += rows;
+  }
+  if (layers_) {
+    const auto line = record.lines.find(layers_table().name());
+    layers_->note(job, record.measured, line != record.lines.end() && !line->second.empty());
+  }
+}
+
+Index ResultStore::place(Index job) const {
+  const auto entries = static_cast<Index>(plan_.entries.size());
+  const Index unit = job / entries;
+  return unit_places_[unit] + job % entries * std::ssize(plan_.units[unit].q_heads);
+}
+
+// The job whose first row is at the place; -1: none of this shard.
+Index ResultStore::job_at(Index place) const {
+  const Index unit = std::ranges::upper_bound(unit_places_, place) - unit_places_.begin() - 1;
+  if (unit < 0 || unit >= std::ssize(plan_.units)) {
+    return -1;
+  }
+  const Index heads = std::ssize(plan_.units[unit].q_heads);
+  const Index row = place - unit_places_[unit];
+  const Index job = unit * static_cast<Index>(plan_.entries.size()) + row / heads;
+  return row % heads == 0 && range_.contains(job) ? job : -1;
+}
+
+std::vector<Index> ResultStore::open_jobs() const {
+  std::vector<Index> out;
+  for (Index job = range_.begin; job < range_.end; ++job) {
+    if (!jobs_[job - range_.begin].done) {
+      out.push_back(job);
+    }
+  }
+  return out;
 }
 
 void ResultStore::write(Index job, const JobResult& result) {
-  if (caches_) {
-    const std::string& status = result.rows.front().status;
-    if (result.cache) {
-      caches_->write(job, *result.cache);
-    } else if (status_kind(status) == "infeasible") {
-      HeadCache none;
-      none.scoring_queries = result.rows.front().scoring_queries;
-      none.infeasible = status.substr(std::string_view("infeasible: ").size());
-      caches_->write(job, none);
-    }
+  JobRecord record = job_record(plan_, result, run_);
+  record.place = place(job);
+  if (!plan_.options.export_caches.empty()) {
+    record.cache = exported_cache(result);
   }
-  std::vector<Fields> rows;
-  for (const Row& row : result.rows) {
-    rows.push_back(to_fields(row));
+  if (layers_) {
+    layers_->add(job, result);
   }
-  for (std::size_t i = tables_.size(); i-- > 0;) {
-    if (i == 0 && layers_) {
-      layers_->add(job, result);
-    }
-    tables_[i].writer->append(lines_of(tables_[i].table, result, rows));
-  }
+  log_->append(record);
+  const std::lock_guard lock(mutex_);
+  state(job) = {true, record.measured};
 }
 
 void ResultStore::finish_layers(const std::vector<TraceReader>& readers, int threads,
@@ -208,52 +269,46 @@ void ResultStore::finish_layers(const std::vector<TraceReader>& readers, int thr
   }
 }
 
-RowCounts ResultStore::reconcile() {
-  std::vector<FinishedTable> finished;
-  for (const Out& out : tables_) {
-    FinishedTable& lines = finished.emplace_back(plan_, out.table);
-    for (TableReader reader(out.writer->path()); reader.next();) {
-      lines.add(reader);
+bool ResultStore::complete() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(jobs_, &Job::done) && !(layers_ && layers_->lacks_lines());
+}
+
+RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
+  const std::lock_guard lock(mutex_);
+  if (!log_) {  // nothing was missing
+    manifest.rows = rows_resumed_;
+    manifest.failures = kept_rows_["failed"];
+    manifest.sha256 = kept_->sha256;
+    write_manifest(plan_.options.out, manifest);
+    if (layers_) {
+      layers_->remove_parts();
+    }
+    return {manifest.rows, manifest.failures, kept_rows_["infeasible"], kept_rows_["degenerate"]};
+  }
+  if (whole && !plan_.options.export_caches.empty() && !keeps_caches_) {
+    export_caches(plan_, trace_hashes(manifest),
+                  [this](Index job) { return log_->read(place(job)).cache; });
+  }
+  RunTables tables(plan_.options.out, written_tables(manifest));
+  for (Index job = range_.begin; job < range_.end; ++job) {
+    if (state(job).done) {
+      tables.put(log_->read(place(job)));
     }
   }
-  forget_incomplete(plan_, finished, caches_.get());
-  for (std::size_t i = tables_.size(); i-- > 0;) {
-    if (!finished[i].unchanged()) {
-      finished[i].rewrite(*tables_[i].writer);
+  tables.publish(manifest, whole);
+  if (whole) {
+    if (layers_) {
+      layers_->remove_parts();
+    }
+    if (plan_.options.keep_log) {
+      log_->append_end();
+    } else {
+      log_->remove();
     }
   }
-  if (layers_) {
-    layers_->reconcile();
-  }
-  const FinishedTable& rows = finished.front();
-  return {rows.line_count(), rows.count_of("failed"), rows.count_of("infeasible"),
-          rows.count_of("degenerate")};
-}
-
-void ResultStore::finish(const std::vector<std::string>& trace_sha256) {
-  if (caches_) {
-    caches_->finish(trace_sha256);
-  }
-}
-
-std::map<std::string, std::string> ResultStore::sha256() const {
-  std::vector<std::pair<std::string, std::filesystem::path>> files;
-  for (const Out& out : tables_) {
-    files.emplace_back(out.table->name(), out.writer->path());
-  }
-  if (layers_) {
-    files.emplace_back(layers_table().name(), layers_table().path(plan_.options.out));
-  }
-  return sha256_of_files(files);
-}
-
-void ResultStore::sync() {
-  if (layers_) {
-    layers_->sync();
-  }
-  for (std::size_t i = tables_.size(); i-- > 0;) {
-    tables_[i].writer->sync();
-  }
+  return {tables.rows(), tables.count("failed"), tables.count("infeasible"),
+          tables.count("degenerate")};
 }
 
 }  // namespace kvbench

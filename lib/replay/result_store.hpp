@@ -1,21 +1,21 @@
-// All files of a run: OUT.csv, side tables, journals, exported caches. The only code that decides
-// what a run overwrites and resumes, and the order of rows. A job's lines go to OUT.csv last, so
-// that a resumed run repeats jobs with missing lines.
+// The files of a run: its log while jobs run, then OUT.csv, side tables and exported caches, which
+// are made from the log. The only code that decides what a run overwrites and resumes.
 #pragma once
 
 #include <atomic>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "replay/cache_export.hpp"
-#include "replay/finished_table.hpp"
+#include "core/file_lock.hpp"
 #include "replay/job_result.hpp"
 #include "replay/layer_errors.hpp"
 #include "replay/plan_spec.hpp"
-#include "report/csv.hpp"
+#include "report/job_log.hpp"
 #include "report/manifest.hpp"
 #include "trace/reader.hpp"
 
@@ -34,46 +34,58 @@ class ResultStore {
   /// exists without --resume or --overwrite. Call it first: it writes nothing.
   static void check(const PlanSpec& plan);
 
-  /// Opens the files. Overwriting removes all files of the earlier run. Resuming removes jobs that
-  /// are incomplete in some file. `now`: manifest of this run. Throws InputError if a file cannot
-  /// be resumed or has rows outside the plan; IoError as CsvWriter.
+  /// Opens the log. Resuming takes over the jobs of an earlier run: of its log, or of its tables if
+  /// it has ended. `now`: manifest of this run. Throws InputError if another run holds the files or
+  /// the earlier run cannot be resumed, and IoError.
   ResultStore(const PlanSpec& plan, const Manifest& now);
 
   /// Jobs of this shard that are still to run, ascending.
-  const std::vector<Index>& open_jobs() const { return open_jobs_; }
+  std::vector<Index> open_jobs() const;
   Index rows_resumed() const { return rows_resumed_; }
 
-  /// Appends a job's lines to all files. Thread-safe. Throws IoError.
+  /// Appends a job's record to the log. Thread-safe. Throws IoError.
   void write(Index job, const JobResult& result);
 
-  /// Writes the lines of layers whose jobs are all done. No job may run meanwhile. Throws IoError.
+  /// Adds the lines of layers whose jobs are all done. No job may run meanwhile. Throws IoError.
   void finish_layers(const std::vector<TraceReader>& readers, int threads,
                      const std::atomic<bool>& stop);
-  /// Whether a layer lacks lines. A stopped run may have all rows but not all lines.
-  bool lacks_layers() const { return layers_ && layers_->lacks_lines(); }
+  /// Whether no row and no line of a layer is missing.
+  bool complete() const;
 
-  /// Puts the tables into the plan's order. Returns the counts of OUT.csv as it is on disk.
-  RowCounts reconcile();
-
-  /// Writes the caches file after a complete run. `trace_sha256`: by trace of the plan.
-  void finish(const std::vector<std::string>& trace_sha256);
-
-  std::map<std::string, std::string> sha256() const;
-
-  void sync();
+  /// Writes the tables of all finished jobs, and the manifest with its row counts. `whole`: the run
+  /// is complete(); it also gets its caches file and loses its log, unless options.keep_log.
+  /// Thread-safe. Throws IoError.
+  RowCounts publish(Manifest& manifest, bool whole);
 
  private:
-  struct Out {
-    const TableSpec* table;
-    std::unique_ptr<CsvWriter> writer;
+  struct Job {
+    bool done = false;
+    bool measured = false;  // has_lines()
   };
 
+  void open_layers(bool resume);
+  void start_anew();
+  void keep_tables(JobRecords& earlier);
+  void take_over(JobRecords& earlier, const Manifest& now, bool same_plan);
+  void note(Index job, const JobRecord& record);
+  Job& state(Index job) { return jobs_[job - range_.begin]; }
+  Index place(Index job) const;
+  Index job_at(Index place) const;
+
   const PlanSpec& plan_;
-  std::vector<Out> tables_;  // OUT.csv first; written last
-  std::vector<Index> open_jobs_;
-  Index rows_resumed_ = 0;
-  std::unique_ptr<CacheExport> caches_;
+  std::string run_;
+  Range range_;  // of jobs
+  FileLock lock_;
+  std::optional<FileLock> caches_lock_;
+  std::unique_ptr<JobLog> log_;
   std::unique_ptr<LayerErrors> layers_;
+  std::vector<Index> unit_places_;  // of each unit's first row
+  std::vector<Job> jobs_;           // of this shard
+  bool keeps_caches_ = false;       // C.h5 has the caches of all jobs
+  Index rows_resumed_ = 0;
+  std::map<std::string, Index> kept_rows_;  // of the earlier run by status_kind()
+  std::optional<Manifest> kept_;  // of whole tables of the same plan; then there is no log
+  mutable std::mutex mutex_;      // of jobs_ and publish()
 };
 
 }  // namespace kvbench

@@ -13,9 +13,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "report/csv.hpp"
-#include "report/row_crc.hpp"
-#include "report/schema.hpp"
+#include "replay/option_list.hpp"
 
 namespace kvbench {
 namespace {
@@ -45,18 +43,27 @@ std::string text_of(const json& value) {
   return value.dump();
 }
 
-void compare_lists(std::string_view option, const json& then, const json& now, bool empty_is_all,
-                   std::vector<Difference>& out) {
+// Whether all that was chosen `then` is chosen `now`.
+bool holds_all(const json& then, const json& now, OptionEffect effect) {
+  if (then.is_string()) {  // seeds
+    return std::ranges::includes(parse_seeds(now), parse_seeds(then));
+  }
   const std::set<json> had(then.begin(), then.end());
   const std::set<json> have(now.begin(), now.end());
-  if (had == have) {
-    return;
-  }
-  const bool more = empty_is_all && (had.empty() || have.empty())
-                        ? have.empty()
-                        : std::includes(have.begin(), have.end(), had.begin(), had.end());
-  out.push_back(
-      {fmt::format("{}: got {}, expected {}", option, text_of(now), text_of(then)), more});
+  return effect == OptionEffect::subset && (had.empty() || have.empty())
+             ? have.empty()
+             : std::ranges::includes(have, had);
+}
+
+bool same_value(const json& then, const json& now) {
+  return then.is_array()
+             ? std::set<json>(then.begin(), then.end()) == std::set<json>(now.begin(), now.end())
+             : then == now;
+}
+
+std::string option_name(std::string key) {
+  std::ranges::replace(key, '_', '-');
+  return key == "budgets" ? "--budget" : "--" + key;
 }
 
 // Names one algorithm that differs: the lists are long.
@@ -75,12 +82,6 @@ void compare_algorithms(const json& then, const json& now, std::vector<Differenc
   }
 }
 
-std::vector<std::uint64_t> seeds_of(const json& value) {
-  return value.is_string()
-             ? parse_seeds(value.get<std::string>())
-             : value.get<std::vector<std::uint64_t>>();  // written by an earlier version
-}
-
 std::string shard_text(const std::optional<Shard>& shard) {
   return shard ? fmt::format("{}/{}", shard->index, shard->count) : "1/1";
 }
@@ -93,7 +94,8 @@ std::vector<std::string> names_of(const Manifest& m) {
   return out;
 }
 
-std::vector<Difference> differences(const Manifest& then, const Manifest& now) {
+std::vector<Difference> differences(const ReplayOptions& options, const Manifest& then,
+                                    const Manifest& now) {
   std::vector<Difference> out;
   const json& had = then.configuration;
   const json& have = now.configuration;
@@ -102,26 +104,14 @@ std::vector<Difference> differences(const Manifest& then, const Manifest& now) {
                                fmt::join(names_of(then), ","))});
   }
   compare_algorithms(had.at("algorithms"), have.at("algorithms"), out);
-  compare_lists("--budget", had.at("budgets"), have.at("budgets"), false, out);
-  const std::vector<std::uint64_t> seeds_then = seeds_of(had.at("seeds"));
-  const std::vector<std::uint64_t> seeds_now = seeds_of(have.at("seeds"));
-  if (seeds_then != seeds_now) {
-    out.push_back(
-        {fmt::format("--seeds: got {}, expected {}", seeds_text(seeds_now), seeds_text(seeds_then)),
-         std::ranges::includes(seeds_now, seeds_then)});
-  }
-  for (const char* key : {"layers", "heads", "prompts"}) {
-    compare_lists(fmt::format("--{}", key), had.at(key), have.at(key), true, out);
-  }
-  for (const char* key : {"protocol", "sink", "recent", "queries", "scores", "device", "precision",
-                          "eval_every", "repeat", "kept", "per_query"}) {
-    if (had.at(key) != have.at(key)) {
-      std::string option = key;
-      std::ranges::replace(option, '_', '-');
-      out.push_back({fmt::format("--{}: got {}, expected {}", option, text_of(have.at(key)),
-                                 text_of(had.at(key)))});
+  visit_options(options, [&](const char* key, const auto&, OptionEffect effect) {
+    if (effect == OptionEffect::none || same_value(had.at(key), have.at(key))) {
+      return;
     }
-  }
+    out.push_back({fmt::format("{}: got {}, expected {}", option_name(key), text_of(have.at(key)),
+                               text_of(had.at(key))),
+                   effect != OptionEffect::rows && holds_all(had.at(key), have.at(key), effect)});
+  });
   if (shard_text(then.shard) != shard_text(now.shard)) {
     out.push_back({fmt::format("--shard: got {}, expected {}", shard_text(now.shard),
                                shard_text(then.shard))});
@@ -156,7 +146,7 @@ void check_layers_alone(const PlanSpec& plan, const Manifest& then, const Manife
 std::vector<Difference> readable_differences(const PlanSpec& plan, const Manifest& then,
                                              const Manifest& now) {
   try {
-    return differences(then, now);
+    return differences(plan.options, then, now);
   } catch (const json::exception& error) {
     throw InputError(fmt::format("{}: configuration: {}", manifest_path(plan.options.out).string(),
                                  error.what()));
@@ -165,15 +155,8 @@ std::vector<Difference> readable_differences(const PlanSpec& plan, const Manifes
 
 }  // namespace
 
-std::string check_resumable(const PlanSpec& plan, const Manifest& now) {
+bool check_resumable(const PlanSpec& plan, const Manifest& then, const Manifest& now) {
   const std::string& out = plan.options.out;
-  // A run that was killed before it wrote its manifest left no rows.
-  const std::string header = checked_header_line(schema_header());
-  if (!std::filesystem::exists(manifest_path(out)) &&
-      std::filesystem::file_size(out) <= header.size() && header.starts_with(read_text_file(out))) {
-    return "";
-  }
-  const Manifest then = read_manifest(out);
   check_traces_unchanged(then, out);
   const bool same = then.plan && then.plan->hash == now.plan->hash &&
                     then.plan->row_ranges == now.plan->row_ranges;
@@ -202,7 +185,7 @@ std::string check_resumable(const PlanSpec& plan, const Manifest& now) {
         fmt::format("{}: the contents of the traces differ from those of the run to {} ({})", out,
                     plan.options.extend ? "extend" : "resume", manifest_path(out).string()));
   }
-  return same ? "" : then.run_id;
+  return same;
 }
 
 }  // namespace kvbench

@@ -9,9 +9,9 @@
 
 namespace kvbench {
 
-/// Compares the plan with the manifest beside options.out. `now`: the manifest of this run. Returns
-/// the run_id of the run to extend, or "" if the plans are the same. Throws InputError naming the
-/// options that differ (got, expected), or if the contents of the traces differ.
-std::string check_resumable(const PlanSpec& plan, const Manifest& now);
+/// Compares the plan with the earlier run `then`. `now`: the manifest of this run. Returns whether
+/// the plans are the same. Throws InputError naming the options that differ (got, expected), or if
+/// the contents of the traces differ.
+bool check_resumable(const PlanSpec& plan, const Manifest& then, const Manifest& now);
 
 }  // namespace kvbench

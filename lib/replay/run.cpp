@@ -10,46 +10,28 @@
 #include "replay/clock.hpp"
 #include "replay/executor.hpp"
 #include "replay/layer_errors.hpp"
+#include "replay/option_list.hpp"
 #include "replay/progress.hpp"
 #include "replay/resources.hpp"
-#include "report/csv.hpp"
 #include "report/row_crc.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
 
 nlohmann::json configuration(const PlanSpec& plan) {
-  const ReplayOptions& o = plan.options;
   nlohmann::json algorithms = nlohmann::json::array();
   for (const Variant& v : plan.variants) {
     algorithms.push_back({{"name", v.label()}, {"params", v.label_params()}});
   }
-  const nlohmann::json per_query =
-      o.per_query == PerQuery::none ? nlohmann::json(false) : nlohmann::json(name(o.per_query));
-  return {{"traces", o.traces},
-          {"algorithms", algorithms},
-          {"policies", o.policies},
-          {"budgets", o.budgets},
-          {"seeds", seeds_text(parse_seeds(o.seeds))},
-          {"layers", o.layers},
-          {"heads", o.heads},
-          {"prompts", o.prompts},
-          {"protocol", name(o.protocol)},
-          {"sink", o.sink},
-          {"recent", o.recent},
-          {"queries", o.queries},
-          {"scores", name(o.scores)},
-          {"device", o.device},
-          {"precision", name(o.precision)},
-          {"memory_limit", o.memory_limit},
-          {"eval_every", o.eval_every},
-          {"repeat", o.repeat},
-          {"kept", o.kept},
-          {"per_query", per_query},
-          {"export_caches", o.export_caches},
-          {"caches", o.caches},
-          {"layer_errors", !plan.error_layers.empty()},
-          {"layer_errors_without", layers_without_error(plan)}};
+  nlohmann::json out{{"traces", plan.options.traces},
+                     {"algorithms", algorithms},
+                     {"layer_errors", !plan.error_layers.empty()},
+                     {"layer_errors_without", layers_without_error(plan)}};
+  visit_options(plan.options, [&](const char* key, const auto& value, OptionEffect) {
+    out[key] = option_to_json(value);
+  });
+  out["seeds"] = seeds_text(parse_seeds(plan.options.seeds));
+  return out;
 }
 
 Manifest start_manifest(const std::string& command_line, nlohmann::json configuration,
@@ -88,8 +70,32 @@ std::vector<std::string> mark_changed(Manifest& manifest, const std::vector<Trac
   return out;
 }
 
-RunResult run_plan(const Plan& plan, const std::string& command_line,
-                   const std::atomic<bool>& stop) {
+namespace {
+
+// Has `publish` called if the process ends while the object lives.
+class Ending {
+ public:
+  Ending(const AtEnd& at_end, std::function<void()> publish) : at_end_(at_end) {
+    if (at_end_) {
+      at_end_(std::move(publish));
+    }
+  }
+  ~Ending() {
+    if (at_end_) {
+      at_end_({});
+    }
+  }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+ private:
+  const AtEnd& at_end_;
+};
+
+}  // namespace
+
+RunResult run_plan(const Plan& plan, const std::string& command_line, const std::atomic<bool>& stop,
+                   const AtEnd& at_end) {
   const double start = seconds_now();
   const ReplayOptions& o = plan.options;
   const int threads = usable_threads(plan);
@@ -114,9 +120,14 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   ResultStore store(plan, manifest);
   result.resumed = store.rows_resumed();
   manifest.rows_resumed = result.resumed;
-  write_manifest(o.out, manifest);
-
+  const auto publish = [&](bool whole) {
+    Manifest ended = manifest;
+    result.wall_s = seconds_now() - start;
+    end_manifest(ended, 0, 0, result.wall_s);
+    static_cast<RowCounts&>(result) = store.publish(ended, whole);
+  };
   {
+    const Ending ending(at_end, [&] { publish(false); });
     Progress progress(plan.row_range(jobs).size(), "replay", "rows");
     progress.skip(result.resumed);
     const auto finish_layers = [&] { store.finish_layers(plan.readers, threads, stop); };
@@ -127,17 +138,10 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
                                      finish_layers});
     finish_layers();
   }
-  static_cast<RowCounts&>(result) = store.reconcile();
-  store.sync();
-  result.interrupted = stop && (result.rows < plan.row_range(jobs).size() || store.lacks_layers());
-  if (!result.interrupted) {
-    store.finish(trace_hashes(manifest));
-    manifest.sha256 = store.sha256();
-  }
-  result.wall_s = seconds_now() - start;
+  const bool whole = store.complete();
+  result.interrupted = stop && !whole;
   result.changed_traces = mark_changed(manifest, plan.readers);
-  end_manifest(manifest, result.rows, result.failed, result.wall_s);
-  write_manifest(o.out, manifest);
+  publish(whole);
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -20,13 +21,17 @@ struct RunResult : RowCounts {
   std::vector<std::string> changed_traces;  ///< traces modified during the run, as in the manifest
 };
 
-/// Runs this shard's jobs and writes options.out, the side tables and the manifest. Checks every
-/// value of the selected heads before the first row. Appends rows as jobs finish; at the end puts
-/// all tables into the plan's order. No job begins after `stop` becomes true; finished rows stay.
-/// `command_line` goes into the manifest. Throws InputError (trace values, output exists, output of
-/// another plan, memory limit too small) or IoError.
-RunResult run_plan(const Plan& plan, const std::string& command_line,
-                   const std::atomic<bool>& stop);
+/// Takes a function that must be called before the process ends while jobs run; an empty one: no
+/// longer.
+using AtEnd = std::function<void(std::function<void()>)>;
+
+/// Runs this shard's jobs. Checks every value of the selected heads before the first row. Finished
+/// jobs go to the log (report/job_log.hpp); at the end options.out, the side tables and the
+/// manifest are written from it, in the plan's order. No job begins after `stop` becomes true; then
+/// the tables have the finished jobs. `command_line` goes into the manifest. Throws InputError
+/// (trace values, output exists, output of another plan, memory limit too small) or IoError.
+RunResult run_plan(const Plan& plan, const std::string& command_line, const std::atomic<bool>& stop,
+                   const AtEnd& at_end = {});
 
 /// Returns the manifest of a run that starts now, with the SHA-256 of the traces. `readers`: in the
 /// order of `traces`. Throws InputError if a trace was modified after it was opened, or IoError.

@@ -15,12 +15,6 @@
 
 namespace kvbench {
 
-inline void check_input(bool good, const std::string& message) {
-  if (!good) {
-    throw InputError(message);
-  }
-}
-
 /// Whether `wanted` is empty or contains `x`.
 template <class T>
 bool selected(const std::vector<T>& wanted, const T& x) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "replay/blank_row.hpp"
-#include "replay/finished_table.hpp"
+#include "replay/side_tables.hpp"
 #include "replay/windows.hpp"
 #include "report/csv.hpp"
 #include "report/query_bins.hpp"

@@ -15,13 +15,15 @@
 #include "core/rng.hpp"
 #include "core/sha256.hpp"
 #include "core/temporary_files.hpp"
+#include "replay/option_list.hpp"
 #include "replay/planner.hpp"
 #include "replay/policy.hpp"
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
-#include "report/csv.hpp"
+#include "report/job_log.hpp"
 #include "report/manifest.hpp"
 #include "report/row_crc.hpp"
+#include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/table_spec.hpp"
@@ -68,16 +70,9 @@ void check_counts(const fs::path& csv, const Manifest& m, Index rows, Index fail
 
 std::string line_of(const TableReader& table, bool whole_file) {
   return fmt::format("{}: {} rows, {}", table.source(), table.rows(),
-                     !table.checked() ? "no checksums (a schema before 1.2): nothing was checked"
-                     : whole_file     ? "the checksums of the rows and of the file are right"
-                                      : "the checksums of the rows are right (the run has not "
-                                        "ended, and the file has none)");
-}
-
-PerQuery per_query_of(const nlohmann::json& value) {
-  return value == name(PerQuery::bins)  ? PerQuery::bins
-         : value == name(PerQuery::all) ? PerQuery::all
-                                        : PerQuery::none;
+                     whole_file ? "the checksums of the rows and of the file are right"
+                                : "the checksums of the rows are right (rows are missing, and the "
+                                  "file has none)");
 }
 
 // The options of the run, without the output.
@@ -88,8 +83,13 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
     for (const TraceFile& trace : m.traces) {
       o.traces.push_back(trace.path);
     }
-    c.at("caches").get_to(o.caches);
-    if (o.caches.empty()) {  // otherwise the caches determine the algorithms
+    visit_options(
+        o, [&](const char* key, auto& value, OptionEffect) { option_from_json(c.at(key), value); });
+    o.export_caches.clear();
+    if (!o.caches.empty()) {  // they determine algorithms and budgets
+      o.policies.clear();
+      o.budgets.clear();
+    } else {
       for (const nlohmann::json& a : c.at("algorithms")) {
         const std::string params = a.at("params");
         if (a.at("name") == kPolicyName) {
@@ -98,30 +98,7 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
         o.algorithms.push_back(a.at("name").get<std::string>() + (params.empty() ? "" : ":") +
                                params);
       }
-      o.policies = c.value("policies", std::vector<std::string>());
-      c.at("budgets").get_to(o.budgets);
     }
-    const nlohmann::json& seeds = c.at("seeds");  // earlier versions wrote numbers
-    o.seeds = seeds.is_string() ? seeds.get<std::string>()
-                                : seeds_text(seeds.get<std::vector<std::uint64_t>>());
-    c.at("layers").get_to(o.layers);
-    c.at("heads").get_to(o.heads);
-    c.at("prompts").get_to(o.prompts);
-    for (const Protocol protocol : kProtocols) {
-      o.protocol = c.at("protocol") == name(protocol) ? protocol : o.protocol;
-    }
-    o.precision =
-        c.at("precision") == name(Precision::float64) ? Precision::float64 : Precision::float32;
-    o.scores = c.at("scores") == name(Scores::all) ? Scores::all : Scores::past;
-    c.at("sink").get_to(o.sink);
-    c.at("recent").get_to(o.recent);
-    c.at("queries").get_to(o.queries);
-    c.at("eval_every").get_to(o.eval_every);
-    o.repeat = c.value("repeat", Index{1});
-    c.at("kept").get_to(o.kept);
-    o.per_query = per_query_of(c.at("per_query"));
-    c.at("device").get_to(o.device);
-    c.at("memory_limit").get_to(o.memory_limit);
   } catch (const nlohmann::json::exception& error) {
     throw InputError(
         fmt::format("{}: configuration: {}", manifest_path(csv).string(), error.what()));
@@ -182,23 +159,18 @@ void check_policies(const fs::path& csv, const Manifest& m, const ReplayOptions&
   }
 }
 
-// Copies the table, which is in the plan's order, without the jobs of the rows in `drawn`.
-void copy_other_rows(const Plan& plan, TableReader& table, const std::vector<Index>& drawn,
-                     CsvWriter& writer) {
-  StagedFile copy = writer.stage();
-  const Range jobs = plan.shard_jobs();
+// Writes a log with the jobs of the tables that have none of the rows in `drawn`.
+void log_other_jobs(const fs::path& csv, const std::vector<Index>& drawn, const fs::path& log,
+                    const Manifest& manifest) {
+  const auto records = open_tables(csv);
+  JobLog out(log, manifest, false);
   Index row = 0;
-  for (Index job = jobs.begin; job < jobs.end; ++job) {
-    const auto heads = static_cast<Index>(plan.unit_of(job).q_heads.size());
+  for (JobRecord record; records->next(record); row += record.rows()) {
     const auto first = std::ranges::lower_bound(drawn, row);
-    const bool again = first != drawn.end() && *first < row + heads;
-    for (Index i = 0; i < heads && table.next(); ++i) {
-      copy.put(again ? std::string_view() : table.text());
+    if (first == drawn.end() || *first >= row + record.rows()) {
+      out.append(record);
     }
-    row += heads;
   }
-  check_input(!table.next(), fmt::format("{}: more rows than the plan's {}", table.source(), row));
-  writer.replace(std::move(copy));
 }
 
 // Tables of a finished run and their paths, OUT.csv first.
@@ -259,7 +231,7 @@ void compare(const fs::path& path, const fs::path& path_again, const std::vector
 std::vector<std::string> verify_tables(const fs::path& csv) {
   const std::unique_ptr<FileLock> lock = lock_where_possible(csv);
   const Manifest m = read_manifest(csv);
-  if (!m.run_id.empty() && (!m.plan || m.run_id != run_id(m.plan->hash, trace_hashes(m)))) {
+  if ((!m.plan || m.run_id != run_id(m.plan->hash, trace_hashes(m)))) {
     throw InputError(fmt::format(
         "{}: run_id is {:.40}, expected {} of this plan and these traces (the manifest was "
         "changed after it was written)",
@@ -293,9 +265,7 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   Manifest m = read_manifest(csv);
   move_traces(csv, traces, m);
   check_input(m.sha256 && m.plan,
-              fmt::format("{}: the run has not ended or has a schema before 1.2, expected a "
-                          "finished run",
-                          csv.string()));
+              fmt::format("{}: the run has not ended, expected a finished run", csv.string()));
   check_input(m.schema == schema_version, fmt::format("{}: got schema {}, expected {} for --sample",
                                                       csv.string(), m.schema, schema_version));
   VerifyResult out;
@@ -317,20 +287,11 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
                           manifest_path(csv).string(), rows.begin, rows.end));
   check_counts(csv, m, rows.size(), m.failures);
 
-  // Resume a copy that lacks the jobs of the drawn rows.
+  // Resume a log that lacks the jobs of the drawn rows.
   RngStream rng(seed, 0, 0);
   const std::vector<Index> drawn =
       sample_without_replacement(rng, m.rows, std::min(sample, m.rows));
-  {
-    CsvWriter copy(options.out, schema_header(), CsvWriter::Mode::create, m.run_id);
-    copy_other_rows(plan, *open_run_table(m, main_table(), csv), drawn, copy);
-  }
-  write_manifest(options.out, m);
-  for (const auto& [table, path] : tables_of(m, csv)) {
-    if (table->is_side()) {
-      fs::copy_file(path, table->path(options.out));
-    }
-  }
+  log_other_jobs(csv, drawn, log_path(options.out), m);
   const RunResult run = run_plan(plan, "kvbench verify", stop);
 
   out.rows_again = run.rows - run.resumed;

@@ -5,19 +5,24 @@
 #include <libdeflate.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/files.hpp"
 #include "report/csv.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr std::string_view kMagic = "kvbench-journal 1 ";
+constexpr std::size_t kMostIdentity = 4096;
 
 // Precedes each record. Its own checksum detects a torn header.
 struct Head {
@@ -44,13 +49,104 @@ std::string_view bytes_text(const void* data, std::size_t size) {
   return {static_cast<const char*>(data), size};
 }
 
-// Reads the next bytes. Returns false if the file ends first.
-bool read_next(std::ifstream& in, const std::filesystem::path& path, void* to, std::size_t size) {
-  in.read(static_cast<char*>(to), static_cast<std::streamsize>(size));
-  if (in.bad() || !in.is_open()) {
-    fail(path, "cannot be read");
+// Reads bytes at an offset. Returns how many there are before the end of the file.
+std::size_t read_at(int fd, const std::filesystem::path& path, void* to, std::size_t size,
+                    std::uint64_t offset) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got =
+        ::pread(fd, static_cast<char*>(to) + done, size - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      fail(path, "cannot be read");
+    }
+    if (got == 0) {
+      break;
+    }
+    done += static_cast<std::size_t>(got);
   }
-  return !in.fail();
+  return done;
+}
+
+// Reads the records of a file one after the other.
+class Scanner {
+ public:
+  Scanner(int fd, const std::filesystem::path& path, std::uint64_t begin)
+      : fd_(fd), path_(path), size_(std::filesystem::file_size(path)), at_(begin) {}
+
+  // The whole record at the current offset; then the offset is behind it.
+  std::optional<Head> next() {
+    Head head;
+    if (size_ < at_ + sizeof head || read_at(fd_, path_, &head, sizeof head, at_) < sizeof head ||
+        head.own != own_checksum(head) || head.size > size_ - at_ - sizeof head) {
+      return std::nullopt;
+    }
+    // After a power cut the size may be right and the bytes missing.
+    bytes_.resize(head.size);
+    if (read_at(fd_, path_, bytes_.data(), bytes_.size(), at_ + sizeof head) < bytes_.size() ||
+        checksum_of(bytes_.data(), bytes_.size()) != head.checksum) {
+      return std::nullopt;
+    }
+    at_ += sizeof head + head.size;
+    return head;
+  }
+
+  // Moves to the next whole record behind the current offset. Returns whether there is one.
+  bool skip_to_next() {
+    constexpr std::size_t kBlock = 1 << 20;
+    std::string block;
+    for (std::uint64_t begin = at_ + 1; begin + sizeof(Head) <= size_;
+         begin += kBlock - sizeof(Head) + 1) {
+      block.resize(std::min<std::uint64_t>(kBlock, size_ - begin));
+      block.resize(read_at(fd_, path_, block.data(), block.size(), begin));
+      for (std::size_t i = 0; i + sizeof(Head) <= block.size(); ++i) {
+        Head head;
+        std::memcpy(&head, block.data() + i, sizeof head);
+        if (head.own != own_checksum(head)) {
+          continue;
+        }
+        const std::uint64_t before = std::exchange(at_, begin + i);
+        const bool found = next().has_value();
+        at_ = found ? begin + i : before;
+        if (found) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  std::uint64_t at() const { return at_; }
+
+ private:
+  int fd_;
+  const std::filesystem::path& path_;
+  std::uint64_t size_;
+  std::uint64_t at_;
+  std::vector<std::byte> bytes_;
+};
+
+// The identity of a journal, and where its records begin; nothing if the file is none.
+std::optional<std::string> identity_of(int fd, const std::filesystem::path& path,
+                                       std::uint64_t& begin) {
+  std::string first(kMagic.size() + kMostIdentity, '\0');
+  first.resize(read_at(fd, path, first.data(), first.size(), 0));
+  const std::size_t line = first.find('\n');
+  if (!first.starts_with(kMagic) || line == std::string::npos) {
+    return std::nullopt;
+  }
+  begin = line + 1;
+  return first.substr(kMagic.size(), line - kMagic.size());
+}
+
+int open_file(const std::filesystem::path& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  if (fd < 0) {
+    fail(path, "cannot be opened");
+  }
+  return fd;
 }
 
 }  // namespace
@@ -59,17 +155,31 @@ FileKind journal_kind() {
   return text_kind("a journal", std::string(kMagic));
 }
 
-Journal::Journal(std::filesystem::path path, std::string_view identity, bool resume)
-    : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-               0666);
-  if (fd_ < 0) {
-    fail(path_, "cannot be opened");
-  }
+Journal::Journal(std::filesystem::path path, std::string_view identity, bool resume, Damage damage)
+    : path_(std::move(path)),
+      identity_(identity),
+      fd_(open_file(path_, O_RDWR | O_APPEND | O_CREAT)) {
   try {
-    if (!resume || !recover(identity)) {
-      reset(identity);
+    if (resume && read_identity() && identity_ == std::string(identity)) {
+      list_records(damage);
+      cut(end_);
+    } else {
+      identity_ = identity;
+      reset();
     }
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+Journal::Journal(std::filesystem::path path, Damage damage)
+    : path_(std::move(path)), fd_(open_file(path_, O_RDONLY)) {
+  try {
+    if (!read_identity()) {
+      throw InputError(fmt::format("{}: not a log of kvbench", path_.string()));
+    }
+    list_records(damage);
   } catch (...) {
     ::close(fd_);
     throw;
@@ -89,8 +199,8 @@ void Journal::cut(std::uint64_t size) {
   end_ = size;
 }
 
-void Journal::reset(std::string_view identity) {
-  const std::string first = fmt::format("{}{}\n", kMagic, identity);
+void Journal::reset() {
+  const std::string first = fmt::format("{}{}\n", kMagic, identity_);
   cut(0);
   if (!write_all(fd_, first)) {
     fail(path_, "cannot be written");
@@ -98,32 +208,34 @@ void Journal::reset(std::string_view identity) {
   begin_ = end_ = first.size();
 }
 
-bool Journal::recover(std::string_view identity) {
-  const std::string expected = fmt::format("{}{}\n", kMagic, identity);
-  std::string first(expected.size(), '\0');
-  std::ifstream in(path_, std::ios::binary);
-  if (!read_next(in, path_, first.data(), first.size()) || first != expected) {
-    return false;
-  }
-  const std::uint64_t size = std::filesystem::file_size(path_);
-  begin_ = end_ = first.size();
-  std::vector<std::byte> bytes;
-  for (Head head; read_next(in, path_, &head, sizeof head);) {
-    const std::uint64_t offset = end_ + sizeof head;
-    if (head.own != own_checksum(head) || head.size > size - offset) {
-      break;
+// Returns whether the file is a journal.
+bool Journal::read_identity() {
+  const std::optional<std::string> found = identity_of(fd_, path_, begin_);
+  identity_ = found.value_or("");
+  end_ = begin_;
+  return found.has_value();
+}
+
+void Journal::list_records(Damage damage) {
+  Scanner scanner(fd_, path_, begin_);
+  for (Index count = 1;; ++count) {
+    const std::uint64_t offset = scanner.at() + sizeof(Head);
+    if (const std::optional<Head> head = scanner.next()) {
+      locations_.push_back({head->number, offset});
+      sorted_ = false;
+      end_ = scanner.at();
+      continue;
     }
-    // After a power cut the size may be right and the bytes missing.
-    bytes.resize(head.size);
-    if (!read_next(in, path_, bytes.data(), bytes.size()) ||
-        checksum_of(bytes.data(), bytes.size()) != head.checksum) {
-      break;
+    if (damage == Damage::cut || !scanner.skip_to_next()) {
+      return;
     }
-    locations_[head.number] = {offset, head.size, head.checksum};
-    end_ = offset + head.size;
+    if (damage == Damage::refuse) {
+      throw InputError(fmt::format(
+          "{}: record {} was changed after it was written, and records follow it; expected the "
+          "file of the run (kvbench merge --salvage takes the whole records)",
+          path_.string(), count));
+    }
   }
-  cut(end_);
-  return true;
 }
 
 void Journal::append(Index number, std::span<const std::byte> record) {
@@ -138,13 +250,28 @@ void Journal::append(Index number, std::span<const std::byte> record) {
     errno = error;
     fail(path_, "cannot be written");
   }
-  locations_[number] = {offset, head.size, head.checksum};
+  locations_.push_back({number, offset});
+  sorted_ = false;
   end_ = offset + head.size;
+}
+
+// The mutex is held.
+const Journal::Location* Journal::find(Index number) const {
+  if (!std::exchange(sorted_, true)) {
+    std::ranges::stable_sort(locations_, {}, &Location::number);
+    // Of equal numbers the last record counts.
+    const auto first =
+        std::unique(locations_.rbegin(), locations_.rend(),
+                    [](const Location& a, const Location& b) { return a.number == b.number; });
+    locations_.erase(locations_.begin(), first.base());
+  }
+  const auto found = std::ranges::lower_bound(locations_, number, {}, &Location::number);
+  return found == locations_.end() || found->number != number ? nullptr : &*found;
 }
 
 bool Journal::has(Index number) const {
   const std::lock_guard lock(mutex_);
-  return locations_.count(number) > 0;
+  return find(number) != nullptr;
 }
 
 bool Journal::empty() const {
@@ -152,21 +279,61 @@ bool Journal::empty() const {
   return locations_.empty();
 }
 
+std::vector<Index> Journal::numbers() const {
+  const std::lock_guard lock(mutex_);
+  find(0);  // sorts
+  std::vector<Index> out;
+  out.reserve(locations_.size());
+  std::ranges::transform(locations_, std::back_inserter(out), &Location::number);
+  return out;
+}
+
 std::vector<std::byte> Journal::read(Index number) const {
-  Location location;
+  std::uint64_t offset = 0;
   {
     const std::lock_guard lock(mutex_);
-    location = locations_.at(number);
+    const Location* location = find(number);
+    if (location == nullptr) {
+      throw std::out_of_range(fmt::format("{}: no record {}", path_.string(), number));
+    }
+    offset = location->offset;
   }
-  std::vector<std::byte> out(location.size);
-  std::ifstream in(path_, std::ios::binary);
-  in.seekg(static_cast<std::streamoff>(location.offset));
-  if (!read_next(in, path_, out.data(), out.size()) ||
-      checksum_of(out.data(), out.size()) != location.checksum) {
+  Head head;
+  std::vector<std::byte> out;
+  bool good = read_at(fd_, path_, &head, sizeof head, offset - sizeof head) == sizeof head &&
+              head.own == own_checksum(head);
+  if (good) {
+    out.resize(head.size);
+    good = read_at(fd_, path_, out.data(), out.size(), offset) == out.size() &&
+           checksum_of(out.data(), out.size()) == head.checksum;
+  }
+  if (!good) {
     throw IoError(
         fmt::format("{}: record {} was changed after it was written", path_.string(), number));
   }
   return out;
+}
+
+bool Journal::has_records(const std::filesystem::path& path) {
+  const int fd = open_file(path, O_RDONLY);
+  bool out = false;
+  try {
+    std::uint64_t begin = 0;
+    if (identity_of(fd, path, begin)) {
+      Scanner scanner(fd, path, begin);
+      out = scanner.next() || scanner.skip_to_next();
+    }
+  } catch (...) {
+    ::close(fd);
+    throw;
+  }
+  ::close(fd);
+  return out;
+}
+
+void Journal::rename(const std::filesystem::path& path) {
+  rename_file(path_, path);
+  path_ = path;
 }
 
 void Journal::clear() {

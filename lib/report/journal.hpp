@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/output_guard.hpp"
@@ -21,10 +22,21 @@ FileKind journal_kind();
 
 class Journal {
  public:
-  /// Opens PATH for one writer. With `resume` existing records are kept up to the first torn one;
-  /// otherwise, or if the journal has another `identity` (a plan's hash), it is emptied. Throws
-  /// IoError.
-  Journal(std::filesystem::path path, std::string_view identity, bool resume);
+  /// What to do with a record whose checksum is wrong and that is not the torn end of the file.
+  enum class Damage {
+    refuse,  ///< InputError with the record's number in the file
+    cut,     ///< it and all behind it are no records
+    skip,    ///< it is no record; those behind it are
+  };
+
+  /// Opens PATH for one writer. With `resume` existing records are kept, except a torn last one;
+  /// otherwise, or if the journal has another `identity`, it is emptied. Throws IoError, or
+  /// InputError of Damage::refuse.
+  Journal(std::filesystem::path path, std::string_view identity, bool resume,
+          Damage damage = Damage::cut);
+  /// Opens an existing journal for reading; a writer may append meanwhile. Throws InputError if
+  /// PATH is no journal, and as above.
+  Journal(std::filesystem::path path, Damage damage);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
@@ -35,31 +47,44 @@ class Journal {
 
   bool has(Index number) const;
   bool empty() const;
+  /// Numbers of the records, ascending.
+  std::vector<Index> numbers() const;
   /// An existing record. Thread-safe. Throws IoError if its bytes were changed.
   std::vector<std::byte> read(Index number) const;
 
+  /// Whether an existing file is a journal with a whole record.
+  static bool has_records(const std::filesystem::path& path);
+
   /// Removes all records from the file. Throws IoError.
   void clear();
+  /// Gives the file another name, replacing a file of it. Throws IoError.
+  void rename(const std::filesystem::path& path);
   /// Closes and deletes the file. No call may follow.
   void remove();
 
   const std::filesystem::path& path() const { return path_; }
+  const std::string& identity() const { return identity_; }
 
  private:
   struct Location {
+    Index number = 0;
     std::uint64_t offset = 0;  // of the record's bytes
-    std::uint64_t size = 0;
-    std::uint32_t checksum = 0;
   };
-  void reset(std::string_view identity);
-  bool recover(std::string_view identity);
+  bool read_identity();
+  void reset();
+  void list_records(Damage damage);
   void cut(std::uint64_t size);
 
   std::filesystem::path path_;
+  std::string identity_;
   int fd_ = -1;
   std::uint64_t begin_ = 0;  // of the first record
   std::uint64_t end_ = 0;    // of the last
-  std::unordered_map<Index, Location> locations_;
+  const Location* find(Index number) const;
+
+  // Sorted by number, each once, when something is looked up: runs may have millions of records.
+  mutable std::deque<Location> locations_;
+  mutable bool sorted_ = true;
   mutable std::mutex mutex_;
 };
 

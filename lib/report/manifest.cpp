@@ -154,29 +154,30 @@ StagedFile stage_manifest(const std::filesystem::path& csv, const Manifest& mani
   return {manifest_path(csv), text_of(manifest_to_json(manifest))};
 }
 
+std::string manifest_text(const Manifest& manifest) {
+  return text_of(manifest_to_json(manifest));
+}
+
 void write_manifest(const std::filesystem::path& csv, const Manifest& manifest) {
   write_json(manifest_path(csv), manifest_to_json(manifest));
 }
 
-Manifest read_manifest(const std::filesystem::path& csv) {
-  const std::filesystem::path path = manifest_path(csv);
-  json j = parse_json(read_text_file(path), path.string());
+Manifest manifest_from_text(std::string_view text, const std::string& source) {
+  const json j = parse_json(text, source);
   try {
     if (j.at("format") != format_name) {
-      throw InputError(fmt::format("{}: not a {} (format {})", path.string(), format_name,
-                                   j.at("format").dump()));
-    }
-    j.emplace("run_id", "");  // schema 1.1 had neither
-    j.emplace("sha256", nullptr);
-    for (json& trace : j.at("traces")) {  // the first manifests of schema 1.2 had neither
-      trace.emplace("model", "");
-      trace.emplace("dtype", "");
-      trace.emplace("changed", false);  // nor those of 1.4
+      throw InputError(
+          fmt::format("{}: not a {} (format {})", source, format_name, j.at("format").dump()));
     }
     return j.get<Manifest>();
   } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: not a readable manifest: {}", path.string(), error.what()));
+    throw InputError(fmt::format("{}: not a readable manifest: {}", source, error.what()));
   }
+}
+
+Manifest read_manifest(const std::filesystem::path& csv) {
+  const std::filesystem::path path = manifest_path(csv);
+  return manifest_from_text(read_text_file(path), path.string());
 }
 
 std::string shell_line(const std::vector<std::string>& arguments) {

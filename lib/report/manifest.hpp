@@ -1,5 +1,5 @@
-// PATH.json, the manifest of PATH: where a result file comes from. Written when a run starts, with
-// `end` null, and replaced atomically when it ends.
+// PATH.json, the manifest of PATH: where a result file comes from. Written with the tables of a
+// run; while it goes on, its log has the manifest, with `end` null.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/files.hpp"
@@ -59,9 +60,8 @@ struct Manifest {
   Index rows_resumed = 0;             ///< of these, rows kept from an earlier run
   Index failures = 0;                 ///< rows with status failed
   double wall_s = 0.0;                ///< seconds from start to end
-  std::string run_id;                 ///< as in the column; "" before schema 1.2
-  /// SHA-256 of the finished tables by TableSpec::name. Empty while running, after a kill, and if
-  /// rows are missing.
+  std::string run_id;                 ///< as in the column
+  /// SHA-256 of the tables by TableSpec::name. Empty while running and if rows are missing.
   std::optional<std::map<std::string, std::string>> sha256;
   std::optional<Shard> shard;  ///< empty for an undivided run
   std::optional<PlanInfo> plan;
@@ -95,6 +95,10 @@ StagedFile stage_manifest(const std::filesystem::path& csv, const Manifest& mani
 /// Reads manifest_path(csv). Throws InputError if it is absent, no JSON as of parse_json(), of
 /// another format, or lacks a key.
 Manifest read_manifest(const std::filesystem::path& csv);
+
+/// The file's text, and the reverse. `source`: for errors, as above.
+std::string manifest_text(const Manifest& manifest);
+Manifest manifest_from_text(std::string_view text, const std::string& source);
 
 nlohmann::json manifest_to_json(const Manifest& manifest);
 

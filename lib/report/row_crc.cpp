@@ -93,6 +93,16 @@ std::string line_of_run(std::string_view line, std::string_view run, std::size_t
   return with_run(std::string(line.substr(0, at)), run, line.substr(behind, end - behind));
 }
 
+std::size_t line_end(std::string_view text, std::size_t at) {
+  for (bool quoted = false; at < text.size(); ++at) {
+    quoted = quoted != (text[at] == '"');
+    if (!quoted && text[at] == '\n') {
+      return at + 1;
+    }
+  }
+  return at;
+}
+
 std::string row_crc(std::string_view before, std::string_view behind) {
   const std::uint32_t crc = libdeflate_crc32(0, before.data(), before.size());
   return fmt::format("{:08x}",
@@ -133,34 +143,6 @@ void check_header(const Fields& header, const Fields& expected, const std::strin
   };
   throw InputError(fmt::format("{}: line 1: got {}, expected {}", source, text(got_end, got),
                                text(want_end, want)));
-}
-
-namespace {
-
-// Whether some cell of the line is the checksum of all others.
-bool is_checked_row(std::string_view line) {
-  for (std::size_t at = 0; at < line.size();) {
-    const std::size_t end = std::min(line.find(',', at), line.size());
-    if (at > 0 && end - at == kDigits &&
-        row_crc(line.substr(0, at), line.substr(end)) == line.substr(at, kDigits)) {
-      return true;
-    }
-    at = end + 1;
-  }
-  return false;
-}
-
-}  // namespace
-
-std::size_t first_whole_row(std::string_view text) {
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::size_t end = text.find('\n');
-    if (end != std::string_view::npos && is_checked_row(text.substr(0, end))) {
-      return number;
-    }
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  }
-  return 0;
 }
 
 std::string run_id(std::string_view what, std::span<const std::string> trace_sha256) {

@@ -32,6 +32,9 @@ std::string checked_line(std::span<const std::string> fields, std::string_view r
 /// A valid checked line with another run.
 std::string line_of_run(std::string_view line, std::string_view run, std::size_t place);
 
+/// End of the CSV line that begins at `at`, behind its line end.
+std::size_t line_end(std::string_view text, std::size_t at);
+
 /// The cell `row_crc` of a row with these bytes before and after the cell.
 std::string row_crc(std::string_view before, std::string_view behind = {});
 
@@ -43,10 +46,6 @@ std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::str
 /// `earlier`: columns that were appended to the schema since may be missing, and later ones follow.
 void check_header(const Fields& header, const Fields& expected, const std::string& source,
                   bool earlier = false);
-
-/// The 1-based number of the first line of a text that is a row with a valid checksum; 0 if there
-/// is none. Finds rows behind a quote that never closes.
-std::size_t first_whole_row(std::string_view text);
 
 /// The id of all runs of one plan on the same traces, for every shard: 12 hexadecimal digits.
 /// `what`: the plan's hash, or another text that determines the rows.

@@ -21,10 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 FileKind kind_of(const TableSpec& table) {
-  Fields header = table.header();
-  std::erase(header, "residual_rel_error_heads");  // since schema 1.5; older tables are ours too
   return table_kind(
-      table.is_side() ? fmt::format("a table OUT.{}.csv", table.name()) : "a result table", header);
+      table.is_side() ? fmt::format("a table OUT.{}.csv", table.name()) : "a result table",
+      table.header());
 }
 
 // OUT.queries.csv has two forms.
@@ -67,13 +66,23 @@ void remove_one(const fs::path& path, const std::function<bool(const fs::path&)>
 
 }  // namespace
 
+fs::path log_path(const fs::path& csv) {
+  return fs::path(csv) += ".log";
+}
+
 fs::path layers_journal_path(const fs::path& csv) {
   return layers_table().path(csv) += ".part";
 }
 
-std::vector<Output> run_files(const fs::path& csv) {
+std::vector<Output> table_files(const fs::path& csv) {
   std::vector<Output> out = tables(csv);
   out.insert(out.begin() + 1, {manifest_path(csv), manifest_kind()});
+  return out;
+}
+
+std::vector<Output> run_files(const fs::path& csv) {
+  std::vector<Output> out = table_files(csv);
+  out.push_back({log_path(csv), journal_kind()});
   out.push_back({layers_journal_path(csv), journal_kind()});
   return out;
 }
@@ -84,6 +93,9 @@ std::vector<fs::path> existing_tables(const fs::path& csv) {
     if (fs::exists(table.path)) {
       out.push_back(table.path);
     }
+  }
+  if (fs::exists(log_path(csv))) {
+    out.push_back(log_path(csv));
   }
   return out;
 }

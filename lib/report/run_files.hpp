@@ -8,12 +8,17 @@
 
 namespace kvbench {
 
-/// OUT.csv, its manifest, every side table and the journal of layer errors: all that a run of any
-/// options may write.
+/// OUT.csv, its manifest and every side table that a run of any options may write.
+std::vector<Output> table_files(const std::filesystem::path& csv);
+
+/// The same, the log and the journal of layer errors.
 std::vector<Output> run_files(const std::filesystem::path& csv);
 
-/// The tables among them that exist.
+/// The tables and the log that exist.
 std::vector<std::filesystem::path> existing_tables(const std::filesystem::path& csv);
+
+/// OUT.csv.log, the log of a run that has not ended (report/job_log.hpp).
+std::filesystem::path log_path(const std::filesystem::path& csv);
 
 /// OUT.layers.csv.part, the journal of layer errors.
 std::filesystem::path layers_journal_path(const std::filesystem::path& csv);

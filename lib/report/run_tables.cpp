@@ -88,9 +88,24 @@ std::unique_ptr<TableReader> open_result_table(const fs::path& csv) {
 
 std::array<const TableSpec*, 4> side_tables_of(const Manifest& manifest) {
   std::array<const TableSpec*, 4> out = all_side_tables();
-  const nlohmann::json& c = manifest.configuration;  // schema 1.3: `true` for a line per query
+  const nlohmann::json& c = manifest.configuration;
   if (c.is_object() && c.contains("per_query") && c.at("per_query") != "bins") {
     std::ranges::replace(out, &queries_table(), &every_query_table());
+  }
+  return out;
+}
+
+std::vector<const TableSpec*> written_tables(const Manifest& manifest) {
+  const nlohmann::json c =
+      manifest.configuration.is_object() ? manifest.configuration : nlohmann::json::object();
+  std::vector<const TableSpec*> out{&main_table()};
+  for (const TableSpec* table : side_tables_of(manifest)) {
+    if (table == &steps_table()    ? c.value("protocol", "") == "stream"
+        : table == &kept_table()   ? c.value("kept", false)
+        : table == &layers_table() ? c.value("layer_errors", false)
+                                   : c.value("per_query", nlohmann::json(false)) != false) {
+      out.push_back(table);
+    }
   }
   return out;
 }

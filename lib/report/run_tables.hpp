@@ -35,6 +35,9 @@ std::unique_ptr<TableReader> open_side_table(const std::filesystem::path& path,
 /// The side tables that a run of this manifest may have; OUT.queries.csv in its form.
 std::array<const TableSpec*, 4> side_tables_of(const Manifest& manifest);
 
+/// The tables that the run of this manifest writes, OUT.csv first.
+std::vector<const TableSpec*> written_tables(const Manifest& manifest);
+
 /// SHA-256 of files by their names, for a manifest. Errors: as of sha256_file.
 std::map<std::string, std::string> sha256_of_files(
     const std::vector<std::pair<std::string, std::filesystem::path>>& files);

@@ -2,7 +2,6 @@
 // Its columns are declared in report/columns.hpp.
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -10,11 +9,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "core/parse_number.hpp"
 #include "core/types.hpp"
 #include "report/columns.hpp"
 
@@ -114,13 +113,6 @@ std::string field_text(const T& value) {
 
 /// A status without its reason: "ok", "degenerate", "infeasible" or "failed" if it is valid.
 std::string_view status_kind(std::string_view status);
-
-/// Parses a whole text as a number. Returns false if it is none.
-template <class T>
-bool parse_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 /// Splits canonical `key=value;key=value` (params, diag). A part without `=` gets an empty value.
 std::vector<std::pair<std::string, std::string>> split_params(std::string_view params);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -77,43 +76,6 @@ std::string as_csv(const SummaryTable& table) {
   return out;
 }
 
-// A text of a column of numbers becomes a number, or null if empty.
-nlohmann::ordered_json json_of(const SummaryColumn& column, const std::string& text) {
-  Index whole = 0;
-  double value = 0.0;
-  if (text.empty() && column.number) {
-    return nullptr;
-  }
-  if (column.number && parse_number(text, whole)) {
-    return whole;
-  }
-  if (column.number && parse_number(text, value)) {
-    return value;
-  }
-  return text;
-}
-
-std::string as_json(const SummaryTable& table) {
-  std::string out = "[";
-  for (std::size_t r = 0; r < table.rows.size(); ++r) {
-    nlohmann::ordered_json object;
-    for (std::size_t c = 0; c < table.columns.size(); ++c) {
-      for (const auto& [name, value] : fields_of(table.columns[c], table.rows[r][c])) {
-        const auto* text = std::get_if<std::string>(&value);
-        if (text != nullptr) {
-          object[name] = json_of(table.columns[c], *text);
-        } else {
-          std::visit([&object, &key = name](const auto& v) { object[key] = v; }, value);
-        }
-      }
-    }
-    // Bytes of names that are not UTF-8 are replaced.
-    out += fmt::format("{}\n  {}", r == 0 ? "" : ",",
-                       object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  }
-  return out + "\n]\n";
-}
-
 }  // namespace
 
 std::string cell_text(const SummaryCell& cell, std::string (*escape)(std::string_view)) {
@@ -135,7 +97,6 @@ std::string format_table(const SummaryTable& table, TableFormat format,
     case TableFormat::text: return table_as_text(table, width);
     case TableFormat::markdown: return as_markdown(table);
     case TableFormat::csv: return as_csv(table);
-    case TableFormat::json: return as_json(table);
   }
   return {};
 }

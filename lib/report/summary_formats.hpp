@@ -12,29 +12,27 @@
 
 namespace kvbench {
 
-enum class TableFormat : std::uint8_t { text, markdown, csv, json };
+enum class TableFormat : std::uint8_t { text, markdown, csv };
 
 constexpr std::string_view name(TableFormat format) {
   switch (format) {
     case TableFormat::text: return "text";
     case TableFormat::markdown: return "markdown";
     case TableFormat::csv: return "csv";
-    case TableFormat::json: return "json";
   }
   return "?";
 }
 
-/// Formats for programs have full precision, the others three significant digits.
+/// CSV is for programs: it has full precision, the others three significant digits.
 constexpr bool for_programs(TableFormat format) {
-  return format == TableFormat::csv || format == TableFormat::json;
+  return format == TableFormat::csv;
 }
 
 /// The table and its note in this format.
 ///
 /// text: aligned. With `width`, lines have at most that many characters: long labels are cut with
 /// an ellipsis while they stay different, then columns are dropped from the right, and a sentence
-/// says so. markdown: GitHub's. csv: fields `mean_X` and `sd_X` per metric X. json: an array of an
-/// object per row with the same names; NaN, infinity and empty numbers are null.
+/// says so. markdown: GitHub's. csv: fields `mean_X` and `sd_X` per metric X.
 std::string format_table(const SummaryTable& table, TableFormat format,
                          std::optional<std::size_t> width = {});
 

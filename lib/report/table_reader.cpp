@@ -75,23 +75,20 @@ std::string read_text_file(const std::filesystem::path& path) {
   return std::move(text).str();
 }
 
-TableReader::TableReader(const std::filesystem::path& path, Last last)
-    : TableReader(open_text(path), path.string(), last) {}
+TableReader::TableReader(const std::filesystem::path& path)
+    : TableReader(open_text(path), path.string()) {}
 
-TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source, Last last)
-    : in_(std::move(text)), source_(std::move(source)), last_(last) {
+TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source)
+    : in_(std::move(text)), source_(std::move(source)) {
   constexpr std::string_view bom = "\xEF\xBB\xBF";
   while (buffer_.size() < bom.size() && read_more()) {
   }
   if (buffer_.starts_with(bom)) {
-    offset_ = at_ = bom.size();
+    at_ = bom.size();
   }
   check_text();
   if (!next_record()) {
-    if (last_ == Last::row || offset_ > 0) {
-      throw InputError(fmt::format("{}: the file is empty, expected a header", source_));
-    }
-    return;  // a torn header
+    throw InputError(fmt::format("{}: the file is empty, expected a header", source_));
   }
   header_ = fields_;
   std::set<std::string> names;
@@ -157,7 +154,7 @@ bool TableReader::find_record() {
            "less (a quote that never closes?)");
     }
     if (!read_more()) {
-      if (end.length == 0 || last_ == Last::torn) {
+      if (end.length == 0) {
         return false;
       }
       break;
@@ -165,7 +162,6 @@ bool TableReader::find_record() {
   }
   record_ = std::string_view(buffer_).substr(at_, end.length);
   at_ += end.length;
-  offset_ += end.length;
   return true;
 }
 
@@ -305,37 +301,6 @@ Table parse_table(std::string_view text, const std::string& source) {
 Table read_table(const std::filesystem::path& path) {
   TableReader reader(path);
   return whole_table(reader);
-}
-
-TableLines::TableLines(const std::filesystem::path& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (fd_ < 0) {
-    throw_io("open it", path_, errno);
-  }
-}
-
-TableLines::~TableLines() {
-  ::close(fd_);
-}
-
-std::string_view TableLines::at(std::uint64_t offset) {
-  if (offset < begin_ || offset >= begin_ + buffer_.size()) {
-    begin_ = offset;
-    buffer_.clear();
-  }
-  RecordEnd end;
-  while (!end.find(std::string_view(buffer_).substr(offset - begin_))) {
-    buffer_.erase(0, offset - std::exchange(begin_, offset));
-    const std::size_t had = buffer_.size();
-    constexpr std::size_t kAround = std::size_t{1} << 14;  // lines may be read in any order
-    buffer_.resize(had + kAround);
-    const ssize_t n = ::pread(fd_, buffer_.data() + had, kAround, static_cast<off_t>(begin_ + had));
-    buffer_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-    if (n <= 0) {
-      throw_io("read a line again", path_, n < 0 ? errno : EIO);
-    }
-  }
-  return std::string_view(buffer_).substr(offset - begin_, end.length);
 }
 
 }  // namespace kvbench

@@ -24,13 +24,10 @@ namespace kvbench {
 /// LF, a row of more than 64 MiB, or a row whose bytes do not have its checksum.
 class TableReader {
  public:
-  /// What a last row without a line end is: a row, or torn by a kill and no row.
-  enum class Last { row, torn };
-
-  /// Reads the header, which is empty if torn. Errors: as of open_text and of the format.
-  explicit TableReader(const std::filesystem::path& path, Last last = Last::row);
+  /// Reads the header. Errors: as of open_text and of the format.
+  explicit TableReader(const std::filesystem::path& path);
   /// Of a text. `source` is for messages.
-  TableReader(std::unique_ptr<std::istream> text, std::string source, Last last = Last::row);
+  TableReader(std::unique_ptr<std::istream> text, std::string source);
 
   virtual ~TableReader() = default;
   TableReader(const TableReader&) = delete;
@@ -51,11 +48,7 @@ class TableReader {
   Index rows() const { return rows_; }               ///< read so far
   const std::string& run() const { return run_; }    ///< that wrote the row; empty if not checked
   std::string_view text() const { return record_; }  ///< the row's bytes, line end included
-  std::uint64_t begin() const { return offset_ - record_.size(); }  ///< of the row, in the file
-  /// End of the row in the file. After the last row, `rest` is what is no row, 64 MiB at most.
-  std::uint64_t end() const { return offset_; }
-  std::string_view rest() const { return std::string_view(buffer_).substr(at_); }
-  std::size_t line() const { return line_; }             ///< behind the row, 1-based
+  std::size_t line() const { return line_; }         ///< behind the row, 1-based
   std::size_t row_line() const { return record_line_; }  ///< where the row begins, 1-based
 
   /// Of all bytes of the table, after the last row; once.
@@ -77,14 +70,12 @@ class TableReader {
 
   std::unique_ptr<std::istream> in_;
   std::string source_;
-  Last last_;
   Sha256 hash_;
 
-  std::string buffer_;        // what was read and is not yet behind us
-  std::size_t at_ = 0;        // of the next record in it
-  std::uint64_t offset_ = 0;  // of the next record in the file
-  std::string_view record_;   // in buffer_
-  std::size_t parsed_ = 0;    // of record_
+  std::string buffer_;       // what was read and is not yet behind us
+  std::size_t at_ = 0;       // of the next record in it
+  std::string_view record_;  // in buffer_
+  std::size_t parsed_ = 0;   // of record_
   std::size_t line_ = 1;
   std::size_t record_line_ = 1;  // where the record begins
 
@@ -117,27 +108,6 @@ Table whole_table(TableReader& reader);
 Table parse_table(std::string_view text, const std::string& source);
 /// A file with a header. Errors: as of TableReader.
 Table read_table(const std::filesystem::path& path);
-
-/// Reads single lines of a file by their offset. Must not be used while the file changes. Memory is
-/// one buffer.
-class TableLines {
- public:
-  /// Throws IoError.
-  explicit TableLines(const std::filesystem::path& path);
-  ~TableLines();
-  TableLines(const TableLines&) = delete;
-  TableLines& operator=(const TableLines&) = delete;
-
-  /// The line at this offset (TableReader::begin), its end included; valid until the next call.
-  /// Throws IoError.
-  std::string_view at(std::uint64_t offset);
-
- private:
-  std::filesystem::path path_;
-  int fd_ = -1;
-  std::string buffer_;
-  std::uint64_t begin_ = 0;  // of the buffer, in the file
-};
 
 /// An open regular file. Throws InputError if it is absent or no regular file.
 std::unique_ptr<std::istream> open_text(const std::filesystem::path& path);

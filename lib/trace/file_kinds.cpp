@@ -8,7 +8,6 @@
 #include "trace/caches.hpp"
 #include "trace/hdf5_object.hpp"
 #include "trace/input_file.hpp"
-#include "trace/points_file.hpp"
 #include "trace/schema.hpp"
 #include "trace/survey.hpp"
 #include "trace/synth.hpp"
@@ -52,10 +51,6 @@ FileKind synthetic_trace_kind() {
 
 FileKind caches_kind() {
   return hdf5_kind("a caches file", {{"format", std::string(caches::kFormat)}});
-}
-
-FileKind points_kind() {
-  return hdf5_kind("a points file", {{"format", std::string(kPointsFormat)}});
 }
 
 }  // namespace kvbench

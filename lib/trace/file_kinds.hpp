@@ -8,6 +8,5 @@ namespace kvbench {
 /// A trace that synth() wrote. A trace of a model may have taken hours and is never replaced.
 FileKind synthetic_trace_kind();
 FileKind caches_kind();
-FileKind points_kind();
 
 }  // namespace kvbench

@@ -1,11 +1,11 @@
 #include "trace/schema.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <string>
-#include <system_error>
 #include <utility>
+
+#include "core/parse_number.hpp"
 
 namespace kvbench {
 
@@ -32,8 +32,8 @@ std::optional<DType> parse_dtype(std::string_view text) {
 
 std::optional<Index> parse_layer_name(std::string_view text) {
   Index value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && value >= 0 && value <= kMaxLayer && std::to_string(value) == text
+  return parse_number(text, value) && value >= 0 && value <= kMaxLayer &&
+                 std::to_string(value) == text
              ? std::optional(value)
              : std::nullopt;
 }

@@ -13,7 +13,7 @@ done
 refused 2 "no trace" -- info
 refused 2 "no output" -- synth
 refused 2 "no table" -- summarize
-refused 2 "no shard" -- merge -o out.csv
+refused 2 "no input" -- merge -o out.csv
 refused 2 'no trace' -- replay -o out.csv --algorithm exact
 refused 2 nosuch -- list nosuch
 

@@ -58,13 +58,12 @@ labels=$(column kept/points.csv kept_by | tr ';' '\n' | sort -u | sed '/^$/d' | 
   'local;uniform seed=0;uniform seed=1' ]] || fail 'token 0 is not kept by all'
 
 # Points elsewhere, or nowhere.
-good cluster t.h5 -o hdf5 --points hdf5 --what keys
-[[ -f hdf5/points.h5 && ! -e hdf5/points.csv ]] || fail "files: $(ls -A hdf5)"
-[[ $(column hdf5/coverage.csv what | sort -u) == keys ]] || fail 'sets of --what keys'
-[[ $(column hdf5/norms.csv what | sort -u | paste -sd' ') == 'keys queries values' ]] ||
+good cluster t.h5 -o keys --what keys
+[[ $(column keys/coverage.csv what | sort -u) == keys ]] || fail 'sets of --what keys'
+[[ $(column keys/norms.csv what | sort -u | paste -sd' ') == 'keys queries values' ]] ||
   fail 'norms of --what keys'
-good cluster t.h5 -o hdf5 --points none --overwrite
-[[ ! -e hdf5/points.h5 ]] || fail 'points of an earlier run are left'
+good cluster t.h5 -o keys --points none --overwrite
+[[ ! -e keys/points.csv ]] || fail 'points of an earlier run are left'
 
 # One token.
 good synth -o one.h5 --layers 1 --q-heads 2 --kv-heads 1 --n 1 --d 16 --dv 8 --sinks 0
@@ -81,7 +80,7 @@ refused 3 no/proc -- cluster t.h5 -o /proc/no/proc
 refused 3 cuda -- cluster t.h5 -o no --device cuda:99
 refused 2 --device -- cluster t.h5 -o no --device tpu
 refused 2 --what -- cluster t.h5 -o no --what queries
-refused 2 'csv, hdf5 or none' -- cluster t.h5 -o no --points png
+refused 2 'csv or none' -- cluster t.h5 -o no --points png
 refused 2 --delta-rel -- cluster t.h5 -o no --delta-rel=-1
 refused 2 --deltas -- cluster t.h5 -o no --deltas nan
 refused 2 --memory-limit -- cluster t.h5 -o no --memory-limit 8Q

@@ -36,6 +36,7 @@ shard = "1/1"
 resume = true
 extend = false
 overwrite = false
+keep-log = true
 kept = true
 per-query = true
 export-caches = "caches.h5"
@@ -46,7 +47,7 @@ mv caches.h5 file.h5
 good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --policy p.json --budget 0.5,0.25 \
   --seeds 2 --layers 0 --heads 0,1 --prompts p0 --protocol prefill "${windows[@]}" --scores all \
   --device cpu --precision float64 --repeat 2 --threads 1 --memory-limit 1G --shard 1/1 \
-  --resume --kept --per-query --export-caches caches.h5
+  --resume --keep-log --kept --per-query --export-caches caches.h5
 same file.csv line.csv
 [[ -s file.h5 && -s caches.h5 ]] || fail 'no caches'
 printf '[evaluate]\ncaches = "caches.h5"\noutput = "again.csv"\nheads = [0]\n' > evaluate.toml

@@ -101,7 +101,7 @@ for option in $(grep -oE '^  (-[a-z], )?--[a-z-]+' <<< "$out" | grep -oE -e '--[
   completed kvbench replay "$option" | grep -xF -e "$option" > "$scratch/found" || fail "$option is not completed"
 done
 expect 'all' kvbench replay --algorithm al
-expect 'csv json markdown text' kvbench summarize out.csv --format ''
+expect 'csv markdown text' kvbench summarize out.csv --format ''
 # bash takes @ and = for words of their own, and puts its answer in place of what is behind them.
 line() { # line TEXT WORDS...: as bash calls the function where TEXT is typed
   COMP_LINE=$1 COMP_POINT=${#1} completed "${@:2}"

@@ -8,10 +8,13 @@ seeds=8000
 if grep -q -a -e -fsanitize= "$KVBENCH"; then seeds=600; fi
 command=(replay t.h5 --algorithm uniform:T=1 --seeds "$seeds" --recent 128 --queries 128)
 
+# logged FILE: rows in the log of a run.
+logged() { grep -s -c -a ',prefill,' "$1.log" || [[ -f $1.log ]] || echo 0; }
+
 interrupt() { # interrupt SIGNAL FILE
   "$KVBENCH" "${command[@]}" --threads 1 -o "$2" > "$scratch/out" 2> "$scratch/err" &
   local pid=$! tries=0
-  until [[ -f $2 ]] && (($(wc -l < "$2") > 20)); do
+  until (($(logged "$2") > 20)); do
     kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
     ((++tries < 30000)) || fail "no rows after ten minutes"
     sleep 0.02
@@ -38,15 +41,18 @@ interrupt TERM term.csv
 good "${command[@]}" -o term.csv --resume --threads 2
 same term.csv whole.csv
 
-# A run that is killed outright leaves whole rows but for the last, and a free lock.
+# A run that is killed outright leaves its log, whole but for the last record, and a free lock.
 "$KVBENCH" "${command[@]}" --threads 1 -o kill.csv > /dev/null 2>&1 &
 pid=$!
-until [[ -f kill.csv ]] && (($(wc -l < kill.csv) > 20)); do sleep 0.02; done
+until (($(logged kill.csv) > 20)); do sleep 0.02; done
+good merge kill.csv.log -o now.csv
+(($(column now.csv seed | wc -l) >= 20)) || fail "rows of a running log: $(wc -l now.csv)"
 # Meanwhile the file is taken.
 refused 2 'another run' -- "${command[@]}" -o kill.csv --resume
 kill -KILL "$pid"
 wait "$pid" 2> /dev/null || true
-printf '1.0,t.h5,p0,0,"torn' >> kill.csv
+[[ ! -e kill.csv ]] || fail "a table of a killed run"
+printf 'torn' >> kill.csv.log
 good "${command[@]}" -o kill.csv --resume
 same kill.csv whole.csv
 
@@ -72,7 +78,7 @@ good synth -o long.h5 --layers 1 --q-heads 1 --kv-heads 1 --n 40000 --nq 64 --d 
 "$KVBENCH" replay long.h5 --algorithm uniform:T=1 --algorithm bumblebee:tokens=20000 --queries 64 \
   --recent 64 -o long.csv > "$scratch/out" 2> "$scratch/err" &
 pid=$!
-until [[ -f long.csv ]] && (($(wc -l < long.csv) == 2)); do
+until (($(logged long.csv) == 1)); do
   kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
   sleep 0.02
 done

@@ -13,7 +13,7 @@ for command in replay info cluster evaluate; do
   said 2 "$command: no trace, expected at least one TRACE.h5" "$command"
 done
 said 2 'summarize: no table, expected at least one OUT.csv' summarize
-said 2 'merge: no shard, expected at least one SHARD.csv' merge -o m.csv
+said 2 'merge: no input, expected at least one OUT.csv|OUT.csv.log' merge -o m.csv
 said 2 'merge: no output, expected -o OUT.csv' merge a.csv
 said 2 'verify: no table, expected OUT.csv' verify
 said 2 'synth: no output, expected -o T.h5' synth

@@ -17,7 +17,7 @@ ln -s real way
 ln -s ../t.h5 real/link.h5
 ln t.h5 hard.h5
 cp t.h5 real/in.csv.json
-cp t.h5 real/points.h5
+cp t.h5 real/points.csv
 
 # kept WORDS -- ARGS...: refused with 2 and one line of these words, and no byte of any file differs.
 everything() { find . -type f -exec sha256sum {} + | sort; }
@@ -48,8 +48,8 @@ kept "$reads" -- summarize a.csv out.csv --csv ./out.csv
 kept "$reads" -- synth --config synth.toml -o synth.toml
 kept "$reads" -- merge a.csv b.csv -o a.csv --overwrite
 kept "$reads" -- merge a.csv b.csv -o ./b.csv --overwrite
-kept "$reads" -- cluster real/points.h5 -o way --overwrite
-kept "$reads" -- cluster real/points.h5 -o real --overwrite --points hdf5
+kept "$reads" -- cluster real/points.csv -o way --overwrite
+kept "$reads" -- cluster real/points.csv -o real --overwrite
 kept 'is also a manifest' -- replay t.h5 -o free.csv --export-caches free.csv.json "${base[@]}"
 kept 'is also a table OUT.kept.csv' -- \
   replay t.h5 -o real/free.csv --export-caches way/free.kept.csv "${base[@]}"
@@ -115,7 +115,6 @@ long=(replay long.h5 --algorithm uniform:T=1 --seeds 20 "${windows[@]}")
 for i in 1 2; do good "${long[@]}" -o "long$i.csv" --shard "$i/2"; done
 full synth -o full.h5 --layers 3 --q-heads 2 --kv-heads 1 --n 700 --d 16 --dv 8
 full synth -o full.h5 --layers 3 --q-heads 2 --kv-heads 1 --n 700 --d 16 --dv 8 --gzip 0
-full cluster long.h5 -o full --points hdf5
 full cluster long.h5 -o full --points csv
 full merge long1.csv long2.csv -o full.csv
 [[ ! -e full.csv ]] || fail "a table of $(wc -l < full.csv) lines after a merge that failed"

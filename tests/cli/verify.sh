@@ -76,10 +76,10 @@ done
 sed '4d' whole.csv > out.csv
 refused 2 'SHA-256' -- verify out.csv
 refused 2 'SHA-256' -- summarize out.csv
-good "${command[@]}" -o out.csv --resume
-good verify out.csv
+refused 2 'SHA-256' -- "${command[@]}" -o out.csv --resume
 head -c -20 whole.csv > out.csv
 refused 2 'line ' -- summarize out.csv
+cp whole.csv out.csv
 good "${command[@]}" -o out.csv --resume
 good verify out.csv
 

@@ -1,0 +1,122 @@
+#include "replay/side_tables.hpp"
+
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "metrics/error.hpp"
+#include "replay/blank_row.hpp"
+#include "replay/windows.hpp"
+#include "report/query_bins.hpp"
+#include "report/row_crc.hpp"
+
+namespace kvbench {
+namespace {
+
+// A job's lines of a side table. `rows`: lines of OUT.csv.
+std::vector<Fields> lines_of(const TableSpec* table, const JobResult& done,
+                             const std::vector<Fields>& rows) {
+  std::vector<Fields> out;
+  if (table == &steps_table()) {
+    for (std::size_t i = 0; i < done.steps.size(); ++i) {
+      for (const Step& step : done.steps[i]) {
+        out.push_back(table->line(rows[i], step.position, step.rel_error, step.bytes));
+      }
+    }
+  } else if (table == &queries_table()) {
+    for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
+      const std::span<const double> errors = done.query_errors[i];
+      for (const auto& [first, last] : query_bins(std::ssize(errors))) {
+        const Index count = last - first + 1;
+        const auto own = errors.subspan(first, count);
+        const double sum = std::accumulate(own.begin(), own.end(), 0.0);
+        out.push_back(table->line(rows[i], first, last, count, sum / static_cast<double>(count),
+                                  percentile(own, 0.5)));
+      }
+    }
+  } else if (table == &every_query_table()) {
+    for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
+      const auto& errors = done.query_errors[i];
+      const Index first = done.rows[i].n_tokens - static_cast<Index>(errors.size());
+      for (Index j = 0; j < static_cast<Index>(errors.size()); ++j) {
+        out.push_back(table->line(rows[i], first + j, j, errors[j]));
+      }
+    }
+  } else {
+    for (const KeptSet& kept : done.kept) {
+      out.push_back(table->line(rows.front(), kept.position, ranges_text(kept.tokens)));
+    }
+  }
+  return out;
+}
+
+std::string text_of(const TableSpec& table, const std::vector<Fields>& lines,
+                    const std::string& run) {
+  const std::size_t place = row_crc_place(table.header());
+  std::string out;
+  for (const Fields& line : lines) {
+    out += checked_line(line, run, place);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<const TableSpec*> side_tables(const PlanSpec& plan) {
+  std::vector<const TableSpec*> out;
+  for (const auto& [table, written] :
+       {std::pair{&steps_table(), plan.stream()},
+        {&kept_table(), plan.options.kept},
+        {&queries_table(), plan.options.per_query == PerQuery::bins},
+        {&every_query_table(), plan.options.per_query == PerQuery::all}}) {
+    if (written) {
+      out.push_back(table);
+    }
+  }
+  return out;
+}
+
+std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
+                                  const LayerMeta& l) {
+  if (!table->steps()) {
+    return {0};
+  }
+  if (table == &queries_table()) {
+    std::vector<Index> out;
+    for (const QueryBin& bin : query_bins(windows_of(plan.options, l).queries)) {
+      out.push_back(bin.first);
+    }
+    return out;
+  }
+  if (table == &every_query_table()) {
+    return positions_of({l.n - windows_of(plan.options, l).queries, l.n});
+  }
+  return table == &steps_table() ? stream_steps(plan.options, l.n) : kept_steps(plan.options, l.n);
+}
+
+JobRecord job_record(const PlanSpec& plan, const JobResult& result, const std::string& run) {
+  std::vector<Fields> rows;
+  for (const Row& row : result.rows) {
+    rows.push_back(to_fields(row));
+  }
+  JobRecord out;
+  out.key = job_key(rows);
+  for (const Row& row : result.rows) {
+    out.count(row.status);
+  }
+  out.lines[main_table().name()] = text_of(main_table(), rows, run);
+  for (const TableSpec* table : side_tables(plan)) {
+    out.lines[table->name()] = text_of(*table, lines_of(table, result, rows), run);
+  }
+  return out;
+}
+
+std::string planned_key(const PlanSpec& plan, Index job) {
+  std::vector<Fields> rows;
+  for (const Index q_head : plan.unit_of(job).q_heads) {
+    rows.push_back(to_fields(blank_row(plan, plan.unit_of(job), plan.entry_of(job), q_head)));
+  }
+  return job_key(rows);
+}
+
+}  // namespace kvbench

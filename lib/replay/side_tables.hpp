@@ -1,0 +1,28 @@
+// Which side tables a plan writes, and the lines of a job in all tables.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "replay/job_result.hpp"
+#include "replay/plan_spec.hpp"
+#include "report/job_log.hpp"
+#include "report/table_spec.hpp"
+
+namespace kvbench {
+
+/// Side tables that the plan writes, without OUT.layers.csv, whose lines belong to several jobs.
+std::vector<const TableSpec*> side_tables(const PlanSpec& plan);
+
+/// Steps of the lines of one row of OUT.csv in a table with steps (TableSpec::step), ascending; {0}
+/// for other tables.
+std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
+                                  const LayerMeta& layer);
+
+/// The record of a finished job, without its place and cache. `run`: the column run_id.
+JobRecord job_record(const PlanSpec& plan, const JobResult& result, const std::string& run);
+
+/// job_key() of a job that has not run.
+std::string planned_key(const PlanSpec& plan, Index job);
+
+}  // namespace kvbench

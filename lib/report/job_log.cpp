@@ -1,0 +1,403 @@
+#include "report/job_log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <unordered_set>
+#include <utility>
+
+#include "core/error.hpp"
+#include "report/csv.hpp"
+#include "report/row_crc.hpp"
+#include "report/run_files.hpp"
+#include "report/run_tables.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Index kManifest = -1;  // number of the record that has the manifest
+constexpr Index kEnd = -2;       // of that behind all others of a whole run
+
+// A job's record has twice the number of its place, the line of its layer one more.
+constexpr Index job_number(Index place) {
+  return 2 * place;
+}
+constexpr Index layer_number(Index place) {
+  return 2 * place + 1;
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// A record is its parts, each after its length.
+void put(std::string& to, std::string_view part) {
+  const std::uint64_t size = part.size();
+  to.append(reinterpret_cast<const char*>(&size), sizeof size);
+  to += part;
+}
+
+class Parts {
+ public:
+  explicit Parts(std::string_view bytes) : bytes_(bytes) {}
+
+  bool empty() const { return bytes_.empty(); }
+  std::string_view next() {
+    std::uint64_t size = 0;
+    if (bytes_.size() < sizeof size) {
+      fail();
+    }
+    std::memcpy(&size, bytes_.data(), sizeof size);
+    bytes_.remove_prefix(sizeof size);
+    if (bytes_.size() < size) {
+      fail();
+    }
+    const std::string_view out = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return out;
+  }
+
+  Index next_number() {
+    Index out = 0;
+    if (!parse_number(next(), out)) {
+      fail();
+    }
+    return out;
+  }
+
+ private:
+  [[noreturn]] static void fail() { throw InputError("a log: got a record of another version"); }
+
+  std::string_view bytes_;
+};
+
+std::string encoded(const JobRecord& record) {
+  std::string out;
+  put(out, record.key);
+  put(out, record.measured ? "measured" : "");
+  put(out, std::to_string(record.statuses.size()));
+  for (const auto& [status, rows] : record.statuses) {
+    put(out, status);
+    put(out, std::to_string(rows));
+  }
+  put(out, text_of(record.cache));
+  for (const auto& [table, text] : record.lines) {
+    put(out, table);
+    put(out, text);
+  }
+  return out;
+}
+
+JobRecord read_record(const Journal& journal, Index place) {
+  JobRecord out;
+  out.place = place;
+  const std::vector<std::byte> bytes = journal.read(job_number(place));
+  Parts parts(text_of(bytes));
+  out.key = parts.next();
+  out.measured = !parts.next().empty();
+  for (Index left = parts.next_number(); left > 0; --left) {
+    const std::string status(parts.next());
+    out.statuses[status] = parts.next_number();
+  }
+  const auto cache = bytes_of(parts.next());
+  out.cache.assign(cache.begin(), cache.end());
+  while (!parts.empty()) {
+    const std::string table(parts.next());
+    out.lines[table] = parts.next();
+  }
+  if (journal.has(layer_number(place))) {
+    out.lines[layers_table().name()] = text_of(journal.read(layer_number(place)));
+  }
+  return out;
+}
+
+// The cells of a row that all rows of its job have in common.
+const std::vector<std::size_t>& job_cells() {
+  static const std::vector<std::size_t> cells = [] {
+    std::vector<std::size_t> out;
+    for (const char* name : {"trace", "prompt", "layer", "kv_head", "algorithm", "params",
+                             "budget_requested", "seed"}) {
+      out.push_back(column_index(name));
+    }
+    return out;
+  }();
+  return cells;
+}
+
+const std::vector<std::size_t>& layer_cells() {
+  static const std::vector<std::size_t> cells{column_index("trace"), column_index("prompt"),
+                                              column_index("layer")};
+  return cells;
+}
+
+// Of a row, equal for all rows of its job.
+std::string job_base(const Fields& row) {
+  return key_of(row, job_cells());
+}
+
+class LogRecords : public JobRecords {
+ public:
+  LogRecords(const fs::path& path, Journal::Damage damage) : journal_(path, damage) {
+    if (!journal_.has(kManifest)) {
+      throw InputError(
+          fmt::format("{}: has no manifest, expected the log of a run", path.string()));
+    }
+    manifest_ = manifest_from_text(text_of(journal_.read(kManifest)), path.string());
+    numbers_ = journal_.numbers();
+    std::erase_if(numbers_, [](Index number) { return number < 0 || number % 2 != 0; });
+  }
+
+  bool whole() const override { return journal_.has(kEnd); }
+
+  bool next(JobRecord& record) override {
+    if (at_ == numbers_.size()) {
+      return false;
+    }
+    record = read_record(journal_, numbers_[at_++] / 2);
+    return true;
+  }
+
+ private:
+  Journal journal_;
+  std::vector<Index> numbers_;  // of jobs
+  std::size_t at_ = 0;
+};
+
+// Rows of a job are consecutive, and so are its lines of a side table.
+class TableRecords : public JobRecords {
+ public:
+  TableRecords(const fs::path& csv, bool locked)
+      : csv_(csv), lock_(locked ? nullptr : lock_where_possible(csv)) {
+    manifest_ = read_manifest(csv);
+    const auto check = [&](bool good, std::string_view what) {
+      if (!good) {
+        throw InputError(fmt::format("{}: {}", csv.string(), what));
+      }
+    };
+    check(manifest_.plan.has_value(), "the manifest has no plan, expected that of a replay");
+    check(manifest_.end && manifest_.sha256,
+          "the run has not ended, expected --resume, or its log OUT.csv.log");
+    check(manifest_.schema == schema_version,
+          fmt::format("schema {}, expected {}", manifest_.schema, schema_version));
+    Index last = 0;
+    for (const Range& r : manifest_.plan->row_ranges) {
+      check(last <= r.begin && r.begin <= r.end && r.end <= manifest_.plan->rows,
+            fmt::format("row range [{}, {}) begins before {} or lies outside the plan's {} rows",
+                        r.begin, r.end, last, manifest_.plan->rows));
+      last = r.end;
+      expected_ += r.size();
+    }
+    for (const TableSpec* table : written_tables(manifest_)) {
+      open(*table);
+    }
+  }
+
+  bool whole() const override { return true; }
+
+  bool next(JobRecord& record) override {
+    record = {};
+    Open& main = tables_.front();
+    if (!main.more) {
+      for (const Open& side : tables_) {
+        if (side.more) {
+          throw InputError(fmt::format("{}: line {}: no row of {} has this line",
+                                       side.reader->source(), side.reader->row_line(),
+                                       csv_.string()));
+        }
+      }
+      if (taken_ < expected_) {
+        throw InputError(fmt::format("{}: {} rows, expected {} as in the manifest", csv_.string(),
+                                     taken_, expected_));
+      }
+      return false;
+    }
+    std::vector<Fields> rows;
+    const std::string key = job_base(main.reader->row());
+    std::string& lines = record.lines[main_table().name()];
+    do {
+      const Index place = next_place();
+      if (place < 0) {
+        throw InputError(
+            fmt::format("{}: more rows than the {} of the manifest", csv_.string(), expected_));
+      }
+      record.place = rows.empty() ? place : record.place;
+      rows.push_back(main.reader->row());
+      record.count(rows.back()[column_index("status")]);
+      lines += main.reader->text();
+      ++taken_;
+      main.more = main.reader->next();
+    } while (main.more && job_base(main.reader->row()) == key);
+    record.key = job_key(rows);
+    if (std::string layer = key_of(rows.front(), layer_cells()); layer != layer_) {
+      layer_ = std::move(layer);
+      layer_lines_.clear();
+    }
+    for (Open& side : std::span(tables_).subspan(1)) {
+      std::string& text = record.lines[side.table->name()];
+      for (const Fields& row : rows) {
+        const std::string mine = side.table->key_of_row(row);
+        // All KV heads of a layer share one line.
+        const bool shared = !side.table->steps();
+        if (shared && !layer_lines_.insert(mine).second) {
+          continue;
+        }
+        while (side.more && side.table->key(side.reader->row()) == mine) {
+          text += side.reader->text();
+          side.more = side.reader->next();
+          if (shared) {
+            break;
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+ private:
+  struct Open {
+    const TableSpec* table;
+    std::unique_ptr<TableReader> reader;
+    bool more;
+  };
+
+  void open(const TableSpec& table) {
+    auto reader = open_run_table(manifest_, table, table.path(csv_));
+    check_header(reader->header(), table.header(), reader->source());
+    const bool more = reader->next();
+    tables_.push_back({&table, std::move(reader), more});
+  }
+
+  // Place of the next row; -1: the ranges have no more.
+  Index next_place() {
+    const std::vector<Range>& ranges = manifest_.plan->row_ranges;
+    while (range_ < ranges.size() && taken_ - before_ >= ranges[range_].size()) {
+      before_ += ranges[range_++].size();
+    }
+    return range_ < ranges.size() ? ranges[range_].begin + taken_ - before_ : -1;
+  }
+
+  fs::path csv_;
+  std::unique_ptr<FileLock> lock_;
+  std::vector<Open> tables_;  // OUT.csv first
+  std::size_t range_ = 0;
+  Index before_ = 0;                             // rows of earlier ranges
+  std::string layer_;                            // of the last job
+  std::unordered_set<std::string> layer_lines_;  // keys of its lines
+  Index taken_ = 0;                              // rows read
+  Index expected_ = 0;
+};
+
+}  // namespace
+
+void JobRecord::count(std::string_view status) {
+  measured = has_lines(status);
+  ++statuses[std::string(status_kind(status))];
+}
+
+Index JobRecord::rows() const {
+  Index out = 0;
+  for (const auto& [status, count] : statuses) {
+    out += count;
+  }
+  return out;
+}
+
+std::string job_key(const std::vector<Fields>& rows) {
+  static const std::size_t q_head = column_index("q_head");
+  std::string out = job_base(rows.front()) + " heads";
+  for (const Fields& row : rows) {
+    out += " " + row[q_head];
+  }
+  return out;
+}
+
+JobLog::JobLog(const fs::path& path, const Manifest& manifest, bool resume)
+    : journal_(path, manifest.run_id, resume, Journal::Damage::refuse) {
+  journal_.append(kManifest, bytes_of(manifest_text(manifest)));
+}
+
+void JobLog::append(const JobRecord& record) {
+  journal_.append(job_number(record.place), bytes_of(encoded(record)));
+}
+
+void JobLog::append_layer(Index place, std::string_view line) {
+  journal_.append(layer_number(place), bytes_of(line));
+}
+
+void JobLog::append_end() {
+  journal_.append(kEnd, {});
+}
+
+JobRecord JobLog::read(Index place) const {
+  return read_record(journal_, place);
+}
+
+bool log_started(const fs::path& path) {
+  std::error_code error;
+  return fs::file_size(path, error) > 0 && !error && Journal::has_records(path);
+}
+
+std::unique_ptr<JobRecords> open_log(const fs::path& path, Journal::Damage damage) {
+  return std::make_unique<LogRecords>(path, damage);
+}
+
+std::unique_ptr<JobRecords> open_tables(const fs::path& csv, bool locked) {
+  return std::make_unique<TableRecords>(csv, locked);
+}
+
+RunTables::RunTables(const fs::path& csv, const std::vector<const TableSpec*>& tables) : csv_(csv) {
+  for (const TableSpec* table : tables) {
+    StagedFile& file = files_.emplace_back(table->name(), StagedFile(table->path(csv))).second;
+    file.put(checked_header_line(table->header()));
+  }
+}
+
+void RunTables::put(const JobRecord& record) {
+  for (auto& [name, file] : files_) {
+    const auto lines = record.lines.find(name);
+    if (lines != record.lines.end()) {
+      file.put(lines->second);
+    }
+  }
+  for (const auto& [status, count] : record.statuses) {
+    rows_ += count;
+    statuses_[status] += count;
+  }
+}
+
+Index RunTables::count(std::string_view status) const {
+  const auto found = statuses_.find(std::string(status));
+  return found == statuses_.end() ? 0 : found->second;
+}
+
+void RunTables::publish(Manifest& manifest, bool whole) {
+  std::vector<std::pair<std::string, fs::path>> unfinished;
+  for (auto& [name, file] : files_) {
+    file.close();
+    unfinished.emplace_back(name, file.partial());
+  }
+  manifest.rows = rows_;
+  manifest.failures = count("failed");
+  manifest.sha256.reset();
+  if (whole) {
+    manifest.sha256 = sha256_of_files(unfinished);
+  }
+  StagedFile manifest_file = stage_manifest(csv_, manifest);
+  remove_files(table_files(csv_));
+  for (std::size_t i = files_.size(); i-- > 1;) {
+    files_[i].second.publish();
+  }
+  manifest_file.publish();
+  files_.front().second.publish();
+}
+
+}  // namespace kvbench
