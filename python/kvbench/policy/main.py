@@ -51,12 +51,12 @@ def parse_arguments(arguments=None):
     known = {"metavar": "SENSITIVITIES.json", "help": "of kvbench-py policy fit or measure"}
     add = adder("choose", "choose an algorithm and a budget for each layer", CHOOSE)
     add("sensitivities", **known)
-    add("layer_table", nargs="*", metavar="OUT.layers.csv")
+    add("layer_table", nargs="*", metavar="OUT.layers.csv", help="of kvbench replay on development prompts")
     command.add_choice(add, budget={"type": command.above_0(most=1), "required": True, "metavar": "RHO",
                                     "help": "mean over layers of the fraction of the middle's full bytes"})
     add("--prompts", **command.PROMPTS)
     add("--vary", choices=VARY, default=BOTH, help="what may differ between layers [both]")
-    add("--per", choices=(LAYER, HEAD), default=LAYER, help="what has its own choice [layer]")
+    add("--per", choices=(LAYER, HEAD), default=LAYER, help="choose for each layer, or for each KV head [layer]")
     add("--each-prompt", action="store_true", help="a policy from each prompt alone")
     add("--like", metavar="POLICY.json", help="take the policy of another model, by relative depth")
     add("-o", "--output", required=True, metavar="POLICY.json")
@@ -67,25 +67,27 @@ def parse_arguments(arguments=None):
         add = adder(name, *about)
         if name == "check":
             add("sensitivities", **known)
-        add("scores", nargs="+", metavar="SCORES.csv")
-        add("--layer-table", nargs="+", required=True, metavar="OUT.layers.csv")
+        add("scores", nargs="+", metavar="SCORES.csv", help="of kvbench-py score")
+        add("--layer-table", nargs="+", required=True, metavar="OUT.layers.csv",
+            help="of kvbench replay, for the same caches as the scores")
         add("--records", **units.RECORDS)
         command.add_choice(add)
         add("--prompts", **command.PROMPTS)
         if name != "check":
-            add("--model", metavar="MODEL", help="of the model [that in the manifests beside the tables]")
+            add("--model", metavar="MODEL", help="name of the model [default: from the manifests beside the tables]")
             add("-o", "--output", required=True, metavar="SENSITIVITIES.json")
         if name == "fit":
             add("--ridge", type=command.above_0(), default=model.RIDGE, metavar="X",
                 help="weight of the variance of log s over layers [%(default)g]")
         if name == "measure":
-            add("--alone", nargs="+", required=True, metavar="SCORES.layers.csv")
+            add("--alone", nargs="+", required=True, metavar="SCORES.layers.csv",
+                help="of kvbench-py score --each-layer")
         else:
             add("--csv", metavar="FILE.csv", help="predictions of every cell")
         add("--markdown", metavar="FILE", help="report [stdout]")
     add = adder("apply", "predict from rows of kvbench replay", APPLY)
     add("sensitivities", **known)
-    add("layer_table", nargs="+", metavar="OUT.layers.csv")
+    add("layer_table", nargs="+", metavar="OUT.layers.csv", help="of kvbench replay")
     add("--csv", metavar="FILE.csv", help="a row per prompt, method, budget and seed")
     add("--markdown", metavar="FILE", help="means over prompts [stdout]")
     options = parser.parse_args(arguments)
