@@ -185,7 +185,7 @@ class TableRecords : public JobRecords {
     };
     check(manifest_.plan.has_value(), "the manifest has no plan, expected that of a replay");
     check(manifest_.end && manifest_.sha256,
-          "the run has not ended, expected --resume, or its log OUT.csv.log");
+          "the run has not ended, expected its log, OUT.csv.log, or a run that has");
     check(manifest_.schema == schema_version,
           fmt::format("schema {}, expected {}", manifest_.schema, schema_version));
     Index last = 0;

@@ -340,7 +340,8 @@ class Steps:
         """Runs a step in its folder, resuming if begun.json equals `now`. Returns its done.json."""
         begun = os.path.join(folder, "begun.json")
         resumed = stage.kind != "cluster" and read_json(begun) == now
-        resumed = resumed and os.path.isfile(os.path.join(folder, rp.ROWS))
+        # A replay that was killed has left its log.
+        resumed = resumed and any(os.path.isfile(os.path.join(folder, rp.ROWS + end)) for end in ("", ".log"))
         if resumed:
             more = ["--resume"] if stage.kind == "replay" else []
             try:
