@@ -27,6 +27,7 @@ if not MISSING:
     import transformers
     from dump_models import DumpCase
 
+    from kvbench.api.run import ProgramError
     from kvbench.caches import CacheReader
     from kvbench.command import run_main
     from kvbench.press import main as press
@@ -315,6 +316,12 @@ class AsPressTest(PressCase):
                 as_press(*arguments)
         with self.assertRaisesRegex(PressError, "recent"):
             as_press("snapkv", 0.5, recent=0)
+        with self.assertRaisesRegex(ProgramError, "snapvk.*did you mean snapkv"):
+            as_press("snapvk")
+        with self.assertRaisesRegex(PressError, "snapkv: got the parameter `windows`, expected one of .*window"):
+            as_press("snapkv", windows=3)
+        with self.assertRaisesRegex(PressError, "topk: is a method of retrieval"):
+            as_press("topk", 0.5)
 
     def test_the_pipeline_takes_it(self):
         from kvpress import KVPressTextGenerationPipeline

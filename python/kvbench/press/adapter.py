@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
 import tempfile
@@ -39,9 +40,9 @@ def as_press(algorithm: str, compression_ratio: float = 0.0, *, sink: int = 16, 
     d]: kept tokens bit by bit, in order of position, then entries that the method made. All queries
     of the context score. Batch size 1.
 
-    Raises PressError without kvpress; and on compression for what a cache of kvpress cannot hold:
-    log weights, a separate denominator, codes, heads of different sizes, budgets shared by layers.
-    An unknown method or parameter then raises kvbench.ProgramError.
+    Raises PressError without kvpress and for an unknown parameter, kvbench.ProgramError for an unknown
+    method; and PressError on compression for what a cache of kvpress cannot hold: log weights, a
+    separate denominator, codes, heads of different sizes, budgets shared by layers.
     """
     if not algorithm or any(sign in algorithm for sign in ":,;* @"):
         raise PressError(f"as_press: got the method `{algorithm}`, expected one name; parameters are "
@@ -54,7 +55,23 @@ def as_press(algorithm: str, compression_ratio: float = 0.0, *, sink: int = 16, 
     for name, value in params.items():
         if any(sign in str(value) for sign in ";,: \n"):
             raise PressError(f"as_press: {name}: got `{value}`, expected one value")
-    return _press_class()(algorithm, compression_ratio, sink, recent, seed, params)
+    made = _press_class()
+    check_method(algorithm, params)
+    return made(algorithm, compression_ratio, sink, recent, seed, params)
+
+
+def check_method(algorithm: str, params: dict[str, Any]) -> None:
+    """Raises ProgramError for a method that does not exist, PressError for a protocol or a parameter that it
+    does not have.
+    """
+    [method] = json.loads(run("list", algorithm, "--json"))
+    if "prefill" not in method["protocols"]:
+        raise PressError(f"as_press: {algorithm}: is a method of {', '.join(method['protocols'])}, expected one of "
+                         "prefill")
+    known = [one["name"] for one in method["parameters"]]
+    for name in params:
+        if name not in known:
+            raise PressError(f"as_press: {algorithm}: got the parameter `{name}`, expected one of {', '.join(known)}")
 
 
 @functools.cache
