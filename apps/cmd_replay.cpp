@@ -46,8 +46,9 @@ void add_replay(CLI::App& app) {
   list_option(*sub, "--budget", r.budgets,
               "Byte budgets as fractions of the uncompressed middle (stream: of the whole stream; "
               "retrieval: that a query reads), "
-              "overhead included. Not used where a parameter sets the size",
+              "overhead included: 0.25, 25% or 1/4. Not used where a parameter sets the size",
               "RHO,...")
+      ->transform(fraction())
       ->group(what);
   sub->add_option("--seeds", r.seeds,
                   "Number of seeds (N: 0 to N-1), or a list of seeds and ranges (A:B: A to B-1). "

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -51,6 +52,27 @@ inline CLI::Validator real() {
         double value = 0;
         return parse_number(text, value) ? ""
                                          : fmt::format("got '{}', expected a decimal number", text);
+      },
+      "");
+}
+
+/// Rewrites `25%` and `1/4` as decimal numbers. Leaves other texts.
+inline CLI::Validator fraction() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const std::string_view all = text;
+        const std::size_t slash = std::min(all.find('/'), all.size());
+        double part = 0.0;
+        double whole = 100.0;
+        const bool percent = all.ends_with('%');
+        const bool good = percent
+                              ? parse_number(all.substr(0, all.size() - 1), part)
+                              : slash < all.size() && parse_number(all.substr(0, slash), part) &&
+                                    parse_number(all.substr(slash + 1), whole);
+        if (good && whole > 0.0) {
+          text = fmt::format("{}", part / whole);
+        }
+        return "";
       },
       "");
 }

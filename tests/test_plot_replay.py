@@ -71,6 +71,7 @@ class SharedTest(FigureTest):
 
     def test_numbers_from_the_command_line(self):
         self.assertEqual(command.number_list("0.5,2"), [0.5, 2.0])
+        self.assertEqual(command.number_list("25%,1/8, 12.5%"), [0.25, 0.125, 0.125])
         for text in ("0.5,x", "nan", "inf"):
             with self.assertRaisesRegex(Exception, "expected numbers"):
                 command.number_list(text)

@@ -76,10 +76,21 @@ def name_list(text):
     return list_parts(text)
 
 
+def number(text):
+    """Returns `0.25`, `25%` or `1/4` as a float. Raises ValueError."""
+    part, slash, whole = text.partition("/")
+    if slash:
+        part, whole = float(part), float(whole)
+        if not whole > 0:
+            raise ValueError(text)
+        return part / whole
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
 def number_list(text):
-    """Returns `0.5,0.25` as floats."""
+    """Returns `0.5,25%,1/8` as floats."""
     try:
-        values = [float(part) for part in name_list(text)]
+        values = [number(part) for part in name_list(text)]
     except ValueError:
         values = [math.nan]
     if not all(map(math.isfinite, values)):
@@ -144,7 +155,7 @@ def above_0(most=math.inf, below=math.inf):
     end = f", at most {most:g}" if most < math.inf else f" and below {below:g}" if below < math.inf else ""
 
     def read(text):
-        value = float(text)  # argparse reports a ValueError
+        value = number(text)  # argparse reports a ValueError
         if not (0 < value <= most and value < below):
             raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0{end}")
         return value

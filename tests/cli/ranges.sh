@@ -42,3 +42,13 @@ refused 2 'ranges exclude their end' -- "${plan[@]}" --algorithm exact --layers 
 cp out.csv before.csv
 good replay t.h5 "${windows[@]}" -o out.csv --algorithm uniform:T=1,2 --seeds 3,4,5 --layers 0,1 --heads 1,2 --resume
 cmp -s out.csv before.csv || fail 'a resumed table of the same values changed'
+
+# A budget may be a percentage or a quotient, also in a configuration.
+good replay t.h5 "${windows[@]}" -o parts.csv --algorithm h2o --budget 12.5%,1/4,0.5 --layers 0
+[[ $(column parts.csv budget_requested | sort -u | xargs) == '0.125 0.25 0.5' ]] || fail 'budgets'
+printf 'budget = ["12.5%%", "1/4", 0.5]\n' > parts.toml
+good replay t.h5 "${windows[@]}" -o file.csv --algorithm h2o --layers 0 --config parts.toml
+same file.csv parts.csv
+for budget in 1/0 150% 1/4/2 % 1/; do
+  refused 2 --budget -- replay t.h5 "${windows[@]}" -o no.csv --algorithm h2o --budget "$budget"
+done

@@ -160,7 +160,7 @@ def parser_of(one: Kind) -> argparse.ArgumentParser:
         if option.annotation == "bool":
             more["action"] = "store_true"
         elif option.annotation == "float | None":
-            more.update(type=float, metavar="RHO", help="default: the smallest")
+            more.update(type=command.number, metavar="RHO", help="default: the smallest")
         elif option.annotation == "bool | None":
             more.update(action=argparse.BooleanOptionalAction, default=None)
         else:

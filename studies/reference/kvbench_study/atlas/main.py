@@ -26,7 +26,7 @@ def parse_arguments(arguments=None):
                                   ("--policy", "FILE", False)):
         parser.add_argument(name, nargs="+", action="append", required=required, default=None if required else [],
                             metavar=("MODEL", files), help="of one model; once per model")
-    parser.add_argument("--budget", type=float, default=0.125, metavar="RHO", help="[0.125]")
+    parser.add_argument("--budget", type=command.number, default=0.125, metavar="RHO", help="[0.125]")
     parser.add_argument("--algorithm", **command.ALGORITHM)
     parser.add_argument("--records", **units.SOURCES)
     parser.add_argument("--csv", metavar="FILE.csv", help="a row per KV head")
