@@ -133,15 +133,26 @@ const std::vector<std::size_t>& job_cells() {
   return cells;
 }
 
-const std::vector<std::size_t>& layer_cells() {
-  static const std::vector<std::size_t> cells{column_index("trace"), column_index("prompt"),
-                                              column_index("layer")};
-  return cells;
+constexpr int kLayerCells = 3;  // of job_cells(): trace, prompt, layer
+
+void add_head(std::string& heads, const Fields& row) {
+  static const std::size_t q_head = column_index("q_head");
+  heads += " ";
+  heads += row[q_head];
 }
 
-// Of a row, equal for all rows of its job.
-std::string job_base(const Fields& row) {
-  return key_of(row, job_cells());
+// The cells of a row that all rows of its job have in common.
+Fields job_of(const Fields& row) {
+  Fields out;
+  for (const std::size_t cell : job_cells()) {
+    out.push_back(row[cell]);
+  }
+  return out;
+}
+
+bool is_of_job(const Fields& row, const Fields& job) {
+  return std::ranges::equal(job_cells(), job, {},
+                            [&](std::size_t cell) -> const std::string& { return row[cell]; });
 }
 
 class LogRecords : public JobRecords {
@@ -220,44 +231,36 @@ class TableRecords : public JobRecords {
       }
       return false;
     }
-    std::vector<Fields> rows;
-    const std::string key = job_base(main.reader->row());
+    const Fields job = job_of(main.reader->row());
+    if (!std::equal(layer_.begin(), layer_.end(), job.begin(), job.begin() + kLayerCells)) {
+      layer_.assign(job.begin(), job.begin() + kLayerCells);
+      layer_lines_.clear();
+    }
+    static const std::size_t status = column_index("status");
     std::string& lines = record.lines[main_table().name()];
+    std::string heads;
+    std::vector<std::vector<std::string>> side_keys(tables_.size());  // of the rows
+    bool first = true;
     do {
+      const Fields& row = main.reader->row();
       const Index place = next_place();
       if (place < 0) {
         throw InputError(
             fmt::format("{}: more rows than the {} of the manifest", csv_.string(), expected_));
       }
-      record.place = rows.empty() ? place : record.place;
-      rows.push_back(main.reader->row());
-      record.count(rows.back()[column_index("status")]);
+      record.place = std::exchange(first, false) ? place : record.place;
+      record.count(row[status]);
+      add_head(heads, row);
+      for (std::size_t t = 1; t < tables_.size(); ++t) {
+        side_keys[t].push_back(tables_[t].table->key_of_row(row));
+      }
       lines += main.reader->text();
       ++taken_;
       main.more = main.reader->next();
-    } while (main.more && job_base(main.reader->row()) == key);
-    record.key = job_key(rows);
-    if (std::string layer = key_of(rows.front(), layer_cells()); layer != layer_) {
-      layer_ = std::move(layer);
-      layer_lines_.clear();
-    }
-    for (Open& side : std::span(tables_).subspan(1)) {
-      std::string& text = record.lines[side.table->name()];
-      for (const Fields& row : rows) {
-        const std::string mine = side.table->key_of_row(row);
-        // All KV heads of a layer share one line.
-        const bool shared = !side.table->steps();
-        if (shared && !layer_lines_.insert(mine).second) {
-          continue;
-        }
-        while (side.more && side.table->key(side.reader->row()) == mine) {
-          text += side.reader->text();
-          side.more = side.reader->next();
-          if (shared) {
-            break;
-          }
-        }
-      }
+    } while (main.more && is_of_job(main.reader->row(), job));
+    record.key = key_of(job) + heads;
+    for (std::size_t t = 1; t < tables_.size(); ++t) {
+      take_lines(tables_[t], side_keys[t], record.lines[tables_[t].table->name()]);
     }
     return true;
   }
@@ -268,6 +271,24 @@ class TableRecords : public JobRecords {
     std::unique_ptr<TableReader> reader;
     bool more;
   };
+
+  // Appends the lines of the rows with these keys to `text`.
+  void take_lines(Open& side, const std::vector<std::string>& keys, std::string& text) {
+    for (const std::string& mine : keys) {
+      // All KV heads of a layer share one line.
+      const bool shared = !side.table->steps();
+      if (shared && !layer_lines_.insert(mine).second) {
+        continue;
+      }
+      while (side.more && side.table->key(side.reader->row()) == mine) {
+        text += side.reader->text();
+        side.more = side.reader->next();
+        if (shared) {
+          break;
+        }
+      }
+    }
+  }
 
   void open(const TableSpec& table) {
     auto reader = open_run_table(manifest_, table, table.path(csv_));
@@ -290,7 +311,7 @@ class TableRecords : public JobRecords {
   std::vector<Open> tables_;  // OUT.csv first
   std::size_t range_ = 0;
   Index before_ = 0;                             // rows of earlier ranges
-  std::string layer_;                            // of the last job
+  Fields layer_;                                 // of the last job: trace, prompt, layer
   std::unordered_set<std::string> layer_lines_;  // keys of its lines
   Index taken_ = 0;                              // rows read
   Index expected_ = 0;
@@ -312,12 +333,11 @@ Index JobRecord::rows() const {
 }
 
 std::string job_key(const std::vector<Fields>& rows) {
-  static const std::size_t q_head = column_index("q_head");
-  std::string out = job_base(rows.front()) + " heads";
+  std::string heads;
   for (const Fields& row : rows) {
-    out += " " + row[q_head];
+    add_head(heads, row);
   }
-  return out;
+  return key_of(job_of(rows.front())) + heads;
 }
 
 JobLog::JobLog(const fs::path& path, const Manifest& manifest, bool resume)
