@@ -13,15 +13,15 @@ RUN = os.path.join(ROOT, "scripts", "slurm", "run.py")
 OPTIONS = ["--algorithm", "uniform,snapkv,balancekv", "--budget", "0.5", "--sink", "4", "--recent",
            "64", "--queries", "32"]
 
-# Stands for kvbench. The first attempts of shards 2 and 3 of a replay end early, once they have
-# written rows: 2 is killed with its job, 3 gets SIGTERM as Slurm sends it before the time limit. It
+# Stands for kvbench. The first attempts of shards 2 and 3 of a replay end early, once their logs
+# have rows: 2 is killed with its job, 3 gets SIGTERM as Slurm sends it before the time limit. It
 # is stopped meanwhile, so that it cannot end first.
 UNLUCKY = r"""#!/bin/bash
 shard=$(grep -oP -- '--shard \K\d+' <<< "$*")
 if [[ $1 == replay && $shard == [23] ]] && mkdir first-$shard 2> /dev/null; then
   pid=$$ job=$PPID
   (
-    until [[ $(wc -l < out.shard-$shard-of-3.csv) -gt 1 ]]; do
+    until [[ $(grep -c -a ,prefill, out.shard-$shard-of-3.csv.log) -gt 1 ]]; do
       kill -0 $pid || exit
     done 2> /dev/null
     kill -STOP $pid
