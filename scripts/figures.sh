@@ -153,7 +153,7 @@ figure tsne_kept 't-SNE of keys with kept tokens (BumbleBee, figure 8)' \
   'Keys of heads in the plane, triangles: the tokens that H2O and BumbleBee kept. The paper finds
 that those of BumbleBee represent all regions of the keys.' \
   'Scatter plots of keys, a row per algorithm, a column per head; kept tokens are triangles.' \
-  -- plot tsne cluster --kept h2o,bumblebee --max-points 800
+  -- plot tsne cluster --marked h2o,bumblebee --max-points 800
 
 section 'ClusterGen'
 made=$(typed "$kvbench" cluster "$trace" "${selection[@]}" --kept-by kept.kept.csv -o cluster \
