@@ -55,7 +55,6 @@ class Rows(FolderCase):
         plain = HEADER + line("1", "2")
         self.assertEqual(self.check(plain.replace("\n", "\r\n")), {"r"})
         self.assertEqual(self.check("a,b\n1,2\n"), set())  # another table
-        self.assertEqual(self.check("a,b\n1,2\n", {"schema": "1.1"}), set())
 
     def test_the_first_bad_line(self):
         good = line("1", "x\ny")

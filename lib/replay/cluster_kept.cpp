@@ -55,7 +55,7 @@ void KeptSets::fill(const Fields& place, Points& points) const {
 
 void KeptSets::read(const std::string& file) {
   const std::unique_ptr<TableReader> table = open_side_table(file, kept_table());
-  // Tables of earlier schemas lack the columns from row_crc on.
+  // Those about the model are not needed.
   const auto needed = std::span(kept_table().header()).first(row_crc_place(kept_table().header()));
   std::vector<std::size_t> at;
   for (const std::string& column : needed) {

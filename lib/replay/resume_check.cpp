@@ -162,8 +162,7 @@ bool check_resumable(const PlanSpec& plan, const Manifest& then, const Manifest&
                     then.plan->row_ranges == now.plan->row_ranges;
   if (!same) {
     const std::vector<Difference> all = readable_differences(plan, then, now);
-    const bool more = std::ranges::all_of(all, &Difference::more) && !then.run_id.empty() &&
-                      !then.shard && !now.shard;
+    const bool more = std::ranges::all_of(all, &Difference::more) && !then.shard && !now.shard;
     if (!more || !plan.options.extend) {
       std::vector<std::string> texts;
       std::ranges::transform(all, std::back_inserter(texts), &Difference::text);

@@ -33,19 +33,6 @@ ResultRows::ResultRows(const ResultTable& table, std::vector<RowFilter>& filters
   }
 }
 
-std::size_t ResultRows::column(std::string_view name) const {
-  const Fields& header = table_->header();
-  const bool absent = std::ranges::find(header, name) == header.end();
-  return absent && std::ranges::find(kLaterColumns, name) != kLaterColumns.end()
-             ? header.size()
-             : table_->column(name);
-}
-
-const std::string& ResultRows::cell(std::size_t column) const {
-  const Fields& row = table_->row();
-  return column < row.size() ? row[column] : unknown_;
-}
-
 std::string ResultRows::key_text() const {
   std::string text;
   for (const std::size_t at : key_at_) {

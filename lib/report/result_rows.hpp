@@ -1,7 +1,6 @@
 // The rows of result tables that filters keep, and the check that no row occurs twice.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -15,9 +14,6 @@
 #include "report/table_reader.hpp"
 
 namespace kvbench {
-
-/// Columns that tables of schema 1.3 and before lack. Their cells read as empty: unknown.
-inline constexpr std::array<std::string_view, 3> kLaterColumns{"model", "dtype", "precision"};
 
 /// Opens a table, which is read twice or more.
 using ResultTable = std::function<std::unique_ptr<TableReader>()>;
@@ -35,8 +31,8 @@ class ResultRows {
   bool next();
 
   /// Position of a column. Errors: as of column_position.
-  std::size_t column(std::string_view name) const;
-  const std::string& cell(std::size_t column) const;
+  std::size_t column(std::string_view name) const { return table_->column(name); }
+  const std::string& cell(std::size_t column) const { return table_->row()[column]; }
 
   std::string key() const { return key_of(table_->row(), key_at_); }  ///< of the key columns
   std::string key_text() const;                                       ///< `trace=a.h5, prompt=...`
@@ -50,7 +46,6 @@ class ResultRows {
   std::vector<RowFilter>& filters_;
   std::vector<std::size_t> filter_at_;
   std::vector<std::size_t> key_at_;
-  std::string unknown_;  // the cell of a column that the table lacks
 };
 
 /// Throws InputError (both files and lines, the key) if two rows have one key. `hashes`: hash_of()

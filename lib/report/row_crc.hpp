@@ -1,8 +1,7 @@
 // Two columns that every table of a run has besides its own: `run_id`, the run that wrote the row,
 // and `row_crc`, the CRC-32 of the row's bytes without that cell (commas and quotes included, the
 // line end not) as 8 hexadecimal digits. They come before the column `model`; in a table without it
-// (schema 1.3 and before) they are the last. CsvWriter adds them; TableReader checks and removes
-// them.
+// they are the last. CsvWriter adds them; TableReader checks and removes them.
 #pragma once
 
 #include <cstddef>

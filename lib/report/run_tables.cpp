@@ -68,9 +68,6 @@ std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const Tabl
     sha256 = known == manifest.sha256->end() ? "" : known->second;
   }
   auto reader = std::make_unique<RunTable>(path, manifest.run_id, std::move(sha256));
-  if (manifest.run_id.empty() && !reader->checked()) {
-    return reader;
-  }
   if (!reader->checked()) {
     throw InputError(
         fmt::format("{}: line 1: its rows carry no checksums, expected the columns "

@@ -170,9 +170,7 @@ def check_table(path):
     if found is None:
         return runs or set()
     place, manifest, name = found
-    run, sums = manifest.get("run_id", ""), manifest.get("sha256")
-    if not run and runs is None:
-        return set()  # before schema 1.2
+    run, sums = manifest.get("run_id"), manifest.get("sha256")
     if runs is None:
         raise ChangedError(f"{path}: line 1: its rows carry no checksums, expected the columns "
                            f"`{RUN}` and `{CRC}`")

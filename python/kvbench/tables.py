@@ -16,7 +16,7 @@ from kvbench.text import parse_json
 
 SCHEMA_MAJOR = "1"
 
-# Columns about the trace and the run; schema 1.3 and older lack them.
+# Columns about the trace and the run; side tables and hand-made ones may lack them.
 ORIGINS = ["model", "dtype", "precision"]
 TEXT_COLUMNS = {
     "schema", "trace", "prompt", "algorithm", "params", "protocol", "scores", "device", "status",
@@ -270,7 +270,7 @@ def check_same_run(side, side_path, table, path):
     """Raises CsvError unless the side table belongs to the runs of the table (both from
     read_table).
 
-    Tables before schema 1.2 have no run.
+    Rows without checksums name no run.
     """
     known = set(table.attrs["runs"])
     for run in side.attrs["runs"]:
