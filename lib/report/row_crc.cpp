@@ -14,8 +14,6 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kDigits = 8;
-
 constexpr std::array<ColumnDoc, 2> kColumns = {{
     {"run_id", "",
      "the run that wrote the row: equal for all tables, shards and resumed parts of one plan on "
