@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -61,14 +60,15 @@ inline CLI::Validator fraction() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
         const std::string_view all = text;
-        const std::size_t slash = std::min(all.find('/'), all.size());
         double part = 0.0;
         double whole = 100.0;
-        const bool percent = all.ends_with('%');
-        const bool good = percent
-                              ? parse_number(all.substr(0, all.size() - 1), part)
-                              : slash < all.size() && parse_number(all.substr(0, slash), part) &&
-                                    parse_number(all.substr(slash + 1), whole);
+        bool good = false;
+        if (all.ends_with('%')) {
+          good = parse_number(all.substr(0, all.size() - 1), part);
+        } else if (const std::size_t slash = all.find('/'); slash != all.npos) {
+          good = parse_number(all.substr(0, slash), part) &&
+                 parse_number(all.substr(slash + 1), whole);
+        }
         if (good && whole > 0.0) {
           text = fmt::format("{}", part / whole);
         }

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/error.hpp"
+#include "core/sha256.hpp"
 #include "files.hpp"
 #include "refusal.hpp"
 #include "report/job_log.hpp"
@@ -228,6 +229,23 @@ TEST_F(MergeLogs, GiveTheRowsThatThereAre) {
   shards_[0].write();
   fs::remove(logs[0]);
   EXPECT_EQ(merged({logs[1], shards_[0].path}), expected);
+}
+
+TEST_F(MergeLogs, WholeLogsGiveAnEndedRun) {
+  std::vector<fs::path> logs;
+  for (ShardFile& shard : shards_) {
+    shard.manifest.end.reset();
+    logs.push_back(write_log(shard, 3));
+    JobLog(logs.back(), shard.manifest, true).append_end();
+  }
+  EXPECT_EQ(merged(logs), whole_plan(1.0));
+  const Manifest m = read_manifest(folder_ / "now.csv");
+  EXPECT_TRUE(m.end);
+  EXPECT_TRUE(m.sha256);
+  EXPECT_TRUE(open_tables(folder_ / "now.csv")->whole());
+  for (std::size_t i = 0; i < logs.size(); ++i) {
+    EXPECT_EQ(m.inputs[i]["sha256"], sha256_file(logs[i]));
+  }
 }
 
 TEST_F(MergeLogs, ATornEndIsNoRecordAndDamageBeforeItIsRefused) {

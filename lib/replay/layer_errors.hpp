@@ -35,8 +35,8 @@ class LayerErrors {
   /// with it. Must be called before open().
   void note(Index job, bool measured, bool line);
 
-  /// Must be called once, before add(). Returns the jobs taken over that must run again: a line is
-  /// missing, and the journal lacks their part.
+  /// Must be called after note(), before add(). Returns the jobs taken over that must run again: a
+  /// line is missing, and the journal lacks their part.
   std::vector<Index> open();
 
   /// Stores a job's part. Call it before the job's record is written. Thread-safe. Throws IoError.

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files that a run with any options may write: all are checked, and removed on --overwrite.
+// Files that a run with any options may write.
 std::vector<Output> files(const PlanSpec& plan) {
   std::vector<Output> out = run_files(plan.options.out);
   if (!plan.options.export_caches.empty()) {
@@ -57,8 +57,8 @@ void move_to_run(JobRecord& record, const std::string& run,
 }
 
 // The earlier run's jobs: of its log, or of its tables if it has ended. Null: there is none.
-std::unique_ptr<JobRecords> earlier_run(const std::string& csv) {
-  if (log_started(log_path(csv))) {
+std::unique_ptr<JobRecords> earlier_run(const std::string& csv, bool has_log) {
+  if (has_log) {
     return open_log(log_path(csv));
   }
   return fs::exists(csv) ? open_tables(csv, true) : nullptr;
@@ -96,29 +96,30 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
       unit_places_(places_of(plan)),
       jobs_(range_.size()) {
   const ReplayOptions& o = plan.options;
+  const bool has_log = log_started(log_path(o.out));
   if (!o.export_caches.empty()) {
-    keeps_caches_ = check_earlier_caches(plan) && !log_started(log_path(o.out));
+    keeps_caches_ = check_earlier_caches(plan) && !has_log;
     caches_lock_.emplace(o.export_caches);
   }
-  const auto earlier = o.resume ? earlier_run(o.out) : nullptr;
-  const bool resumes = earlier != nullptr;
-  const bool same_plan = resumes && check_resumable(plan, earlier->manifest(), now);
+  const auto earlier = o.resume ? earlier_run(o.out, has_log) : nullptr;
+  const bool same_plan = earlier && check_resumable(plan, earlier->manifest(), now);
   remove_leftovers(files(plan));
-  open_layers(resumes);
-  if (resumes && same_plan && !log_started(log_path(o.out))) {
-    keep_tables(*earlier);
-  } else if (resumes) {
-    take_over(*earlier, now, same_plan);
-  }
-  if (layers_) {
-    for (const Index job : layers_->open()) {
-      state(job) = {};
-      rows_resumed_ -= std::ssize(plan.unit_of(job).q_heads);
+  if (earlier) {
+    open_layers(true);
+    if (same_plan && !has_log) {
+      keep_tables(*earlier);
+    } else {
+      take_over(*earlier, now, same_plan);
+    }
+    if (layers_) {
+      for (const Index job : layers_->open()) {
+        state(job) = {};
+        rows_resumed_ -= std::ssize(plan.unit_of(job).q_heads);
+      }
     }
   }
-  if (!log_ && !(resumes && open_jobs().empty())) {
-    start_anew();
-    log_ = std::make_unique<JobLog>(log_path(o.out), now, false);
+  if (!earlier || (kept_ && !open_jobs().empty())) {
+    start_anew(now);
   }
 }
 
@@ -134,7 +135,7 @@ void ResultStore::open_layers(bool resume) {
 
 // Removes what would pass for this run's if it were interrupted. Its tables replace the earlier
 // ones.
-void ResultStore::start_anew() {
+void ResultStore::start_anew(const Manifest& now) {
   jobs_.assign(jobs_.size(), {});
   rows_resumed_ = 0;
   keeps_caches_ = false;
@@ -147,6 +148,7 @@ void ResultStore::start_anew() {
     stale.push_back({plan_.options.export_caches, caches_kind()});
   }
   remove_files(stale);
+  log_ = std::make_unique<JobLog>(log_path(plan_.options.out), now, false);
 }
 
 // The whole tables of a run of the same plan stay as they are, unless their caches are missing.

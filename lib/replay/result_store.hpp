@@ -64,7 +64,7 @@ class ResultStore {
   };
 
   void open_layers(bool resume);
-  void start_anew();
+  void start_anew(const Manifest& now);
   void keep_tables(JobRecords& earlier);
   void take_over(JobRecords& earlier, const Manifest& now, bool same_plan);
   void note(Index job, const JobRecord& record);

@@ -179,7 +179,7 @@ Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& opt
     m.wall_s += part.wall_s;
     m.inputs.push_back(
         {{"path", p.path.string()},
-         {"sha256", part.sha256 ? part.sha256->at(main_table().name()) : sha256_file(p.path)},
+         {"sha256", p.log ? sha256_file(p.path) : part.sha256->at(main_table().name())},
          {"manifest", manifest_to_json(part)}});
   }
   return m;
@@ -207,6 +207,9 @@ MergeResult merge_runs(const MergeOptions& options) {
   check_output(options);  // again: another run may have ended since
   const bool whole = tables.rows() == manifest.plan->rows &&
                      std::ranges::all_of(parts, [](const Part& p) { return p.records->whole(); });
+  if (whole && !manifest.end) {
+    manifest.end = utc_now();  // as the run would have had: --resume finds finished tables
+  }
   tables.publish(manifest, whole);
   return {tables.rows(), tables.count("failed"), manifest.plan->rows};
 }
