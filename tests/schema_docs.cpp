@@ -16,7 +16,7 @@
 #include "replay/cluster_tables.hpp"
 #include "replay/selection.hpp"
 #include "report/csv.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 #include "report/schema.hpp"
 #include "report/table_spec.hpp"
 
@@ -69,7 +69,7 @@ std::string main_table_text() {
 }
 
 std::map<std::string, std::string> declared_tables() {
-  const std::span<const ColumnDoc> last = row_crc_columns();
+  const std::span<const ColumnDoc> last = run_columns();
   std::map<std::string, std::string> out = {
       {"OUT.csv", main_table_text()},
       {"run_id and row_crc", table_text({last.begin(), last.end()})},

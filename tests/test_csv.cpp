@@ -12,7 +12,7 @@
 #include "files.hpp"
 #include "refusal.hpp"
 #include "report/csv.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 #include "report/table_reader.hpp"
 #include "report_rows.hpp"
 

@@ -11,7 +11,7 @@
 #include "report/job_log.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report_rows.hpp"
@@ -192,7 +192,7 @@ class MergeLogs : public ::testing::Test {
       for (std::size_t i = 4 * j; i < 4 * (j + 1); ++i) {
         record.count("ok");
         record.lines[main_table().name()] +=
-            checked_line(shard.rows[i], shard.manifest.run_id, row_crc_place(schema_header()));
+            run_line(shard.rows[i], shard.manifest.run_id, run_columns_place(schema_header()));
       }
       log.append(record);
     }

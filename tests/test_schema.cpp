@@ -29,7 +29,7 @@ TEST(Schema, HeaderBeginsWithVersion11WordForWord) {
               "amnesia_mass,compress_ms,attend_us_per_query,status,diag,scoring_queries,"
               "repeats,compress_ms_iqr,attend_us_per_query_iqr"))
       << csv_line(schema_header());
-  EXPECT_EQ(schema_version, "1.6");
+  EXPECT_EQ(schema_version, "1.7");
   EXPECT_EQ(schema_header().size(), 52u);
 }
 

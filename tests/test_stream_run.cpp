@@ -225,7 +225,7 @@ TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
   refused(steps.substr(0, last), "SHA-256 is");
   refused(steps + steps.substr(last), "SHA-256 is");
   refused(steps + "stray,line\n", "fields");
-  refused("a,b\n", "no checksums");
+  refused("a,b\n", "expected the columns `run_id`");
   fs::remove(second);
   EXPECT_NE(refusal([&] { merge_runs(merge); }).find("no such file"), std::string::npos);
   write_bytes(second, steps);

@@ -17,7 +17,7 @@
 #include "replay/verify.hpp"
 #include "replay_run.hpp"
 #include "report/merge.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/summary.hpp"
@@ -31,87 +31,33 @@ using testing_replay::refusal;
 using testing_replay::ReplayTest;
 using testing_replay::write_bytes;
 
-// The slow reference of row_crc: CRC-32 bit by bit.
-std::string slow_crc(const std::string& bytes) {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const char c : bytes) {
-    crc ^= static_cast<unsigned char>(c);
-    for (int bit = 0; bit < 8; ++bit) {
-      crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0xEDB88320U : 0U);
-    }
-  }
-  return fmt::format("{:08x}", crc ^ 0xFFFFFFFFU);
-}
-
-TEST(RowCrc, IsThatOfTheRowWithoutIt) {
-  EXPECT_EQ(row_crc("123456789"), "cbf43926");  // the published check value
-  std::mt19937 random(3);
-  for (int i = 0; i < 200; ++i) {
-    std::string bytes(random() % 300, ' ');
-    std::ranges::generate(bytes, [&] { return static_cast<char>(random()); });
-    ASSERT_EQ(row_crc(bytes), slow_crc(bytes));
-    const std::size_t cut = random() % (bytes.size() + 1);
-    ASSERT_EQ(row_crc(bytes.substr(0, cut), bytes.substr(cut)), slow_crc(bytes));
-  }
+TEST(RunColumns, AreBeforeModelOrLast) {
   const Fields row{"a", "b,c", "\"\n", ""};
-  const std::string bytes = "a,\"b,c\",\"\"\"\n\",,r,";
-  EXPECT_EQ(checked_line(row, "r"), bytes + slow_crc(bytes) + "\n");
-  EXPECT_EQ(checked_header_line({"x"}), "x,run_id,row_crc\n");
-}
+  EXPECT_EQ(run_line(row, "r"), "a,\"b,c\",\"\"\"\n\",,r,\n");
+  EXPECT_EQ(run_header_line({"x"}), "x,run_id,row_crc\n");
 
-// Columns from `model` on stand behind the checksum, which covers them.
-TEST(RowCrc, CoversTheColumnsBehindIt) {
   const Fields header{"a", "model", "dtype"};
-  EXPECT_EQ(checked_header_line(header), "a,run_id,row_crc,model,dtype\n");
-  const Fields row{"x,y", "of \"A\", B\n", "float16"};
-  const std::string before = "\"x,y\",r,";
-  const std::string behind = ",\"of \"\"A\"\", B\n\",float16";
-  const std::string line = checked_line(row, "r", row_crc_place(header));
-  EXPECT_EQ(line, before + slow_crc(before + behind) + behind + "\n");
-  EXPECT_EQ(line_of_run(line, "other", row_crc_place(header)),
-            checked_line(row, "other", row_crc_place(header)));
+  EXPECT_EQ(run_header_line(header), "a,run_id,row_crc,model,dtype\n");
+  const Fields cells{"x,y", "of \"A\", B\n", "float16"};
+  const std::string line = run_line(cells, "r", run_columns_place(header));
+  EXPECT_EQ(line, "\"x,y\",r,,\"of \"\"A\"\", B\n\",float16\n");
+  EXPECT_EQ(line_of_run(line, "other", run_columns_place(header)),
+            run_line(cells, "other", run_columns_place(header)));
   const Fields ends{"", "", ""};
-  EXPECT_EQ(line_of_run(checked_line(ends, "", 1), "s", 1), checked_line(ends, "s", 1));
+  EXPECT_EQ(line_of_run(run_line(ends, "", 1), "s", 1), run_line(ends, "s", 1));
 
-  const std::string head = checked_header_line(header);
   for (const char* end : {"\n", "\r\n", ""}) {
-    const Table table = parse_table(head + line.substr(0, line.size() - 1) + end, "f.csv");
-    EXPECT_TRUE(table.checked);
+    const std::string text = run_header_line(header) + line.substr(0, line.size() - 1) + end;
+    const Table table = parse_table(text, "f.csv");
     EXPECT_EQ(table.header, header);
-    EXPECT_EQ(table.rows, (std::vector<Fields>{row}));
+    EXPECT_EQ(table.rows, (std::vector<Fields>{cells}));
     EXPECT_EQ(table.runs, (std::set<std::string>{"r"}));
   }
-  for (const char changed : {'A', 'B', '6'}) {
-    std::string bad = line;
-    bad[bad.rfind(changed)] = 'C';
-    EXPECT_NE(refusal([&] { parse_table(head + bad, "f.csv"); }).find("row_crc is "),
-              std::string::npos)
-        << changed;
+  EXPECT_TRUE(parse_table("a,b\n1,2\n", "f.csv").runs.empty());
+  for (const char* bad : {"a,run_id\n", "a,row_crc\n", "row_crc,a\n", "a,row_crc,run_id\n",
+                          "a,run_id,row_crc,dtype\n", "a,run_id,model,row_crc\n"}) {
+    EXPECT_THROW(parse_table(bad, "f.csv"), InputError) << bad;
   }
-  EXPECT_THROW(parse_table("a,run_id,row_crc,dtype\n", "f.csv"), InputError);
-  EXPECT_THROW(parse_table("a,run_id,model,row_crc\n", "f.csv"), InputError);
-}
-
-TEST(RowCrc, TheFirstBadLineIsNamed) {
-  const std::string head = checked_header_line({"a", "b"});
-  const Fields two_lines{"1", "x\ny"};
-  const std::string good = checked_line(two_lines, "r");
-  const Table table = parse_table(head + good + good, "f.csv");
-  EXPECT_TRUE(table.checked);
-  EXPECT_EQ(table.header, (Fields{"a", "b"}));
-  EXPECT_EQ(table.rows, (std::vector<Fields>{two_lines, two_lines}));
-  EXPECT_EQ(table.runs, (std::set<std::string>{"r"}));
-  std::string bad = good;
-  bad[0] = '2';
-  const std::string is = good.substr(good.size() - 9, 8);
-  const std::string expected = slow_crc(bad.substr(0, bad.size() - 9));
-  EXPECT_EQ(refusal([&] { parse_table(head + good + bad + bad, "f.csv"); }),
-            "f.csv: line 4: row_crc is " + is + ", expected " + expected +
-                " (the row was changed after it was written)");
-  for (const char* header : {"a,run_id\n", "a,row_crc\n", "row_crc,a\n", "a,row_crc,run_id\n"}) {
-    EXPECT_THROW(parse_table(header, "f.csv"), InputError) << header;
-  }
-  EXPECT_FALSE(parse_table("a,b\n1,2\n", "f.csv").checked);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -240,7 +186,7 @@ class TableDamage : public ReplayTest {
     merge_runs(o);
   }
 
-  // The cells of the column in all rows, by the program that checks them: sums are right.
+  // Changes a cell and writes the table with its SHA-256.
   void forge(const fs::path& csv, const std::string& column, std::size_t row,
              const std::string& cell) const {
     Table table = read_table(csv);
@@ -278,7 +224,6 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
   const char* wanted = std::getenv("KVBENCH_DAMAGES");
   const int count = wanted == nullptr ? 1000 : std::atoi(wanted);
   int done = 0;
-  int row_checks = 0;
   for (unsigned seed = 0; done < count; ++seed) {
     std::mt19937 random(seed);
     const auto& [side, path] = tables[random() % tables.size()];
@@ -299,15 +244,6 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
     } else {
       EXPECT_THROW(read_side_table(path, *side), InputError) << what;  // cluster --kept-by
     }
-    const bool whole_lines = kind >= Damage::removed;
-    if (!whole_lines) {  // rows and header alone say it
-      fs::rename(manifest_path(csv), folder_ / "away");
-      EXPECT_THROW(side->is_side() ? read_side_table(path, *side) : read_result_table(path),
-                   InputError)
-          << what;
-      fs::rename(folder_ / "away", manifest_path(csv));
-      ++row_checks;
-    }
     EXPECT_THROW(ResultStore(plan, manifest), InputError) << what;  // --resume
     EXPECT_FALSE(fs::exists(log_path(csv))) << what;
     for (const auto& [file, bytes] : before) {
@@ -317,7 +253,6 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
       break;
     }
   }
-  RecordProperty("row_checks", row_checks);
 }
 
 TEST_F(TableDamage, SideTablesBelongToTheirRun) {
@@ -377,7 +312,7 @@ TEST_F(TableDamage, VerifyFindsTheCellThatIsAnotherWhenItRunsAgain) {
 
   forge(o.out, "rel_error", 5, "0.125");
   forge(o.out, "compress_ms", 6, "1000");  // a timing is no difference
-  EXPECT_NO_THROW(verify_tables(o.out));   // the sums are right: only the run says it
+  EXPECT_NO_THROW(verify_tables(o.out));   // the SHA-256 is right
   const VerifyResult bad = verify_sample(o.out, all, 1, 1, go_on);
   EXPECT_EQ(bad.different, 1);
   for (const LineAgain& line : bad.lines) {

@@ -12,7 +12,7 @@
 #include "core/error.hpp"
 #include "files.hpp"
 #include "refusal.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 #include "report/table_reader.hpp"
 #include "report_rows.hpp"
 
@@ -111,13 +111,13 @@ TEST(TableReader, AgreesWithAByteByByteReferenceOnRandomTexts) {
 TEST(TableReader, LinesAreThoseOfTheFile) {
   std::mt19937 random(12);
   const auto path = test_folder() / "t.csv";
-  std::string text = checked_header_line({"a", "b"});
+  std::string text = run_header_line({"a", "b"});
   std::vector<std::string> lines;
   for (int i = 0; i < 3000; ++i) {
     // Some are longer than what is read at once, with line ends in quotes.
     const std::size_t size = random() % (i % 100 == 0 ? 40000 : 30);
     lines.push_back(
-        checked_line(Fields{std::to_string(i), std::string(size, i % 3 == 0 ? '\n' : 'x')}, "r"));
+        run_line(Fields{std::to_string(i), std::string(size, i % 3 == 0 ? '\n' : 'x')}, "r"));
     text += lines.back();
   }
   write_bytes(path, text);

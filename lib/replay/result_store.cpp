@@ -13,7 +13,7 @@
 #include "replay/cache_export.hpp"
 #include "replay/resume_check.hpp"
 #include "replay/side_tables.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
@@ -49,7 +49,7 @@ void move_to_run(JobRecord& record, const std::string& run,
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = line_end(text, begin);
       moved += line_of_run(std::string_view(text).substr(begin, end - begin), run,
-                           row_crc_place(table->header()));
+                           run_columns_place(table->header()));
       begin = end;
     }
     text = std::move(moved);
@@ -128,7 +128,7 @@ void ResultStore::open_layers(bool resume) {
     layers_.reset();  // closes its journal
     layers_ = std::make_unique<LayerErrors>(plan_, resume, [this](Index job, const Fields& line) {
       log_->append_layer(place(job),
-                         checked_line(line, run_, row_crc_place(layers_table().header())));
+                         run_line(line, run_, run_columns_place(layers_table().header())));
     });
   }
 }

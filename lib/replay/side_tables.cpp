@@ -8,7 +8,7 @@
 #include "replay/blank_row.hpp"
 #include "replay/windows.hpp"
 #include "report/query_bins.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 
 namespace kvbench {
 namespace {
@@ -52,10 +52,10 @@ std::vector<Fields> lines_of(const TableSpec* table, const JobResult& done,
 
 std::string text_of(const TableSpec& table, const std::vector<Fields>& lines,
                     const std::string& run) {
-  const std::size_t place = row_crc_place(table.header());
+  const std::size_t place = run_columns_place(table.header());
   std::string out;
   for (const Fields& line : lines) {
-    out += checked_line(line, run, place);
+    out += run_line(line, run, place);
   }
   return out;
 }

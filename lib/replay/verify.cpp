@@ -22,7 +22,7 @@
 #include "replay/selection.hpp"
 #include "report/job_log.hpp"
 #include "report/manifest.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"

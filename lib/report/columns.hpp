@@ -1,7 +1,7 @@
 // The columns of OUT.csv, in file order. Row, the header, to_fields(), fill() and the table in
 // docs/schema.md (scripts/update_schema_docs.sh) are made from this list. A new column is the last
-// line and raises the MINOR of schema_version. Files also have the columns of report/row_crc.hpp,
-// before `model`.
+// line and raises the MINOR of schema_version. Files also have the columns of
+// report/run_columns.hpp, before `model`.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR. Appending a column raises MINOR; any other change raises MAJOR.
-inline constexpr std::string_view schema_version = "1.6";
+inline constexpr std::string_view schema_version = "1.7";
 
 }  // namespace kvbench
 

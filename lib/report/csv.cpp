@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 
 namespace kvbench {
 
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 // By the columns that tables of all versions start with.
 FileKind table_kind(std::string name, const Fields& header) {
-  std::string line = csv_line(std::span(header).first(row_crc_place(header)));
+  std::string line = csv_line(std::span(header).first(run_columns_place(header)));
   line.pop_back();
   return text_kind(std::move(name), line);
 }
@@ -27,7 +27,7 @@ FileKind table_kind(std::string name, const Fields& header) {
 CsvWriter::CsvWriter(const fs::path& path, Fields header, std::string run)
     : path_(resolved_path(path)),
       header_(std::move(header)),
-      checks_at_(row_crc_place(header_)),
+      run_at_(run_columns_place(header_)),
       run_(std::move(run)),
       lock_(path_) {
   std::error_code error;
@@ -38,7 +38,7 @@ CsvWriter::CsvWriter(const fs::path& path, Fields header, std::string run)
   if (fs::exists(status) && fs::file_size(path_, error) > 0) {
     throw InputError(fmt::format("{}: the file exists, expected another name", path_.string()));
   }
-  write_file_atomically(path_, checked_header_line(header_));
+  write_file_atomically(path_, run_header_line(header_));
   open_file();
 }
 
@@ -82,7 +82,7 @@ void CsvWriter::append(std::span<const Fields> rows) {
       throw InputError(fmt::format("{}: a row has {} fields, expected {}", path_.string(),
                                    row.size(), header_.size()));
     }
-    text += checked_line(row, run_, checks_at_);
+    text += run_line(row, run_, run_at_);
   }
   const std::scoped_lock guard(mutex_);
   struct stat before {};

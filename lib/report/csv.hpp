@@ -1,5 +1,5 @@
 // Writes tables: CsvWriter appends rows to one file, which it locks. The columns of
-// report/row_crc.hpp are added here and removed by TableReader; nothing else sees them.
+// report/run_columns.hpp are added here and removed by TableReader; nothing else sees them.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class CsvWriter {
 
   std::filesystem::path path_;  // links resolved: two names of one file share the lock
   Fields header_;
-  std::size_t checks_at_;  // own cells before run_id and row_crc
+  std::size_t run_at_;  // own cells before run_id and row_crc
   std::string run_;
   FileLock lock_;
   int fd_ = -1;

@@ -10,7 +10,7 @@
 
 #include "core/error.hpp"
 #include "report/csv.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
@@ -377,7 +377,7 @@ std::unique_ptr<JobRecords> open_tables(const fs::path& csv, bool locked) {
 RunTables::RunTables(const fs::path& csv, const std::vector<const TableSpec*>& tables) : csv_(csv) {
   for (const TableSpec* table : tables) {
     StagedFile& file = files_.emplace_back(table->name(), StagedFile(table->path(csv))).second;
-    file.put(checked_header_line(table->header()));
+    file.put(run_header_line(table->header()));
   }
 }
 

@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/sha256.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 
 namespace kvbench {
 namespace {
@@ -51,7 +51,7 @@ class RunTable : public TableReader {
 
 std::unique_ptr<TableReader> open_without_manifest(const fs::path& path, const TableSpec& table) {
   auto reader = std::make_unique<TableReader>(path);
-  if (reader->checked()) {
+  if (reader->has_run()) {
     check_header(reader->header(), table.header(), reader->source(), true);
   }
   return reader;
@@ -68,11 +68,10 @@ std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const Tabl
     sha256 = known == manifest.sha256->end() ? "" : known->second;
   }
   auto reader = std::make_unique<RunTable>(path, manifest.run_id, std::move(sha256));
-  if (!reader->checked()) {
-    throw InputError(
-        fmt::format("{}: line 1: its rows carry no checksums, expected the columns "
-                    "`run_id` and `row_crc` at the end",
-                    path.string()));
+  if (!reader->has_run()) {
+    throw InputError(fmt::format(
+        "{}: line 1: expected the columns `run_id` and `row_crc`, as the manifest is of a run",
+        path.string()));
   }
   check_header(reader->header(), table.header(), reader->source(), true);
   return reader;

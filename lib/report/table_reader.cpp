@@ -13,7 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/files.hpp"
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 
 namespace kvbench {
 namespace {
@@ -98,7 +98,7 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source)
                                    record_line_, name));
     }
   }
-  checks_at_ = remove_row_crc_columns(header_, source_);
+  run_at_ = remove_run_columns(header_, source_);
 }
 
 // Names common binary formats.
@@ -118,13 +118,15 @@ bool TableReader::next() {
   if (!next_record()) {
     return false;
   }
-  const std::size_t width = header_.size() + (checks_at_ ? row_crc_columns().size() : 0);
+  const std::size_t width = header_.size() + (run_at_ ? run_columns().size() : 0);
   if (fields_.size() != width) {
     fail(record_line_, fmt::format("{} fields", fields_.size()),
          fmt::format("{} as in the header", width));
   }
-  if (checks_at_) {
-    check_row_crc();
+  if (run_at_) {
+    const auto run = fields_.begin() + static_cast<std::ptrdiff_t>(*run_at_);
+    std::swap(run_, *run);
+    fields_.erase(run, run + static_cast<std::ptrdiff_t>(run_columns().size()));
   }
   ++rows_;
   return true;
@@ -192,20 +194,14 @@ void TableReader::parse() {
     if (count == fields_.size()) {
       fields_.emplace_back();
     }
-    const std::size_t begin = parsed_;
     std::string& field = fields_[count++];
     if (consume('"')) {
       quoted(field);
     } else {
       bare(field);
     }
-    if (checks_at_ && count == *checks_at_ + 2) {
-      crc_begin_ = begin;
-      crc_end_ = parsed_;
-    }
   } while (consume(','));
   fields_.resize(count);
-  parsed_end_ = parsed_;
   if (peek() != kEnd) {
     read_line_end();
   }
@@ -261,20 +257,6 @@ void TableReader::read_line_end() {
   ++line_;
 }
 
-// Checks the row's checksum and removes it and the run.
-void TableReader::check_row_crc() {
-  const std::string expected =
-      row_crc(record_.substr(0, crc_begin_), record_.substr(crc_end_, parsed_end_ - crc_end_));
-  const auto run = fields_.begin() + static_cast<std::ptrdiff_t>(*checks_at_);
-  if (run[1] != expected) {
-    throw InputError(fmt::format(
-        "{}: line {}: row_crc is {:.40}, expected {} (the row was changed after it was written)",
-        source_, record_line_, run[1], expected));
-  }
-  std::swap(run_, *run);
-  fields_.erase(run, run + 2);
-}
-
 void TableReader::fail(std::size_t line, std::string_view got, std::string_view expected) const {
   throw InputError(fmt::format("{}: line {}: got {}, expected {}", source_, line, got, expected));
 }
@@ -283,10 +265,9 @@ Table whole_table(TableReader& reader) {
   Table table;
   table.source = reader.source();
   table.header = reader.header();
-  table.checked = reader.checked();
   while (reader.next()) {
     table.rows.push_back(reader.row());
-    if (table.checked) {
+    if (reader.has_run()) {
       table.runs.insert(reader.run());
     }
   }

@@ -21,7 +21,7 @@ namespace kvbench {
 /// leading BOM is dropped, lines may end in "\r\n". Errors are InputError (source, line, got,
 /// expected): an empty text, a repeated column name, a row of another width than the header, a
 /// quote inside a bare field, text behind a closing quote, a quote that never closes, a CR without
-/// LF, a row of more than 64 MiB, or a row whose bytes do not have its checksum.
+/// LF, or a row of more than 64 MiB.
 class TableReader {
  public:
   /// Reads the header. Errors: as of open_text and of the format.
@@ -33,22 +33,22 @@ class TableReader {
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
 
-  /// Reads the next row and checks its checksum; false at the end.
+  /// Reads the next row; false at the end.
   virtual bool next();
 
-  const Fields& header() const { return header_; }  ///< without the columns of checksums
+  const Fields& header() const { return header_; }  ///< without run_columns()
   const std::string& source() const { return source_; }
-  bool checked() const { return checks_at_.has_value(); }  ///< whether rows carry checksums
+  bool has_run() const { return run_at_.has_value(); }  ///< whether rows name their run
   /// Position of a column. Errors: as of column_position.
   std::size_t column(std::string_view name) const {
     return column_position(header_, name, source_);
   }
 
-  const Fields& row() const { return fields_; }      ///< without the cells of checksums
-  Index rows() const { return rows_; }               ///< read so far
-  const std::string& run() const { return run_; }    ///< that wrote the row; empty if not checked
-  std::string_view text() const { return record_; }  ///< the row's bytes, line end included
-  std::size_t line() const { return line_; }         ///< behind the row, 1-based
+  const Fields& row() const { return fields_; }    ///< without the cells of run_columns()
+  Index rows() const { return rows_; }             ///< read so far
+  const std::string& run() const { return run_; }  ///< that wrote the row; empty without has_run()
+  std::string_view text() const { return record_; }      ///< the row's bytes, line end included
+  std::size_t line() const { return line_; }             ///< behind the row, 1-based
   std::size_t row_line() const { return record_line_; }  ///< where the row begins, 1-based
 
   /// Of all bytes of the table, after the last row; once.
@@ -63,7 +63,6 @@ class TableReader {
   void bare(std::string& field);
   void quoted(std::string& field);
   void read_line_end();
-  void check_row_crc();
   int peek() const;
   bool consume(char c);
   [[noreturn]] void fail(std::size_t line, std::string_view got, std::string_view expected) const;
@@ -80,11 +79,8 @@ class TableReader {
   std::size_t record_line_ = 1;  // where the record begins
 
   Fields header_;
-  std::optional<std::size_t> checks_at_;  // the row's cells before run_id and row_crc
+  std::optional<std::size_t> run_at_;  // the row's cells before run_columns()
   Fields fields_;
-  std::size_t crc_begin_ = 0;  // of row_crc's cell in record_
-  std::size_t crc_end_ = 0;
-  std::size_t parsed_end_ = 0;  // of the last cell
   std::string run_;
   Index rows_ = 0;
 };
@@ -98,8 +94,7 @@ struct Table {
   std::size_t column(std::string_view name) const { return column_position(header, name, source); }
   std::string source;  ///< file name, for messages
 
-  bool checked = false;        ///< as TableReader::checked
-  std::set<std::string> runs;  ///< that wrote the rows; empty if not checked
+  std::set<std::string> runs;  ///< that wrote the rows; empty without TableReader::has_run()
 };
 
 /// The remaining rows.

@@ -1,11 +1,11 @@
 """Checks that a table is unchanged since its run. Needs the standard library only.
 
-SHA256SUMS in the folder of a file, if it is there, has its checksum. Every row of a table has
-`run_id` and `row_crc`, before `model` or at the end. The manifest has the checksum of the finished
-file (docs/reliability.md). Tables without these columns are only checked for the number of cells
-per row.
+SHA256SUMS in the folder of a file, if it is there, has its checksum. A manifest has the checksum of
+the run's finished tables (docs/reliability.md), and rows name their run. Other tables are only
+checked for the number of cells per row.
 """
 
+import csv
 import gzip
 import hashlib
 import os
@@ -14,10 +14,10 @@ import zlib
 
 from kvbench.text import parse_json
 
-RUN, CRC = "run_id", "row_crc"
+RUN = "run_id"
+COLUMNS = (RUN, "row_crc")  # of every table of a run beside its own; the second is empty since schema 1.7
 SUMS = "SHA256SUMS"
-COLUMNS = (RUN, CRC)
-FIRST_BEHIND = "model"  # may follow the two columns
+csv.field_size_limit(1 << 26)
 SIDE_TABLES = ("steps", "kept", "queries", "layers")
 
 
@@ -49,75 +49,30 @@ def manifest_of(path):
     return None
 
 
-def _cells(record):
-    """Returns the number of cells of a CSV line: commas outside quotes, plus one."""
-    return 1 + sum(part.count(b",") for part in record.split(b'"')[::2])
-
-
-def _checked_place(names, path):
-    """Returns the number of columns after `row_crc`; None if there are no checksums."""
-    if not {*names} & {*COLUMNS}:
-        return None
-    at = names.index(RUN) if RUN in names else len(names)
-    behind = names[at + 2:]
-    if at == 0 or tuple(names[at:at + 2]) != COLUMNS or behind[:1] not in ([], [FIRST_BEHIND]):
-        raise ChangedError(f"{path}: line 1: `{RUN}` and `{CRC}` are neither the last columns nor "
-                           f"right before `{FIRST_BEHIND}`")
-    return len(behind)
-
-
-def _split(row, behind):
-    """Splits a row into the part before `row_crc`, that cell, and the rest with its commas."""
-    *_, cells = row.rpartition(b'"')
-    if cells.count(b",") > behind:  # Fast path: no quotes after the cell.
-        got = row.rsplit(b",", behind + 1)[1]
-        at = len(row) - sum(1 + len(cell) for cell in row.rsplit(b",", behind)[1:])
-        return row[:at - len(got)], got, row[at:]
-    at = len(row)
-    for _ in range(behind):
-        quoted = False
-        at -= 1
-        while at >= 0 and (quoted or row[at:at + 1] != b","):
-            quoted ^= row[at:at + 1] == b'"'
-            at -= 1
-    at = max(at, 0)
-    begin = row.rfind(b",", 0, at) + 1
-    return row[:begin], row[begin:at], row[at:]
-
-
 def _check_rows(path, file, digest):
-    """Returns the runs that wrote the rows; None if rows carry no checksums."""
-    header = file.readline()
-    digest.update(header)
-    names = header.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").rstrip("\r\n").split(",")
-    behind = _checked_place(names, path)
-    expected_cells = _cells(header)
-    runs, record, first = set(), b"", 2
-    for number, line in enumerate(file, 2):
-        digest.update(line)
-        if not record:
-            first = number
-        record += line
-        if record.count(b'"') % 2:
-            continue  # line break inside a field
-        row, record = record.rstrip(b"\r\n"), b""
-        if not row:
-            continue
-        if behind is not None:
-            before, got, rest = _split(row, behind)
-            expected = b"%08x" % zlib.crc32(rest, zlib.crc32(before))
-            if got != expected:
-                raise ChangedError(f"{path}: line {first}: {CRC} is "
-                                   f"{got[:40].decode('utf-8', 'replace')}, expected "
-                                   f"{expected.decode()} (the row was changed after it was written)")
-            runs.add(before[:-1].rpartition(b",")[2].decode("utf-8", "replace"))
-        cells = _cells(row)
-        if cells != expected_cells:
-            raise ChangedError(f"{path}: line {first}: got {cells} cells, expected {expected_cells} "
-                               "as in the first line")
-    if record:
-        raise ChangedError(f"{path}: line {first}: the end of the file inside quotes")
-    return None if behind is None else runs
+    """Returns the runs that wrote the rows; None if rows do not name their run."""
+    def lines():
+        for line in file:
+            digest.update(line)
+            yield line.decode("utf-8", "replace")
+
+    reader = csv.reader(lines(), strict=True)
+    first = 1
+    try:
+        header = next(reader, [])
+        at = header.index(RUN) if RUN in header else None
+        runs = set()
+        first = reader.line_num + 1
+        for row in reader:
+            if row and len(row) != len(header):
+                raise ChangedError(f"{path}: line {first}: got {len(row)} cells, expected {len(header)} "
+                                   "as in the first line")
+            if row and at is not None:
+                runs.add(row[at])
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise ChangedError(f"{path}: line {first}: {error}") from None
+    return None if at is None else runs
 
 
 def listed(folder):
@@ -154,10 +109,10 @@ def check_listed(path):
 
 
 def check_table(path):
-    """Returns the runs that wrote the rows; empty if rows carry no checksums.
+    """Returns the runs that wrote the rows; empty if rows do not name their run.
 
-    Raises ChangedError for a modified row, a wrong number of cells, a file that does not match its
-    manifest or a table of another run. Raises OSError if the file cannot be read.
+    Raises ChangedError for a wrong number of cells, a file that does not match its manifest or a
+    table of another run. Raises OSError if the file cannot be read.
     """
     check_listed(path)
     digest = hashlib.sha256()
@@ -172,8 +127,7 @@ def check_table(path):
     place, manifest, name = found
     run, sums = manifest.get("run_id"), manifest.get("sha256")
     if runs is None:
-        raise ChangedError(f"{path}: line 1: its rows carry no checksums, expected the columns "
-                           f"`{RUN}` and `{CRC}`")
+        raise ChangedError(f"{path}: line 1: expected the column `{RUN}`, as {place} is of a run")
     for other in sorted(runs - {run}):
         raise ChangedError(f"{path}: holds rows of run {other}, expected {run} as in {place}")
     if sums is not None and name not in sums:

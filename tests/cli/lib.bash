@@ -49,11 +49,11 @@ small_trace() {
   good synth -o "$1" --layers 1 --q-heads 2 --kv-heads 1 --n 96 --d 16 --dv 8 "${@:2}"
 }
 
-# untimed FILE: its rows without the timing columns and what covers them, row_crc.
+# untimed FILE: its rows without the timing columns.
 untimed() {
   "${PYTHON:-python3}" -I -c '
 import csv, sys
-left_out = ("compress_ms", "attend_us_per_query", "compress_ms_iqr", "attend_us_per_query_iqr", "row_crc")
+left_out = ("compress_ms", "attend_us_per_query", "compress_ms_iqr", "attend_us_per_query_iqr")
 with open(sys.argv[1], newline="", encoding="utf-8") as file:
     for row in csv.DictReader(file):
         print(*(repr(value) for name, value in row.items() if name not in left_out), sep=",")' "$1"

@@ -1,11 +1,9 @@
-#include "report/row_crc.hpp"
+#include "report/run_columns.hpp"
 
 #include <fmt/format.h>
-#include <libdeflate.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <utility>
 
 #include "core/error.hpp"
@@ -18,9 +16,7 @@ constexpr std::array<ColumnDoc, 2> kColumns = {{
     {"run_id", "",
      "the run that wrote the row: equal for all tables, shards and resumed parts of one plan on "
      "the same traces; `run_id` in the manifest"},
-    {"row_crc", "",
-     "CRC-32 of the row's bytes without this cell, commas and quotes included, the line end not; 8 "
-     "hexadecimal digits"},
+    {"row_crc", "", "empty; earlier than schema 1.7 a checksum of the row"},
 }};
 
 // The first column after these two.
@@ -37,45 +33,31 @@ std::size_t field_end(std::string_view line, std::size_t at) {
   return at;
 }
 
-// `before` ends with a comma; `behind` is empty or begins with one.
-std::string with_run(std::string before, std::string_view run, std::string_view behind) {
-  before += run;
-  before += ',';
-  before += row_crc(before, behind);
-  before += behind;
-  before += '\n';
-  return before;
-}
-
 }  // namespace
 
-std::span<const ColumnDoc> row_crc_columns() {
+std::span<const ColumnDoc> run_columns() {
   return kColumns;
 }
 
-std::size_t row_crc_place(std::span<const std::string> header) {
+std::size_t run_columns_place(std::span<const std::string> header) {
   return static_cast<std::size_t>(std::ranges::find(header, kFirstBehind) - header.begin());
 }
 
-std::string checked_header_line(Fields header) {
-  auto at = header.begin() + static_cast<std::ptrdiff_t>(row_crc_place(header));
+std::string run_header_line(Fields header) {
+  auto at = header.begin() + static_cast<std::ptrdiff_t>(run_columns_place(header));
   for (const ColumnDoc& column : kColumns) {
     at = header.emplace(at, column.name) + 1;
   }
   return csv_line(header);
 }
 
-std::string checked_line(std::span<const std::string> fields, std::string_view run,
-                         std::size_t place) {
+std::string run_line(std::span<const std::string> fields, std::string_view run, std::size_t place) {
   place = std::min(place, fields.size());
   std::string line = csv_line(fields.first(place));
   line.back() = ',';  // was the line end
-  std::string behind;
-  if (place < fields.size()) {
-    behind = "," + csv_line(fields.subspan(place));
-    behind.pop_back();
-  }
-  return with_run(std::move(line), run, behind);
+  line += run;
+  line += place < fields.size() ? ",," + csv_line(fields.subspan(place)) : ",\n";
+  return line;
 }
 
 std::string line_of_run(std::string_view line, std::string_view run, std::size_t place) {
@@ -83,12 +65,9 @@ std::string line_of_run(std::string_view line, std::string_view run, std::size_t
   for (std::size_t i = 0; i < place; ++i) {
     at = field_end(line, at) + 1;
   }
-  std::size_t behind = at;
-  for (std::size_t i = 0; i < kColumns.size(); ++i) {
-    behind = field_end(line, i == 0 ? behind : behind + 1);
-  }
-  const std::size_t end = line.find_last_not_of("\r\n") + 1;
-  return with_run(std::string(line.substr(0, at)), run, line.substr(behind, end - behind));
+  std::string out(line.substr(0, at));
+  out += run;
+  return out += line.substr(field_end(line, at));
 }
 
 std::size_t line_end(std::string_view text, std::size_t at) {
@@ -101,13 +80,7 @@ std::size_t line_end(std::string_view text, std::size_t at) {
   return at;
 }
 
-std::string row_crc(std::string_view before, std::string_view behind) {
-  const std::uint32_t crc = libdeflate_crc32(0, before.data(), before.size());
-  return fmt::format("{:08x}",
-                     behind.empty() ? crc : libdeflate_crc32(crc, behind.data(), behind.size()));
-}
-
-std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::string& source) {
+std::optional<std::size_t> remove_run_columns(Fields& header, const std::string& source) {
   const auto& [run, crc] = kColumns;
   const auto at = std::ranges::find(header, run.name);
   const auto place = static_cast<std::size_t>(at - header.begin());
@@ -132,7 +105,7 @@ void check_header(const Fields& header, const Fields& expected, const std::strin
   const auto [got, want] = std::ranges::mismatch(header, expected);
   const bool got_end = got == header.end();
   const bool want_end = want == expected.end();
-  const auto appended = expected.begin() + static_cast<std::ptrdiff_t>(row_crc_place(expected));
+  const auto appended = expected.begin() + static_cast<std::ptrdiff_t>(run_columns_place(expected));
   if (earlier ? want_end || (got_end && want >= appended) : got_end && want_end) {
     return;
   }
