@@ -11,9 +11,7 @@ from kvbench.text import one_line
 
 
 def run(words: list[str], commands: programs.Commands = programs.COMMANDS) -> int:
-    """Runs a program and returns its exit code (docs/cli.md); prints an error as one line on
-    stderr.
-    """
+    """Runs a program and returns its exit code (docs/cli.md); prints an error as one line on stderr."""
     if not words or words[-1] in ("-h", "--help") and len(words) < 3 and commands.begin_with(words[:-1]):
         print(commands.help_text(words[:-1]), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2

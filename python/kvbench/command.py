@@ -179,9 +179,8 @@ def notes_on_stderr():
 
 
 def run_main(main):
-    """Runs `main` and returns its exit code. Prints an error as one line on stderr. Exit codes: 2
-    for CsvError, TraceError and a missing package; 3 for DeviceError, OSError and lack of
-    memory; 130 for an interrupt.
+    """Runs `main` and returns its exit code. Prints an error as one line on stderr. Exit codes: 2 for CsvError,
+    TraceError and a missing package; 3 for DeviceError, OSError and lack of memory; 130 for an interrupt.
     """
     try:
         with notes_on_stderr():

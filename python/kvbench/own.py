@@ -34,9 +34,8 @@ def claim_folder(folder, ours=None):
 
 
 def refuse_foreign(path, part, what, format):
-    """Raises NotOurs if `path` exists and is not of kvbench's HDF5 `format`, or if its temporary
-    file `part` exists and a killed run cannot have left it. what: noun for the message, such as
-    "a trace".
+    """Raises NotOurs if `path` exists and is not of kvbench's HDF5 `format`, or if its temporary file `part` exists
+    and a killed run cannot have left it. what: noun for the message, such as "a trace".
     """
     import h5py
 

@@ -79,9 +79,7 @@ class Moments:
 # --- Traces --------------------------------------------------------------------------------------
 
 def prompts_of(file, wanted):
-    """Returns [(id, group)] of an open trace. wanted: only these; raises TraceError if one is
-    absent.
-    """
+    """Returns [(id, group)] of an open trace. wanted: only these; raises TraceError if one is absent."""
     digest.check_members(file["prompts"])
     for name in wanted:
         if name not in file["prompts"]:
@@ -104,9 +102,7 @@ def heads_of(data, dtype):
 
 
 def digests_of(group):
-    """Returns digests that identify a prompt: its token ids, and the first KV head's keys by
-    layer.
-    """
+    """Returns digests that identify a prompt: its token ids, and the first KV head's keys by layer."""
     out = [f"keys of layer {layer}: {digest.sha256_of(read_values(part['k'], slice(0, 1))[0])}"
            for layer, part in layers_of(group)]
     if "token_ids" in group:

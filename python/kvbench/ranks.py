@@ -42,9 +42,7 @@ class Pairs:
         return out
 
     def group(self, members):
-        """Returns (mask of the pairs within `members`, [pairs, members] that sums signs to
-        ranks).
-        """
+        """Returns (mask of the pairs within `members`, [pairs, members] that sums signs to ranks)."""
         inside = np.flatnonzero(np.isin(self.i, members) & np.isin(self.j, members))
         place = {cell: at for at, cell in enumerate(members)}
         adds = np.zeros((len(inside), len(members)), np.float32)
@@ -57,8 +55,7 @@ class Pairs:
 class Copies:
     """Multiplicities of cells: copies [r, cells]; group of Pairs.group.
 
-    pairs [r, pairs]: multiplicity of each pair. roots [r, members]: 1 / sqrt(copies), 0 without
-    copies.
+    pairs [r, pairs]: multiplicity of each pair. roots [r, members]: 1 / sqrt(copies), 0 without copies.
     """
 
     def __init__(self, copies, pairs, members, group):
@@ -72,9 +69,8 @@ class Copies:
 class Ranked:
     """Signs and ranks of rows of values within a group of cells.
 
-    ranks [r, members] are centred: the smallest of n cells has -(n - 1) / 2. With `copies` they are
-    ranks among all copies times the root of the multiplicity, so that a product of two counts every
-    copy.
+    ranks [r, members] are centred: the smallest of n cells has -(n - 1) / 2. With `copies` they are ranks among all
+    copies times the root of the multiplicity, so that a product of two counts every copy.
     """
 
     def __init__(self, signs, group, copies=None):
@@ -122,12 +118,11 @@ def kendall(x, y):
 def interval(point, resampled, n, level=0.95, bounds=None):
     """Returns (low, high) of a figure from its resampled values [r].
 
-    n: number of resampled prompts; if methods were resampled too, the smaller count. bounds: clips
-    the ends.
+    n: number of resampled prompts; if methods were resampled too, the smaller count. bounds: clips the ends.
 
-    A normal interval around the bias-corrected figure, with Student's t and a standard deviation
-    over n - 1. Noise lowers correlations again in resamples, so percentiles would be biased
-    (studies/reference/commands.md). Returns NaN if too few values are finite.
+    A normal interval around the bias-corrected figure, with Student's t and a standard deviation over n - 1. Noise
+    lowers correlations again in resamples, so percentiles would be biased (studies/reference/commands.md). Returns NaN
+    if too few values are finite.
     """
     values = resampled[~np.isnan(resampled)]
     if n < ks.FEWEST_FOR_INTERVALS or len(values) <= MIN_SHARE * len(resampled):

@@ -24,9 +24,7 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
     """Returns intervals [m, 2] of the means over prompts of `values` [n, m]; NaN if n < 4.
 
     Prompts are drawn with replacement, the same for all columns. kind:
-    t           studentised (bootstrap-t; Hall 1988). Keeps its level with ten or twenty prompts,
-    unlike
-                the others (docs/statistics.md).
+    t           studentised (bootstrap-t; Hall 1988). Keeps its level with ten or twenty prompts, unlike the others.
     bca         bias-corrected and accelerated (Efron 1987).
     percentile  quantiles of the resampled means.
     Equal values give an interval of one point.
@@ -92,11 +90,10 @@ def _studentised(apart, square, draws):
 def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
     """Returns [(low, high, adjusted p)] of the means of `columns`, tested against 0.
 
-    columns: one array per test, a figure per prompt; lengths may differ. The p of a column is the
-    level at which its studentised bootstrap interval meets 0, adjusted by Holm's rule. Its interval
-    has the level at which Holm's rule tested it. The family-wise error is alpha, and an interval
-    excludes 0 where the adjusted p is at most alpha. NaN with fewer than 4 prompts; such columns
-    are not tests. At least 40 / alpha resamples are drawn per test.
+    columns: one array per test, a figure per prompt; lengths may differ. The p of a column is the level at which its
+    studentised bootstrap interval meets 0, adjusted by Holm's rule. Its interval has the level at which Holm's rule
+    tested it. The family-wise error is alpha, and an interval excludes 0 where the adjusted p is at most alpha. NaN
+    with fewer than 4 prompts; such columns are not tests. At least 40 / alpha resamples are drawn per test.
     """
     tests = [i for i, values in enumerate(columns) if len(values) >= FEWEST_FOR_INTERVALS]
     resamples = max(resamples, math.ceil(40 * len(tests) / alpha))
@@ -163,9 +160,7 @@ def signed_rank_test(differences):
 
 
 def binomial_interval(right, n, level=0.95):
-    """Returns (low, high) of a share: Clopper and Pearson's exact interval for `right` of n; NaN if
-    n is 0.
-    """
+    """Returns (low, high) of a share: Clopper and Pearson's exact interval for `right` of n; NaN if n is 0."""
     if n == 0:
         return math.nan, math.nan
     low, high = stats.binomtest(right, n).proportion_ci(level, "exact")
@@ -214,10 +209,9 @@ def ranks_of(values, higher_better=False):
 def friedman(ranks):
     """Returns {chi2, f, p_chi2, p} of Friedman's test on ranks [prompts, methods].
 
-    chi2 as Friedman (1937) and Demsar (2006) define it, without a correction for ties
-    (conservative); f and p as Iman and Davenport; report p. NaN for fewer than two prompts or
-    methods. If all prompts rank alike, f is infinite and p is that of chi2.
-    scipy.stats.friedmanchisquare corrects for ties, and divides by 0 if all methods are equal.
+    chi2 as Friedman (1937) and Demsar (2006) define it, without a correction for ties (conservative); f and p as Iman
+    and Davenport; report p. NaN for fewer than two prompts or methods. If all prompts rank alike, f is infinite and p
+    is that of chi2. scipy.stats.friedmanchisquare corrects for ties, and divides by 0 if all methods are equal.
     """
     n, k = ranks.shape
     if n < 2 or k < 2:

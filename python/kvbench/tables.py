@@ -84,10 +84,9 @@ def read_results(paths, needed):
 def results_of(frame, needed):
     """Returns a frame of result rows as figures and comparisons need it.
 
-    `needed`: required columns besides algorithm, params and status. These are float64 (empty: NaN)
-    or str. Missing ORIGINS are added, empty. Raises CsvError for a missing column, no rows, mixed or
-    unknown schemas, a field that is not a number, and a duplicate row; names the file that
-    read_table read.
+    `needed`: required columns besides algorithm, params and status. These are float64 (empty: NaN) or str. Missing
+    ORIGINS are added, empty. Raises CsvError for a missing column, no rows, mixed or unknown schemas, a field that is
+    not a number, and a duplicate row; names the file that read_table read.
     """
     frame = table_of(frame, dict.fromkeys(["algorithm", "params", "status", *needed]), TEXT_COLUMNS)
     check_schema(frame, source_of(frame))
@@ -111,11 +110,10 @@ def place_of(frame, row):
 
 
 def table_of(frame, needed, text):
-    """Returns the frame with the `needed` columns and those of `text` as str (in `text`, empty for NaN) or
-    float64.
+    """Returns the frame with the `needed` columns and those of `text` as str (in `text`, empty for NaN) or float64.
 
-    Raises CsvError for no rows, a missing column, a needed field that is not a number, and a needed
-    column that was `nan` in every row of its file.
+    Raises CsvError for no rows, a missing column, a needed field that is not a number, and a needed column that was
+    `nan` in every row of its file.
     """
     path = source_of(frame)
     if frame.empty:
@@ -173,9 +171,7 @@ def _reject_repeated_rows(frame):
 
 
 def reject_duplicates(frame, keys, path):
-    """Raises CsvError if two rows share `keys`, which include prompt, algorithm, budget_requested
-    and seed.
-    """
+    """Raises CsvError if two rows share `keys`, which include prompt, algorithm, budget_requested and seed."""
     twice = frame.duplicated(keys)
     if twice.any():
         row = frame[twice].iloc[0]
@@ -188,12 +184,11 @@ def reject_duplicates(frame, keys, path):
 def read_table(paths, needed, text, others=None):
     """Reads files of one header as one frame, such as OUT.steps.csv or those of `kvbench cluster`.
 
-    `needed`: required columns. `others`: optional columns to read; None reads all (slow for long
-    tables). Columns of `text` are str, the others float64 (empty: NaN); an optional column with
-    text stays str. attrs: "paths" and "rows", the files and the number of rows of each, "runs", those
-    that wrote the rows, and "nan", the columns that are `nan` in every row. Raises CsvError for a missing
-    file or column, an empty file, a needed field that is not a number, a needed column that is
-    `nan` in every row, and a modified table (checksums.check_table).
+    `needed`: required columns. `others`: optional columns to read; None reads all (slow for long tables). Columns of
+    `text` are str, the others float64 (empty: NaN); an optional column with text stays str. attrs: "paths" and "rows",
+    the files and the number of rows of each, "runs", those that wrote the rows, and "nan", the columns that are `nan`
+    in every row. Raises CsvError for a missing file or column, an empty file, a needed field that is not a number, a
+    needed column that is `nan` in every row, and a modified table (checksums.check_table).
     """
     frames, runs, unknown = [], set(), None
     for path in paths:
@@ -267,8 +262,7 @@ def check_table(path):
 
 
 def check_same_run(side, side_path, table, path):
-    """Raises CsvError unless the side table belongs to the runs of the table (both from
-    read_table).
+    """Raises CsvError unless the side table belongs to the runs of the table (both from read_table).
 
     Rows without checksums name no run.
     """
@@ -310,9 +304,7 @@ def _floats(column, name):
 
 
 def pick_algorithms(frame, names, path):
-    """Returns the rows of these algorithms, all for an empty list. Raises CsvError for an absent
-    one.
-    """
+    """Returns the rows of these algorithms, all for an empty list. Raises CsvError for an absent one."""
     absent = [name for name in names if name not in set(frame["algorithm"])]
     if absent:
         raise CsvError(f"{path}: no rows of algorithm {', '.join(absent)}; it holds "
@@ -332,9 +324,7 @@ def pick_labels(frame, names, path, where=""):
 
 
 def pick_numbers(frame, column, values, path):
-    """Returns rows whose `column` is in `values`, all for an empty list. Raises CsvError for an
-    absent one.
-    """
+    """Returns rows whose `column` is in `values`, all for an empty list. Raises CsvError for an absent one."""
     have = frame[column].dropna().unique()
     for value in values:
         if not np.isclose(have, value, rtol=1e-9, atol=0).any():
@@ -386,9 +376,7 @@ def differing(frame):
 
 
 def refuse_mixed(frame, path, pool=False):
-    """Raises CsvError if rows differ in settings that forbid a common mean; with `pool` prints a
-    note.
-    """
+    """Raises CsvError if rows differ in settings that forbid a common mean; with `pool` prints a note."""
     found = differing(frame)
     if found and not pool:
         raise CsvError(f"{path}: rows of one mean or comparison differ in "

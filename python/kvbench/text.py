@@ -25,9 +25,7 @@ def one_line(text: object) -> str:
 
 
 def list_parts(text: str) -> list[str]:
-    r"""Splits at commas, but not at `\,`, a comma within a part. Empty parts are dropped. As kvbench's
-    options do.
-    """
+    r"""Splits at commas, but not at `\,`, a comma within a part. Empty parts are dropped. As kvbench's options do."""
     return [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", text) if part]
 
 

@@ -39,9 +39,8 @@ TABLE = ["budget", "algorithm", "prompts", "setting", "authors", "authors_low", 
 
 
 def figures(paths, options):
-    """Returns {(budget, algorithm, params): {unit: mean over layers, heads and seeds}}; None for a
-    point that is not `ok` on every head. The unit is a prompt, or a source with --by source (the
-    mean of its prompts).
+    """Returns {(budget, algorithm, params): {unit: mean over layers, heads and seeds}}; None for a point that is not
+    `ok` on every head. The unit is a prompt, or a source with --by source (the mean of its prompts).
     """
     metric = options.metric
     of_layers = metric in kt.LAYER_METRICS
@@ -82,9 +81,7 @@ def layer_figures(frame, options):
 
 
 def varied(settings):
-    """Returns {params: text of the keys that differ among them}. Parameters of a nested method may
-    be absent.
-    """
+    """Returns {params: text of the keys that differ among them}. Parameters of a nested method may be absent."""
     parts = {text: kt.parse_params(text) for text in settings}
     keys = sorted({key for part in parts.values() for key in part})
     keys = [key for key in keys if len({part.get(key) for part in parts.values()}) > 1]

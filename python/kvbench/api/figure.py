@@ -18,8 +18,7 @@ def figure(name: str, tables: str | os.PathLike[str] | pd.DataFrame | Iterable[A
            **options: Any) -> Figure:
     """Returns the figure of `kvbench-py plot NAME`, by the functions of kvbench.plot.
 
-        kvbench.figure("pareto", rows, highlight="snapkv").savefig("pareto.pdf",
-        bbox_inches="tight")
+        kvbench.figure("pareto", rows, highlight="snapkv").savefig("pareto.pdf", bbox_inches="tight")
 
     name     of `kvbench-py plot`: "error", "pareto", "offset", ...
     tables   a frame of replay, evaluate or read_results, or several; frames by the names of the function's

@@ -52,9 +52,8 @@ class Task:
     bytes                    the same in bytes: limit for everything held of the middle
     tokens                   number of uncompressed tokens that fit
     middle                   compressible positions, ascending: all but sinks and recent
-    query_positions          position of each row of head.q: stored queries before the evaluated
-    ones;
-                             with scores="all" these too
+    query_positions          position of each row of head.q: stored queries before the evaluated ones; with
+                             scores="all" these too
     rng                      seeded by the seed and the head
     """
 
@@ -75,9 +74,7 @@ class Made:
     k, v        [B, d], [B, dv]; rounded to the trace's element type unless payload_bytes is given
     log_weight  [B]: log of the weight in numerator and denominator, 4 bytes each; None: weight 1
     token       [B]: position that an entry holds exactly, -1 for made entries
-    others      as in kvbench.caches.GroupWriter.put: k_den, log_weight_den, aux_bytes,
-    payload_bytes,
-                diag, ... (docs/trace_format.md)
+    others      as in kvbench.caches.GroupWriter.put: k_den, log_weight_den, aux_bytes, payload_bytes, diag, ...
     """
 
     def __init__(self, k: np.ndarray, v: np.ndarray, log_weight: np.ndarray | None = None,
@@ -100,24 +97,17 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
 
         rows = kvbench.evaluate("t.h5", newest, budget=[0.25])
 
-    method    called per KV head and budget with copies. Returns the positions to keep, a boolean
-    mask
-              over task.middle or over all tokens, or a Made; raises Infeasible if it cannot.
-              `compress_ms` is the time of the call
+    method    called per KV head and budget with copies. Returns the positions to keep, a boolean mask over task.middle
+              or over all tokens, or a Made; raises Infeasible if it cannot. `compress_ms` is the time of the call
     budget    fractions of the middle's bytes, in [0, 1]
     name      in the rows; None: the function's name. params: `key=value;...` or a dict
     seeds     number of seeds: 0, 1, ...
-    scores    past: head.q holds the queries before the evaluated ones; all: the evaluated too;
-    none:
-              head.q is None
-    sink, recent, queries   windows of the protocol in tokens: first and last tokens kept, and
-    number of
-              last queries evaluated
+    scores    past: head.q holds the queries before the evaluated ones; all: the evaluated too; none: head.q is None
+    sink, recent, queries   windows of the protocol in tokens: first and last tokens kept, last queries evaluated
     prompts, layers   only these
     output    result table to write; None: temporary. caches: caches file to keep
-    errors    "row": a failing head gives rows with status `failed` and a warning; "raise": the
-    first
-              failure raises. If every head fails, MethodError is raised in both cases
+    errors    "row": a failing head gives rows with status `failed` and a warning; "raise": the first failure raises.
+              If every head fails, MethodError is raised in both cases
     progress  progress bar (tqdm); None: on a terminal or in a notebook
     options   others of `kvbench evaluate`: kept=True, per_query=True, threads=2
     Raises kvbench.TraceError, kvbench.ProgramError or kvbench.MethodError; the cause of a

@@ -29,9 +29,8 @@ def read_results(paths: str | os.PathLike | Iterable[str | os.PathLike],
     """Reads tables of `kvbench replay` or `evaluate` as one frame, with every row checked.
 
     paths    OUT.csv, or several of one schema
-    side     `steps`, `kept`, `queries` or `layers`: reads that side table of each, joined with the
-    columns
-             of their rows; lines of a KV head or layer get the columns on which all its rows agree
+    side     `steps`, `kept`, `queries` or `layers`: reads that side table of each, joined with the columns of their
+             rows; lines of a KV head or layer get the columns on which all its rows agree
     Integer columns are integers, other numbers floats; empty fields are NaN. Raises
     kvbench.CsvError for a file that is missing, modified, of another run or not such a table.
     """

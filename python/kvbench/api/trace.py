@@ -74,12 +74,10 @@ def write_trace(path: str | os.PathLike,
 
         kvbench.write_trace("t.h5", {"p0": {0: (q, k, v)}}, model="my-model", source="random")
 
-    prompts  {id: {layer: (q, k, v)}}, or a sequence of layers 0, 1, ...: q [q_heads, nq, d], the
-    last nq
-             queries; k [kv_heads, n, d] and v [kv_heads, n, dv], any float type; the same n in all
-             layers
-    dtype    float16, bfloat16 or float32: type of the model's cache; values are rounded to it rope
-    "post": rotated keys and queries; "none": no rotation
+    prompts  {id: {layer: (q, k, v)}}, or a sequence of layers 0, 1, ...: q [q_heads, nq, d], the last nq queries;
+             k [kv_heads, n, d] and v [kv_heads, n, dv], any float type; the same n in all layers
+    dtype    float16, bfloat16 or float32: type of the model's cache; values are rounded to it
+    rope     "post": rotated keys and queries; "none": no rotation
     scale    s in exp(s <k, q>); None: 1 / sqrt(d)
     """
     with TraceWriter(path, model, source, dtype=dtype, rope=rope, scale=scale) as writer:

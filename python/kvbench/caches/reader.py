@@ -41,9 +41,8 @@ class CacheEntry:
     k, v, k_den                  float32 [B, d], [B, dv], [B2, d] or None
     log_weight, log_weight_den   float32 [B], [B2] or None
     token                        int64 [B] or None
-    counted                      int64 [C] or None: positions among the quantised tokens that
-    `mass_kept`
-                                 and amnesia count as held
+    counted                      int64 [C] or None: positions among the quantised tokens that `mass_kept` and amnesia
+                                 count as held
     attributes                   {name: value}
     All arrays are None if `infeasible` or `failed` is set.
     """

@@ -164,16 +164,13 @@ class GroupWriter:
             **attributes: Any) -> None:
         """Writes the entry of one KV head.
 
-        k, v, k_den    [B, d], [B, dv], [B2, d], any float type; rounded to the trace's element type
-        unless
+        k, v, k_den    [B, d], [B, dv], [B2, d], any float type; rounded to the trace's element type unless
                        payload_bytes is given
         log_weight, log_weight_den    [B], [B2]: log of the weights; None: weight 1
         token          [B]: position that the row holds exactly, -1 for made rows; None: all -1
-        counted        [C], ascending: positions among the quantised tokens that `mass_kept` and
-        amnesia count
-                       as held; `quantised` is at least C
-        attributes     those of docs/trace_format.md; infeasible=REASON or failed=REASON excludes
-        arrays
+        counted        [C], ascending: positions among the quantised tokens that `mass_kept` and amnesia count as held;
+                       `quantised` is at least C
+        attributes     those of docs/trace_format.md; infeasible=REASON or failed=REASON excludes arrays
         """
         writer = self.writer
         where = f"{self.inner.name[1:]}/prompts/{prompt}/layers/{layer}/{kv_head}"

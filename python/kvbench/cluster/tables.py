@@ -45,11 +45,10 @@ def table_path(path, name):
 def read_table(paths, name, needed, pool=None):
     """Reads the tables `name` (a key of KEYS) of files or folders as one frame.
 
-    `needed`: columns besides the key columns. Numbers are float64 (empty: NaN), text stays text.
-    pool: False rejects rows of several models or element types (kvbench.tables.refuse_mixed), True
-    notes them, None skips the check. Raises CsvError for a missing file or column, no rows,
-    differing columns, unknown or mixed schemas, a field that is not a number, an unknown `what`, a
-    duplicate row.
+    `needed`: columns besides the key columns. Numbers are float64 (empty: NaN), text stays text. pool: False rejects
+    rows of several models or element types (kvbench.tables.refuse_mixed), True notes them, None skips the check.
+    Raises CsvError for a missing file or column, no rows, differing columns, unknown or mixed schemas, a field that is
+    not a number, an unknown `what`, a duplicate row.
     """
     frames = []
     columns = list(dict.fromkeys([*KEYS[name], *needed]))
@@ -98,9 +97,8 @@ def _check_what(frame, path):
 
 
 def relative_delta(frame, coverage):
-    """Returns delta / R of every row, rounded to four decimals so that heads agree even with stored
-    radii of five digits; NaN if R is missing or 0. R: radius of one centre, from the table of
-    coverage.
+    """Returns delta / R of every row, rounded to four decimals so that heads agree even with stored radii of five
+    digits; NaN if R is missing or 0. R: radius of one centre, from the table of coverage.
     """
     head = [*HEAD, "what"]
     one = coverage[coverage["k"] == 1]
@@ -164,8 +162,7 @@ def read_points(path, groups):
 
 
 def points_of(frame):
-    """Returns a frame of points.csv as read_points does: key columns, is_center, kept_by, x0, x1, ...
-    Raises CsvError.
+    """Returns a frame of points.csv as read_points does: key columns, is_center, kept_by, x0, x1, ... Raises CsvError.
     """
     xs = [c for c in frame.columns if c[:1] == "x" and c[1:].isdigit()]
     frame = kt.table_of(frame, [*KEYS["points.csv"], "is_center", "kept_by", *(xs or ["x0"])], TEXT)
@@ -205,8 +202,7 @@ def kept_labels(frame):
 
 
 def parse_ranges(text):
-    """Returns `0-3 7 9-10` as ascending, disjoint (first, last), inclusive. Raises ValueError with
-    the offending part.
+    """Returns `0-3 7 9-10` as ascending, disjoint (first, last), inclusive. Raises ValueError with the offending part.
     """
     ranges = []
     for part in text.split():
@@ -235,9 +231,7 @@ def held(text, n):
 
 
 def choose(present, wanted, option, path):
-    """Returns `wanted` if given and present, otherwise all of `present`, ascending. Raises
-    CsvError.
-    """
+    """Returns `wanted` if given and present, otherwise all of `present`, ascending. Raises CsvError."""
     present = sorted({int(value) for value in present})
     absent = [value for value in getattr(wanted, "named", wanted) if value not in present]
     if absent:
@@ -254,9 +248,7 @@ def spread_out(values, count):
 
 
 def powers_of_4(low, high, max_ticks=16):
-    """Returns ticks of a logarithmic axis: powers of 4, or of 16 if there would be more than
-    `max_ticks`.
-    """
+    """Returns ticks of a logarithmic axis: powers of 4, or of 16 if there would be more than `max_ticks`."""
     ticks = [4.0**i for i in range(16) if low <= 4**i <= high] or [float(low)]
     return ticks if len(ticks) <= max_ticks else ticks[::2]
 

@@ -14,11 +14,10 @@ POINT = ["budget", "label", "unit"]
 
 @dataclass
 class Comparison:
-    """Results at one budget. values: a frame [prompts, methods], NaN if missing; by: prompts or
-    sources.
+    """Results at one budget. values: a frame [prompts, methods], NaN if missing; by: prompts or sources.
 
-    rows: a dict per method, sorted by mean. layers: a dict per method and layer. tests: Friedman
-    and Nemenyi over `ranked`, the methods with every prompt. groups: of `ranked`, not told apart.
+    rows: a dict per method, sorted by mean. layers: a dict per method and layer. tests: Friedman and Nemenyi over
+    `ranked`, the methods with every prompt. groups: of `ranked`, not told apart.
     """
     budget: str
     values: object

@@ -97,9 +97,7 @@ def critical_difference(found):
 
 @kf.in_style
 def intervals(comparisons, options):
-    """Returns a figure with a panel per budget: each method's interval of the difference to --to, or of the
-    mean.
-    """
+    """Returns a figure with a panel per budget: each method's interval of the difference to --to, or of the mean."""
     order = []
     for found in comparisons:
         order += [row["method"] for row in found.rows if row["method"] not in order]
@@ -146,9 +144,7 @@ def intervals(comparisons, options):
 
 
 def log_unit(comparisons, options):
-    """Returns the linear threshold of a symlog axis for all panels; None: linear. Outliers would
-    squeeze the others.
-    """
+    """Returns the linear threshold of a symlog axis for all panels; None: linear. Outliers would squeeze the others."""
     sizes = np.array([abs(row["difference" if options.to else "mean"]) for found in comparisons
                       for row in found.rows if row.get("difference" if options.to else "mean")])
     sizes = sizes[sizes > 0]

@@ -18,9 +18,8 @@ RESAMPLES = 2000
 
 
 def orders(found, seed=0):
-    """Returns a dict of COLUMNS per budget, pair of models and figure, over the methods that both have
-    at all sources. low, high: intervals that draw sources, shared ones together; both_low, both_high:
-    that draw methods too.
+    """Returns a dict of COLUMNS per budget, pair of models and figure, over the methods that both have at all sources.
+    low, high: intervals that draw sources, shared ones together; both_low, both_high: that draw methods too.
     """
     out = []
     for budget in found.budgets():
@@ -41,9 +40,7 @@ def orders(found, seed=0):
 
 
 def correlated(a, b, seed):
-    """Returns {spearman, low, high, both_low, both_high} of the mean rows of two frames [sources,
-    methods].
-    """
+    """Returns {spearman, low, high, both_low, both_high} of the mean rows of two frames [sources, methods]."""
     sources, methods = sorted({*a.index, *b.index}), len(a.columns)
     counts = np.concatenate([np.ones((1, len(sources)), int),
                              ks.resample_counts(len(sources), RESAMPLES, seed)])

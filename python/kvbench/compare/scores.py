@@ -129,9 +129,7 @@ def with_tuned(frame, tuned, path, settings, skipped):
 
 
 def label_by_method(frame):
-    """Labels by algorithm, and within a model by differing parameters, since tuned settings differ
-    between models.
-    """
+    """Labels by algorithm, and within a model by differing parameters, since tuned settings differ between models."""
     for _, part in frame.groupby(["model", "usual"], sort=False):
         own = part.copy()
         kt.add_labels(own)
@@ -338,9 +336,7 @@ def cell(row, most, options):
 
 
 def spanned(mean, ends, sources, options):
-    """Formats a mean with its interval, or with fewer than FEWEST sources with minimum and
-    maximum.
-    """
+    """Formats a mean with its interval, or with fewer than FEWEST sources with minimum and maximum."""
     low, high = (number(end, options.digits) for end in ends)
     return number(mean, options.digits) + (f" ({low} to {high})" if sources < FEWEST else f" [{low}, {high}]")
 

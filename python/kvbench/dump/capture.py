@@ -293,8 +293,7 @@ class Capture:
 
 
 def causal(rows, columns, device, window=None):
-    """Returns bool [rows, columns]: the last `rows` tokens see themselves and earlier tokens, at
-    most `window` in all.
+    """Returns bool [rows, columns]: the last `rows` tokens see themselves and earlier tokens, at most `window` in all.
     """
     last = torch.arange(columns - rows, columns, device=device)[:, None]
     at = torch.arange(columns, device=device)[None]

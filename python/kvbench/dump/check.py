@@ -1,16 +1,12 @@
-"""--attn-check: compares a layer's attention with kvbench's definition, and measures the effect of
-rounding.
+"""--attn-check: compares a layer's attention with kvbench's definition, and measures the effect of rounding.
 
-Two deviations of attention outputs over some queries (Frobenius norm, relative, worst head), each
-with a limit from rounding analysis:
+Two deviations of attention outputs over some queries (Frobenius norm, relative, worst head), each with a limit from
+rounding analysis:
 
-own        the model's output from exact attention, in double, over the model's inputs. Shows a
-wrong formula,
+own        the model's output from exact attention, in double, over the model's inputs. Shows a wrong formula,
            whatever the trace's type. Grows with the logits, which the model rounds.
-rounding   exact attention over the stored inputs from that over the model's inputs: the effect of
-the trace's type.
-           Large key norms give logits whose last digit matters. The limit holds for every input
-           that the type can represent.
+rounding   exact attention over the stored inputs from that over the model's inputs: the effect of the trace's type.
+           Large key norms give logits whose last digit matters. The limit holds for every input of the type.
 """
 
 from dataclasses import dataclass

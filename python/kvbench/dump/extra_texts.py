@@ -134,9 +134,7 @@ class StoredScores:
             raise TraceError(f"{self.path}: cannot be read as .npz: {error}") from None
 
     def write(self, writer, prompt, layers):
-        """Writes the prompt's scores into its open `layers`. Raises TraceError if one is
-        missing.
-        """
+        """Writes the prompt's scores into its open `layers`. Raises TraceError if one is missing."""
         prefix = self.arrays.get(f"{prompt}/prefix", self.arrays.get("prefix"))
         for layer in layers:
             array = self.arrays.get(f"{prompt}/{layer}")

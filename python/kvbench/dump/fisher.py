@@ -34,12 +34,11 @@ def kv_weights(model, layers):
 
 
 def fisher_information(model, prompts, args):
-    """Returns {layer: F}: Fisher information of the key and value weights (KVReviver, technical
-    appendix).
+    """Returns {layer: F}: Fisher information of the key and value weights (KVReviver, technical appendix).
 
-    F = mean over samples of the sum over all elements w of W_K and W_V of (dL/dw)^2. A sample is at
-    most --fisher-tokens tokens of a prompt, L its mean negative log-likelihood per predicted token:
-    the diagonal, empirical Fisher information.
+    F = mean over samples of the sum over all elements w of W_K and W_V of (dL/dw)^2. A sample is at most
+    --fisher-tokens tokens of a prompt, L its mean negative log-likelihood per predicted token: the diagonal, empirical
+    Fisher information.
     """
     weights = kv_weights(model, args.layers)
     unknown = TraceError(f"{args.model}: --fisher: {type(model).__name__}: its key and value weights are not "

@@ -36,9 +36,7 @@ DEFAULT_QUERIES = ENOUGH_QUERIES = 256
 
 
 def compute_dtype(device, dtype, asked):
-    """Returns the type in which the model runs: the requested one, or float32 on a CPU, which
-    emulates half types.
-    """
+    """Returns the type in which the model runs: the requested one, or float32 on a CPU, which emulates half types."""
     return asked or ("float32" if torch.device(device).type == "cpu" else dtype)
 
 

@@ -113,9 +113,7 @@ class OutputProjections:
         return weight.numpy()
 
     def write_norms(self, writer, layer, row, first):
-        """Writes the norms of this chunk from token `first` on. row: of that token's stored
-        query.
-        """
+        """Writes the norms of this chunk from token `first` on. row: of that token's stored query."""
         writer.write_residual_norm(row, self.norms[layer][first:].numpy(), layer)
 
     def prompt_ends(self, prompt):
@@ -191,9 +189,7 @@ class LayerRun:
         return weight
 
     def how_added(self, where):
-        """Returns what lies between the projection and the addition to the layer's input; None:
-        nothing.
-        """
+        """Returns what lies between the projection and the addition to the layer's input; None: nothing."""
         refused = TraceError(f"{where}{type(self.block).__name__}: where it adds its attention's "
                              "output is not known here: unsupported")
         at = next(i for i, part in enumerate(self.parts) if part[0] is self.attention)
@@ -235,9 +231,7 @@ def hidden_states(args, kwargs):
 
 
 def rows(value):
-    """Returns a copy of a tensor, or of the first of a tuple, as [tokens, width]; None for other
-    types.
-    """
+    """Returns a copy of a tensor, or of the first of a tuple, as [tokens, width]; None for other types."""
     if isinstance(value, tuple) and value:
         value = value[0]
     if not isinstance(value, torch.Tensor) or value.ndim < 2:

@@ -96,9 +96,7 @@ def read_records(args):
 
 
 def read_texts(args):
-    """Returns [(record's `id` or None, text_id, text)] of the files, filtered by --set and
-    --prompts.
-    """
+    """Returns [(record's `id` or None, text_id, text)] of the files, filtered by --set and --prompts."""
     template = args.template
     if template is not None and template.startswith("@"):
         template = read_file(template[1:])
@@ -186,9 +184,7 @@ def check_tokenizer(args):
 
 
 def read_prompts(args, vocabulary):
-    """Returns [(name, text_id, token ids)], truncated. vocabulary: number of tokens; token ids:
-    int64.
-    """
+    """Returns [(name, text_id, token ids)], truncated. vocabulary: number of tokens; token ids: int64."""
     if args.files:
         path = ", ".join(args.files)
         check_tokenizer(args)

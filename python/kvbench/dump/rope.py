@@ -33,9 +33,7 @@ class NoTables(Exception):
 
 
 def rope_types(config):
-    """Returns the kinds of rotary embedding in the configuration, such as {"default"}; empty:
-    none.
-    """
+    """Returns the kinds of rotary embedding in the configuration, such as {"default"}; empty: none."""
     found = set()
     for name in ("rope_parameters", "rope_scaling"):
         value = getattr(config, name, None)
@@ -258,9 +256,7 @@ class RotaryTables:
                            "or none longer than the model was made for")
 
     def write(self, writer):
-        """Writes tables of the trace's layers: one for all, or one each if layers differ. Returns a
-        description.
-        """
+        """Writes tables of the trace's layers: one for all, or one each if layers differ. Returns a description."""
         kinds = []  # distinct [cos, sin, layout, layers]
         for index, layer in sorted(self.layers.items()):
             if layer.source is None:
@@ -283,9 +279,7 @@ class RotaryTables:
 
 
 def takes_rotation(module):
-    """Returns whether this is an attention module, or a block around one, with cos and sin as
-    arguments.
-    """
+    """Returns whether this is an attention module, or a block around one, with cos and sin as arguments."""
     return (hasattr(module, "layer_idx")
             and "position_embeddings" in inspect.signature(module.forward).parameters)
 

@@ -90,8 +90,7 @@ def dress(axes):
 def panels(nrows, ncols, width=None, height=2.0, **more):
     """Returns a figure and a 2-D array of axes. Sizes in inches.
 
-    `width`: of the figure; default: COLUMN_WIDTH for up to two columns, otherwise PAGE_WIDTH.
-    `height`: of one row.
+    `width`: of the figure; default: COLUMN_WIDTH for up to two columns, otherwise PAGE_WIDTH. `height`: of one row.
     """
     if width is None:
         width = COLUMN_WIDTH if ncols <= 2 else PAGE_WIDTH
@@ -140,9 +139,7 @@ def spread_out(positions, gap):
 
 
 def save_figure(figure, output):
-    """Writes the files of kvbench.command.picture_files(output), PNG with 200 dpi;
-    deterministic.
-    """
+    """Writes the files of kvbench.command.picture_files(output), PNG with 200 dpi; deterministic."""
     dates = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     for path in picture_files(output):
         ending = os.path.splitext(path)[1].lower()

@@ -218,8 +218,7 @@ def add(figure, text, title=""):
 def finish(figure, facts, bars, measured="", title="", model=""):
     """Returns `figure` with title, footer and caption.
 
-    bars: meaning of error bars or bands; measured: numbers for the caption; model: used if the rows
-    name none.
+    bars: meaning of error bars or bands; measured: numbers for the caption; model: used if the rows name none.
     """
     text = footer(facts, bars, model)
     add(figure, text, title)

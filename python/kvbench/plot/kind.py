@@ -176,8 +176,7 @@ def parser_of(one: Kind) -> argparse.ArgumentParser:
 
 
 def run(function: Callable[..., kf.Picture]) -> None:
-    """Runs the program of a kind: reads the files, writes the pictures and the caption. Raises CsvError,
-    DeviceError.
+    """Runs the program of a kind: reads the files, writes the pictures and the caption. Raises CsvError, DeviceError.
     """
     one = KINDS[function.__name__]
     given = dict(vars(parser_of(one).parse_args()))

@@ -38,8 +38,7 @@ def fit_panels(layers, rows=1, height=2.0, columns=MAX_COLUMNS):
 
 
 def facets(groups, height=2.0, columns=MAX_COLUMNS, wide=False, **share):
-    """Returns a figure and a dict from key to axes: each list of keys begins a row, of at most
-    `columns`.
+    """Returns a figure and a dict from key to axes: each list of keys begins a row, of at most `columns`.
 
     wide: page width for any number of panels.
     """
@@ -215,9 +214,7 @@ def over_layers(rows):
 
 
 def shown_spread(means, labels):
-    """Returns how the quartiles of over_layers are shown: "bars", "bands", or None where they would hide
-    the lines.
-    """
+    """Returns how the quartiles of over_layers are shown: "bars", "bands", or None where they would hide the lines."""
     lines = means[means["x"].notna()].groupby("label").size()
     if len(labels) > kn.MANY or lines.empty:
         return None

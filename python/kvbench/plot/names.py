@@ -26,9 +26,7 @@ def ends_of(axes, lines):
 
 
 def placed(wanted, gap, low, high):
-    """Returns positions `gap` apart (less if there is no room), near the wanted ones, from low to
-    high.
-    """
+    """Returns positions `gap` apart (less if there is no room), near the wanted ones, from low to high."""
     gap = min(gap, (high - low) / max(1, len(wanted) - 1))
     out = kf.spread_out(wanted, gap)
     order = np.argsort(out, kind="stable")

@@ -74,8 +74,7 @@ def read_heads(paths, table):
 
 
 def load(options):
-    """Returns the Cells of tables of scores and --layer-table. Raises CsvError without two sources and three
-    methods.
+    """Returns the Cells of tables of scores and --layer-table. Raises CsvError without two sources and three methods.
     """
     path = options.scores[0]
     scores = kcs.read(options.scores, "kl")

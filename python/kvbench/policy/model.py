@@ -57,10 +57,9 @@ def folds_of(units, folds=FOLDS):
 def cross_fit(squares, kl, methods, ridge=RIDGE, folds=FOLDS):
     """Returns predictions [units, cells], each from other units and other methods.
 
-    squares [units, cells, layers], kl [units, cells]; methods: the label of each cell. A cell is
-    predicted from the units of other folds and the methods that share no name with its own (neither
-    `h2o` nor `snapkv@quant-kivi` for `h2o@quant-kivi`). Requires two units and a method to fit for
-    every method.
+    squares [units, cells, layers], kl [units, cells]; methods: the label of each cell. A cell is predicted from the
+    units of other folds and the methods that share no name with its own (neither `h2o` nor `snapkv@quant-kivi` for
+    `h2o@quant-kivi`). Requires two units and a method to fit for every method.
     """
     fold = folds_of(len(kl), folds)
     out = np.full(kl.shape, np.nan)

@@ -30,19 +30,18 @@ def as_press(algorithm: str, compression_ratio: float = 0.0, *, sink: int = 16, 
         pipe(context, question=question, press=press)["answer"]
 
     algorithm          a method of `kvbench list`, without parameters
-    compression_ratio  the fraction of all tokens (windows included) to drop, as in kvpress; in [0,
-    1) sink, recent       first and last tokens to keep; recent at least 1
+    compression_ratio  the fraction of all tokens (windows included) to drop, as in kvpress; in [0, 1)
+    sink, recent       first and last tokens to keep; recent at least 1
     seed               of random methods
     params             the method's parameters, without spaces or semicolons
 
-    The press's `compress` takes a layer's hidden states [1, n, hidden], keys and values [1, heads,
-    n, d], runs the program on a trace of that layer, and returns keys and values [1, heads, kept,
-    d]: kept tokens bit by bit, in order of position, then entries that the method made. All queries
-    of the context score. Batch size 1.
+    The press's `compress` takes a layer's hidden states [1, n, hidden], keys and values [1, heads, n, d], runs the
+    program on a trace of that layer, and returns keys and values [1, heads, kept, d]: kept tokens bit by bit, in order
+    of position, then entries that the method made. All queries of the context score. Batch size 1.
 
-    Raises PressError without kvpress and for an unknown parameter, kvbench.ProgramError for an unknown
-    method; and PressError on compression for what a cache of kvpress cannot hold: log weights, a
-    separate denominator, codes, heads of different sizes, budgets shared by layers.
+    Raises PressError without kvpress and for an unknown parameter, kvbench.ProgramError for an unknown method; and
+    PressError on compression for what a cache of kvpress cannot hold: log weights, a separate denominator, codes,
+    heads of different sizes, budgets shared by layers.
     """
     if not algorithm or any(sign in algorithm for sign in ":,;* @"):
         raise PressError(f"as_press: got the method `{algorithm}`, expected one name; parameters are "
@@ -76,9 +75,7 @@ def check_method(algorithm: str, params: dict[str, Any]) -> None:
 
 @functools.cache
 def _press_class() -> Any:
-    """Returns the class, made on demand so that importing this module needs neither kvpress nor
-    torch.
-    """
+    """Returns the class, made on demand so that importing this module needs neither kvpress nor torch."""
     try:
         from kvpress import BasePress
     except ImportError as error:
@@ -181,8 +178,7 @@ def rotated_queries(module: Any, hidden_states: Any, keys: Any, kwargs: dict[str
 
 
 def rotary_tables(module: Any, keys: Any, count: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns cos and sin [count, rope_dim / 2] by position; None unless the module repeats each
-    frequency in halves.
+    """Returns cos and sin [count, rope_dim / 2] by position; None unless the module repeats each frequency in halves.
     """
     import torch
 
@@ -207,9 +203,7 @@ def _array(tensor: Any) -> np.ndarray:
 
 
 def read_entries(name: str, reader: CacheReader, layer: int, heads: int) -> list[CacheEntry]:
-    """Returns the entries of a layer's heads. Raises PressError if a cache of kvpress cannot hold
-    them.
-    """
+    """Returns the entries of a layer's heads. Raises PressError if a cache of kvpress cannot hold them."""
     (group,) = reader.groups
     if group.scope == "layers":
         raise PressError(f"{name}: its layers share a budget, and a press gets one layer at a time")
@@ -236,9 +230,7 @@ def read_entries(name: str, reader: CacheReader, layer: int, heads: int) -> list
 
 
 def assembled(entries: list[CacheEntry], keys: Any, values: Any, press: Any) -> tuple[Any, Any]:
-    """Returns sinks, entries and recent tokens of every head, [1, heads, kept, d] and [1, heads,
-    kept, dv].
-    """
+    """Returns sinks, entries and recent tokens of every head, [1, heads, kept, d] and [1, heads, kept, dv]."""
     import torch
 
     n = keys.shape[2]

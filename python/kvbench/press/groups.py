@@ -22,9 +22,7 @@ BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 def without_ratio(expression: Expression) -> Expression:
-    """Returns the expression without its compression ratios, which the rows call
-    budget_requested.
-    """
+    """Returns the expression without its compression ratios, which the rows call budget_requested."""
     def stripped(value: Any) -> Any:
         if isinstance(value, Expression):
             return without_ratio(value)
@@ -73,9 +71,7 @@ class PressGroup:
 
     def put(self, trace: str, prompt: str, layers: dict[int, Layer], heads: dict[int, list[int]],
             windows: Windows) -> None:
-        """Writes the entries of one prompt. heads: {layer of the trace: the model's index of each
-        head}.
-        """
+        """Writes the entries of one prompt. heads: {layer of the trace: the model's index of each head}."""
         for layer, indices in heads.items():
             found = layers[layer]
             for head, index in enumerate(indices):

@@ -70,9 +70,7 @@ def read_prompts(args: argparse.Namespace) -> list[Prompt]:
 
 
 def load_model(args: argparse.Namespace) -> Any:
-    """Returns the model in evaluation mode on its device, with an attention that kvpress
-    patches.
-    """
+    """Returns the model in evaluation mode on its device, with an attention that kvpress patches."""
     if (os.path.isabs(args.model) or args.model.startswith(".")) and not os.path.isdir(args.model):
         raise TraceError(f"{args.model}: no such folder")
     model = load(AutoModelForCausalLM.from_pretrained, "model", args,
@@ -136,9 +134,7 @@ def version(package: str) -> str:
 
 
 def check_presses(args: argparse.Namespace, press_types: dict[str, type]) -> list[Expression]:
-    """Returns the presses of the command line. Rejects those that are never run, before the model
-    is loaded.
-    """
+    """Returns the presses of the command line. Rejects those that are never run, before the model is loaded."""
     out = [parse(text, press_types) for text in args.press]
     for expression in out:
         classes.check(expression)

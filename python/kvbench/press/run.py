@@ -53,8 +53,7 @@ class Layer:
 
 def run_press(model: Any, press: Any, expression: Expression, ids: np.ndarray,
               wanted: Collection[int]) -> dict[int, Layer]:
-    """Returns {layer: Layer} of the wanted layers, after the model has read token ids [n] with the
-    press.
+    """Returns {layer: Layer} of the wanted layers, after the model has read token ids [n] with the press.
 
     Raises PressError for any error of kvpress or the model.
     """
@@ -144,9 +143,7 @@ def _mask(module: Any) -> Any:
 
 
 def held(found: Layer, after: Any, mask: Any, expression: Expression, layer: int) -> list[Held]:
-    """Returns [Held] of a layer. after: its cache; mask: (batch, heads, rows) that attention
-    skips.
-    """
+    """Returns [Held] of a layer. after: its cache; mask: (batch, heads, rows) that attention skips."""
     heads = found.keys.shape[0]
     left = np.ones((heads, after.keys.shape[2]), bool)
     if mask is not None:

@@ -52,9 +52,7 @@ class Windows:
         return math.floor(share * self.middle + 1e-9)
 
     def ratio(self, size: int) -> float:
-        """Returns the compression ratio at which kvpress keeps the windows and `size` tokens
-        more.
-        """
+        """Returns the compression ratio at which kvpress keeps the windows and `size` tokens more."""
         kept = self.tokens - self.middle + size
         # The half keeps kvpress's int() from rounding down.
         return 0.0 if kept >= self.tokens else 1 - (kept + 0.5) / self.tokens
@@ -68,9 +66,8 @@ def share_of(ratio: float) -> float:
 def keep_windows(press: Any, windows: Windows) -> float | None:
     """Makes a press keep the windows, and of the middle what its compression ratio leaves.
 
-    Raises the scores of the windows' tokens above all others, and converts the ratio. Returns the
-    budget, a fraction of the middle; None if this press has no such scores, or no ratio: it is then
-    unchanged.
+    Raises the scores of the windows' tokens above all others, and converts the ratio. Returns the budget, a fraction
+    of the middle; None if this press has no such scores, or no ratio: it is then unchanged.
     """
     if isinstance(press, PrefillDecodingPress):
         inner = press.prefilling_press

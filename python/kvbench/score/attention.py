@@ -52,8 +52,8 @@ def attend(q, k, v, rows, bias=None, k_den=None, bias_den=None, entries=None, hi
     """Returns attention [h, group * rows, dv] of queries over weighted tokens, float32.
 
     q      [h, group * rows, d], scaled: `rows` queries of each query head of a group
-    k, v   [h, N, d], [h, N, dv]: the last `rows` of the N tokens are the queries' own, causal bias
-    [h, 1, n] on the first n tokens; k_den, bias_den, entries: see Bucket
+    k, v   [h, N, d], [h, N, dv]: the last `rows` of the N tokens are the queries' own, causal
+    bias   [h, 1, n] on the first n tokens; k_den, bias_den, entries: see Bucket
     hidden [h, rows, N]: tokens that a query does not see; k_den are then the keys of `entries`
     """
     logits = torch.bmm(q, k.transpose(1, 2))
@@ -179,9 +179,7 @@ class CompressedAttention(Capture):
         return out.transpose(1, 2).to(query.dtype).contiguous()
 
     def over_cache(self, buckets, window, q, key, value, rows, out):
-        """Computes one cache's part of over_caches: q [Hkv, group * rows, d], out [Hkv, group *
-        rows, dv].
-        """
+        """Computes one cache's part of over_caches: q [Hkv, group * rows, d], out [Hkv, group * rows, dv]."""
         own_positions = torch.arange(self.prefix + key.shape[1] - rows, self.prefix + key.shape[1], device=q.device)
         for bucket in buckets:
             end = bucket.size + key.shape[1]

@@ -103,9 +103,7 @@ def common_options(args: Any) -> list[str]:
 
 
 def protocol_of(args: Any) -> dict[str, Any]:
-    """Returns the options that determine rows, from the command line, the configuration or the
-    defaults.
-    """
+    """Returns the options that determine rows, from the command line, the configuration or the defaults."""
     config = read_config(args.config)
     given = {"scores": args.scores, "sink": args.sink, "recent": args.recent, "queries": args.queries,
              "precision": args.precision, "layers": None, "heads": None}

@@ -79,8 +79,7 @@ class Prompt(TracePrompt):
                 raise TraceError(f"{self.where}/layers/{layer}: not in the trace, but in the caches")
 
     def entries(self, group, attention, layers=None):
-        """Returns {layer: {the model's KV head: CacheEntry}} of a group, and text on degenerate
-        ones.
+        """Returns {layer: {the model's KV head: CacheEntry}} of a group, and text on degenerate ones.
 
         attention: the CompressedAttention, whose keys and values have the widths of entries; layers: default all
         """

@@ -86,8 +86,7 @@ class Scorer:
                              f"DynamicCache: {error}: unsupported") from error
 
     def decode(self, mode, start, tokens, cache=None):
-        """Returns logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the
-        extended cache.
+        """Returns logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the extended cache.
 
         start: position of the first; cache: None for a copy of the prefix's
         """
@@ -105,18 +104,15 @@ class Scorer:
         return logits, cache
 
     def loss(self, logits, lse):
-        """Returns the mean negative log likelihood of the text's own tokens, in nats; None without
-        any.
-        """
+        """Returns the mean negative log likelihood of the text's own tokens, in nats; None without any."""
         if not len(self.next_ids):
             return None
         rows = torch.arange(len(self.next_ids), device=logits.device)
         return float((lse[:-1] - logits[rows, self.next_ids].double()).mean())
 
     def answer_nlls(self, logits, cache, mode):
-        """Returns negative log likelihoods of the right answer and each wrong one after the prompt,
-        in nats: an array for each of logits [batch, vocabulary], None without a question. Does
-        not change `cache`.
+        """Returns negative log likelihoods of the right answer and each wrong one after the prompt, in nats: an array
+        for each of logits [batch, vocabulary], None without a question. Does not change `cache`.
         """
         if self.question is None:
             return [None] * len(logits)
@@ -134,9 +130,7 @@ class Scorer:
         return list(torch.stack(out, 1).cpu().numpy())
 
     def continuations(self, logits, cache, mode):
-        """Returns the model's greedy continuations: texts for logits [batch, vocabulary], None
-        without a question.
-        """
+        """Returns the model's greedy continuations: texts for logits [batch, vocabulary], None without a question."""
         if self.question is None or not self.args.answer_tokens:
             return [None] * len(logits)
         said, position = [[] for _ in logits], self.n
@@ -286,9 +280,7 @@ class Scorer:
         return torch.cat(kl).cpu().numpy(), torch.cat(lse)
 
     def figures(self, logits):
-        """Returns {column: value} of logits [queries, vocabulary]. Raises Failed if they are not
-        finite.
-        """
+        """Returns {column: value} of logits [queries, vocabulary]. Raises Failed if they are not finite."""
         kl, lse = self.divergence(logits)
         if not np.isfinite(kl).all():
             raise Failed("degenerate: the model's logits are not finite: sums of weights overflow "

@@ -41,9 +41,7 @@ def key_of(trace, prompt, group):
 
 
 def check_output(path, resume, overwrite):
-    """Raises TraceError if the file exists without --resume or --overwrite, or its folder does not
-    exist.
-    """
+    """Raises TraceError if the file exists without --resume or --overwrite, or its folder does not exist."""
     if os.path.exists(path) and not (resume or overwrite):
         raise TraceError(f"{path}: already exists; use --resume or --overwrite")
     folder = os.path.dirname(path)

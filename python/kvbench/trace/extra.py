@@ -30,12 +30,11 @@ class ExtraParts(OptionalParts):
         """Writes the next segment of the set `name` of an open layer with q.
 
         name           letters, digits, `-`, `_` and `.`
-        q, k           [q_heads, m, d], [kv_heads, m, d], rotated at their own positions; types as
-        in write() position       [m], ascending: positions of the rotation
-        prefix         prompt tokens that the model had read, 0 to n; None: unknown, and methods
-        reject the set about          (first, last): the tokens [first, last) that the segment is
-        about; None: none residual_norm  [m], norms of the residual stream of the queries; None:
-        unknown
+        q, k           [q_heads, m, d], [kv_heads, m, d], rotated at their own positions; types as in write()
+        position       [m], ascending: positions of the rotation
+        prefix         prompt tokens that the model had read, 0 to n; None: unknown, and methods reject the set
+        about          (first, last): the tokens [first, last) that the segment is about; None: none
+        residual_norm  [m], norms of the residual stream of the queries; None: unknown
         layer          default the one begun last
         """
         layer, where, group = self._begun(layer, f"extra/{name}", "qk")

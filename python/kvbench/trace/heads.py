@@ -63,9 +63,7 @@ def check_format(file: h5py.File, path: str, name: str, version: int) -> None:
 
 @contextlib.contextmanager
 def open_trace(trace: str | os.PathLike[str] | h5py.File) -> Iterator[h5py.File]:
-    """Yields the trace as an open h5py.File. `trace`: its path, or an open file, which stays
-    open.
-    """
+    """Yields the trace as an open h5py.File. `trace`: its path, or an open file, which stays open."""
     if isinstance(trace, h5py.File):
         yield trace
         return

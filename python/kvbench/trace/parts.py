@@ -46,12 +46,9 @@ class OptionalParts:
                    layers: Iterable[int] | None = None) -> None:
         """Writes rotary tables by position, for all layers or for a list of them.
 
-        cos, sin  [n_max, rope_dim / 2], as the model has them, with an attention factor; stored as
-        float32. n_max
-                  must reach FUTURE_POSITIONS beyond the longest prompt
-        layout    pairs of the first rope_dim channels: "half": i and i + rope_dim / 2;
-        "interleaved": 2 i and
-                  2 i + 1
+        cos, sin  [n_max, rope_dim / 2], as the model has them, with an attention factor; stored as float32. n_max must
+                  reach FUTURE_POSITIONS beyond the longest prompt
+        layout    pairs of the first rope_dim channels: "half": i and i + rope_dim / 2; "interleaved": 2 i and 2 i + 1
         layers    call again until each layer of the trace has its own; None: one for all
         """
         if layout not in ROPE_LAYOUTS:
@@ -102,8 +99,7 @@ class OptionalParts:
     def write_o_proj(self, array: ArrayLike, layer: int | None = None) -> None:
         """Writes the output projection of an open layer with q and v.
 
-        array  [hidden, q_heads * dv], columns by head, without a bias: in the element type of the
-        trace (bfloat16 as
+        array  [hidden, q_heads * dv], columns by head, without a bias: in the element type of the trace (bfloat16 as
                its bits, uint16), or float32, stored unchanged
         layer  default the one begun last
         """
@@ -124,9 +120,7 @@ class OptionalParts:
         self._add(group, "o_proj", array, dv)
 
     def share_o_proj(self, prompt: str, layer: int | None = None) -> bool:
-        """Links the projection of the same layer in an earlier prompt. Returns whether there is
-        one.
-        """
+        """Links the projection of the same layer in an earlier prompt. Returns whether there is one."""
         layer, _, group = self._begun(layer, "o_proj", "qv")
         earlier = self._file.get(f"prompts/{prompt}/layers/{layer}/o_proj")
         if earlier is not None:
@@ -136,9 +130,7 @@ class OptionalParts:
     def write_residual_norm(self, start_row: int, norms: ArrayLike, layer: int | None = None) -> None:
         """Writes norms of the residual stream to which the layer's attention output is added.
 
-        start_row  the first stored query of `norms`, [rows]: finite, >= 0; all rows of the layer
-        must be
-                   written once
+        start_row  the first stored query of `norms`, [rows]: finite, >= 0; all rows of the layer must be written once
         """
         layer, where, group = self._begun(layer, "residual_norm", "q")
         nq = group["q"].shape[1]
@@ -164,9 +156,7 @@ class OptionalParts:
         missing[:] = False
 
     def _begun(self, layer: int | None, name: str, needed: str) -> tuple[int, str, h5py.Group]:
-        """Returns index, path of `name` and group of an open layer, which must have the datasets
-        `needed`.
-        """
+        """Returns index, path of `name` and group of an open layer, which must have the datasets `needed`."""
         layer = self._layer if layer is None else layer
         if layer is None or self._prompt is None or str(layer) not in self._prompt["layers"]:
             raise self._error("", f"layer {layer}: `{name}` before the layer was begun")

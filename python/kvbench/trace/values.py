@@ -63,8 +63,7 @@ def _compare(where: str, values: np.ndarray, expected: str) -> None:
 
 
 def digests_of(data: h5py.Dataset) -> list[str] | None:
-    """Returns the attribute `sha256`: a digest per head of q, k or v, otherwise one; None if
-    absent.
+    """Returns the attribute `sha256`: a digest per head of q, k or v, otherwise one; None if absent.
 
     Raises TraceError for an invalid attribute.
     """

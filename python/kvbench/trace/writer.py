@@ -35,9 +35,7 @@ SHARED = "shares_cache_of"
 
 
 def to_bfloat16(array: ArrayLike) -> np.ndarray:
-    """Returns the 16 bits of each float32, uint16, rounded to nearest even. Input must be
-    finite.
-    """
+    """Returns the 16 bits of each float32, uint16, rounded to nearest even. Input must be finite."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     # 64 bits, so that the carry of the largest floats does not wrap around.
     return ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
@@ -56,8 +54,8 @@ class TraceWriter(ExtraParts):
     or a foreign file at PATH.tmp, is rejected and kept.
 
     path     of the trace
-    model    model id and revision; source: data set; created: date (default: today, UTC) dtype
-    "float16" | "bfloat16" | "float32", the element type of the model's cache
+    model    model id and revision; source: data set; created: date (default: today, UTC)
+    dtype    "float16" | "bfloat16" | "float32", the element type of the model's cache
     rope     "post": q and k after rotation; "none": no rotation
     scale    s in exp(s <k, q>) for all layers; None: 1 / sqrt(d)
     gzip     level 1..9 (after shuffle); 0: none
@@ -163,12 +161,12 @@ class TraceWriter(ExtraParts):
                     window: int | None = None) -> None:
         """Creates a layer's datasets: q [q_heads, nq, d], k [kv_heads, n, d], v [kv_heads, n, dv].
 
-        layer            index in the model; layers may come in any order and be interleaved nq
-        the last nq queries of the prompt are stored, 1 <= nq <= n
+        layer            index in the model; layers may come in any order and be interleaved
+        nq               the last nq queries of the prompt are stored, 1 <= nq <= n
         scale            overrides the root's; fisher: the layer's weight, >= 0
         retrieval_heads  [kv_heads], non-zero = retrieval head
-        with_q, ...      False omits the dataset; `kvbench cluster` needs keys only, a replay all
-        three sink_logit       [q_heads], a logit without key and value in each head's denominator
+        with_q, ...      False omits the dataset; `kvbench cluster` needs keys only, a replay all three
+        sink_logit       [q_heads], a logit without key and value in each head's denominator
         window           tokens that a query sees, itself included; None: all before it
         """
         if self._prompt is None:
@@ -226,10 +224,9 @@ class TraceWriter(ExtraParts):
 
         name       "q", "k" or "v"; layer: default the one begun last
         head       the first head; start_row: the first row of the dataset
-        array      [rows, width] for one head, [heads, rows, width] for more: float16, float32 or
-        float64, or with
-                   dtype bfloat16 its bits as uint16. Values are rounded to nearest; NaN, infinity
-                   and overflow are rejected
+        array      [rows, width] for one head, [heads, rows, width] for more: float16, float32 or float64, or with
+                   dtype bfloat16 its bits as uint16. Values are rounded to nearest; NaN, infinity and overflow are
+                   rejected
         Every row must be written once.
         """
         layer = self._layer if layer is None else layer
@@ -288,9 +285,7 @@ class TraceWriter(ExtraParts):
         del self._sizes[layers.parent.name.rpartition("/")[2], layer]
 
     def end_prompt(self) -> None:
-        """Closes the open prompt, if any. Raises TraceError if it has no layer or rows are
-        missing.
-        """
+        """Closes the open prompt, if any. Raises TraceError if it has no layer or rows are missing."""
         if self._prompt is None:
             return
         where = self._prompt.name[1:]
@@ -327,9 +322,7 @@ class TraceWriter(ExtraParts):
         digest.seal(data, array)
 
     def _stored(self, array: np.ndarray, where: str, head: int, start_row: int) -> np.ndarray:
-        """Returns `array` in the file's element type. Raises TraceError for unrepresentable
-        values.
-        """
+        """Returns `array` in the file's element type. Raises TraceError for unrepresentable values."""
         bits = self.dtype == "bfloat16" and array.dtype == np.uint16
         if not bits and array.dtype.kind != "f":
             raise self._error(where, f"got elements of type {array.dtype}, expected floating point")

@@ -44,9 +44,7 @@ def write(axes, x, y, value, norm, colours):
 
 
 def layout(count, columns, height, path):
-    """Returns (figure, grid, width of a row) of `count` panels with so many columns of cells
-    each.
-    """
+    """Returns (figure, grid, width of a row) of `count` panels with so many columns of cells each."""
     room = kf.PAGE_WIDTH - 0.9  # without the colour bar and the axis label
     ncols = max(1, min(count, int(room / (columns * CELL + MARGIN))))
     nrows = math.ceil(count / ncols)

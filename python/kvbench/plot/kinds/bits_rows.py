@@ -93,10 +93,9 @@ def element_bits(frame):
 
 
 def read(rows, y, algorithms, layers, pool):
-    """Returns (measured rows of quantizers, of A@Q and of plain methods, facts) with the columns
-    method, quantizer (labels, "" for none), whole (all tokens are held), extra (a quantizer's
-    parameters that are not in its label), k, v (bits), share (of the middle's tokens). Raises
-    CsvError if no row has bits.
+    """Returns (measured rows of quantizers, of A@Q and of plain methods, facts) with the columns method, quantizer
+    (labels, "" for none), whole (all tokens are held), extra (a quantizer's parameters that are not in its label), k,
+    v (bits), share (of the middle's tokens). Raises CsvError if no row has bits.
     """
     frame = kfr.measured_rows(rows, ["middle_ratio", "n_tokens", "sink", "recent", "tokens_kept", "bytes",
                                      "full_bytes", "diag", y], algorithms, layers, pool)

@@ -97,8 +97,7 @@ def coverage(centres: pd.DataFrame, *, layers: Sequence[int] = (), mean_over_lay
              log_y: bool = False, pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
     """Returns coverage curves of keys and values.
 
-    centres: coverage.csv of `kvbench cluster` (trace, prompt, layer, kv_head, what, k, radius_rel).
-    Raises CsvError.
+    centres: coverage.csv of `kvbench cluster` (trace, prompt, layer, kv_head, what, k, radius_rel). Raises CsvError.
     """
     table = load(centres, layers, mean_over_layers, pool)
     picture = draw(table, log_y)

@@ -31,9 +31,7 @@ FUTURE = "0.9"
 
 
 def load(kept, labels=(), layers=(), kv_heads=(), prompt=""):
-    """Returns rows of the wanted labels and heads of one prompt, and the labels and heads in
-    order.
-    """
+    """Returns rows of the wanted labels and heads of one prompt, and the labels and heads in order."""
     path = kt.source_of(kept)
     frame = kcc.kept_of(kept)
     frame = frame[frame["protocol"] == "stream"]
@@ -69,8 +67,7 @@ def load(kept, labels=(), layers=(), kv_heads=(), prompt=""):
 def held_shares(rows):
     """Returns the map of one label and head: y edges [s + 1], x edges [c + 1], held share [s, c].
 
-    A row reaches from the previous step to its own. A share is NaN if none of the cell's tokens was
-    seen yet.
+    A row reaches from the previous step to its own. A share is NaN if none of the cell's tokens was seen yet.
     """
     rows = rows.sort_values("step")
     steps = rows["step"].to_numpy().astype(int)

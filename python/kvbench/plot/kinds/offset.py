@@ -195,8 +195,7 @@ def set_error_axis(axes, values, log_y):
 
 @kf.in_style
 def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=(), relative_to=""):
-    """Returns a figure with a panel per budget or layer on one scale of errors, or an overview of many
-    layers.
+    """Returns a figure with a panel per budget or layer on one scale of errors, or an overview of many layers.
 
     band: None: for few methods.
     """

@@ -80,12 +80,10 @@ def sees_evaluated(algorithm, params):
 
 def load(rows, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(), relative_to="",
          pool=False):
-    """Returns one row per point: label, algorithm, params, budget_requested, size, x, error, mean,
-    sd, front, apart.
+    """Returns one row per point: label, algorithm, params, budget_requested, size, x, error, mean, sd, front, apart.
 
-    size: basis of comparison: the requested budget, or the middle_ratio of native sizes. error: the
-    mean; `mean` and sd are divided by that of `relative_to`. front: in pareto_front; apart: holds
-    less than USED of its budget.
+    size: basis of comparison: the requested budget, or the middle_ratio of native sizes. error: the mean; `mean` and
+    sd are divided by that of `relative_to`. front: in pareto_front; apart: holds less than USED of its budget.
     """
     path = kt.source_of(rows)
     if summary.is_summary(rows):
@@ -118,11 +116,10 @@ def points_of_rows(rows, x, y, spread, algorithms, layers, pool):
 
 
 def pareto_front(table):
-    """Returns points with a smaller error than all others of the same size or less, by ascending
-    size.
+    """Returns points with a smaller error than all others of the same size or less, by ascending size.
 
-    Sizes within SAME_MEMORY are equal; the first of equal points is kept. A point needs another
-    line at its size or a smaller one.
+    Sizes within SAME_MEMORY are equal; the first of equal points is kept. A point needs another line at its size or a
+    smaller one.
     """
     oracles = [sees_evaluated(*pair) for pair in zip(table["algorithm"], table["params"])]
     points = table[~np.array(oracles, bool)].sort_values(["error", "size"], kind="stable")
@@ -153,9 +150,7 @@ def draw_front(axes, front):
 
 
 def set_x_axis(axes, x, zero=None, least=0.0):
-    """Sets powers of two, or decimals if fewer than two are in view. zero, least: of
-    zero.zero_place.
-    """
+    """Sets powers of two, or decimals if fewer than two are in view. zero, least: of zero.zero_place."""
     axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_xlim()
     low, high = np.log2([max(low, least or low), high])

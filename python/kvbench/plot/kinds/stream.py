@@ -82,8 +82,7 @@ def join(rows, steps):
 
 
 def load(rows, steps, algorithms=(), budgets=(), bins=48, layers=(), relative_to="", pool=False):
-    """Returns one row per (budget, label, bin, column): mean, sd, step; columns rel_error, bytes,
-    full, limit.
+    """Returns one row per (budget, label, bin, column): mean, sd, step; columns rel_error, bytes, full, limit.
 
     step: mean position of the bin's steps. bytes, full (all tokens up to the step) and limit in bytes.
     """
@@ -164,8 +163,7 @@ def stream(rows: pd.DataFrame, steps: pd.DataFrame, *, algorithm: kk.Names = (),
            title: str = "", model: str = "") -> kf.Picture:
     """Returns error and memory along a stream, a column per budget.
 
-    rows: OUT.csv, columns JOIN_KEYS and SIZES; steps: OUT.steps.csv, columns JOIN_KEYS and STEPS. Raises
-    CsvError.
+    rows: OUT.csv, columns JOIN_KEYS and SIZES; steps: OUT.steps.csv, columns JOIN_KEYS and STEPS. Raises CsvError.
     """
     whole = load(rows, steps, algorithm, budget, bins, layers, relative_to, pool)
     errors = whole[whole["column"] == "rel_error"]

@@ -146,9 +146,7 @@ def scatter(axes, xy, style, zorder, colors=None, norm=None):
 
 
 def draw_panel(axes, rows, xy, label, norm=None):
-    """Draws tokens and centres; with a label, kept tokens above evicted ones. norm: of positions,
-    for colours.
-    """
+    """Draws tokens and centres; with a label, kept tokens above evicted ones. norm: of positions, for colours."""
     tokens = rows["token"].to_numpy()
     if label is None:
         center = rows["is_center"].to_numpy() == 1
