@@ -133,7 +133,6 @@ def check_table(path):
     if sums is not None and name not in sums:
         raise ChangedError(f"{path}: of another run, expected none: {place} names no such table")
     if sums is not None and sums[name] != digest.hexdigest():
-        raise ChangedError(f"{path}: SHA-256 is {digest.hexdigest()[:16]}..., expected "
-                           f"{sums[name][:16]}... as in {place} (lines were taken out, added or "
-                           "moved, or it is the table of another run)")
+        raise ChangedError(f"{path}: SHA-256 is {digest.hexdigest()[:16]}..., expected {sums[name][:16]}... as in "
+                           f"{place} (lines were taken out, added or moved, or it is the table of another run)")
     return runs

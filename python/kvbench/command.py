@@ -35,13 +35,11 @@ def picture_files(text):
     endings = [os.path.splitext(part)[1].lower() for part in parts]
     for part, ending in zip(parts, endings):
         if ending in NO_PICTURES:
-            raise CsvError(f"-o: got `{part}`, expected a name that ends in .png, .pdf or .svg, or "
-                           "a stem")
+            raise CsvError(f"-o: got `{part}`, expected a name that ends in .png, .pdf or .svg, or a stem")
     if all(ending in PICTURES for ending in endings):
         return parts
     if any(ending in PICTURES for ending in endings):
-        raise CsvError(f"-o: got `{text}`, expected one stem, or names that all end in .png, .pdf "
-                       "or .svg")
+        raise CsvError(f"-o: got `{text}`, expected one stem, or names that all end in .png, .pdf or .svg")
     return [text + ".png", text + ".pdf"]
 
 
@@ -64,10 +62,8 @@ def figure_parser(doc, inputs, help_text):
     parser = plain_parser(doc)
     parser.add_argument("inputs", nargs="+", metavar=inputs, help=help_text)
     parser.add_argument("-o", "--output", required=True, metavar="STEM|FILE,...", type=_picture,
-                        help="STEM (writes STEM.png and STEM.pdf), or file names in .png, "
-                             ".pdf or .svg")
-    parser.add_argument("--caption", metavar="FILE",
-                        help="write the measured numbers, in words, to this file")
+                        help="STEM (writes STEM.png and STEM.pdf), or file names in .png, .pdf or .svg")
+    parser.add_argument("--caption", metavar="FILE", help="write the measured numbers, in words, to this file")
     return parser
 
 

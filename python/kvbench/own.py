@@ -55,5 +55,4 @@ def refuse_foreign(path, part, what, format):
             first = file.read(len(HDF5_SIGNATURE))
         # HDF5 writes its signature late; until then the file is empty or starts with zeros.
         if not HDF5_SIGNATURE.startswith(first) and first.strip(b"\0"):
-            raise NotOurs(f"{part}: is there, and is no unfinished file of kvbench's: it is not "
-                          "replaced")
+            raise NotOurs(f"{part}: is there, and is no unfinished file of kvbench's: it is not replaced")

@@ -83,8 +83,7 @@ def prompts_of(file, wanted):
     digest.check_members(file["prompts"])
     for name in wanted:
         if name not in file["prompts"]:
-            raise TraceError(f"{file.filename}: --prompts: got `{name}`, expected some of "
-                             f"{', '.join(file['prompts'])}")
+            raise TraceError(f"{file.filename}: --prompts: got `{name}`, expected some of {', '.join(file['prompts'])}")
     return [(name, group) for name, group in file["prompts"].items() if not wanted or name in wanted]
 
 
@@ -123,8 +122,7 @@ def fit(paths, wanted=()):
         with open_trace(path) as file:
             dtype = text_of(file.attrs["dtype"])
             if model not in (None, model_of(file)):
-                raise TraceError(f"{path}: model: got `{model_of(file)}`, expected `{model}`, as "
-                                 f"{paths[0]} has")
+                raise TraceError(f"{path}: model: got `{model_of(file)}`, expected `{model}`, as {paths[0]} has")
             model = model_of(file)
             for _, prompt in prompts_of(file, wanted):
                 own = digests_of(prompt)
@@ -159,11 +157,9 @@ def add_layer(moments, layer, part, dtype):
 
 def write_filters(path, found):
     with whole_file(path, "filters", FORMAT) as part, h5py.File(part, "w") as file:
-        file.attrs.update({"format": FORMAT, "version": VERSION, "model": found["model"],
-                           "queries": found["queries"]})
+        file.attrs.update({"format": FORMAT, "version": VERSION, "model": found["model"], "queries": found["queries"]})
         # A dataset, since an attribute holds at most 64 KiB.
-        file.create_dataset("prompts", data=np.array(found["prompts"], object),
-                            dtype=h5py.string_dtype())
+        file.create_dataset("prompts", data=np.array(found["prompts"], object), dtype=h5py.string_dtype())
         for layer, filters in found["layers"].items():
             digest.seal(file.create_dataset(f"layers/{layer}", data=filters.astype(np.float32)))
 
@@ -263,8 +259,7 @@ def main(arguments=None):
     two.add_argument("filters", metavar="FILTERS.h5")
     two.add_argument("trace", metavar="TRACE.h5", help="stays as it is")
     two.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="the trace to write")
-    two.add_argument("--name", default="q-filters", metavar="NAME",
-                     help="name of the scores, default: %(default)s")
+    two.add_argument("--name", default="q-filters", metavar="NAME", help="name of the scores, default: %(default)s")
     for each in (one, two):
         each.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
                           help="only these; default: all")
@@ -275,6 +270,5 @@ def main(arguments=None):
         print(f"{options.output}: {len(found['layers'])} layers, {found['queries']} queries per head")
         return
     if not NAME.fullmatch(options.name):
-        raise TraceError(f"--name: got `{options.name}`, expected letters, digits, `-`, `_` and `.`, at "
-                         "most 100")
+        raise TraceError(f"--name: got `{options.name}`, expected letters, digits, `-`, `_` and `.`, at most 100")
     apply(options.filters, options.trace, options.output, options.name, options.prompts)

@@ -77,8 +77,7 @@ class Ranked:
         inside, adds = group
         self.signs = signs[:, inside]
         self.copies = copies
-        self.ranks = np.concatenate([self.weighted(self.signs[rows], rows) @ adds
-                                     for rows in self.blocks(512)])
+        self.ranks = np.concatenate([self.weighted(self.signs[rows], rows) @ adds for rows in self.blocks(512)])
         if copies is not None:
             # Rank times copies so far; keep the root of the copies.
             self.ranks = self.ranks * copies.roots

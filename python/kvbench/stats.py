@@ -51,8 +51,7 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
             acceleration = (apart**3).sum(axis=0) / (6 * square**1.5)
             z = bias + stats.norm.ppf(tails)[:, None]
             places = stats.norm.cdf(bias + z / (1 - acceleration * z))
-            out = mean + np.array([np.quantile(moves[:, j], places[:, j])
-                                   for j in range(columns)]).T
+            out = mean + np.array([np.quantile(moves[:, j], places[:, j]) for j in range(columns)]).T
     out[:, equal] = mean[equal]
     return out.T
 
@@ -223,8 +222,7 @@ def friedman(ranks):
     if rest <= 1e-9 * n * (k - 1):
         return {"chi2": chi2, "f": math.inf, "p_chi2": p_chi2, "p": p_chi2}
     f = (n - 1) * chi2 / rest
-    return {"chi2": chi2, "f": f, "p_chi2": p_chi2,
-            "p": float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))}
+    return {"chi2": chi2, "f": f, "p_chi2": p_chi2, "p": float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))}
 
 
 def critical_difference(methods, prompts, alpha=0.05):

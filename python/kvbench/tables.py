@@ -133,8 +133,7 @@ def table_of(frame, needed, text):
             made[name], bad = _floats(texts, name)
             if bad is not None:
                 file, row = place_of(frame, bad)
-                raise CsvError(f"{file}: row {row}: column `{name}`: got `{texts.iloc[bad]}`, expected "
-                               "a number")
+                raise CsvError(f"{file}: row {row}: column `{name}`: got `{texts.iloc[bad]}`, expected a number")
     return frame.assign(**made) if made else frame
 
 
@@ -269,8 +268,7 @@ def check_same_run(side, side_path, table, path):
     known = set(table.attrs["runs"])
     for run in side.attrs["runs"]:
         if known and run not in known:
-            raise CsvError(f"{side_path}: holds rows of run {run}, expected {', '.join(known)} as "
-                           f"{path}")
+            raise CsvError(f"{side_path}: holds rows of run {run}, expected {', '.join(known)} as {path}")
 
 
 def _read_one(path, columns):
@@ -380,8 +378,7 @@ def refuse_mixed(frame, path, pool=False):
     found = differing(frame)
     if found and not pool:
         raise CsvError(f"{path}: rows of one mean or comparison differ in "
-                       + ", ".join(f"{name} ({', '.join(values[:3])}"
-                                   f"{', ...' if len(values) > 3 else ''})"
+                       + ", ".join(f"{name} ({', '.join(values[:3])}{', ...' if len(values) > 3 else ''})"
                                    for name, values in found.items())
                        + "; give rows of one alone, or take them together with --pool")
     for name in found:
@@ -430,10 +427,8 @@ def add_labels(frame, ignore=(), short=False):
         keys = list(dict.fromkeys(k for v in variants.values() for k in v if k not in ignore))
         # A parameter that only some variants have differs too, unless another's value implies it
         # (attention-matching's keys=h2o implies h2o.heavy_ratio).
-        shown = [k for k in keys
-                 if len({v.get(k) for v in variants.values() if k in v or "." not in k}) > 1]
-        usual = {k: commonest(v.get(k) for v in variants.values()) if short else None
-                 for k in shown}
+        shown = [k for k in keys if len({v.get(k) for v in variants.values() if k in v or "." not in k}) > 1]
+        usual = {k: commonest(v.get(k) for v in variants.values()) if short else None for k in shown}
         for text, values in variants.items():
             parts = [f"{k}={values[k]}" for k in shown if k in values and values[k] != usual[k]]
             texts[algorithm, text] = " ".join([algorithm, *parts])
@@ -483,8 +478,7 @@ def mean_and_sd(frame, keys, column, spread="seeds"):
     Averages each seed first; `mean` and `sd` are over seeds, as in BalanceKV's figure 2.
     spread="all": sd over all rows. NaN and infinity propagate. The sd of one value is NaN.
     """
-    per_seed = frame.groupby([*keys, "seed"], dropna=False, sort=False)[column].agg(
-        lambda v: v.mean(skipna=False))
+    per_seed = frame.groupby([*keys, "seed"], dropna=False, sort=False)[column].agg(lambda v: v.mean(skipna=False))
     groups = per_seed.groupby(level=list(keys), dropna=False, sort=False)
     out = groups.agg(mean=lambda v: v.mean(skipna=False), sd="std", seeds="size")
     if spread == "all":

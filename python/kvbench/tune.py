@@ -31,8 +31,7 @@ from kvbench.compare import tables as ct
 
 POINT = ["budget_requested", "algorithm", "params"]
 DIFFERENCE = ["difference", "difference_low", "difference_high", "better", "worse"]
-CHOICE = ["algorithm", "budget", "metric", "prompts", "settings", "usable", "default", "tuned",
-          "setting"]
+CHOICE = ["algorithm", "budget", "metric", "prompts", "settings", "usable", "default", "tuned", "setting"]
 EACH = ["algorithm", "setting", "prompts", "mean", *DIFFERENCE]
 TABLE = ["budget", "algorithm", "prompts", "setting", "authors", "authors_low", "authors_high",
          "tuned", "tuned_low", "tuned_high", *DIFFERENCE]
@@ -50,8 +49,7 @@ def figures(paths, options):
         raise kt.CsvError(f"{paths[0]}: a prompt of one name in several traces")
     mixed = kt.differing(frame.drop(columns="scores"))
     if mixed:
-        raise kt.CsvError(f"{paths[0]}: rows differ in {', '.join(mixed)}, expected one protocol and "
-                          "one model")
+        raise kt.CsvError(f"{paths[0]}: rows differ in {', '.join(mixed)}, expected one protocol and one model")
     of = None
     if options.by == "source":
         of = dict(zip(frame["prompt"], units.sources_of(frame, options.records, paths[0])))
@@ -85,8 +83,7 @@ def varied(settings):
     parts = {text: kt.parse_params(text) for text in settings}
     keys = sorted({key for part in parts.values() for key in part})
     keys = [key for key in keys if len({part.get(key) for part in parts.values()}) > 1]
-    return {text: ";".join(f"{key}={part[key]}" for key in keys if key in part)
-            for text, part in parts.items()}
+    return {text: ";".join(f"{key}={part[key]}" for key in keys if key in part) for text, part in parts.items()}
 
 
 def sign_of(options):
@@ -104,8 +101,7 @@ def paired(after, before, options):
     """Returns the columns DIFFERENCE: paired changes by prompt."""
     apart = (after - before).to_numpy()
     wins = apart * sign_of(options)
-    return {**interval("difference", apart, options), "better": int((wins > 0).sum()),
-            "worse": int((wins < 0).sum())}
+    return {**interval("difference", apart, options), "better": int((wins > 0).sum()), "worse": int((wins < 0).sum())}
 
 
 def each_setting(name, settings, found, usual, options):
@@ -125,8 +121,7 @@ def each_setting(name, settings, found, usual, options):
 
 def read_grids(path):
     """Returns [(algorithm, setting, params)] of `kvbench list --grid`."""
-    frame = kt.read_table([path], ["algorithm", "setting", "params"],
-                          {"algorithm", "setting", "params"})
+    frame = kt.read_table([path], ["algorithm", "setting", "params"], {"algorithm", "setting", "params"})
     return list(frame[["algorithm", "setting", "params"]].itertuples(index=False, name=None))
 
 
@@ -154,14 +149,12 @@ def choose(options):
     budgets = {budget for budget, _, _ in found if budget == budget}
     if len(budgets) != 1:
         raise kt.CsvError(f"{options.tables[0]}: rows of {len(budgets)} budgets, expected one")
-    found = {(name, params): mean for (budget, name, params), mean in found.items()
-             if budget == budget}
+    found = {(name, params): mean for (budget, name, params), mean in found.items() if budget == budget}
     best = max if sign_of(options) > 0 else min
     budget, = budgets
     rows, lines, each = [], [], []
     for name, settings in row_settings(read_grids(options.grids), list(found)).items():
-        usable = {params: found[name, params].mean() for params in settings
-                  if found[name, params] is not None}
+        usable = {params: found[name, params].mean() for params in settings if found[name, params] is not None}
         if not usable:
             continue
         usual = next(params for params, (setting, _) in settings.items() if setting == "default")
@@ -184,8 +177,7 @@ def choose(options):
     if options.settings:
         ct.write_text(options.settings, "\n".join([
             "# Settings chosen by kvbench-py tune on the development prompts: of every method's grid",
-            f"# the one of the best mean {options.metric} at budget {budget:g}, where that is not "
-            "the default.",
+            f"# the one of the best mean {options.metric} at budget {budget:g}, where that is not the default.",
             "algorithm = [", *lines, "]", ""]))
     if options.markdown:
         titles = ["method", "settings", "default", "best", "chosen"]
@@ -214,10 +206,8 @@ def table(options):
     usual = one_setting(options.tables, options)
     if options.authors:
         usual.update(one_setting(options.authors, options))
-    tuned = {**one_setting(options.tables, options),
-             **one_setting(options.tuned, options)}
-    chosen = kt.read_table([options.choice], ["algorithm", "setting"], {"algorithm", "setting",
-                           "metric"})
+    tuned = {**one_setting(options.tables, options), **one_setting(options.tuned, options)}
+    chosen = kt.read_table([options.choice], ["algorithm", "setting"], {"algorithm", "setting", "metric"})
     settings = dict(zip(chosen["algorithm"], chosen["setting"]))
     rows = []
     for (budget, name), before in usual.items():
@@ -249,8 +239,7 @@ def table_lines(rows, options):
 
     for budget in dict.fromkeys(row["budget"] for row in rows):
         here = [row for row in rows if row["budget"] == budget]
-        titles = ["method", "authors' setting", "95 %", "tuned", "95 %", "tuned minus authors'",
-                  "95 %", "better/worse"]
+        titles = ["method", "authors' setting", "95 %", "tuned", "95 %", "tuned minus authors'", "95 %", "better/worse"]
         cells = [[row["algorithm"], ct.number(row["authors"], digits), span(row, "authors"),
                   ct.number(row["tuned"], digits), span(row, "tuned"),
                   *(["-", "-", "-"] if row["difference"] == row["better"] == row["worse"] == 0 else
@@ -265,8 +254,7 @@ def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     commands = parser.add_subparsers(required=True, metavar="choose|table")
     for name, run in (("choose", choose), ("table", table)):
-        sub = commands.add_parser(name, description=__doc__,
-                                  formatter_class=parser.formatter_class)
+        sub = commands.add_parser(name, description=__doc__, formatter_class=parser.formatter_class)
         sub.set_defaults(run=run)
         sub.add_argument("tables", nargs="+", metavar="OUT.csv", help="files of kvbench replay")
         sub.add_argument("--metric", default="rel_error", metavar="COLUMN", help="[rel_error]")
@@ -279,17 +267,14 @@ def parse_arguments(arguments=None):
         sub.add_argument("--by", **units.BY)
         sub.add_argument("--records", **units.RECORDS)
         if name == "choose":
-            sub.add_argument("--grids", required=True, metavar="FILE.csv",
-                             help="output of `kvbench list --grid`")
-            sub.add_argument("--settings", metavar="FILE.toml",
-                             help="the chosen settings, as a configuration")
+            sub.add_argument("--grids", required=True, metavar="FILE.csv", help="output of `kvbench list --grid`")
+            sub.add_argument("--settings", metavar="FILE.toml", help="the chosen settings, as a configuration")
             sub.add_argument("--each", metavar="FILE.csv",
                              help="every setting with its mean and its difference to the default")
         else:
             sub.add_argument("--tuned", nargs="+", required=True, metavar="OUT.csv")
             sub.add_argument("--authors", nargs="+", metavar="OUT.csv")
-            sub.add_argument("--choice", required=True, metavar="FILE.csv",
-                             help="--csv of `kvbench-py tune choose`")
+            sub.add_argument("--choice", required=True, metavar="FILE.csv", help="--csv of `kvbench-py tune choose`")
     options = parser.parse_args(arguments)
     if (options.metric in kt.LAYER_METRICS) != bool(options.layer_table):
         parser.error(f"--layer-table: expected with --metric {' or '.join(kt.LAYER_METRICS)}, and with no other")
@@ -298,7 +283,6 @@ def parse_arguments(arguments=None):
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    if not (options.csv or options.markdown or getattr(options, "settings", None)
-            or getattr(options, "each", None)):
+    if not (options.csv or options.markdown or getattr(options, "settings", None) or getattr(options, "each", None)):
         options.markdown = "-"
     options.run(options)

@@ -147,8 +147,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         return rows_of("evaluate", paths, output, {"caches": os.fspath(caches), **options})
 
 
-def _heads(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None
-            ) -> list[tuple[str, int, int]]:
+def _heads(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None) -> list[tuple[str, int, int]]:
     return [place for place in read_trace(path).heads
             if (prompts is None or place[0] in prompts) and (layers is None or place[1] in layers)]
 
@@ -159,9 +158,8 @@ def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, wri
     assert head.q is not None  # a trace has queries
     n, stored = len(head.k), head.q.shape[1]
     if n < writer.sink + writer.recent or stored < writer.queries:
-        raise TraceError(f"{', '.join(writer.traces)}: prompts/{place[0]}/layers/{place[1]}: has {n} "
-                         f"tokens and {stored} queries, expected at least {writer.sink} + "
-                         f"{writer.recent} and {writer.queries}")
+        raise TraceError(f"{', '.join(writer.traces)}: prompts/{place[0]}/layers/{place[1]}: has {n} tokens and "
+                         f"{stored} queries, expected at least {writer.sink} + {writer.recent} and {writer.queries}")
     seen = 0 if scores == "none" else stored - (writer.queries if scores == "past" else 0)
     head.q = None if scores == "none" else head.q[:, :seen]
     pair = BYTES[head.dtype] * (head.k.shape[1] + head.v.shape[1])
@@ -176,8 +174,7 @@ def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, wri
 def _put(group: GroupWriter, name: str, task: Task, head: Head, method: Any) -> None:
     """Calls the method and writes its result. Raises MethodError."""
     place = task.prompt, task.layer, task.kv_head
-    where = (f"{name}, prompt {task.prompt}, layer {task.layer}, KV head {task.kv_head}, "
-             f"budget {task.budget:g}")
+    where = f"{name}, prompt {task.prompt}, layer {task.layer}, KV head {task.kv_head}, budget {task.budget:g}"
     keys, values, start = head.k.copy(), head.v.copy(), time.perf_counter()
     try:
         result = method(head, task)
@@ -224,8 +221,7 @@ def _positions(result: Any, task: Task, n: int) -> np.ndarray:
         raise ValueError(f"returned position {outside[0]}, expected those of task.middle"
                          + (f", {task.middle[0]} to {task.middle[-1]}" if len(task.middle) else ""))
     if len(kept) > task.tokens:
-        raise ValueError(f"returned {len(kept)} tokens, expected at most task.tokens: "
-                         f"{task.tokens} fit")
+        raise ValueError(f"returned {len(kept)} tokens, expected at most task.tokens: {task.tokens} fit")
     return np.sort(kept)
 
 

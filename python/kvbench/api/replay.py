@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def rows_of(command: str, traces: Any, output: str | os.PathLike | None,
-            options: dict[str, Any]) -> pd.DataFrame:
+def rows_of(command: str, traces: Any, output: str | os.PathLike | None, options: dict[str, Any]) -> pd.DataFrame:
     """Returns the rows of `kvbench COMMAND TRACES OPTIONS`, written to `output` or a temporary file."""
     with tempfile.TemporaryDirectory() as folder:
         table = os.path.join(folder, "rows.csv") if output is None else os.fspath(output)

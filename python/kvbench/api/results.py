@@ -24,8 +24,7 @@ _WHOLE = ("layer", "q_head", "kv_head", "sink", "recent", "seed", "n_tokens", "n
           "queries")
 
 
-def read_results(paths: str | os.PathLike | Iterable[str | os.PathLike],
-                 side: str | None = None) -> pd.DataFrame:
+def read_results(paths: str | os.PathLike | Iterable[str | os.PathLike], side: str | None = None) -> pd.DataFrame:
     """Reads tables of `kvbench replay` or `evaluate` as one frame, with every row checked.
 
     paths    OUT.csv, or several of one schema

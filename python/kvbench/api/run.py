@@ -74,13 +74,11 @@ def run(*arguments: str | os.PathLike, **options: Any) -> str:
     """
     command = [program(), *path_list(arguments), *options_of(options)]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as error:
         raise ProgramError(f"{command[0]}: cannot be run: {error.strerror}") from None
     if done.returncode not in (0, SOME_FAILED):
-        raise ProgramError(done.stderr.strip() or f"{command[0]}: ended with {done.returncode}",
-                           done.returncode)
+        raise ProgramError(done.stderr.strip() or f"{command[0]}: ended with {done.returncode}", done.returncode)
     for line in done.stderr.splitlines():
         if line.startswith("note: "):
             warnings.warn(line.removeprefix("note: "), stacklevel=2)

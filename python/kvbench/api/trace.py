@@ -87,8 +87,7 @@ def write_trace(path: str | os.PathLike,
             lengths = sorted({k.shape[1] for _, k, _ in arrays.values()})
             if len(lengths) != 1:
                 raise TraceError(f"{os.fspath(path)}: prompts/{prompt}: got layers of "
-                                 f"{', '.join(map(str, lengths)) or 'no'} tokens, expected as many "
-                                 "in all")
+                                 f"{', '.join(map(str, lengths)) or 'no'} tokens, expected as many in all")
             writer.begin_prompt(prompt, lengths[0])
             for layer, (q, k, v) in arrays.items():
                 writer.begin_layer(layer, len(q), len(k), q.shape[1], k.shape[2], v.shape[2])
@@ -97,16 +96,14 @@ def write_trace(path: str | os.PathLike,
                         writer.write(name, head, 0, rows)
 
 
-def _checked(path: str | os.PathLike, prompt: str, layer: int,
-             parts: Sequence[Any]) -> list[np.ndarray]:
+def _checked(path: str | os.PathLike, prompt: str, layer: int, parts: Sequence[Any]) -> list[np.ndarray]:
     where = f"{os.fspath(path)}: prompts/{prompt}/layers/{layer}"
     if len(parts) != 3:
         raise TraceError(f"{where}: got {len(parts)} arrays, expected q, k and v")
     q, k, v = arrays = [np.asarray(part) for part in parts]
     for name, array in zip("qkv", arrays):
         if array.ndim != 3:
-            raise TraceError(f"{where}/{name}: got shape {array.shape}, expected [heads, tokens, "
-                             "channels]")
+            raise TraceError(f"{where}/{name}: got shape {array.shape}, expected [heads, tokens, channels]")
     if k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
         raise TraceError(f"{where}: got q {q.shape}, k {k.shape}, v {v.shape}, expected "
                          "[q_heads, nq, d], [kv_heads, n, d], [kv_heads, n, dv]")

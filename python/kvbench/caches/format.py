@@ -96,8 +96,7 @@ def check_entry(where: str, sizes: tuple[int | None, int | None], quantised: int
         bad = ~(np.isfinite(array) | ((array == -np.inf) if weight else False))
         if bad.any():
             at = np.argwhere(bad)[0]
-            fail(f"{name}{[int(i) for i in at]}", array[tuple(at)],
-                 "a number or -inf" if weight else "a finite number")
+            fail(f"{name}{[int(i) for i in at]}", array[tuple(at)], "a number or -inf" if weight else "a finite number")
     if token is not None:
         if token.dtype.kind not in "iu":
             fail("token: elements", token.dtype, "integers")
@@ -105,8 +104,7 @@ def check_entry(where: str, sizes: tuple[int | None, int | None], quantised: int
         if (token < -1).any():
             fail("token", int(token.min()), "a position, or -1")
         if len(np.unique(held)) < len(held):
-            fail("token", f"{np.sort(held)[:-1][np.diff(np.sort(held)) == 0][0]} twice",
-                 "each position once")
+            fail("token", f"{np.sort(held)[:-1][np.diff(np.sort(held)) == 0][0]} twice", "each position once")
     if counted is None:
         return
     if counted.ndim != 1 or counted.dtype.kind not in "iu":

@@ -75,8 +75,7 @@ class CacheGroup:
     algorithm, params, budget (None: none was requested), seed, scores, scope: docs/trace_format.md
     """
 
-    def __init__(self, algorithm: str, params: str, budget: float | None, seed: int, scores: str,
-                 scope: str):
+    def __init__(self, algorithm: str, params: str, budget: float | None, seed: int, scores: str, scope: str):
         self.algorithm, self.params, self.budget, self.seed = algorithm, params, budget, seed
         self.scores, self.scope = scores, scope
         # (prompt, layer, KV head) -> (file, path in it)
@@ -118,8 +117,7 @@ class CacheGroup:
         absent = next((name for name in ABSENT if name in attributes), None)
         if absent:
             if found:
-                raise TraceError(f"{where}: got {', '.join(found)}, expected no dataset where the "
-                                 f"entry is {absent}")
+                raise TraceError(f"{where}: got {', '.join(found)}, expected no dataset where the entry is {absent}")
             return CacheEntry(None, None, None, None, None, None, attributes)
         arrays = [found.get(name) for name in DATASETS]
         check_entry(where, sizes, attributes.get("quantised", 0), *arrays)
@@ -162,8 +160,7 @@ class CacheReader:
                 self.traces |= root.pop("traces")
                 if first is not None and root != first[1]:
                     name = next(name for name in root if root[name] != first[1][name])
-                    raise TraceError(f"{path}: {name}: got {root[name]}, expected "
-                                     f"{first[1][name]}, as {first[0]} has")
+                    raise TraceError(f"{path}: {name}: got {root[name]}, expected {first[1][name]}, as {first[0]} has")
                 first = first or (path, root)
                 for name, inner in file.items():
                     if isinstance(inner, h5py.Group):
@@ -198,12 +195,10 @@ class CacheReader:
         if got != FORMAT:
             raise TraceError(f"{path}: format: got {got}, expected {FORMAT}")
         if file.attrs.get("version") != VERSION:
-            raise TraceError(f"{path}: version: got {file.attrs.get('version')}, expected "
-                             f"{VERSION}")
+            raise TraceError(f"{path}: version: got {file.attrs.get('version')}, expected {VERSION}")
         out: dict[str, Any] = {"protocol": text_of(file.attrs.get("protocol", "nothing"))}
         if out["protocol"] not in PROTOCOLS:
-            raise TraceError(f"{path}: protocol: got {out['protocol']}, expected "
-                             f"{' or '.join(PROTOCOLS)}")
+            raise TraceError(f"{path}: protocol: got {out['protocol']}, expected {' or '.join(PROTOCOLS)}")
         for name in ("sink", "recent", "queries"):
             try:
                 value = file.attrs.get(name)
@@ -214,8 +209,7 @@ class CacheReader:
                 raise TraceError(f"{path}: {name}: got {value}, expected an integer of at least "
                                  f"{int(name == 'queries')}") from None
         if out["protocol"] == "prefill" and out["recent"] < out["queries"]:
-            raise TraceError(f"{path}: recent: got {out['recent']}, expected at least queries, "
-                             f"{out['queries']}")
+            raise TraceError(f"{path}: recent: got {out['recent']}, expected at least queries, {out['queries']}")
         sums = np.atleast_1d(np.asarray(file.attrs.get("trace_sha256", ()), object))
         out["traces"] = {text_of(one).lower() for one in sums}
         if not out["traces"]:
@@ -242,8 +236,7 @@ class CacheReader:
                            text_of(attributes.get("scope", "head")))
         for name, expected in (("scores", SCORES), ("scope", SCOPES)):
             if getattr(group, name) not in expected:
-                raise TraceError(f"{where}: {name}: got {getattr(group, name)}, expected "
-                                 f"{', '.join(expected)}")
+                raise TraceError(f"{where}: {name}: got {getattr(group, name)}, expected {', '.join(expected)}")
         group = found.setdefault(group.key, group)
         for prompt, part in inner.get("prompts", {}).items():
             for layer, heads in part.get("layers", {}).items():

@@ -50,8 +50,7 @@ class CacheWriter:
                  traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], sink: int = 16,
                  recent: int = 512, queries: int = 256, protocol: str = "prefill"):
         self.path = os.fspath(path)
-        self.traces = [os.fspath(t) for t in
-                       ([traces] if isinstance(traces, (str, os.PathLike)) else traces)]
+        self.traces = [os.fspath(t) for t in ([traces] if isinstance(traces, (str, os.PathLike)) else traces)]
         self.sink, self.recent, self.queries = sink, recent, queries
         if protocol not in PROTOCOLS:
             raise self.error("", f"protocol: got `{protocol}`, expected {' or '.join(PROTOCOLS)}")
@@ -126,8 +125,7 @@ class CacheWriter:
         scope      heads that share the budget: head, layer or layers
         """
         if not re.fullmatch(r"[A-Za-z0-9._+@-]+", algorithm):
-            raise self.error("", f"algorithm: got `{algorithm}`, expected letters, digits and . _ "
-                                 "+ - @")
+            raise self.error("", f"algorithm: got `{algorithm}`, expected letters, digits and . _ + - @")
         try:
             params = params_text(params)
         except TraceError as error:
@@ -136,12 +134,10 @@ class CacheWriter:
             raise self.error(algorithm, f"budget: got {budget}, expected a number in [0, 1]")
         for name, got, expected in (("scores", scores, SCORES), ("scope", scope, SCOPES)):
             if got not in expected:
-                raise self.error(algorithm, f"{name}: got `{got}`, expected "
-                                            f"{', '.join(expected)}")
+                raise self.error(algorithm, f"{name}: got `{got}`, expected {', '.join(expected)}")
         key = algorithm, params, budget, int(seed)
         if key in self.names:
-            raise self.error(algorithm, f"params `{params}`, budget {budget}, seed {seed}: duplicate "
-                                        "group")
+            raise self.error(algorithm, f"params `{params}`, budget {budget}, seed {seed}: duplicate group")
         name = self.names[key] = f"{len(self.names):04d}-{algorithm}"
         group = self.file.create_group(name)
         group.attrs.update({"algorithm": algorithm, "params": params, "seed": int(seed),
@@ -181,8 +177,7 @@ class GroupWriter:
             raise writer.error(where, "duplicate entry")
         for name, value in attributes.items():
             if name not in (*COUNTS, *NUMBERS, *TEXTS):
-                raise writer.error(where, f"attribute: got `{name}`, expected "
-                                          f"{', '.join((*COUNTS, *NUMBERS, *TEXTS))}")
+                raise writer.error(where, f"attribute: got `{name}`, expected {', '.join((*COUNTS, *NUMBERS, *TEXTS))}")
             if name in COUNTS and not (value == int(value) and value >= 0):
                 raise writer.error(where, f"{name}: got {value}, expected an integer >= 0")
         given = {"k": k, "v": v, "log_weight": log_weight, "token": token, "k_den": k_den,
@@ -192,8 +187,7 @@ class GroupWriter:
         absent = next((name for name in ABSENT if attributes.get(name) is not None), None)
         if absent:
             if arrays:
-                raise writer.error(where, f"got {', '.join(arrays)}, expected nothing where the "
-                                          f"entry is {absent}")
+                raise writer.error(where, f"got {', '.join(arrays)}, expected nothing where the entry is {absent}")
         else:
             arrays = self.checked(f"{writer.path}: {where}", arrays, (d, dv), n,
                                   "payload_bytes" in attributes, int(attributes.get("quantised", 0)))
@@ -201,8 +195,7 @@ class GroupWriter:
         for name, array in arrays.items():
             group.create_dataset(name, data=array)
         for name, value in attributes.items():
-            group.attrs[name] = (int(value) if name in COUNTS else
-                                 float(value) if name in NUMBERS else str(value))
+            group.attrs[name] = (int(value) if name in COUNTS else float(value) if name in NUMBERS else str(value))
 
     def place(self, where: str, prompt: str, layer: int) -> tuple[int, int, int, int]:
         try:

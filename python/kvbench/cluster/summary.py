@@ -30,8 +30,7 @@ def figures(paths, pool=False):
     parts = [coverage.assign(figure="radius_rel", x=coverage["k"], value=coverage["radius_rel"]),
              growth.assign(figure="alpha", x=kcc.relative_delta(growth, coverage),
                            value=growth["alpha"])]
-    parts += [norms.assign(figure="norm_" + name, x=math.nan, value=norms[name])
-              for name in ("p50", "p95", "max")]
+    parts += [norms.assign(figure="norm_" + name, x=math.nan, value=norms[name]) for name in ("p50", "p95", "max")]
     columns = [*UNIT, "layer", "what", "figure", "x", "value"]
     return pd.concat([part[columns] for part in parts], ignore_index=True)
 

@@ -146,8 +146,7 @@ def read_points(path, groups):
     path = table_path(path, "points.csv")
     wanted = set(groups[[*HEAD, "what"]].itertuples(index=False, name=None))
     parts = []
-    with kt.reading(path), pd.read_csv(path, dtype=str, keep_default_na=False,
-                                       chunksize=POINTS_CHUNK) as reader:
+    with kt.reading(path), pd.read_csv(path, dtype=str, keep_default_na=False, chunksize=POINTS_CHUNK) as reader:
         for part in reader:
             for column in ["layer", "kv_head"]:
                 part[column] = kt.numbers(part[column], path, column, True)
@@ -225,8 +224,7 @@ def held(text, n):
                 raise ValueError(f"{first}-{last}")
             mask[first:last + 1] = True
     except ValueError as error:
-        raise kt.CsvError(f"column `tokens`: got `{error}`, expected ascending ranges within "
-                          f"0-{n - 1}") from None
+        raise kt.CsvError(f"column `tokens`: got `{error}`, expected ascending ranges within 0-{n - 1}") from None
     return mask
 
 
@@ -262,6 +260,5 @@ def only_prompt(frame, prompt, path):
                           + ", ".join(dict.fromkeys(pair[1] for pair in pairs)))
     trace, prompt = chosen[0]
     if len(chosen) > 1:
-        kt.note(f"{path} holds {len(chosen)} prompts; prompt {prompt} of {trace} is shown "
-                "(--prompt takes another)")
+        kt.note(f"{path} holds {len(chosen)} prompts; prompt {prompt} of {trace} is shown (--prompt takes another)")
     return frame[(frame["trace"] == trace) & (frame["prompt"] == prompt)]

@@ -56,8 +56,7 @@ def read(paths, options, metrics=None):
     again = sorted(pairs.loc[pairs["prompt"].duplicated(), "prompt"].unique())
     frame["unit"] = frame["prompt"]
     if again:
-        kt.note(f"prompts of one name in several traces count as several prompts: "
-                f"{', '.join(again[:5])}")
+        kt.note(f"prompts of one name in several traces count as several prompts: {', '.join(again[:5])}")
         frame["unit"] = frame["trace"] + ":" + frame["prompt"]
     if options.by == "source":
         frame["of"] = units.sources_of(frame, options.records, paths[0])
@@ -118,8 +117,7 @@ def load(paths, options):
             if have < len(found.values):
                 what = ("heads infeasible, degenerate, failed or absent"
                         if (budget, label) in lost else "no rows, or no finite figure")
-                found.notes.append(f"{label} has {have} of {ks.counted(len(found.values), options.by)} "
-                                   f"({what} in the "
+                found.notes.append(f"{label} has {have} of {ks.counted(len(found.values), options.by)} ({what} in the "
                                    "others): no rank")
         out.append((found, by_layer))
     if not out:
@@ -220,8 +218,7 @@ def analyse(found, by_layer, options):
     else:
         found.notes.append(f"fewer than two methods have every {options.by}: no ranks")
     if n < ks.FEWEST_FOR_INTERVALS:
-        found.notes.append(f"no intervals: {ks.counted(n, options.by)}, expected at least "
-                           f"{ks.FEWEST_FOR_INTERVALS}")
+        found.notes.append(f"no intervals: {ks.counted(n, options.by)}, expected at least {ks.FEWEST_FOR_INTERVALS}")
     if options.to:
         paired(found, options)
     by_layers(found, by_layer, options)

@@ -63,8 +63,7 @@ def critical_difference(found):
     inner = [t for t in range(step, high, step) if t > low and high - t >= step / 2]
     for tick in [low, *inner, high]:
         axes.plot([at(tick)] * 2, [line, line - 0.06], **thin)
-        axes.text(at(tick), line - 0.08, f"{tick:g}", ha="center", va="bottom",
-                  fontsize=kf.SMALL_FONT_SIZE)
+        axes.text(at(tick), line - 0.08, f"{tick:g}", ha="center", va="bottom", fontsize=kf.SMALL_FONT_SIZE)
     axes.text((begin + end) / 2, line - 0.4, f"mean rank (1 is the best), "
               f"{ks.counted(len(found.values), found.by)}, budget {found.budget}", ha="center", va="bottom",
               fontsize=kf.FONT_SIZE)
@@ -127,8 +126,7 @@ def intervals(comparisons, options):
     for axes in grid.flat[len(comparisons):]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
-        axes.set_yticks(range(len(order)), [short(label) for label in order],
-                        fontsize=kf.SMALL_FONT_SIZE)
+        axes.set_yticks(range(len(order)), [short(label) for label in order], fontsize=kf.SMALL_FONT_SIZE)
     grid[0, 0].set_ylim(len(order) - 0.4, -0.6)
     name = kt.ERROR_LABELS.get(options.metric, options.metric)
     text = f"{name}, minus {options.to}" if options.to else name

@@ -42,19 +42,16 @@ def orders(found, seed=0):
 def correlated(a, b, seed):
     """Returns {spearman, low, high, both_low, both_high} of the mean rows of two frames [sources, methods]."""
     sources, methods = sorted({*a.index, *b.index}), len(a.columns)
-    counts = np.concatenate([np.ones((1, len(sources)), int),
-                             ks.resample_counts(len(sources), RESAMPLES, seed)])
+    counts = np.concatenate([np.ones((1, len(sources)), int), ks.resample_counts(len(sources), RESAMPLES, seed)])
     # Another stream: with as many methods as sources the draws would coincide.
-    drawn_methods = np.concatenate([np.ones((1, methods), int),
-                                    ks.resample_counts(methods, RESAMPLES, [seed, 1])])
+    drawn_methods = np.concatenate([np.ones((1, methods), int), ks.resample_counts(methods, RESAMPLES, [seed, 1])])
     pairs, members = kr.Pairs(methods), list(range(methods))
     group = pairs.group(members)
     signs = []
     for frame in (a, b):
         drawn = counts[:, [sources.index(source) for source in frame.index]]
         total = drawn.sum(axis=1, keepdims=True)
-        means = np.divide(drawn @ frame.to_numpy(), total, out=np.full((len(drawn), methods), np.nan),
-                          where=total > 0)
+        means = np.divide(drawn @ frame.to_numpy(), total, out=np.full((len(drawn), methods), np.nan), where=total > 0)
         signs.append(pairs.signs(means))
     few = min(len(a), len(b))
     out = {}

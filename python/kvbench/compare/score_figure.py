@@ -30,8 +30,7 @@ def draw(found, methods, metric):
     absent = [m for m in methods if m not in found.methods]
     if absent:
         raise kt.CsvError(f"--show: got `{absent[0]}`, expected some of {', '.join(found.methods)}")
-    figure, grid = kf.panels(1, len(models), width=kf.PAGE_WIDTH,
-                             height=3.2, sharey=True)
+    figure, grid = kf.panels(1, len(models), width=kf.PAGE_WIDTH, height=3.2, sharey=True)
     looks = kst.styles(methods)
     for axes, model in zip(grid[0], models):
         axes.set_yscale("log")

@@ -56,9 +56,8 @@ def read(paths, metric):
     unknown = (frame["status"].map(kt.status_kind) == "ok") & ~np.isfinite(frame[metric])
     if unknown.any():
         row = frame[unknown].iloc[0]
-        raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
-                          f"{row['budget_requested']:g}: {metric} is {row[metric]} though the status is "
-                          "ok, expected a finite number")
+        raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at {row['budget_requested']:g}: "
+                          f"{metric} is {row[metric]} though the status is ok, expected a finite number")
     kt.reject_duplicates(frame, [*KEY, *parts], paths[0])
     return frame
 
@@ -274,8 +273,7 @@ def markdown(found, rows, options):
     """Returns the table over models, then the resolution of the tests."""
     models, budgets = found.models(), found.budgets()
     cells = {(row["model"], row["budget"], row["method"]): row for row in rows}
-    columns = [(model, budget) for model in models for budget in budgets
-               if (model, budget) in found.values]
+    columns = [(model, budget) for model in models for budget in budgets if (model, budget) in found.values]
     n = {key: len(table) for key, table in found.values.items()}
     few = any(count < FEWEST for count in n.values())
     out = [f"{METRICS[options.metric]}: geometric mean over sources; mean [95 % interval over sources]"
@@ -286,15 +284,13 @@ def markdown(found, rows, options):
     order = {method: rank for method, rank in mean_ranks(found).items()}
     middle = columns[len(columns) // 2]
     later = centre(found.values[middle])
-    for method in sorted(found.methods, key=lambda m: (order.get(m, math.inf),
-                                                       later.get(m, math.inf))):
+    for method in sorted(found.methods, key=lambda m: (order.get(m, math.inf), later.get(m, math.inf))):
         texts = []
         for model, budget in columns:
             row = cells.get((model, budget, method))
             texts.append("-" if row is None else cell(row, n[model, budget], options))
         out.append(f"| {method} | " + " | ".join(texts) + " |")
-    out += ["", "Methods that every column has stand first, by mean rank of the geometric "
-            "means over the columns."]
+    out += ["", "Methods that every column has stand first, by mean rank of the geometric means over the columns."]
     if options.to:
         out += ["", f"Tested against {options.to}: * differs (Holm over the methods of the column)."]
         for model, budget in columns:

@@ -14,8 +14,7 @@ COLUMNS = ["budget", "method", "prompts", "mean", "low", "high", "median", "mean
            "worse", "p", "p_holm", "verdict"]
 LAYER_COLUMNS = ["budget", "method", "layer", "prompts", "mean", "median", "difference"]
 PROMPT_COLUMNS = ["budget", "method", "prompt", "value", "rank"]
-TEST_COLUMNS = ["budget", "prompts", "methods", "chi2", "p_chi2", "f", "p", "critical_difference",
-                "alpha"]
+TEST_COLUMNS = ["budget", "prompts", "methods", "chi2", "p_chi2", "f", "p", "critical_difference", "alpha"]
 LAYERS_PER_TABLE = 10  # columns per page
 
 
@@ -127,8 +126,7 @@ def words_of_tests(found, options):
 def intro(comparisons, options):
     units = max(len(c.values) for c in comparisons)
     better = "larger" if options.higher_better else "smaller"
-    kinds = {"t": "studentised bootstrap", "bca": "BCa bootstrap",
-             "percentile": "percentile bootstrap"}
+    kinds = {"t": "studentised bootstrap", "bca": "BCa bootstrap", "percentile": "percentile bootstrap"}
     text = (f"{options.metric}, {better} is better; {ks.counted(units, options.by)}, each a mean over "
             f"{'prompts, ' if options.by == 'source' else ''}layers, heads and seeds. Intervals: "
             f"{100 * options.level:g} %, {kinds[options.interval]} over {options.by}s, "
@@ -150,8 +148,7 @@ def layer_blocks(found, options):
 
 
 def markdown_table(titles, rows):
-    lines = ["| " + " | ".join(titles) + " |",
-             "| --- |" + " ---: |" * (len(titles) - 1)]
+    lines = ["| " + " | ".join(titles) + " |", "| --- |" + " ---: |" * (len(titles) - 1)]
     for cells in rows:
         first = cells[0].replace("|", "\\|")
         lines.append("| " + " | ".join([f"`{first}`", *cells[1:]]) + " |")
@@ -183,8 +180,7 @@ def latex_table(titles, rows):
     lines = ["\\begin{tabular}{l" + "r" * (len(titles) - 1) + "}", "\\toprule",
              " & ".join(map(escaped, titles)) + " \\\\", "\\midrule"]
     for cells in rows:
-        lines.append(" & ".join([f"\\texttt{{{escaped(cells[0])}}}", *map(escaped, cells[1:])])
-                     + " \\\\")
+        lines.append(" & ".join([f"\\texttt{{{escaped(cells[0])}}}", *map(escaped, cells[1:])]) + " \\\\")
     return lines + ["\\bottomrule", "\\end{tabular}", ""]
 
 

@@ -64,8 +64,7 @@ def open_arrays(path):
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise TraceError(f"{path}: cannot be read as {kind}: {reason(error)}") from None
     except (RecursionError, MemoryError):  # raised by Python's parsers for nested headers
-        raise TraceError(f"{path}: cannot be read as {kind}: nested too deeply, or too large for "
-                         "the memory") from None
+        raise TraceError(f"{path}: cannot be read as {kind}: nested too deeply, or too large for the memory") from None
     if not arrays:
         raise TraceError(f"{path}: holds no arrays")
     return arrays
@@ -145,8 +144,7 @@ def _open_safetensors(path):
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, SAFETENSORS_MAX_HEADER):
-            raise TraceError(f"{path}: not a safetensors file: a header of {length} bytes in a "
-                             f"file of {size}")
+            raise TraceError(f"{path}: not a safetensors file: a header of {length} bytes in a file of {size}")
         header = parse_json(file.read(length).decode("utf-8"))
     if not isinstance(header, dict):
         raise TraceError(f"{path}: not a safetensors file: its header is no JSON object")
@@ -160,8 +158,7 @@ def _safetensors_entry(path, name, entry, data_start, file_size):
         shape = tuple(int(x) for x in entry["shape"])
         kind = str(entry["dtype"])
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise TraceError(f"{path}: {name}: damaged header entry, expected dtype, shape and "
-                         "data_offsets") from None
+        raise TraceError(f"{path}: {name}: damaged header entry, expected dtype, shape and data_offsets") from None
     dtype, storage = SAFETENSORS_TYPES.get(kind, (kind, None))
     if not 0 <= begin <= end <= file_size - data_start or any(extent < 0 for extent in shape):
         raise TraceError(f"{path}: {name}: data at [{begin}, {end}) reach past the file's "
@@ -169,8 +166,7 @@ def _safetensors_entry(path, name, entry, data_start, file_size):
     if storage and end - begin != math.prod(shape) * np.dtype(storage).itemsize:
         raise TraceError(f"{path}: {name}: {end - begin} bytes, expected "
                          f"{math.prod(shape) * np.dtype(storage).itemsize} for shape {list(shape)}")
-    return Array(path, name, shape, dtype,
-                 lambda: np.memmap(path, storage, "r", data_start + begin, shape))
+    return Array(path, name, shape, dtype, lambda: np.memmap(path, storage, "r", data_start + begin, shape))
 
 
 def _open_torch(path):

@@ -51,8 +51,7 @@ def element_type(found, asked):
             raise TraceError(f"{array.where()}: got 16-bit integers, expected floating point; if "
                              "they are the bits of bfloat16, say --dtype bfloat16")
         if kind not in ELEMENT_TYPES:
-            raise TraceError(f"{array.where()}: got elements of type {kind}, expected "
-                             f"{', '.join(ELEMENT_TYPES)}")
+            raise TraceError(f"{array.where()}: got elements of type {kind}, expected {', '.join(ELEMENT_TYPES)}")
         kinds.setdefault(kind, array)
     if asked is None and (len(kinds) > 1 or "float64" in kinds):
         what = " and ".join(f"{kind} ({array.name})" for kind, array in kinds.items())
@@ -114,9 +113,8 @@ class Filler:
                 self.write(role, head // repeat, rows, layer, view, bits)
             before = rows
         if role == "k" and repeat == 1 and references and references == view.extent("head") // 2:
-            note(f"{view.array.where()}: layer {layer}: neighbouring KV heads are equal; if they "
-                 "were repeated over query groups, --undo-repeat G undoes it, and only then are "
-                 "memory ratios right")
+            note(f"{view.array.where()}: layer {layer}: neighbouring KV heads are equal; if they were repeated over "
+                 "query groups, --undo-repeat G undoes it, and only then are memory ratios right")
 
     def write(self, role, head, rows, layer, view, bits):
         if bits and self.writer.dtype != "bfloat16":
@@ -175,10 +173,8 @@ def positive_int(text):
 
 
 def parse_arguments(arguments=None):
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                    allow_abbrev=False)
-    parser.add_argument("inputs", nargs="+", metavar="IN",
-                        help=".npz, .npy, .hdf5, .h5, .safetensors, .pt or .pth")
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("inputs", nargs="+", metavar="IN", help=".npz, .npy, .hdf5, .h5, .safetensors, .pt or .pth")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="trace to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.h5")
     names = parser.add_argument_group("which arrays")
@@ -190,12 +186,10 @@ def parse_arguments(arguments=None):
                        help="axes of the arrays, in order: batch (or prompt), layer, "
                             "head, token, dim; token and dim must be among them")
     for role in "qkv":
-        names.add_argument(f"--{role}-axes", metavar="NAMES", help=f"those of {role}, where they "
-                                                                    "differ from --axes")
+        names.add_argument(f"--{role}-axes", metavar="NAMES", help=f"those of {role}, where they differ from --axes")
     names.add_argument("--layer", type=int, metavar="N", help="layer of arrays whose name and axes give none")
     names.add_argument("--prompt-id", metavar="ID", default="p0",
-                       help="prompt name if no pattern gives one; those along an axis are "
-                            "p0, p1, ... [default: p0]")
+                       help="prompt name if no pattern gives one; those along an axis are p0, p1, ... [default: p0]")
     values = parser.add_argument_group("what they hold")
     values.add_argument("--dtype", choices=tuple(STORED),
                         help="element type of the model's cache [default: the arrays']; bfloat16 "
@@ -204,8 +198,7 @@ def parse_arguments(arguments=None):
                         help="post: q and k after the rotary embedding; none: the model has none. "
                              "pre is rejected [default: post]")
     convert_rope.add_options(values)
-    values.add_argument("--scale", type=float, metavar="S",
-                        help="s in exp(s <k, q>) [default: 1/sqrt(dim)]")
+    values.add_argument("--scale", type=float, metavar="S", help="s in exp(s <k, q>) [default: 1/sqrt(dim)]")
     values.add_argument("--undo-repeat", type=positive_int, default=1, metavar="G",
                         help="k and v repeat each KV head for G query heads: check, and keep one")
     values.add_argument("--last-queries", type=positive_int, metavar="N",

@@ -28,8 +28,7 @@ def add_options(group):
 
 def check_options(options):
     if options.rope_theta is None and (options.rope_layout or options.rope_dim is not None):
-        raise TraceError("--rope-layout, --rope-dim: got no --rope-theta, expected all that makes "
-                         "the tables")
+        raise TraceError("--rope-layout, --rope-dim: got no --rope-theta, expected all that makes the tables")
     if options.rope_theta is not None:
         if options.rope_layout is None:
             raise TraceError(f"--rope-theta: got no --rope-layout, expected "

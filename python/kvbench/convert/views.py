@@ -33,22 +33,19 @@ class View:
 
     def head(self, values, head):
         """Returns rows [token, dim] of one head. values: the loaded array."""
-        index = tuple(head if axis == "head" else self.at.get(axis, slice(None))
-                      for axis in self.axes)
+        index = tuple(head if axis == "head" else self.at.get(axis, slice(None)) for axis in self.axes)
         rows = values[index]
         return rows if self.axes.index("token") < self.axes.index("dim") else rows.T
 
     def sizes(self):
-        return f"{self.extent('head')} heads, {self.extent('token')} tokens, " \
-               f"dim {self.extent('dim')}"
+        return f"{self.extent('head')} heads, {self.extent('token')} tokens, dim {self.extent('dim')}"
 
 
 def parse_axes(text, option):
     axes = tuple("prompt" if name == "batch" else name for name in text.replace(",", " ").split())
     for name in axes:
         if name not in AXES:
-            raise TraceError(f"{option}: got `{name}`, expected names among batch (or prompt), "
-                             f"{', '.join(AXES[1:])}")
+            raise TraceError(f"{option}: got `{name}`, expected names among batch (or prompt), {', '.join(AXES[1:])}")
     if len(set(axes)) != len(axes):
         raise TraceError(f"{option}: got `{text}`, expected every axis once")
     for name in ("token", "dim"):
@@ -94,8 +91,7 @@ def find_views(arrays, pattern, axes, option, default_prompt, default_layer=None
             raise TraceError(f"{array.where()}: got shape {list(array.shape)}, expected "
                              f"{len(axes)} axes: {' '.join(axes)}")
         if 0 in array.shape:
-            raise TraceError(f"{array.where()}: got shape {list(array.shape)}, expected no axis "
-                             "of size 0")
+            raise TraceError(f"{array.where()}: got shape {list(array.shape)}, expected no axis of size 0")
         sizes = dict(zip(axes, array.shape))
         found = match.groupdict()
         if "layer" in found and sizes.get("layer", 1) > 1:
@@ -118,8 +114,7 @@ def find_views(arrays, pattern, axes, option, default_prompt, default_layer=None
                 views[key] = View(array, axes, {"prompt": prompt, "layer": layer})
     if not views:
         files = sorted({array.path for array in arrays})
-        raise TraceError(f"{', '.join(files[:3])}: no array matches {option} `{pattern}`, got "
-                         f"{names_of(arrays)}")
+        raise TraceError(f"{', '.join(files[:3])}: no array matches {option} `{pattern}`, got {names_of(arrays)}")
     return views
 
 
@@ -151,8 +146,7 @@ def gather(options):
         own = getattr(options, f"{role}_axes")
         option = f"--{role}-axes" if own else "--axes"
         if not (own or axes_text):
-            raise TraceError(f"--axes is missing, expected the axes of --{role}, e.g. "
-                             f"'{CACHE_AXES}'")
+            raise TraceError(f"--axes is missing, expected the axes of --{role}, e.g. '{CACHE_AXES}'")
         views = find_views(arrays, pattern, parse_axes(own or axes_text, option), f"--{role}",
                            options.prompt_id, options.layer)
         for key, view in views.items():
@@ -177,8 +171,7 @@ def check_shapes(views, where, undo_repeat):
     k = views["k"]
     at = f"{k.array.where()}: {where}"
     if k.extent("head") % undo_repeat:
-        raise TraceError(f"{at}: k has {k.sizes()}, expected a multiple of --undo-repeat "
-                         f"{undo_repeat} heads")
+        raise TraceError(f"{at}: k has {k.sizes()}, expected a multiple of --undo-repeat {undo_repeat} heads")
     if "v" in views:
         v = views["v"]
         if any(k.extent(axis) != v.extent(axis) for axis in ("head", "token")):
@@ -202,6 +195,5 @@ def check_lengths(found):
         other_layer, other_n = first.setdefault(prompt, (layer, n))
         if n != other_n:
             raise TraceError(
-                f"{views['k'].array.where()}: prompt {prompt}: layer {layer} has {n} tokens and "
-                f"layer {other_layer} has {other_n}, expected one length (a sliding window's cache "
-                "is not the whole prompt)")
+                f"{views['k'].array.where()}: prompt {prompt}: layer {layer} has {n} tokens and layer {other_layer} "
+                f"has {other_n}, expected one length (a sliding window's cache is not the whole prompt)")

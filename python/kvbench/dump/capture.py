@@ -62,8 +62,7 @@ class Capture:
         self.n = self.start = 0
         self.keeps_cache = False  # also while a prompt runs as a whole
 
-    def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0,
-                 **options):
+    def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
         mask = attention_mask  # some models pass it by this name
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
         layer = getattr(module, "layer_idx", None)
@@ -76,8 +75,7 @@ class Capture:
                 self.extra.observe(module, query, key, mask, options)
             return output, weights
         if layer is None:
-            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
-                             "layer it is: unsupported")
+            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which layer it is: unsupported")
         if layer in self.called:
             raise TraceError(f"{self.args.model}: layer {layer}: {type(module).__name__} calls its attention "
                              "more than once in a run: unsupported")
@@ -103,8 +101,7 @@ class Capture:
         """Runs the model's own attention: SDPA, or the architecture's eager one where SDPA lacks a
         feature. Raises TraceError for arguments whose meaning is not known here.
         """
-        unknown = sorted(name for name, given in options.items()
-                         if given is not None and name not in ARGUMENTS)
+        unknown = sorted(name for name, given in options.items() if given is not None and name not in ARGUMENTS)
         if unknown:
             raise TraceError(f"{self.args.model}: {type(module).__name__} calls its attention with "
                              f"`{unknown[0]}`: unsupported")
@@ -115,8 +112,7 @@ class Capture:
                                                    scaling=scaling, **options)
         eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         if eager is None:
-            raise TraceError(f"{self.args.model}: {type(module).__name__} has no eager attention: "
-                             "unsupported")
+            raise TraceError(f"{self.args.model}: {type(module).__name__} has no eager attention: unsupported")
         if mask is None:
             mask = causal(query.shape[2], key.shape[2], query.device)[None, None]
         if mask.dtype == torch.bool:
@@ -126,8 +122,7 @@ class Capture:
 
     def bounds(self, module, query, key, mask, options):
         rows, columns = query.shape[2], key.shape[2]
-        for name, what in (("softcap", "soft capping of logits"),
-                           ("position_bias", "a bias by position")):
+        for name, what in (("softcap", "soft capping of logits"), ("position_bias", "a bias by position")):
             if options.get(name) is not None:
                 return Bounds(reason=f"{what} (`{name}`)")
         sinks = options.get("s_aux")
@@ -136,21 +131,18 @@ class Capture:
                                  f"one logit for each of the {query.shape[1]} query heads")
         is_causal = options.get("is_causal")
         # Some models (GPT-2 in transformers 4) set is_causal to False where a mask makes it causal.
-        if mask is None and rows > 1 and not (
-                getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        if mask is None and rows > 1 and not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
             return Bounds(reason="attention to later tokens")
         window = options.get("sliding_window") or getattr(module, "sliding_window", None)
         hidden = f"a sliding window of {window} tokens" if window else "a mask other than causal"
         # A sliding cache keeps what the first of these queries sees.
-        if columns != self.start + rows and not (
-                window and columns >= rows + min(self.start, window - 1)):
+        if columns != self.start + rows and not (window and columns >= rows + min(self.start, window - 1)):
             return Bounds(reason=f"{hidden}: {columns} of {self.start + rows} keys are left")
         whole = columns == self.start + rows
         if mask is None:
             if rows == 1 and not whole:
                 return Bounds(window, sinks)
-            return Bounds(None, sinks, None if rows in (1, columns)
-                          else "no mask for a part of the prompt")
+            return Bounds(None, sinks, None if rows in (1, columns) else "no mask for a part of the prompt")
         plain = causal(rows, columns, mask.device)
         if mask.dtype != torch.bool:
             if bool((mask.masked_select(mask > -1e4) != 0).any()):
@@ -224,8 +216,7 @@ class Capture:
         if first < end:
             self.put("q", layer, first - (self.n - nq), query[0, q_heads, first - self.start:])
             if self.projections is not None:
-                self.projections.write_norms(self.writer, layer, first - (self.n - nq),
-                                             first - self.start)
+                self.projections.write_norms(self.writer, layer, first - (self.n - nq), first - self.start)
         # A sliding cache holds fewer than all earlier tokens: count from the end.
         new = key.shape[2] - query.shape[2]
         digest = self.digests.setdefault(layer, hashlib.blake2b())

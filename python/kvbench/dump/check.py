@@ -34,8 +34,7 @@ class Deviation:
     def join(self, other):
         """Returns the worse of two deviations, by part."""
         own = other if worse(self.own, self.own_limit, other.own, other.own_limit) else self
-        rounding = other if worse(self.rounding, self.rounding_limit, other.rounding,
-                                  other.rounding_limit) else self
+        rounding = other if worse(self.rounding, self.rounding_limit, other.rounding, other.rounding_limit) else self
         return Deviation(own.own, own.own_limit, rounding.rounding, rounding.rounding_limit,
                          max(self.logits, other.logits))
 
@@ -98,8 +97,7 @@ def compare(q, k, v, scale, last, own, compute, stored, window=None, sinks=None)
             error = error + ROUNDOFF[compute] * logits.abs()
         found = Deviation(logits=float((weights * sizes).sum(-1).max()))
         found.own = float((exact - own[head].double()).norm() / own[head].double().norm())
-        found.own_limit = max(CHECK_LIMIT[compute],
-                              bound(weights, v_, exact, error, ROUNDOFF[compute]))
+        found.own_limit = max(CHECK_LIMIT[compute], bound(weights, v_, exact, error, ROUNDOFF[compute]))
         if stored != compute:
             kept = [part.to(getattr(torch, stored)).double() for part in parts]
             u = ROUNDOFF[stored]

@@ -54,8 +54,7 @@ class ExtraQueries:
                 out.append((one.name, [Tokens(np.asarray(self.encode(t), np.int64)) for t in texts]))
         for set_name, segments in out:
             if any(not len(segment.ids) for segment in segments):
-                raise TraceError(f"{self.args.model}: --extra: {set_name}: prompt {name}: a text has no "
-                                 "tokens")
+                raise TraceError(f"{self.args.model}: --extra: {set_name}: prompt {name}: a text has no tokens")
         return out
 
     def run(self, writer, at, name, text_id, ids):
@@ -123,8 +122,7 @@ class ExtraQueries:
             norms = None
             if self.capture.projections is not None:
                 norms = self.capture.projections.norms[layer][-rows:].numpy()
-            self.rows[layer] = (self.capture.array(query[0, q_heads]),
-                                self.capture.array(key[0, heads, -rows:]), norms)
+            self.rows[layer] = (self.capture.array(query[0, q_heads]), self.capture.array(key[0, heads, -rows:]), norms)
         if self.args.layers is not None and layer is not None and layer >= max(self.args.layers):
             raise Stop
 

@@ -44,8 +44,7 @@ def repeat_segments(ids, prefix, encode, chunk=CHUNK):
         last = min(first + chunk, prefix)
         parts = [encode(A_PART_OF_IT if first else ALL_OF_IT), ids[max(0, first - BEFORE):first],
                  encode(SUFFIX), ids[first:last]]
-        out.append(Tokens(np.concatenate([np.asarray(part, np.int64) for part in parts]),
-                          (first, last)))
+        out.append(Tokens(np.concatenate([np.asarray(part, np.int64) for part in parts]), (first, last)))
     return out
 
 

@@ -26,8 +26,7 @@ def kv_weights(model, layers):
             out[layer] = [(child["qkv_proj"].weight, lambda g, q=queries: g[q:])]
         elif type(module).__name__ == "GPTNeoXAttention":  # Per head: queries, keys, values.
             size = module.head_size
-            out[layer] = [(child["query_key_value"].weight,
-                           lambda g, s=size: g.view(-1, 3, s, g.shape[1])[:, 1:])]
+            out[layer] = [(child["query_key_value"].weight, lambda g, s=size: g.view(-1, 3, s, g.shape[1])[:, 1:])]
         elif type(module).__name__ == "GPT2Attention":  # Columns of queries, keys, values.
             out[layer] = [(child["c_attn"].weight, lambda g: g[:, g.shape[0]:])]
     return out

@@ -43,8 +43,7 @@ def limit(model):
 
 def refusal(where, model, what, error):
     first = str(error).strip().split("\n")[0]
-    return TraceError(f"{where}: {type(model).__name__} {what} ({type(error).__name__}: {first}): "
-                      "unsupported")
+    return TraceError(f"{where}: {type(model).__name__} {what} ({type(error).__name__}: {first}): unsupported")
 
 
 def check_own_attention(model, ids, name, where):

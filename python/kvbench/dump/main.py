@@ -60,8 +60,7 @@ def load_model(args):
                      attn_implementation=ATTENTION)
     except TraceError as error:
         if ATTENTION in str(error):  # Falcon, GPT-Neo: classes by the function's name
-            raise TraceError(f"{args.model}: it does not use transformers' attention interface: "
-                             "unsupported") from None
+            raise TraceError(f"{args.model}: it does not use transformers' attention interface: unsupported") from None
         raise
     try:
         model = model.to(args.device)
@@ -88,9 +87,8 @@ def report_dtype(dtype, chosen, compute):
     if compute != dtype:
         text += f", the model runs in {compute}"
     if dtype == "float32":
-        text += (": twice the bytes of float16 and bfloat16, in which models are served; byte "
-                 "budgets and the trace's size follow it. --dtype float16 or bfloat16 says what "
-                 "is served")
+        text += (": twice the bytes of float16 and bfloat16, in which models are served; byte budgets and the trace's "
+                 "size follow it. --dtype float16 or bfloat16 says what is served")
     note(text)
 
 
@@ -100,9 +98,8 @@ def warn_scoring_queries(prompts, args):
     left = args.last_queries - DEFAULT_QUERIES
     if not short or left >= ENOUGH_QUERIES:
         return
-    what = (f"warning: --last-queries {args.last_queries}: kvbench evaluates the last "
-            f"{DEFAULT_QUERIES} queries by default, and methods that look at queries score tokens "
-            "with those before them (`--scores past`)")
+    what = (f"warning: --last-queries {args.last_queries}: kvbench evaluates the last {DEFAULT_QUERIES} queries by "
+            "default, and methods that look at queries score tokens with those before them (`--scores past`)")
     if left <= 0:
         what += ("; none is left, so rows of snapkv, h2o, expected-attention and the like will be "
                  "`degenerate: no scoring queries`")
@@ -137,8 +134,7 @@ def check_runs(model, prompts, capture, extra, args):
     def cache():
         return DynamicCache(config=model.config)
     if args.chunk and args.chunk < len(ids):
-        check_parts(model, ids, args.chunk, f"{args.model}: --chunk", cache(),
-                    cache() if capture.keeps_cache else None)
+        check_parts(model, ids, args.chunk, f"{args.model}: --chunk", cache(), cache() if capture.keeps_cache else None)
     if extra is not None and extra.sets:
         check_parts(model, ids, len(ids), f"{args.model}: --extra", DynamicCache(),
                     cache() if capture.keeps_cache else None, again=True)
@@ -163,8 +159,7 @@ def dump_prompts(writer, prompts, capture):
             if capture.extra is not None:
                 capture.extra.run(writer, at - 1, name, text_id, ids)
             written = len(capture.seen - capture.prompt_skips)
-            text = (f"{name}: {len(ids)} tokens, {written} layers, "
-                    f"{minutes(progress.spent() - begin)}")
+            text = (f"{name}: {len(ids)} tokens, {written} layers, {minutes(progress.spent() - begin)}")
             if at < len(prompts):
                 text += f"; {len(prompts) - at} more, about {minutes(progress.left())}"
             progress.write(text)
@@ -186,8 +181,7 @@ def main():
     prompts = read_prompts(args, model.get_input_embeddings().num_embeddings)
     check_lengths(prompts, config, args, ropes)
     capture = Capture(args, model, dtype)
-    capture.rotary = rotary = RotaryTables(model, args.layers,
-                                           max(len(ids) for *_, ids in prompts))
+    capture.rotary = rotary = RotaryTables(model, args.layers, max(len(ids) for *_, ids in prompts))
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, capture)
     extra = None
     if args.extra or args.add_scores:
@@ -216,9 +210,8 @@ def main():
             if rotary.reason is None:
                 note(f"rotary tables: {rotary.write(writer)}")
             elif rotates:
-                note(f"warning: {args.model}: the trace gets no rotary tables (/rope): "
-                     f"{rotary.reason}; methods that turn keys and queries back "
-                     "(expected-attention) do without, or say that they cannot")
+                note(f"warning: {args.model}: the trace gets no rotary tables (/rope): {rotary.reason}; methods that "
+                     "turn keys and queries back (expected-attention) do without, or say that they cannot")
     except torch.OutOfMemoryError:
         raise MemoryError from None
     except RuntimeError as error:  # raised by torch for devices and missing kernels

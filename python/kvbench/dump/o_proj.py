@@ -67,8 +67,7 @@ class OutputProjections:
             weight = run.projection(where, self.outputs[run.attention])
             other = owners.setdefault(weight.data_ptr(), layer)
             if other != layer:
-                raise TraceError(f"{where}its output projection is also that of layer {other}: "
-                                 "unsupported")
+                raise TraceError(f"{where}its output projection is also that of layer {other}: unsupported")
             self.layers[layer] = weight, run.how_added(where)
             run.block.register_forward_pre_hook(
                 lambda _, args, kwargs, layer=layer: self._enters(layer, args, kwargs),
@@ -124,8 +123,7 @@ class OutputProjections:
         sizes = sorted({weight.shape[0] for weight, _ in self.layers.values()})
         text = f"hidden size {' and '.join(map(str, sizes))}"
         for note in sorted({note for _, note in self.layers.values() if note}):
-            layers = " ".join(str(layer) for layer, (_, own) in sorted(self.layers.items())
-                              if own == note)
+            layers = " ".join(str(layer) for layer, (_, own) in sorted(self.layers.items()) if own == note)
             text += f"; layers {layers}: {note}"
         return text
 
@@ -165,8 +163,7 @@ class LayerRun:
                  and leaf[1].shape == heads.shape and torch.equal(leaf[1], heads)
                  and not isinstance(leaf[0], (torch.nn.Dropout, torch.nn.Identity))]
         if len(found) != 1:
-            raise TraceError(f"{where}no part of it is given what its heads give, as it is: "
-                             "unsupported")
+            raise TraceError(f"{where}no part of it is given what its heads give, as it is: unsupported")
         module, _, result = found[0]
         weight = getattr(module, "weight", None)
         if not isinstance(module, (torch.nn.Linear, Conv1D)) or weight.dtype not in DTYPES:
@@ -184,8 +181,7 @@ class LayerRun:
                              f"(off by {off:.2g}, limit {PRODUCT_LIMIT[weight.dtype]:g})")
         returned = next((part[2] for part in self.parts if part[0] is self.attention), None)
         if returned is None or not torch.equal(returned, result):
-            raise TraceError(f"{where}what it returns to its layer is not its output projection's "
-                             "output: unsupported")
+            raise TraceError(f"{where}what it returns to its layer is not its output projection's output: unsupported")
         return weight
 
     def how_added(self, where):
@@ -208,8 +204,7 @@ class LayerRun:
             for module, part in given_out:
                 same = torch.equal(part, added)  # The attention, or a dropout after it.
                 ways.append((deviation(seen - stream - part, stream, part),
-                             None if same else f"{type(module).__name__} lies between it and the "
-                             "residual stream"))
+                             None if same else f"{type(module).__name__} lies between it and the residual stream"))
         for _, part in given_out:  # A parallel block.
             rest = self.left.double() - stream - added - part
             ways.append((deviation(rest, stream, added, part), None))

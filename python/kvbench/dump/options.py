@@ -52,28 +52,24 @@ def parse_arguments():
     add("--layers", **INDICES, help="layers of the model; a range excludes its end [default: all]")
     add("--kv-heads", **INDICES, help="KV heads, with the query heads of their groups [default: all]")
     add("--last-queries", type=positive, metavar="N", help="store the last N queries only")
-    add("--dtype", choices=DTYPES, help="element type of the cache, and so of the trace "
-        "[default: the model's]")
+    add("--dtype", choices=DTYPES, help="element type of the cache, and so of the trace [default: the model's]")
     add("--compute-dtype", choices=DTYPES, help="type in which the model runs [default: float32 on "
         "the CPU, where float16 takes twice as long; otherwise --dtype]")
     add("--device", default="cpu", metavar="cpu|cuda[:i]", help="cpu, cuda, cuda:1, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time with a KV cache")
-    add("--gzip", type=int, choices=range(10), default=4, metavar="0..9",
-        help="compression, 0: none [default: 4]")
+    add("--gzip", type=int, choices=range(10), default=4, metavar="0..9", help="compression, 0: none [default: 4]")
     add("--fisher", action="store_true", help="store each layer's Fisher information (KVReviver)")
     add("--fisher-tokens", type=positive, default=2048, metavar="N",
         help="tokens per sample of --fisher; bounds its memory [default: 2048]")
     add("--o-proj", action="store_true", help="store each layer's output projection, and the norm "
         "of the residual stream that its output is added to")
-    add("--extra", action="append", metavar="SET", help="queries that look back at each prompt, as a "
-        "set of its layers: repeat (KVzip: the prompt repeated in chunks of 2048 tokens), or "
-        "text:FILE.jsonl (records with `text`, and `id` of the prompt or in the prompts' order; the "
-        "set is called as the file); may be repeated")
+    add("--extra", action="append", metavar="SET", help="queries that look back at each prompt, as a set of its "
+        "layers: repeat (KVzip: the prompt repeated in chunks of 2048 tokens), or text:FILE.jsonl (records with "
+        "`text`, and `id` of the prompt or in the prompts' order; the set is called as the file); may be repeated")
     add("--evaluated", type=positive, default=256, metavar="N", help="the prompt's last N tokens, "
         "which extra queries do not see: at least replay's --queries [default: 256]")
-    add("--add-scores", action="append", metavar="NAME=FILE.npz", help="scores of another program, arrays "
-        "PROMPT/LAYER [kv_heads, n], and `prefix` (or PROMPT/prefix), the tokens that it had read; "
-        "may be repeated")
+    add("--add-scores", action="append", metavar="NAME=FILE.npz", help="scores of another program, arrays PROMPT/LAYER "
+        "[kv_heads, n], and `prefix` (or PROMPT/prefix), the tokens that it had read; may be repeated")
     add("--attn-check", action="store_true", help="recompute exact attention from what is stored, "
         "compare with the model's, report the largest relative deviation of each layer")
     add("--inexact", choices=("refuse", "skip", "keep"), default="refuse", help="layers whose "

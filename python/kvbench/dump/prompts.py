@@ -14,8 +14,7 @@ from kvbench.trace.writer import TraceError
 def load(loader, what, args, **options):
     """Returns the result of `from_pretrained`. Raises TraceError for any exception."""
     try:
-        return loader(args.model, revision=args.revision,
-                      trust_remote_code=args.trust_remote_code, **options)
+        return loader(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code, **options)
     except MemoryError:
         raise
     except Exception as error:  # model files and remote code may raise anything
@@ -33,10 +32,8 @@ def read_lines(path):
                 try:
                     yield number, parse_json(line)
                 except ValueError as error:
-                    what = (f"{error.msg}, column {error.colno}"
-                            if isinstance(error, json.JSONDecodeError) else error)
-                    raise TraceError(f"{path}:{number}: not JSON ({what}), expected one object per "
-                                     "line") from None
+                    what = (f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error)
+                    raise TraceError(f"{path}:{number}: not JSON ({what}), expected one object per line") from None
     except UnicodeDecodeError:
         raise TraceError(f"{path}: not UTF-8") from None
     except OSError as error:
@@ -130,8 +127,7 @@ def wanted_ids(args, known):
 
 def prompt_names(ids):
     """Returns the prompts' names in the trace: their ids if all are valid, otherwise p0, p1, ..."""
-    fit = all(one and "/" not in one and "\0" not in one and one != "." and encodable(one)
-              for one in ids)
+    fit = all(one and "/" not in one and "\0" not in one and one != "." and encodable(one) for one in ids)
     if fit and len(set(ids)) == len(ids):
         return ids
     return [f"p{i}" for i in range(len(ids))]
@@ -147,8 +143,7 @@ def read_ids(args):
         where = f"{args.token_ids}:{number}"
         ids = record.get("input_ids") if isinstance(record, dict) else record
         if not is_integers(ids) or not ids:
-            raise TraceError(f"{where}: expected a list of token ids, or an object with such a list as "
-                             "`input_ids`")
+            raise TraceError(f"{where}: expected a list of token ids, or an object with such a list as `input_ids`")
         if isinstance(record, dict):
             ids = without_padding(record, where)
         out.append((None, f"{name}:{number}", ids))

@@ -93,8 +93,7 @@ class Source:
         switch to those for `count` tokens.
         """
         def stretched(value):
-            positions = (isinstance(value, torch.Tensor) and not value.is_floating_point()
-                         and value.ndim == 2)
+            positions = (isinstance(value, torch.Tensor) and not value.is_floating_point() and value.ndim == 2)
             return torch.arange(count, device=value.device)[None] if positions else value
         # Bypasses the decorator `dynamic_rope_update`.
         forward = inspect.unwrap(type(self.module).forward)
@@ -198,8 +197,7 @@ class RotaryTables:
         if source is None:
             raise NoTables(f"{where}: which module made its cos and sin is not known")
         turned = self.seen[1:]
-        bound.arguments["position_embeddings"] = (torch.ones_like(given[0]),
-                                                  torch.zeros_like(given[1]))
+        bound.arguments["position_embeddings"] = (torch.ones_like(given[0]), torch.zeros_like(given[1]))
         module.forward(*bound.args, **bound.kwargs)  # bypasses the module's hooks
         pairs = [(a.float(), b.float()) for a, b in zip(self.seen[1:], turned)]
         limit = PROBE_LIMIT[turned[0].dtype]
@@ -207,8 +205,7 @@ class RotaryTables:
         best = math.inf
         for found in candidates(source, cos, min(a.shape[-1] for a, _ in pairs)):
             tables = [t[:, found.columns] for t in (cos, sin)]
-            off = max(float((rotate(a, *tables, found.layout) - b).norm() / b.norm())
-                      for a, b in pairs)
+            off = max(float((rotate(a, *tables, found.layout) - b).norm() / b.norm()) for a, b in pairs)
             if off <= limit:
                 return found
             best = min(best, off)
@@ -264,8 +261,7 @@ class RotaryTables:
             else:
                 cos, sin = (t[:, layer.columns] for t in self.tables[layer.source])
             for kind in kinds:
-                if (kind[2] == layer.layout and torch.equal(kind[0], cos)
-                        and torch.equal(kind[1], sin)):
+                if (kind[2] == layer.layout and torch.equal(kind[0], cos) and torch.equal(kind[1], sin)):
                     kind[3].append(index)
                     break
             else:
@@ -280,8 +276,7 @@ class RotaryTables:
 
 def takes_rotation(module):
     """Returns whether this is an attention module, or a block around one, with cos and sin as arguments."""
-    return (hasattr(module, "layer_idx")
-            and "position_embeddings" in inspect.signature(module.forward).parameters)
+    return (hasattr(module, "layer_idx") and "position_embeddings" in inspect.signature(module.forward).parameters)
 
 
 def bind(module, args, kwargs):

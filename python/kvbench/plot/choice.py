@@ -47,12 +47,10 @@ def pick(table, size, given, value="mean", what="rel_error", first=(), higher_be
     order = ranked(points, higher_better)
     named = [label for label in order if ks.is_highlighted(label, highlight)]
     references = [label for label in order if ks.method_of(label) in REFERENCES]
-    wanted = dict.fromkeys([*named, *(label for label in order if label in set(first)),
-                            *references, *order])
+    wanted = dict.fromkeys([*named, *(label for label in order if label in set(first)), *references, *order])
     drawn = set(list(wanted)[:max(kf.MOST, len(named))])
     how = (f"{'the references and ' if references else ''}those of the "
            f"{'largest' if higher_better else 'smallest'} {what} at the smallest budget")
     kt.note(f"{len(drawn)} of {len(labels)} lines are drawn: {how}; --all draws all, --algorithm "
             "NAME,... those that it names")
-    return (table[table["label"].isin(drawn)],
-            f"{len(drawn)} of {len(labels)} lines are drawn, {how}. ")
+    return (table[table["label"].isin(drawn)], f"{len(drawn)} of {len(labels)} lines are drawn, {how}. ")

@@ -66,11 +66,9 @@ def plot_line(axes, xs, means, sds, style, band=False, **more):
     means = np.asarray(means, dtype=float)
     (drawn,) = axes.plot(xs, means, **{"ms": 3.5, "linewidth": 1.2, **style, **more})
     if band:
-        axes.fill_between(xs, means - sds, means + sds, color=style["color"], alpha=0.2,
-                          linewidth=0)
+        axes.fill_between(xs, means - sds, means + sds, color=style["color"], alpha=0.2, linewidth=0)
     elif (sds > 0).any():
-        axes.errorbar(xs, means, yerr=sds, fmt="none", ecolor=style["color"], elinewidth=0.8,
-                      capsize=2, zorder=above)
+        axes.errorbar(xs, means, yerr=sds, fmt="none", ecolor=style["color"], elinewidth=0.8, capsize=2, zorder=above)
     return drawn
 
 

@@ -73,8 +73,7 @@ def facts_of(frame, heads="q_head"):
     if "protocol" in frame.columns:
         used = [v for v in _one(frame, "scores").split(", ") if v != "none"]
         parts.append(_one(frame, "protocol"))
-        parts += [f"{name} {_one(frame, name)}" for name in ("sink", "recent")
-                  if name in frame.columns]
+        parts += [f"{name} {_one(frame, name)}" for name in ("sink", "recent") if name in frame.columns]
         if "n_queries" in frame.columns:
             parts.append(f"{_one(frame, 'n_queries')} evaluated queries")
         parts.append("scores " + (", ".join(used) or "none"))
@@ -91,8 +90,7 @@ def facts_of(frame, heads="q_head"):
 
 def cluster_facts(frame, heads="kv_head"):
     """Facts of tables of `kvbench cluster`, without a protocol."""
-    return facts_of(frame[[c for c in ("trace", "prompt", "layer", "model", heads) if c in frame.columns]],
-                    heads)
+    return facts_of(frame[[c for c in ("trace", "prompt", "layer", "model", heads) if c in frame.columns]], heads)
 
 
 def keep(table, frame, heads="q_head", facts=None):
@@ -154,8 +152,7 @@ def relative(table, method, keys, path):
     wanted = [label for label in labels if label == method] or [
         label for label in labels if ks.method_of(label) == method]
     if len(wanted) != 1:
-        raise kt.CsvError(f"{path}: --relative-to: got `{method}`, expected one of "
-                          + ", ".join(wanted or labels))
+        raise kt.CsvError(f"{path}: --relative-to: got `{method}`, expected one of " + ", ".join(wanted or labels))
     base = table.loc[table["label"] == wanted[0], [*keys, "mean"]]
     base = base.groupby(keys, dropna=False)["mean"].mean().rename("base").reset_index()
     # Keeps order and index; pandas' merge treats NaN keys as equal, as needed here.
@@ -165,8 +162,7 @@ def relative(table, method, keys, path):
         raise kt.CsvError(f"{path}: --relative-to: {wanted[0]} has no error above "
                           f"{kt.ROUNDING_ERROR:g} at a place of the others")
     for label in dict.fromkeys(out.loc[absent, "label"]):
-        kt.note(f"{label}: points left out where {wanted[0]} has none: "
-                f"{int((absent & (out['label'] == label)).sum())}")
+        kt.note(f"{label}: points left out where {wanted[0]} has none: {int((absent & (out['label'] == label)).sum())}")
     out = out[~absent].copy()
     # An exact cache stays exact.
     out["base"] = out["base"].where(~(out["mean"] < kt.ROUNDING_ERROR), np.inf)

@@ -49,8 +49,7 @@ def facets(groups, height=2.0, columns=MAX_COLUMNS, wide=False, **share):
     for keys in groups:
         places.update({key: (row + i // ncols, i % ncols) for i, key in enumerate(keys)})
         row += math.ceil(len(keys) / ncols)
-    figure, grid = kf.panels(row, ncols, height=height, width=kf.PAGE_WIDTH if wide else None,
-                             **share)
+    figure, grid = kf.panels(row, ncols, height=height, width=kf.PAGE_WIDTH if wide else None, **share)
     hide_others(grid, places.values())
     return figure, {key: grid[place] for key, place in places.items()}
 
@@ -59,8 +58,7 @@ def facets(groups, height=2.0, columns=MAX_COLUMNS, wide=False, **share):
 def blocks(heights):
     """Returns a figure of page width and its stacked parts of these heights in inches."""
     figure = kf.new_picture(kf.PAGE_WIDTH, sum(heights))
-    return figure, list(figure.subfigures(len(heights), 1, squeeze=False,
-                                          height_ratios=heights)[:, 0])
+    return figure, list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
 
 
 @kf.in_style
@@ -141,12 +139,10 @@ def draw_maps(figure, grid, maps, layers, columns, scale, name, tick="{:g}".form
         axes.grid(False)
         # Zero (an exact head) gets the lowest colour.
         shown = np.maximum(cells, kt.ROUNDING_ERROR) if isinstance(norm, LogNorm) else cells
-        image = axes.imshow(shown, norm=norm, cmap="viridis", aspect="auto",
-                            interpolation="nearest")
+        image = axes.imshow(shown, norm=norm, cmap="viridis", aspect="auto", interpolation="nearest")
         axes.set_title(title, fontsize=kf.SMALL_FONT_SIZE, pad=3)
         axes.tick_params(length=2)
-        for axis, texts in ((axes.xaxis, [tick(v) for v in columns]),
-                            (axes.yaxis, [f"{v:g}" for v in layers])):
+        for axis, texts in ((axes.xaxis, [tick(v) for v in columns]), (axes.yaxis, [f"{v:g}" for v in layers])):
             some = range(0, len(texts), math.ceil(len(texts) / MAP_TICKS))
             axis.set_ticks(some, [texts[i] for i in some])
     colour_bar(figure, image, grid, extend, name)
@@ -154,8 +150,7 @@ def draw_maps(figure, grid, maps, layers, columns, scale, name, tick="{:g}".form
 
 def colour_bar(figure, image, grid, extend, name):
     """Draws the colour bar of `image` beside `grid`."""
-    bar = figure.colorbar(image, ax=grid, fraction=0.04, pad=0.015, aspect=25, extend=extend,
-                          extendfrac=0.03)
+    bar = figure.colorbar(image, ax=grid, fraction=0.04, pad=0.015, aspect=25, extend=extend, extendfrac=0.03)
     bar.set_label(name, fontsize=kf.FONT_SIZE)
     bar.ax.yaxis.set_minor_locator(NullLocator())
     if isinstance(image.norm, LogNorm):
@@ -228,8 +223,7 @@ def spread_text(figure, otherwise, cells="means over seeds, prompts and heads"):
         return otherwise
     above = {"bars": "bars are", "bands": "bands are"}.get(spread)
     of_bars = f"; {above} the quartiles of the layers" if above else ""
-    return (f"Lines: means over the layers{of_bars}"
-            f". Maps: every layer; {cells}.")
+    return (f"Lines: means over the layers{of_bars}. Maps: every layer; {cells}.")
 
 
 def line_styles(parts, highlight=()):
@@ -269,8 +263,7 @@ def sweep(parts, x_name, *, highlight=(), height=2.0, columns=MAX_COLUMNS, band=
     if maps and (not fit_panels(layers, rows, height, columns) or (stacked and len(layers) > columns)):
         return overview(parts, styles, x_name, map_x_name, tick, minima, highlight)
     keys = [[(i, layer) for layer in layers] for i in range(len(parts))]
-    figure, panels = facets(keys if rows > 1 else [sum(keys, [])], height, columns, named or wide, sharex=True,
-                            **share)
+    figure, panels = facets(keys if rows > 1 else [sum(keys, [])], height, columns, named or wide, sharex=True, **share)
     own = {(i, layer): placed(parts[i].rows[(parts[i].rows["layer"] == layer) | parts[i].rows["layer"].isna()])
            for i, layer in panels}
     for at, axes in panels.items():
@@ -370,9 +363,8 @@ def overview(parts, styles, x_name, map_x_name=None, tick="{:g}".format, minima=
     height = min(1.75, room / (nrows * len(parts)))
     if height < MIN_MAP:
         limit = int(room / MIN_MAP / len(parts)) * ncols
-        raise kt.CsvError(f"maps of {len(layers_of(parts))} layers: got {len(mapped)} lines, "
-                          f"expected at most {limit} for one page; choose fewer with --algorithm or "
-                          "--highlight")
+        raise kt.CsvError(f"maps of {len(layers_of(parts))} layers: got {len(mapped)} lines, expected at most {limit} "
+                          "for one page; choose fewer with --algorithm or --highlight")
     block_height = nrows * height + BLOCK_MARGIN
     figure, (top, *below) = blocks([lines_height, *[block_height] * len(parts)])
     tops = block_panels(top, 1, len(parts))[0]
@@ -394,11 +386,9 @@ def overview(parts, styles, x_name, map_x_name=None, tick="{:g}".format, minima=
         axes.set_xlabel(x_name)
         rows = part.rows[part.rows["x"].notna()]
         columns = sorted(rows["x"].unique())
-        maps = {label: cell_matrix(rows[rows["label"] == label], "x", layers, columns)
-                for label in mapped}
+        maps = {label: cell_matrix(rows[rows["label"] == label], "x", layers, columns) for label in mapped}
         grid = block_panels(block, nrows, ncols, sharex=True, sharey=True)
-        draw_maps(block, grid, maps, layers, columns, colour_scale(rows["mean"], part.log),
-                  part.name, tick)
+        draw_maps(block, grid, maps, layers, columns, colour_scale(rows["mean"], part.log), part.name, tick)
         if minima:
             mark_minima(grid, maps)
         under = f"{part.title}: " if part.title else ""

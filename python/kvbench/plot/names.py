@@ -48,8 +48,7 @@ def name_lines(axes, ends, styles, bold=(), grey=()):
         return
     transform = axes.transData + axes.transAxes.inverted()
     left = axes.get_xlim()[0]
-    at = np.array([transform.transform((left if x is None else x, y))
-                   for x, y in ends.values()])
+    at = np.array([transform.transform((left if x is None else x, y)) for x, y in ends.values()])
     at[:, 0] = [1.0 if x is None else p for (x, _), p in zip(ends.values(), at[:, 0])]
     # Ends outside the axes (an exact cache on a logarithmic axis) are labelled at the edge.
     at[:, 1] = np.clip(np.nan_to_num(at[:, 1], nan=0.0, neginf=0.0, posinf=1.0), 0.0, 1.0)

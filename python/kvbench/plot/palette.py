@@ -6,8 +6,7 @@ no marker comes twice (tests/test_palette.py).
 
 import zlib
 
-COLORS = ("#1166CC", "#DD3300", "#009999", "#FF99FF", "#FFAA00",
-          "#660055", "#AACC77", "#995544", "#2200AA", "#000000")
+COLORS = ("#1166CC", "#DD3300", "#009999", "#FF99FF", "#FFAA00", "#660055", "#AACC77", "#995544", "#2200AA", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES = ("-", "-.", ":", "--")  # of the first ten lines of a picture, the next ten, ...
 # Where the methods of most pictures are; any other name has a place by its hash.

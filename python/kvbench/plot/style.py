@@ -58,5 +58,4 @@ def check_highlight(labels, highlight, path):
     """Raises CsvError for a name of --highlight that the picture lacks."""
     for name in highlight:
         if not any(is_highlighted(label, [name]) for label in labels):
-            raise CsvError(f"{path}: --highlight: got `{name}`, expected some of "
-                           + ", ".join(dict.fromkeys(labels)))
+            raise CsvError(f"{path}: --highlight: got `{name}`, expected some of " + ", ".join(dict.fromkeys(labels)))

@@ -42,8 +42,7 @@ def points(frame, x, y, spread, algorithms, layers, pool):
     columns += [f"sd_{y}"] if spread == "all" else []
     frame = kt.table_of(frame, [*KEYS, *COUNTS, *columns], {*KEYS[:2]})
     if frame.duplicated(KEYS).any():
-        raise kt.CsvError(f"{path}: several lines of one algorithm, params and budget; expected a "
-                          "summary without --by")
+        raise kt.CsvError(f"{path}: several lines of one algorithm, params and budget; expected a summary without --by")
     frame = kt.pick_algorithms(frame, algorithms, path)
     lost = frame[COUNTS[1:]].sum(axis=1) > 0
     for name in dict.fromkeys(frame.loc[lost, "algorithm"]):

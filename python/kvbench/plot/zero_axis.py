@@ -19,10 +19,8 @@ def zero_place(xs):
 def break_axis(axes, zero, least):
     """Breaks the x axis at `least` and labels `zero` 0."""
     number = axes.xaxis.get_major_formatter()
-    axes.xaxis.set_major_locator(FixedLocator(
-        [zero, *(v for v in axes.xaxis.get_majorticklocs() if v > least)]))
-    axes.xaxis.set_major_formatter(FuncFormatter(
-        lambda v, at: number(v, at) if v > least else "0"))
+    axes.xaxis.set_major_locator(FixedLocator([zero, *(v for v in axes.xaxis.get_majorticklocs() if v > least)]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, at: number(v, at) if v > least else "0"))
     axes.axvline(least, color="0.6", linestyle=(0, (1, 2)), linewidth=0.8, zorder=0)
     for at in (least / 1.015, least * 1.015):  # two strokes across the axis
         axes.plot([at / 1.01, at * 1.01], [-0.012, 0.012], color="black", linewidth=0.7,

@@ -44,8 +44,7 @@ def parse_arguments(arguments=None):
     sub = parser.add_subparsers(dest="command", required=True, metavar="choose|fit|measure|check|apply")
 
     def adder(name, help_of, about):
-        one = sub.add_parser(name, help=help_of, description=about,
-                             formatter_class=parser.formatter_class)
+        one = sub.add_parser(name, help=help_of, description=about, formatter_class=parser.formatter_class)
         return one.add_argument
 
     known = {"metavar": "SENSITIVITIES.json", "help": "of kvbench-py policy fit or measure"}

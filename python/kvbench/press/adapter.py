@@ -44,11 +44,9 @@ def as_press(algorithm: str, compression_ratio: float = 0.0, *, sink: int = 16, 
     heads of different sizes, budgets shared by layers.
     """
     if not algorithm or any(sign in algorithm for sign in ":,;* @"):
-        raise PressError(f"as_press: got the method `{algorithm}`, expected one name; parameters are "
-                         "arguments")
+        raise PressError(f"as_press: got the method `{algorithm}`, expected one name; parameters are arguments")
     if sink < 0 or recent < QUERIES:
-        raise PressError(f"as_press: got sink {sink}, recent {recent}, expected sink >= 0 and recent "
-                         f">= {QUERIES}")
+        raise PressError(f"as_press: got sink {sink}, recent {recent}, expected sink >= 0 and recent >= {QUERIES}")
     if not 0 <= compression_ratio < 1:
         raise PressError(f"as_press: got compression_ratio {compression_ratio}, expected 0 <= it < 1")
     for name, value in params.items():
@@ -123,8 +121,7 @@ def compress(press: Any, module: Any, hidden_states: Any, keys: Any, values: Any
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         trace, caches = (os.path.join(folder, end) for end in ("t.h5", "c.h5"))
         write_layer(trace, module, hidden_states, keys, values, kwargs)
-        chosen = name + ":" * bool(press.params) + ";".join(
-            f"{key}={value}" for key, value in press.params.items())
+        chosen = name + ":" * bool(press.params) + ";".join(f"{key}={value}" for key, value in press.params.items())
         run("replay", trace, output=os.path.join(folder, "t.csv"), algorithm=chosen,
             budget=min(1.0, (wanted + 1e-6) / middle), sink=press.sink, recent=press.recent,
             queries=QUERIES, scores="all", seeds=f"{press.seed}:{press.seed + 1}",
@@ -138,8 +135,7 @@ def compress(press: Any, module: Any, hidden_states: Any, keys: Any, values: Any
     return assembled(entries, keys, values, press)
 
 
-def write_layer(path: str, module: Any, hidden_states: Any, keys: Any, values: Any,
-                kwargs: dict[str, Any]) -> None:
+def write_layer(path: str, module: Any, hidden_states: Any, keys: Any, values: Any, kwargs: dict[str, Any]) -> None:
     """Writes a trace of one layer: q [Hq, n, d] from the hidden states, k, v, and where available
     rotary tables and the output projection.
     """
@@ -211,8 +207,7 @@ def read_entries(name: str, reader: CacheReader, layer: int, heads: int) -> list
     for head in range(heads):
         entry = group.read(PROMPT, layer, head)
         if entry is None or entry.k is None:
-            raise PressError(f"{name}: KV head {head}: "
-                             f"{'no entry' if entry is None else entry.infeasible or 'failed'}")
+            raise PressError(f"{name}: KV head {head}: {'no entry' if entry is None else entry.infeasible or 'failed'}")
         if entry.degenerate is not None:
             raise PressError(f"{name}: KV head {head}: {entry.degenerate}")
         weights = entry.log_weight

@@ -71,8 +71,7 @@ def parse(text: str, names: Collection[str]) -> Expression:
         body = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         what = error.msg if isinstance(error, SyntaxError) else type(error).__name__
-        raise PressError(one_line(f"--press: `{text}`: cannot be read ({what}), expected a press "
-                                  f"{EXAMPLE}")) from None
+        raise PressError(one_line(f"--press: `{text}`: cannot be read ({what}), expected a press {EXAMPLE}")) from None
     try:
         value = _value(body, names, DEEPEST)
     except PressError as error:
@@ -103,8 +102,7 @@ def _value(node: ast.expr, names: Collection[str], depth: int) -> Any:
             raise PressError(f"got {node.id}, expected its arguments: {node.id}(...)")
         raise PressError(f"got the name {node.id}{_meant(node.id, names)}, expected a press with its "
                          f"arguments, {EXAMPLE}")
-    raise PressError(f"got `{ast.unparse(node)[:60]}`, expected presses, numbers, texts and lists "
-                     "alone")
+    raise PressError(f"got `{ast.unparse(node)[:60]}`, expected presses, numbers, texts and lists alone")
 
 
 def _press(node: ast.Call, name: str, names: Collection[str], depth: int) -> Expression:

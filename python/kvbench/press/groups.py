@@ -111,8 +111,7 @@ class PressGroup:
         for scope, parts in (("head", [[one] for sizes in self.sizes.values() for one in sizes]),
                              ("layer", list(self.sizes.values())),
                              ("layers", list(prompts.values()))):
-            if all(sum(one.held for one in part) <= sum(one.allowed for one in part)
-                   for part in parts):
+            if all(sum(one.held for one in part) <= sum(one.allowed for one in part) for part in parts):
                 attributes = self.group.inner.attrs
                 attributes["budget"], attributes["scope"] = self.budget, scope
                 attributes["params"] = params_of(without_ratio(self.expression), self.windows)

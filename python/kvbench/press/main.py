@@ -48,9 +48,8 @@ class Prompt(TracePrompt):
         """Returns the tokens given to the press, and their windows."""
         out = Windows(len(self.ids) - args.queries, args.sink, args.recent - args.queries)
         if out.middle < 1:
-            raise TraceError(f"{self.where}: got {len(self.ids)} tokens, "
-                             f"expected more than --sink {args.sink} and --recent {args.recent}: there "
-                             "is no middle")
+            raise TraceError(f"{self.where}: got {len(self.ids)} tokens, expected more than --sink {args.sink} and "
+                             f"--recent {args.recent}: there is no middle")
         return out
 
 
@@ -173,6 +172,5 @@ def write_presses(args: argparse.Namespace, presses: list[Expression], prompts: 
             group = write_press(args, expression, group, prompt, model, writer, press_types)
             bar.update()
             if at % len(prompts) == 0:
-                note(f"{expression}: {len(prompts)} prompts in {time.monotonic() - begin:.0f} s; "
-                     f"{group.finish()}")
+                note(f"{expression}: {len(prompts)} prompts in {time.monotonic() - begin:.0f} s; {group.finish()}")
                 group, begin = None, time.monotonic()

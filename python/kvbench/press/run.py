@@ -64,8 +64,7 @@ def run_press(model: Any, press: Any, expression: Expression, ids: np.ndarray,
         raise
     except Exception as error:  # a press may raise anything: assertions, downloads, shapes
         said = one_line(str(error).strip().split("\n")[0])[:300] or "no message"
-        needs = next((known(one.name).downloads for one in expression.tree()
-                      if known(one.name).downloads), "")
+        needs = next((known(one.name).downloads for one in expression.tree() if known(one.name).downloads), "")
         hint = f"; it loads {needs} for the models that it knows" if needs else ""
         raise PressError(f"{expression}: {type(error).__name__}: {said}{hint}") from None
 
@@ -94,8 +93,7 @@ def attention_modules(model: Any) -> list[Any]:
                          "does not know it") from None
 
 
-def _run(model: Any, press: Any, expression: Expression, ids: np.ndarray,
-         wanted: Collection[int]) -> dict[int, Layer]:
+def _run(model: Any, press: Any, expression: Expression, ids: np.ndarray, wanted: Collection[int]) -> dict[int, Layer]:
     modules = attention_modules(model)
     cache = DynamicCache(config=model.config)
     out: dict[int, Layer] = {}
@@ -154,17 +152,15 @@ def held(found: Layer, after: Any, mask: Any, expression: Expression, layer: int
         k, v = after.keys[0, head], after.values[0, head]
         at = positions(found.keys[head], k)
         if at is None:
-            raise PressError(f"{expression}: layer {layer}, KV head {head}: it made keys that are no "
-                             "token's, and dropped others: which of them lie in the windows cannot "
-                             "be told")
+            raise PressError(f"{expression}: layer {layer}, KV head {head}: it made keys that are no token's, and "
+                             "dropped others: which of them lie in the windows cannot be told")
         changed = ((_bits(found.keys[head])[at] != _bits(k)).any(1)
                    | (_bits(found.values[head])[at] != _bits(v)).any(1))
         rows = np.flatnonzero(left[head])
         rows = rows[np.argsort(at[rows], kind="stable")]
         changed = changed[rows]
         made = torch.as_tensor(rows[changed], device=k.device)
-        out.append(Held(at[rows], changed, k[made].float().cpu().numpy(),
-                        v[made].float().cpu().numpy()))
+        out.append(Held(at[rows], changed, k[made].float().cpu().numpy(), v[made].float().cpu().numpy()))
     return out
 
 

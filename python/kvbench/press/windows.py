@@ -126,8 +126,7 @@ def ranks(scores: torch.Tensor, windows: Windows) -> torch.Tensor:
     torch does not order equal scores. Here the newest of the highest score comes first, and the
     lowest position of any other score, as in kvbench's methods.
     """
-    out = torch.full(scores.shape, float(windows.middle + 1), dtype=torch.float32,
-                     device=scores.device)
+    out = torch.full(scores.shape, float(windows.middle + 1), dtype=torch.float32, device=scores.device)
     falling = torch.arange(windows.middle, 0, -1, dtype=torch.float32, device=scores.device)
     for head, own in enumerate(scores[0, :, windows.first:windows.end]):
         order = torch.argsort(own, descending=True, stable=True)

@@ -107,8 +107,7 @@ class CompressedAttention(Capture):
         layer = getattr(module, "layer_idx", None)
         scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
         if layer is None:
-            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
-                             "layer it is: unsupported")
+            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which layer it is: unsupported")
         self.seen.add(layer)
         if self.mode == "compressed" and layer in self.replaced:
             return self.over_caches(layer, query, key, value, scale), None
@@ -249,8 +248,7 @@ class CompressedAttention(Capture):
                 to[i, end:total] = own[head, middle.stop - begin:self.prefix - begin]
             if position is not None:
                 position[i, :sink] = positions(first, middle.start)
-                position[i, sink:end] = (positions(middle.start, middle.stop) if entry is None
-                                         else tensor(entry.token))
+                position[i, sink:end] = (positions(middle.start, middle.stop) if entry is None else tensor(entry.token))
                 position[i, end:] = positions(middle.stop, self.prefix + capacity)
             if entry is not None and entry.log_weight is not None:
                 bias[i, 0, sink:end] = tensor(entry.log_weight)

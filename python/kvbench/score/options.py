@@ -25,15 +25,13 @@ def parse_arguments(arguments=None):
     add("--algorithm", action="append", metavar="NAME,...[:KEY=VALUES...]", help="methods to replay, may be "
         "repeated; with --caches names, only their groups")
     add("--prompts", type=names, metavar="ID,...", help="only these prompts [default: all]")
-    add("--records", nargs="+", default=[], metavar="FILE.jsonl", help="records with `id`, `answer` "
-        "and optionally `wrong`, other answers: scores their likelihood after the prompts, and whether "
-        "the model gives the answer")
+    add("--records", nargs="+", default=[], metavar="FILE.jsonl", help="records with `id`, `answer` and optionally "
+        "`wrong`, other answers: scores their likelihood after the prompts, and whether the model gives the answer")
     add("--each-layer", action="store_true", help="also compress one layer at a time: SCORES.layers.csv, a "
         "row per layer")
     add("--answer-tokens", type=count, default=16, metavar="N", help="maximum length of the model's answer "
         "in tokens, 0 for none [default: 16]")
-    add("--compute-dtype", choices=DTYPES, default="float32",
-        help="type in which the model runs [default: float32]")
+    add("--compute-dtype", choices=DTYPES, default="float32", help="type in which the model runs [default: float32]")
     add("--device", default="cpu", metavar="cpu|cuda[:i]", help="of the model: cpu, cuda, cuda:1, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time")
     add("--batch", type=positive, default=4, metavar="N", help="decode over up to N caches at a time, "
@@ -63,8 +61,7 @@ def parse_arguments(arguments=None):
     add("--replay-threads", type=positive, metavar="N", help="threads of the replay, which runs beside "
         "the model [default: all cores]")
     add("--model-threads", type=positive, metavar="N", help="threads of the model [default: all cores]")
-    add("--work", metavar="FOLDER", help="folder of temporary caches [default: /dev/shm if present, "
-        "otherwise TMPDIR]")
+    add("--work", metavar="FOLDER", help="folder of temporary caches [default: /dev/shm if present, otherwise TMPDIR]")
     args = parser.parse_args(arguments)
     if args.caches:
         for name in OF_REPLAY:

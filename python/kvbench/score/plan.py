@@ -45,8 +45,7 @@ class Variant:
         return ["--algorithm", f"{self.algorithm}:{self.params}" if self.params else self.algorithm]
 
     def keys(self) -> list[tuple[str, str, float | None, int]]:
-        return [(self.algorithm, self.params, budget, seed)
-                for budget in self.budgets for seed in self.seeds]
+        return [(self.algorithm, self.params, budget, seed) for budget in self.budgets for seed in self.seeds]
 
 
 def read_budgets(text: str) -> tuple[float, ...]:
@@ -70,8 +69,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
                 raise ValueError
         return tuple(sorted(set(out)))
     except ValueError:
-        raise TraceError(f"--seeds: got `{text}`, expected N, or seeds and ranges such as "
-                         "0:5,7") from None
+        raise TraceError(f"--seeds: got `{text}`, expected N, or seeds and ranges such as 0:5,7") from None
 
 
 def text_of(value: Any) -> str:
@@ -130,8 +128,7 @@ def read_plan_table(text: str) -> list[tuple[str, str, int]]:
         if line.split() == HEADER:
             break
     else:
-        raise ReplayError("kvbench replay --dry-run: no table of algorithms: expected a program of "
-                          "this version")
+        raise ReplayError("kvbench replay --dry-run: no table of algorithms: expected a program of this version")
     out = []
     for line in lines:
         if not line.strip():

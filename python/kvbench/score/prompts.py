@@ -120,8 +120,7 @@ def positions_of(entry, middle, where):
     coded = np.setdiff1d(middle, token) if len(token) == len(middle) else entry.counted
     if made.any():
         if coded is None or not len(coded) == made.sum() == entry.attributes.get("quantised", 0):
-            raise Failed(f"failed: {where}: token: got {made.sum()} made entries, which the layer's window cannot "
-                         "hide")
+            raise Failed(f"failed: {where}: token: got {made.sum()} made entries, which the layer's window cannot hide")
         token[made] = coded
     return token
 
@@ -139,8 +138,7 @@ def find_prompts(args):
                     out.append((path, name))
     absent = sorted(set(args.prompts or ()) - {*seen})
     if absent:
-        raise TraceError(f"--prompts: no prompt {absent[0]} in the traces, they have "
-                         f"{', '.join(sorted(seen))}")
+        raise TraceError(f"--prompts: no prompt {absent[0]} in the traces, they have {', '.join(sorted(seen))}")
     return out
 
 
@@ -169,14 +167,11 @@ def read_plan(args, reader):
                 out.append(Prompt(path, name, group, groups))
     absent = sorted(set(args.prompts or held) - seen)
     if absent and args.prompts is not None:
-        raise TraceError(f"--prompts: no prompt {absent[0]} in traces and caches, they have "
-                         f"{', '.join(sorted(held))}")
+        raise TraceError(f"--prompts: no prompt {absent[0]} in traces and caches, they have {', '.join(sorted(held))}")
     if absent and out:
-        note(f"note: {len(absent)} prompts of the caches are in none of the traces: "
-             f"{', '.join(absent)}")
+        note(f"note: {len(absent)} prompts of the caches are in none of the traces: {', '.join(absent)}")
     if not out:
-        raise TraceError(f"{', '.join(args.trace)}: got no prompt that the caches hold, expected "
-                         "at least one")
+        raise TraceError(f"{', '.join(args.trace)}: got no prompt that the caches hold, expected at least one")
     return out
 
 

@@ -35,8 +35,7 @@ def question_of(record, where):
     if not isinstance(wrong, list) or not all(isinstance(one, str) for one in wrong):
         raise TraceError(f"{where}: wrong: got {wrong!r}, expected a list of texts")
     if answer in wrong or len(set(wrong)) < len(wrong):
-        raise TraceError(f"{where}: wrong: got {', '.join(wrong)} beside the answer {answer}, expected "
-                         "different texts")
+        raise TraceError(f"{where}: wrong: got {', '.join(wrong)} beside the answer {answer}, expected different texts")
     return Question(answer, tuple(wrong))
 
 

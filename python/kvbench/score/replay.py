@@ -90,8 +90,7 @@ def read_lines(path: str) -> tuple[str, list[tuple[Key, str]]]:
     with open(path, encoding="utf-8", newline="") as file:
         header = file.readline()
         if not header.startswith(FIRST) or not header.endswith("\n"):
-            raise TraceError(f"{path}: got no table of kvbench replay, expected one that begins with "
-                             f"{FIRST}...")
+            raise TraceError(f"{path}: got no table of kvbench replay, expected one that begins with {FIRST}...")
         names = next(csv.reader([header]))
         places = [names.index(name) for name in KEY]
         rows = []

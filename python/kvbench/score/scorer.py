@@ -144,8 +144,7 @@ class Scorer:
                 if token not in ends:
                     said[i].append(token)
                     texts[i] = self.tokenizer.decode(said[i])
-                if (token in ends or self.question.answer in texts[i]
-                        or len(said[i]) == self.args.answer_tokens):
+                if (token in ends or self.question.answer in texts[i] or len(said[i]) == self.args.answer_tokens):
                     going.discard(i)
             if not going:
                 return texts
@@ -208,8 +207,7 @@ class Scorer:
         figures = figures | {"answer_expected": answer, "answer_nll": float(nats[0]),
                              "answer_nll_exact": float(self.nats_exact[0])}
         if len(nats) > 1:
-            for end, right, own in (("_exact", "choice_exact_right", self.nats_exact),
-                                    ("", "choice_right", nats)):
+            for end, right, own in (("_exact", "choice_exact_right", self.nats_exact), ("", "choice_right", nats)):
                 figures["wrong_nll" + end] = float(own[1:].min())
                 figures[right] = int(own[0] < own[1:].min())
         if said is not None:
@@ -283,8 +281,7 @@ class Scorer:
         """Returns {column: value} of logits [queries, vocabulary]. Raises Failed if they are not finite."""
         kl, lse = self.divergence(logits)
         if not np.isfinite(kl).all():
-            raise Failed("degenerate: the model's logits are not finite: sums of weights overflow "
-                         "or vanish")
+            raise Failed("degenerate: the model's logits are not finite: sums of weights overflow or vanish")
         # Negative values are rounding.
         kl = np.maximum(kl, 0.0)
         loss = self.loss(logits, lse)

@@ -170,8 +170,7 @@ class Manifest:
             sums = {os.path.basename(path): one for path, one in earlier.items()}
             for path, one in traces.items():
                 if sums.get(os.path.basename(path), one) != one:
-                    raise TraceError(f"{args.output}: --resume: {path}: SHA-256: got {one[:12]}..., "
-                                     f"existing rows have "
+                    raise TraceError(f"{args.output}: --resume: {path}: SHA-256: got {one[:12]}..., existing rows have "
                                      f"{sums[os.path.basename(path)][:12]}...")
         self.content = {
             "settings": settings, "command": sys.argv, **machine, "host": platform.node(),

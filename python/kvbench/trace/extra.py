@@ -50,26 +50,22 @@ class ExtraParts(OptionalParts):
                                                      f"[{heads}, m, {d}], m at least 1")
         if (position.shape != (m,) or position.dtype.kind not in "iu" or position[0] < 0
                 or position[-1] > MAX_POSITION or not (np.diff(position.astype(np.int64)) > 0).all()):
-            raise self._error(f"{where}/position", f"expected {m} integers from 0 on, each above the "
-                                                   "one before")
+            raise self._error(f"{where}/position", f"expected {m} integers from 0 on, each above the one before")
         attributes = self._prefix(where, prefix, n)
         if about is not None:
             first, last = (int(one) for one in about)
             end = n if prefix is None else prefix
             if not 0 <= first <= last <= end:
-                raise self._error(where, f"about: got [{first}, {last}), expected tokens within "
-                                         f"[0, {end})")
+                raise self._error(where, f"about: got [{first}, {last}), expected tokens within [0, {end})")
             attributes |= {"first": np.int64(first), "last": np.int64(last)}
         if residual_norm is not None:
             with np.errstate(over="ignore"):
                 residual_norm = np.asarray(residual_norm).astype(np.float32)
             if residual_norm.shape != (m,):
-                raise self._error(f"{where}/residual_norm", f"got shape {residual_norm.shape}, "
-                                                            f"expected {(m,)}")
+                raise self._error(f"{where}/residual_norm", f"got shape {residual_norm.shape}, expected {(m,)}")
             if not (np.isfinite(residual_norm) & (residual_norm >= 0)).all():
                 raise self._error(f"{where}/residual_norm", "expected finite numbers >= 0")
-        stored = {part: self._stored(array, f"{where}/{part}", 0, 0)
-                  for part, array in (("q", q), ("k", k))}
+        stored = {part: self._stored(array, f"{where}/{part}", 0, 0) for part, array in (("q", q), ("k", k))}
         segment = group.create_group(f"extra/{name}/{at}")
         for part, array in stored.items():
             data = segment.create_dataset(part, data=array, **digest.filters(self._gzip),
@@ -80,8 +76,7 @@ class ExtraParts(OptionalParts):
             self._add(segment, "residual_norm", residual_norm)
         segment.attrs.update(attributes)
 
-    def write_scores(self, name: str, array: ArrayLike, prefix: int | None = None,
-                     layer: int | None = None) -> None:
+    def write_scores(self, name: str, array: ArrayLike, prefix: int | None = None, layer: int | None = None) -> None:
         """Writes scores of the tokens of an open layer with k.
 
         array   [kv_heads, n], any finite floating point; stored as float32
@@ -115,5 +110,4 @@ class ExtraParts(OptionalParts):
 
     def _check_name(self, where: str, name: str) -> None:
         if not NAME.fullmatch(name):
-            raise self._error(where, f"name: got `{name}`, expected letters, digits, `-`, `_` and "
-                                     "`.`, at most 100")
+            raise self._error(where, f"name: got `{name}`, expected letters, digits, `-`, `_` and `.`, at most 100")

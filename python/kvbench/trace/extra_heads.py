@@ -41,8 +41,7 @@ class Segment:
     residual_norm: np.ndarray | None
 
 
-def extra_names(trace: str | os.PathLike[str] | h5py.File, prompt: str,
-                layer: int) -> tuple[list[str], list[str]]:
+def extra_names(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int) -> tuple[list[str], list[str]]:
     """Returns the names of a layer's sets of extra queries, and of its scores."""
     with open_trace(trace) as file:
         group = _layer(file, prompt, layer)
@@ -100,6 +99,5 @@ def _layer(file: h5py.File, prompt: str, layer: int) -> h5py.Group:
 def _heads(group: h5py.Group, kv_head: int) -> int:
     heads = group["k"].shape[0]
     if not 0 <= kv_head < heads:
-        raise TraceError(f"{group.file.filename}: {group.name}: KV head: got {kv_head}, expected 0 "
-                         f"to {heads - 1}")
+        raise TraceError(f"{group.file.filename}: {group.name}: KV head: got {kv_head}, expected 0 to {heads - 1}")
     return heads

@@ -71,8 +71,7 @@ def open_trace(trace: str | os.PathLike[str] | h5py.File) -> Iterator[h5py.File]
     with open_hdf5(path) as file:
         check_format(file, path, FORMAT, VERSION)
         if text_of(file.attrs.get("dtype")) not in STORED:
-            raise TraceError(f"{path}: dtype: got {text_of(file.attrs.get('dtype'))}, expected "
-                             f"{', '.join(STORED)}")
+            raise TraceError(f"{path}: dtype: got {text_of(file.attrs.get('dtype'))}, expected {', '.join(STORED)}")
         yield file
 
 
@@ -114,8 +113,7 @@ def read_head(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int
         group, dtype = file[where], text_of(file.attrs["dtype"])
         heads, _, d = group["k"].shape
         if not 0 <= kv_head < heads:
-            raise TraceError(f"{file.filename}: {where}: KV head: got {kv_head}, expected 0 to "
-                             f"{heads - 1}")
+            raise TraceError(f"{file.filename}: {where}: KV head: got {kv_head}, expected 0 to {heads - 1}")
 
         def rows(name: str, first: int, count: int) -> np.ndarray:
             data = read_values(group[name], slice(first, first + count))

@@ -42,8 +42,7 @@ class OptionalParts:
         def _add(self, group: h5py.Group, name: str, array: np.ndarray, width: int | None = None) -> None: ...
         def _stored(self, array: np.ndarray, where: str, head: int, start_row: int) -> np.ndarray: ...
 
-    def write_rope(self, cos: ArrayLike, sin: ArrayLike, layout: str,
-                   layers: Iterable[int] | None = None) -> None:
+    def write_rope(self, cos: ArrayLike, sin: ArrayLike, layout: str, layers: Iterable[int] | None = None) -> None:
         """Writes rotary tables by position, for all layers or for a list of them.
 
         cos, sin  [n_max, rope_dim / 2], as the model has them, with an attention factor; stored as float32. n_max must
@@ -52,8 +51,7 @@ class OptionalParts:
         layers    call again until each layer of the trace has its own; None: one for all
         """
         if layout not in ROPE_LAYOUTS:
-            raise self._error("rope", f"layout: got `{layout}`, expected "
-                                      f"{' or '.join(ROPE_LAYOUTS)}")
+            raise self._error("rope", f"layout: got `{layout}`, expected {' or '.join(ROPE_LAYOUTS)}")
         if self._root["rope"] != "post":
             raise self._error("rope", f"got tables for `{self._root['rope']}`, expected rope "
                                       "`post`: without a rotation there are none")
@@ -85,16 +83,13 @@ class OptionalParts:
         for (prompt, layer), (n, d) in self._sizes.items():
             own = root if "cos" in root else root.get(str(layer))
             if own is None:
-                raise self._error("rope", f"has no table for layer {layer}, expected one for each "
-                                          "layer of the trace")
+                raise self._error("rope", f"has no table for layer {layer}, expected one for each layer of the trace")
             rows, half = own["cos"].shape
             if rows < n + FUTURE_POSITIONS:
-                raise self._error(own.name[1:], f"got {rows} positions, expected at least "
-                                                f"{n + FUTURE_POSITIONS}: prompt {prompt} and "
-                                                f"{FUTURE_POSITIONS}")
+                raise self._error(own.name[1:], f"got {rows} positions, expected at least {n + FUTURE_POSITIONS}: "
+                                                f"prompt {prompt} and {FUTURE_POSITIONS}")
             if 2 * half > d:
-                raise self._error(own.name[1:], f"got {2 * half} channels that turn, layer {layer} "
-                                                f"has keys of {d}")
+                raise self._error(own.name[1:], f"got {2 * half} channels that turn, layer {layer} has keys of {d}")
 
     def write_o_proj(self, array: ArrayLike, layer: int | None = None) -> None:
         """Writes the output projection of an open layer with q and v.
@@ -107,8 +102,7 @@ class OptionalParts:
         array = np.asarray(array)
         own = np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
         if array.dtype not in (own, np.float32):
-            raise self._error(where, f"got elements of type {array.dtype}, expected {self.dtype} "
-                                     "or float32")
+            raise self._error(where, f"got elements of type {array.dtype}, expected {self.dtype} or float32")
         heads, dv = group["q"].shape[0], group["v"].shape[2]
         if array.ndim != 2 or not len(array) or array.shape[1] != heads * dv:
             raise self._error(where, f"got shape {array.shape}, expected [hidden, {heads} * {dv}]")
@@ -140,15 +134,13 @@ class OptionalParts:
             self._missing[layer, "residual_norm"] = np.ones((1, nq), bool)
         norms = np.asarray(norms)
         if norms.ndim != 1 or not 0 <= start_row <= nq - len(norms):
-            raise self._error(where, f"got shape {norms.shape} from row {start_row}, expected "
-                                     f"rows within {nq}")
+            raise self._error(where, f"got shape {norms.shape} from row {start_row}, expected rows within {nq}")
         with np.errstate(over="ignore"):
             norms = norms.astype(np.float32)
         bad = ~(np.isfinite(norms) & (norms >= 0))
         if bad.any():
             row = int(np.argmax(bad))
-            raise self._error(where, f"row {start_row + row}: got {norms[row]}, expected finite "
-                                     "numbers >= 0")
+            raise self._error(where, f"row {start_row + row}: got {norms[row]}, expected finite numbers >= 0")
         missing = self._missing[layer, "residual_norm"][0, start_row:start_row + len(norms)]
         if not missing.all():
             raise self._error(where, f"row {start_row + int(np.argmin(missing))} is written twice")

@@ -75,8 +75,7 @@ def digests_of(data: h5py.Dataset) -> list[str] | None:
     try:
         value = data.attrs[ATTRIBUTE]
     except (OSError, TypeError, ValueError, RuntimeError) as error:
-        raise TraceError(f"{where}: cannot be read ({one_line(error)}), expected "
-                         f"{expected}") from None
+        raise TraceError(f"{where}: cannot be read ({one_line(error)}), expected {expected}") from None
     got = np.asarray(value, object).ravel().tolist()
     if not all(isinstance(one, (str, bytes)) for one in got):
         raise TraceError(f"{where}: got {type(value).__name__}, expected {expected}")
@@ -85,8 +84,7 @@ def digests_of(data: h5py.Dataset) -> list[str] | None:
     out = [one.decode("latin-1") if isinstance(one, bytes) else one for one in got]
     for one in out:
         if not DIGEST.fullmatch(one):
-            raise TraceError(f"{where}: got `{one_line(one[:80])}`, expected 64 of the digits 0-9 "
-                             "and a-f")
+            raise TraceError(f"{where}: got `{one_line(one[:80])}`, expected 64 of the digits 0-9 and a-f")
     return out
 
 
@@ -108,8 +106,7 @@ def check_chunks(data: h5py.Dataset, which: slice = slice(None)) -> None:
         got = data.id.get_storage_size()
         expected = total * math.prod(data.chunks) * data.dtype.itemsize
         if got != expected:
-            raise TraceError(f"{location_of(data)}: got {got} bytes in its chunks, expected "
-                             f"{expected}")
+            raise TraceError(f"{location_of(data)}: got {got} bytes in its chunks, expected {expected}")
         return
     rows, step = range(len(data))[which], grid[0].step
     needed = range(rows.start // step * step, rows.stop, step)
@@ -120,8 +117,7 @@ def check_chunks(data: h5py.Dataset, which: slice = slice(None)) -> None:
             size = 0
         # HDF5 1.10 crashes if a chunk is too short for its checksum.
         if size <= (FLETCHER_BYTES if data.fletcher32 else 0):
-            raise TraceError(f"{location_of(data)}: chunk at {list(place)} has {size} bytes, expected "
-                             "its values")
+            raise TraceError(f"{location_of(data)}: chunk at {list(place)} has {size} bytes, expected its values")
 
 
 def _first_missing(data: h5py.Dataset, grid: list[range], stored: int) -> str:
@@ -134,8 +130,7 @@ def _first_missing(data: h5py.Dataset, grid: list[range], stored: int) -> str:
 
     # Chunks are indexed in order: those before the first missing one have their numbers. Asking for
     # each takes minutes.
-    rest = bisect.bisect(range(stored), False, key=lambda i: number(
-        data.id.get_chunk_info(i).chunk_offset) > i)
+    rest = bisect.bisect(range(stored), False, key=lambda i: number(data.id.get_chunk_info(i).chunk_offset) > i)
     place: list[int] = []
     for axis in reversed(grid):
         rest, at = divmod(rest, len(axis))

@@ -148,8 +148,7 @@ class TraceWriter(ExtraParts):
         if token_ids is not None:
             token_ids = np.asarray(token_ids)
             if token_ids.shape != (n_tokens,):
-                raise self._error(f"{where}/token_ids", f"shape: got {token_ids.shape}, "
-                                                        f"expected {(n_tokens,)}")
+                raise self._error(f"{where}/token_ids", f"shape: got {token_ids.shape}, expected {(n_tokens,)}")
             self._add(group, "token_ids", token_ids.astype(np.int32))
         self._prompt = group
         self._layer = None
@@ -180,8 +179,7 @@ class TraceWriter(ExtraParts):
             if size < 1:
                 raise self._error(where, f"{name}: got {size}, expected at least 1")
         if q_heads % kv_heads:
-            raise self._error(where, f"got {q_heads} query heads, expected a multiple of the "
-                                     f"{kv_heads} KV heads")
+            raise self._error(where, f"got {q_heads} query heads, expected a multiple of the {kv_heads} KV heads")
         if nq > n:
             raise self._error(where, f"nq: got {nq}, expected at most n_tokens = {n}")
         if str(layer) in self._prompt["layers"]:
@@ -196,14 +194,12 @@ class TraceWriter(ExtraParts):
         if retrieval_heads is not None:
             flags = np.asarray(retrieval_heads)
             if flags.shape != (kv_heads,):
-                raise self._error(where, f"retrieval_heads: got shape {flags.shape}, expected "
-                                         f"{(kv_heads,)}")
+                raise self._error(where, f"retrieval_heads: got shape {flags.shape}, expected {(kv_heads,)}")
             group.attrs["retrieval_heads"] = (flags != 0).astype(np.uint8)
         if sink_logit is not None:
             logits = np.asarray(sink_logit, np.float32)
             if logits.shape != (q_heads,) or not np.isfinite(logits).all():
-                raise self._error(where, f"sink_logit: got shape {logits.shape}, expected "
-                                         f"{(q_heads,)} finite numbers")
+                raise self._error(where, f"sink_logit: got shape {logits.shape}, expected {(q_heads,)} finite numbers")
             group.attrs["sink_logit"] = logits
         if window is not None:
             if window < 1:
@@ -238,11 +234,9 @@ class TraceWriter(ExtraParts):
         if array.ndim == 2:
             array = array[None]
         if array.ndim != 3 or array.shape[2] != data.shape[2]:
-            raise self._error(where, f"got shape {array.shape}, expected [heads, rows, "
-                                     f"{data.shape[2]}]")
+            raise self._error(where, f"got shape {array.shape}, expected [heads, rows, {data.shape[2]}]")
         heads, rows = array.shape[:2]
-        if not (0 <= head and head + heads <= data.shape[0]
-                and 0 <= start_row and start_row + rows <= data.shape[1]):
+        if not (0 <= head and head + heads <= data.shape[0] and 0 <= start_row and start_row + rows <= data.shape[1]):
             raise self._error(where, f"got heads {head}..{head + heads - 1}, rows {start_row}.."
                                      f"{start_row + rows - 1}, expected them within {data.shape}")
         missing = self._missing[layer, name][head:head + heads, start_row:start_row + rows]
@@ -250,8 +244,7 @@ class TraceWriter(ExtraParts):
             at, row = np.argwhere(~missing)[0]
             raise self._error(where, f"head {head + at}, row {start_row + row} is written twice")
         try:
-            data[head:head + heads, start_row:start_row + rows] = self._stored(
-                array, where, head, start_row)
+            data[head:head + heads, start_row:start_row + rows] = self._stored(array, where, head, start_row)
         except OSError as error:
             raise OSError(f"{self.path}: cannot be written: {error}") from None
         missing[:] = False
@@ -270,11 +263,9 @@ class TraceWriter(ExtraParts):
             raise self._error(where, f"{SHARED}: got {owner}, expected an earlier layer of the prompt with a "
                                      "cache of its own")
         for name in ("k", "v"):
-            shapes = [layers[str(one)][name].shape if name in layers[str(one)] else None
-                      for one in (owner, layer)]
+            shapes = [layers[str(one)][name].shape if name in layers[str(one)] else None for one in (owner, layer)]
             if shapes[0] != shapes[1]:
-                raise self._error(where, f"{SHARED}: layer {owner} has {name} of {shapes[0]}, expected "
-                                         f"{shapes[1]}")
+                raise self._error(where, f"{SHARED}: layer {owner} has {name} of {shapes[0]}, expected {shapes[1]}")
         layers[str(layer)].attrs[SHARED] = np.int64(owner)
 
     def drop_layer(self, layer: int) -> None:
@@ -294,8 +285,7 @@ class TraceWriter(ExtraParts):
         for (layer, name), absent in self._missing.items():
             if absent.any():
                 head, row = np.argwhere(absent)[0]
-                raise self._error(f"{where}/layers/{layer}/{name}",
-                                  f"head {head}, row {row} was never written")
+                raise self._error(f"{where}/layers/{layer}/{name}", f"head {head}, row {row} was never written")
         try:
             for layer, name in self._missing:
                 digest.seal(self._prompt["layers"][str(layer)][name])

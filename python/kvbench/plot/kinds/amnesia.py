@@ -28,10 +28,7 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
 
-PANELS = {
-    "amnesia_count": "activated tokens\nnot held",
-    "amnesia_mass": "attention\non them",
-}
+PANELS = {"amnesia_count": "activated tokens\nnot held", "amnesia_mass": "attention\non them"}
 HEAVY = "heavy hitters / tokens of the middle"
 PAPERS_SHARE = 0.4  # in the paper's claim
 MAX_COLUMNS = 6  # layers side by side
@@ -49,8 +46,7 @@ def heavy_share(frame, path):
         try:
             shares.append(float(text))
         except ValueError:
-            raise kt.CsvError(f"{path}: parameter heavy_ratio: got `{text}`, expected a "
-                              "number") from None
+            raise kt.CsvError(f"{path}: parameter heavy_ratio: got `{text}`, expected a number") from None
     # The methods round the heavy part down to whole tokens.
     heavy = np.floor(kept * np.array(shares) + 1e-9)
     return (heavy / middle).where((middle > 0) & (kept >= 0))
@@ -94,8 +90,7 @@ def measured(table):
         ends = []
         xs = rows["x"].unique()
         for x in sorted({xs.min(), xs[np.abs(xs - PAPERS_SHARE).argmin()], xs.max()}):
-            count, mass = (rows.loc[(rows["x"] == x) & (rows["column"] == column), "mean"].mean()
-                           for column in PANELS)
+            count, mass = (rows.loc[(rows["x"] == x) & (rows["column"] == column), "mean"].mean() for column in PANELS)
             ends.append(f"{count:.3g} tokens with {mass:.3g} of attention at a share of {x:.3g}")
         parts.append(f"{label} " + ", ".join(ends))
     return "Measured: " + "; ".join(parts) + "."

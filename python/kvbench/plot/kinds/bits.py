@@ -118,8 +118,7 @@ def draw_lines(table, y="rel_error", path=""):
     ncols = min(2, len(titles))
     nrows = math.ceil(len(titles) / ncols)
     height = min(PANEL_HEIGHT, (kf.BODY_HEIGHT - LEGEND_HEIGHT) / nrows)
-    figure, grid = kf.panels(nrows, ncols, width=kf.PAGE_WIDTH, height=height, sharex=True,
-                             sharey=True)
+    figure, grid = kf.panels(nrows, ncols, width=kf.PAGE_WIDTH, height=height, sharex=True, sharey=True)
     kl.hide_others(grid, [divmod(i, ncols) for i in range(len(titles))])
     looks, colours = bit_styles(table), colours_of(table)
     low, high = table["mean"].min() / 1.3, table["mean"].max() * 1.3
@@ -138,8 +137,7 @@ def draw_lines(table, y="rel_error", path=""):
     handles = [kf.line_handle({"color": color, "linewidth": 2.2, "linestyle":
                                WHOLE_DASHES[line.endswith(BOUGHT)]}, line)
                for line, color in colours.items()]
-    handles += [kf.line_handle({**look, "color": "0.3"}, kb.bits_name(bits))
-                for bits, look in looks.items()]
+    handles += [kf.line_handle({**look, "color": "0.3"}, kb.bits_name(bits)) for bits, look in looks.items()]
     kf.legend_above(figure, handles, handlelength=3.2)
     return figure
 
@@ -164,10 +162,8 @@ def measured(table, y):
     parts = []
     for budget, part in sorted(asked.groupby("budget_requested")):
         best = part.loc[part["mean"].idxmin()]
-        parts.append(f"{best['algorithm']} {kb.bits_name(best['bits'])} {best['mean']:.3g} at "
-                     f"{budget:.3g}")
-    return (f"Measured, least {y} of each budget: " + (", ".join(parts) or "no budget was asked for")
-            + ".")
+        parts.append(f"{best['algorithm']} {kb.bits_name(best['bits'])} {best['mean']:.3g} at {budget:.3g}")
+    return (f"Measured, least {y} of each budget: " + (", ".join(parts) or "no budget was asked for") + ".")
 
 
 def lines(rows, y, given, layers, pool):

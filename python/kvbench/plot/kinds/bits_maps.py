@@ -153,8 +153,7 @@ def draw_map(table, y="rel_error", path=""):
         draw_budgets(axes, part, columns)
     kl.colour_bar(figure, image, grid, extend, kfr.y_label(y))
     unlike = any(k != v for k, v in columns)
-    figure.supxlabel("bits of keys / of values" if unlike else "bits per number",
-                     fontsize=kf.FONT_SIZE)
+    figure.supxlabel("bits of keys / of values" if unlike else "bits per number", fontsize=kf.FONT_SIZE)
     figure.supylabel("share of the middle's tokens", fontsize=kf.FONT_SIZE)
     return figure
 
@@ -201,8 +200,7 @@ def tokens_map(rows, y, algorithms, layers, pool):
         for budget, some in bought.groupby("budget_requested"):
             best = some.loc[some["mean"].idxmin()]
             bits = kb.bits_name(kb.bits_text(best["k"], best["v"]))
-            parts.append(f"{panel} {bits} and {best['share']:.3g} of the tokens "
-                         f"({best['mean']:.3g}) at {budget:.3g}")
+            parts.append(f"{panel} {bits} and {best['share']:.3g} of the tokens ({best['mean']:.3g}) at {budget:.3g}")
     text = ("Cells: means over prompts, layers, heads and seeds. Dashed: what one budget buys "
             "(= share of the middle's bytes).")
     found = f"Measured, least {y} of each budget: " + (", ".join(parts) or "none") + "."
@@ -265,7 +263,6 @@ def keys_values(rows, y, budget, algorithms, layers, pool):
     parts = [f"{label} " + ", ".join(f"{kb.bits_text(k, v)} {mean:.3g}" for k, v, mean in
                                      zip(part["k"], part["v"], part["mean"]))
              for label, part in table.groupby("label", sort=False)]
-    text = (f"Cells: means over prompts, layers, heads and seeds; {table.attrs['budget']}; hatched: no "
-            "measurement.")
+    text = (f"Cells: means over prompts, layers, heads and seeds; {table.attrs['budget']}; hatched: no measurement.")
     found = f"Measured, {y} by bits of keys/values: " + "; ".join(parts) + "."
     return draw_keys_values(table, y, kt.source_of(rows)), table, text, found

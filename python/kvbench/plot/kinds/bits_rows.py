@@ -29,10 +29,8 @@ def parts_of(algorithm, params):
     if not stored:
         return ("", {}, algorithm, own) if "k_bits" in values else (algorithm, own, "", {})
     before = method + "."
-    mine = {key.removeprefix(before): value for key, value in own.items()
-            if key.startswith(before) or key == "fit"}
-    rest = {key: value for key, value in own.items()
-            if not key.startswith(before) and key != "fit"}
+    mine = {key.removeprefix(before): value for key, value in own.items() if key.startswith(before) or key == "fit"}
+    rest = {key: value for key, value in own.items() if not key.startswith(before) and key != "fit"}
     return ("" if method == "exact" else method), mine, quantizer, rest
 
 
@@ -64,8 +62,7 @@ def explicit_bits(frame):
         fixed = {}
         for params in frame["params"].unique():
             values = kt.parse_params(params)
-            found = [values[key] for key in (f"{name}_bits", "bits")
-                     if values.get(key, "auto") != "auto"]
+            found = [values[key] for key in (f"{name}_bits", "bits") if values.get(key, "auto") != "auto"]
             fixed[params] = float(found[0]) if found and found[0].isdecimal() else np.nan
         out[name] = frame["params"].map(fixed).astype(float).fillna(said[name])
     return out["k"], out["v"]
@@ -101,8 +98,7 @@ def read(rows, y, algorithms, layers, pool):
                                      "full_bytes", "diag", y], algorithms, layers, pool)
     path = kt.source_of(frame)
     facts = kfr.facts_of(frame)
-    pairs = list(frame[["algorithm", "params"]].drop_duplicates().itertuples(index=False,
-                                                                             name=None))
+    pairs = list(frame[["algorithm", "params"]].drop_duplicates().itertuples(index=False, name=None))
     parts = [parts_of(*pair) for pair in pairs]
     if not any(part[2] for part in parts):
         raise kt.CsvError(f"{path}: no row has a number of bits; expected rows of a quantizer "
@@ -137,8 +133,7 @@ def points(frame, facts, y):
     """Returns one row per point of `read`: algorithm, method, quantizer, extra, whole, k, v,
     budget_requested, mean, sd, x (middle_ratio), share, apart (less than USED of the budget).
     """
-    keys = ["algorithm", "params", "method", "quantizer", "extra", "whole", "k", "v",
-            "budget_requested"]
+    keys = ["algorithm", "params", "method", "quantizer", "extra", "whole", "k", "v", "budget_requested"]
     table = kfr.points(frame.assign(label=frame["algorithm"]), keys, y, x="middle_ratio", share="share")
     table = table.assign(apart=table["x"] < USED * table["budget_requested"], label=table["algorithm"])
     return kfr.above_rounding(kfr.keep(table, frame, facts=facts), y).reset_index(drop=True)

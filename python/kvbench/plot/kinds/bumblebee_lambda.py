@@ -38,8 +38,7 @@ def lambda_of(params):
         return math.nan
 
 
-def load(rows, column="rel_error", budgets=(), by_layer=False, layers=(), relative_to="", pool=False,
-         algorithms=()):
+def load(rows, column="rel_error", budgets=(), by_layer=False, layers=(), relative_to="", pool=False, algorithms=()):
     """Returns one row per (budget, layer, label, lambda): mean, sd. layer is kl.ALL for all together."""
     frame = kfr.measured_rows(rows, [column], algorithms, layers, pool)
     path = kt.source_of(frame)

@@ -82,8 +82,7 @@ def measured(table):
         means = table[table["k"] == k].groupby("what", sort=False)["mean"].mean()
         below = table[table["k"] == k].pivot(index="layer", columns="what", values="mean")
         count = ("" if not {"keys", "values"} <= set(below.columns) else
-                 f" (keys below values in {int((below['keys'] < below['values']).sum())} of "
-                 f"{len(below)})")
+                 f" (keys below values in {int((below['keys'] < below['values']).sum())} of {len(below)})")
         parts.append(f"k = {k:g}: " + ", ".join(f"{w} {v:.3g}" for w, v in means.items()) + count)
     return "Measured, radius over that of one centre, mean over layers: " + "; ".join(parts) + "."
 
@@ -102,8 +101,7 @@ def coverage(centres: pd.DataFrame, *, layers: Sequence[int] = (), mean_over_lay
     table = load(centres, layers, mean_over_layers, pool)
     picture = draw(table, log_y)
     over = "layers and KV heads" if mean_over_layers else "KV heads"
-    bars = kl.spread_text(picture, f"Bands: standard deviation over {over}.",
-                          "means over prompts and KV heads")
+    bars = kl.spread_text(picture, f"Bands: standard deviation over {over}.", "means over prompts and KV heads")
     return kfr.finish(picture, table.attrs["facts"], bars, measured(table), title, model)
 
 

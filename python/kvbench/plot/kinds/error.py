@@ -67,8 +67,7 @@ def load(rows, algorithms=(), spread="seeds", y="rel_error", layers=(), mean_ove
     frame = kfr.measured_rows(rows, ["middle_ratio", y], algorithms, layers, pool)
     path = kt.source_of(frame)
     # Rounded, so that budgets 0.3333 and 0.33330 share a point.
-    frame["T"] = [round(halvings(p, b), 9)
-                  for p, b in zip(frame["params"], frame["budget_requested"])]
+    frame["T"] = [round(halvings(p, b), 9) for p, b in zip(frame["params"], frame["budget_requested"])]
     if frame["T"].isna().all():
         raise kt.CsvError(f"{path}: no row has a parameter T or a budget to put on the x axis")
     kt.add_labels(frame, ignore=("T",))
@@ -129,8 +128,7 @@ def set_y_axis(axes, rows, log_y):
 
 
 @kf.in_style
-def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", highlight=(),
-         relative_to=""):
+def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", highlight=(), relative_to=""):
     """Returns a figure with a panel per layer, or an overview of many layers."""
     table = table.assign(x=table["T"], at=table["T"] if x == "T" else np.exp2(-table["T"]))
     zero = least = None

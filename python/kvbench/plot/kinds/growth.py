@@ -72,8 +72,7 @@ def shown_deltas(table, wanted):
     present = sorted(table["delta"].unique())
     for value in wanted:
         if not np.isclose(present, value, rtol=1e-3).any():
-            raise kt.CsvError(f"--deltas: got {value:g}, expected some of "
-                              + ", ".join(f"{v:.4g}" for v in present))
+            raise kt.CsvError(f"--deltas: got {value:g}, expected some of " + ", ".join(f"{v:.4g}" for v in present))
     if wanted:
         return [v for v in present if np.isclose(wanted, v, rtol=1e-3).any()]
     return kcc.spread_out(present, MAX_LINES)
@@ -128,8 +127,7 @@ def draw_panel(axes, part, alpha, place, deltas, ends):
     axes.plot(ends, ends, color="0.4", linestyle=":", linewidth=0.9)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    for axis, ticks in ((axes.xaxis, kcc.powers_of_4(*ends, max_ticks=4)),
-                        (axes.yaxis, kcc.powers_of_4(1, ends[1]))):
+    for axis, ticks in ((axes.xaxis, kcc.powers_of_4(*ends, max_ticks=4)), (axes.yaxis, kcc.powers_of_4(1, ends[1]))):
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
         axis.set_minor_locator(NullLocator())
@@ -146,8 +144,7 @@ def draw_alphas(block, alpha, layers, whats, absolute):
     """Draws maps of layer against delta for keys and values, from 0 to 1."""
     fits = alpha.rename("mean").reset_index()
     deltas = sorted(fits["delta"].unique())
-    maps = {what: kl.cell_matrix(fits[fits["what"] == what], "delta", layers, deltas)
-            for what in whats}
+    maps = {what: kl.cell_matrix(fits[fits["what"] == what], "delta", layers, deltas) for what in whats}
     kl.draw_maps(block, kl.block_panels(block, 1, len(whats), sharex=True, sharey=True), maps,
                  layers, deltas, (Normalize(0, 1), "neither"), r"fitted $\alpha$",
                  tick="{:.3g}".format)

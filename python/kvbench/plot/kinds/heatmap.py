@@ -31,8 +31,7 @@ def pick_budget(frame, budget, path):
     elif have:
         budget = have[0]
         if len(have) > 1:
-            kt.note(f"budget {budget:g} is shown; --budget chooses among "
-                    + ", ".join(f"{b:g}" for b in have))
+            kt.note(f"budget {budget:g} is shown; --budget chooses among " + ", ".join(f"{b:g}" for b in have))
     else:
         return frame
     native = frame["budget_requested"].isna()
@@ -56,8 +55,7 @@ def load(rows, column="rel_error", budget=None, algorithms=(), layers=(), relati
                           "finite everywhere, expected errors for a logarithmic scale")
     count = table["label"].nunique()
     if count > MAX_PANELS:
-        raise kt.CsvError(f"{path}: {count} panels, expected at most {MAX_PANELS}; choose "
-                          "with --algorithm")
+        raise kt.CsvError(f"{path}: {count} panels, expected at most {MAX_PANELS}; choose with --algorithm")
     used = frame["budget_requested"].dropna().unique()
     out = kfr.keep(table, frame)
     out.attrs["budget"] = f"budget {used[0]:g}" if len(used) else "native sizes"
@@ -76,8 +74,7 @@ def draw(table, column="rel_error", relative_to=""):
     shape = min(1.6, max(0.6, len(layers) / len(heads)))  # height per width of a panel
     height = min(0.28 + (width - 0.8) / max(ncols, 2) * shape, (kf.BODY_HEIGHT - 0.5) / nrows)
     figure, grid = kf.panels(nrows, ncols, width=width, height=height, sharex=True, sharey=True)
-    maps = {label: kl.cell_matrix(table[table["label"] == label], "q_head", layers, heads)
-            for label in labels}
+    maps = {label: kl.cell_matrix(table[table["label"] == label], "q_head", layers, heads) for label in labels}
     kl.draw_maps(figure, grid, maps, layers, heads, kl.colour_scale(table["mean"], log=True),
                  kfr.y_label(column, relative_to))
     figure.supxlabel("query head", fontsize=kf.FONT_SIZE)

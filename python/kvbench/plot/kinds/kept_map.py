@@ -42,8 +42,7 @@ def load(kept, labels=(), layers=(), kv_heads=(), prompt=""):
     present = list(dict.fromkeys(frame["label"]))
     absent = [label for label in labels if label not in present]
     if absent:
-        raise kt.CsvError(f"{path}: --labels: got `{absent[0]}`, expected some of "
-                          + ", ".join(present))
+        raise kt.CsvError(f"{path}: --labels: got `{absent[0]}`, expected some of " + ", ".join(present))
     if not labels and len(present) > MAX_COLUMNS:
         kt.note(f"the first {MAX_COLUMNS} of {len(present)} labels are shown (--labels takes "
                 f"others: {', '.join(present)})")
@@ -97,12 +96,10 @@ def draw(frame, labels, heads):
             axes.grid(False)
             axes.spines[["top", "right"]].set_visible(True)
             axes.set_facecolor(FUTURE)
-            rows = frame[(frame["label"] == label) & (frame["layer"] == head[0])
-                         & (frame["kv_head"] == head[1])]
+            rows = frame[(frame["label"] == label) & (frame["layer"] == head[0]) & (frame["kv_head"] == head[1])]
             if not rows.empty:
                 y, x, share = held_shares(rows)
-                axes.pcolormesh(x, y, np.ma.masked_invalid(share), cmap=SHADES, vmin=0, vmax=1,
-                                rasterized=True)
+                axes.pcolormesh(x, y, np.ma.masked_invalid(share), cmap=SHADES, vmin=0, vmax=1, rasterized=True)
             if i == 0:
                 axes.set_title(label.replace(" ", "\n", 1))
             axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))

@@ -111,8 +111,7 @@ def lines_of(queries, rows=None):
     return frame[~empty].copy()
 
 
-def load(queries, rows=None, algorithms=(), budgets=(), layers=(), by="budget", bins=32, relative_to="",
-         pool=False):
+def load(queries, rows=None, algorithms=(), budgets=(), layers=(), by="budget", bins=32, relative_to="", pool=False):
     """Returns one row per (panel, label, bin): offset (mean of the bin's), mean, low, median, high.
 
     panel: the budget (NaN for exact), or with by="layer" the layer.
@@ -152,8 +151,7 @@ def above_rounding(table, path):
     """Returns rows of methods with some error above rounding; notes the others."""
     largest = table.groupby("label", sort=False)["high"].transform("max")
     for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
-        kt.note(f"{label} is exact: its errors are below {kt.ROUNDING_ERROR:g}, it is not "
-                "drawn")
+        kt.note(f"{label} is exact: its errors are below {kt.ROUNDING_ERROR:g}, it is not drawn")
     table = table[largest >= kt.ROUNDING_ERROR].reset_index(drop=True)
     if table.empty:
         raise kt.CsvError(f"{path}: errors are below {kt.ROUNDING_ERROR:g} in every point")
@@ -225,8 +223,7 @@ def measured(table, centre):
         ends = rows.groupby("label", sort=False)[centre].agg(["first", "last"])
         parts.append(f"{panel:g}: " + ", ".join(
             f"{label} {row['first']:.3g} to {row['last']:.3g}" for label, row in ends.iterrows()))
-    return (f"Measured, {centre} of rel_error, first to last offsets, by panel: "
-            + "; ".join(parts) + ".")
+    return (f"Measured, {centre} of rel_error, first to last offsets, by panel: " + "; ".join(parts) + ".")
 
 
 @kk.kind(read, "OUT.queries.csv", "files of kvbench replay --per-query", by=BY)

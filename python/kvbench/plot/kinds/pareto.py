@@ -78,8 +78,7 @@ def sees_evaluated(algorithm, params):
     return any(name in ORACLES for name in [*re.split("[+@]", algorithm), *named])
 
 
-def load(rows, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(), relative_to="",
-         pool=False):
+def load(rows, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(), relative_to="", pool=False):
     """Returns one row per point: label, algorithm, params, budget_requested, size, x, error, mean, sd, front, apart.
 
     size: basis of comparison: the requested budget, or the middle_ratio of native sizes. error: the mean; `mean` and
@@ -165,8 +164,7 @@ def set_x_axis(axes, x, zero=None, least=0.0):
     elif sparse:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     else:
-        axes.xaxis.set_major_formatter(FuncFormatter(
-            lambda v, _: f"1/{1 / v:g}" if v < 1 else f"{v:g}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"1/{1 / v:g}" if v < 1 else f"{v:g}"))
     if zero is not None:
         kz.break_axis(axes, zero, least)
 
@@ -212,8 +210,7 @@ def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
         if label == FLOOR:
             styles[label]["linestyle"] = ":"
             beaten = low < points["mean"].min()
-            draw_floor(axes, points[points["x"] > 0], low / 1.3,
-                       f"below {FLOOR}" if beaten else "least error known")
+            draw_floor(axes, points[points["x"] > 0], low / 1.3, f"below {FLOOR}" if beaten else "least error known")
         end = draw_method(axes, points, zero, styles[label], label in bold)
         if (points["x"] > 0).any():
             ends[label] = end

@@ -41,8 +41,7 @@ def load(rows, y="rel_error", algorithms=(), layers=(), pool=False):
     path = kt.source_of(frame)
     frame = frame[frame["recall"].notna()].copy()
     if frame.empty:
-        raise kt.CsvError(f"{path}: column `recall` is empty in every row, expected rows of "
-                          "--protocol retrieval")
+        raise kt.CsvError(f"{path}: column `recall` is empty in every row, expected rows of --protocol retrieval")
     kt.add_labels(frame, ignore=summary.READ_SIZES)
     keys = ["label", "algorithm", "params", "budget_requested"]
     table = kfr.points(frame, keys, "recall", x="read_ratio").rename(columns={"mean": "recall", "sd": "recall_sd"})
@@ -56,8 +55,7 @@ def load(rows, y="rel_error", algorithms=(), layers=(), pool=False):
     wanted = [ks.is_highlighted(label, algorithms) or not algorithms for label in table["label"]]
     for name in algorithms:
         if not any(ks.is_highlighted(label, [name]) for label in table["label"]):
-            raise kt.CsvError(f"{path}: no rows of {name}; it holds "
-                              + ", ".join(dict.fromkeys(table["label"])))
+            raise kt.CsvError(f"{path}: no rows of {name}; it holds " + ", ".join(dict.fromkeys(table["label"])))
     return kfr.keep(table[wanted & (table["x"] > 0)], frame)
 
 
@@ -112,8 +110,7 @@ def reads(rows: pd.DataFrame, *, y: str = "rel_error", algorithm: kk.Names = (),
                             higher_better=True)
     bars = kfr.where_spread(drawn, "; bars: standard deviation over seeds")
     return kfr.finish(draw(drawn, y, highlight), table.attrs["facts"],
-                      f"Mean over layers and heads{bars}. {chosen}Right: at equal requested "
-                      "budgets.",
+                      f"Mean over layers and heads{bars}. {chosen}Right: at equal requested budgets.",
                       measured(table), title, model)
 
 

@@ -45,8 +45,7 @@ def heads_to_show(heads, layers, kv_heads, path):
         chosen_layers = kcc.spread_out(chosen_layers, MAX_COLUMNS)
     if not kv_heads:
         chosen_heads = chosen_heads[:1]
-    out = [pair for pair in sorted(heads)
-           if pair[0] in chosen_layers and pair[1] in chosen_heads]
+    out = [pair for pair in sorted(heads) if pair[0] in chosen_layers and pair[1] in chosen_heads]
     if len(out) > 2 * MAX_COLUMNS:
         raise kt.CsvError(f"--layers and --kv-heads: got {len(out)} heads, expected at most "
                           f"{2 * MAX_COLUMNS} for one figure")
@@ -104,8 +103,7 @@ def check_labels(frame, wanted, path):
         if label not in present:
             holds = f"it holds {', '.join(present)}" if present else (
                 "it holds none (kvbench cluster --kept-by OUT.kept.csv fills them)")
-            raise kt.CsvError(f"{path}: --marked: got `{label}`, which kept none of these tokens; "
-                              + holds)
+            raise kt.CsvError(f"{path}: --marked: got `{label}`, which kept none of these tokens; " + holds)
 
 
 def thin(frame, count):
@@ -125,8 +123,7 @@ def embeddings(frame, heads, whats, jobs, seed, perplexity):
     sets = []
     for head in heads:
         for what in whats:
-            rows = frame[(frame["layer"] == head[0]) & (frame["kv_head"] == head[1])
-                         & (frame["what"] == what)]
+            rows = frame[(frame["layer"] == head[0]) & (frame["kv_head"] == head[1]) & (frame["what"] == what)]
             if rows.empty:
                 continue
             keys.append((*head, what))
@@ -141,8 +138,7 @@ def scatter(axes, xy, style, zorder, colors=None, norm=None):
     if colors is not None:
         style = {key: v for key, v in style.items() if key != "color"}
         style |= {"c": colors, "cmap": POSITIONS, "norm": norm}
-    return axes.scatter(xy[:, 0], xy[:, 1], zorder=zorder, rasterized=len(xy) > VECTOR_POINTS,
-                        **style)
+    return axes.scatter(xy[:, 0], xy[:, 1], zorder=zorder, rasterized=len(xy) > VECTOR_POINTS, **style)
 
 
 def draw_panel(axes, rows, xy, label, norm=None):
@@ -165,8 +161,7 @@ def draw(pictures, heads, whats, kept, color_by=""):
     if len(rows) > MAX_ROWS:
         raise kt.CsvError(f"--marked and --what: got {len(rows)} rows of panels, expected at most "
                           f"{MAX_ROWS} for one figure")
-    figure, grid = kf.panels(len(rows), len(heads), height=min(1.75, (kf.BODY_HEIGHT - 0.8)
-                                                               / len(rows)))
+    figure, grid = kf.panels(len(rows), len(heads), height=min(1.75, (kf.BODY_HEIGHT - 0.8) / len(rows)))
     norm = None
     if color_by == "position":
         norm = Normalize(0, max(rows_of["token"].max() for rows_of, _ in pictures.values()))
@@ -184,8 +179,7 @@ def draw(pictures, heads, whats, kept, color_by=""):
         text = what if label is None else label if len(whats) == 1 else f"{what}: {label}"
         grid[i, 0].set_ylabel(text.replace(" ", "\n"), fontsize=8)
     if norm is not None:
-        bar = figure.colorbar(ScalarMappable(norm, POSITIONS), ax=grid, fraction=0.03, pad=0.015,
-                              aspect=30)
+        bar = figure.colorbar(ScalarMappable(norm, POSITIONS), ax=grid, fraction=0.03, pad=0.015, aspect=30)
         bar.set_label("position of the token", fontsize=kf.FONT_SIZE)
     entries = [(TOKEN, "tokens"), (CENTER, "k-center centres")]
     if kept:
@@ -225,8 +219,7 @@ def measured(pictures, whats, kept):
             "distance to the mean: " + ", ".join(parts) + ".")
 
 
-@kk.kind(read, "DIR|points.csv", "output of kvbench cluster (one)", {"jobs": os.cpu_count() or 1},
-         color_by=COLOR_BY)
+@kk.kind(read, "DIR|points.csv", "output of kvbench cluster (one)", {"jobs": os.cpu_count() or 1}, color_by=COLOR_BY)
 def tsne(points: pd.DataFrame, *, layers: Sequence[int] = (), kv_heads: Sequence[int] = (), prompt: str = "",
          what: kk.Names = (), marked: kk.Names = (), color_by: str = "kind", max_points: int = 0,
          perplexity: float = ke.PERPLEXITY, seed: int = 0, jobs: int = 1, title: str = "",
