@@ -16,7 +16,7 @@ from script_case import FolderCase, call, program, read_rows, read_text, write_t
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
-from kvbench.plot.kind import KINDS, options_of
+from kvbench.plot.kind import KINDS, options_of, run
 from kvbench.plot.kinds import stream as plot_stream
 
 # The columns of docs/schema.md that the figures read, with values of an ordinary row.
@@ -248,7 +248,7 @@ class FigureTest(DrawingCase):
         return write_text(path, "\n".join([header or CLUSTER[kind], *rows]) + "\n")
 
     def call(self, module, *arguments):
-        return call(lambda: command.run_main(module.main), program(module), *arguments)
+        return call(lambda: command.run_main(lambda: run(module)), program(module), *arguments)
 
     def run_script(self, module, *arguments):
         """Exit code and stderr."""

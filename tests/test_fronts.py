@@ -40,7 +40,7 @@ class ProgramsTest(FolderCase):
 
     def test_every_main_is_a_program(self):
         mains = {path for path in python_files("python")
-                 if re.search(r"^def main\(", read_text(os.path.join(ROOT, path)), re.MULTILINE)}
+                 if re.search(r"^(def main\(|@kk\.kind\()", read_text(os.path.join(ROOT, path)), re.MULTILINE)}
         named = {f"python/kvbench/{program.module.replace('.', '/')}.py" for program in programs.PROGRAMS.values()}
         self.assertEqual(mains - {"python/kvbench/__main__.py"}, named)
         for program in programs.PROGRAMS.values():

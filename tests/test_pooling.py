@@ -9,6 +9,7 @@ from script_case import call, missing, run_program
 
 from kvbench import command
 from kvbench import tables as kt
+from kvbench.plot import kind
 
 MIXED = "rows of one mean or comparison differ in "
 
@@ -26,8 +27,9 @@ class PoolingTest(FigureTest):
         return tables
 
     def plot(self, name, *arguments):
-        module = __import__(f"kvbench.plot.kinds.{name}", fromlist=["main"])
-        return call(lambda: command.run_main(module.main), f"plot_{name}.py", *arguments, "-o", self.path("p.png"))
+        module = __import__(f"kvbench.plot.kinds.{name}", fromlist=[name])
+        return call(lambda: command.run_main(lambda: kind.run(module)), f"plot_{name}.py", *arguments,
+                    "-o", self.path("p.png"))
 
     def both_ways(self, run, expected):
         """`run` with and without --pool."""

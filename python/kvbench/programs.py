@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import os
@@ -31,7 +32,7 @@ DEBIAN = {"numpy": "python3-numpy", "pandas": "python3-pandas", "matplotlib": "p
 class Program:
     """A program of a command line.
 
-    module   in the package; has main(), which reads sys.argv and returns None or an exit code
+    module   in the package; has main(), which reads sys.argv and returns None or an exit code, or is a kind of figure
     about    one line for the help
     needs    modules that must be installed
     options  module whose parse_arguments() works without `needs`
@@ -139,7 +140,10 @@ class Commands:
         if program.options:
             importlib.import_module(f"{self.package}.{program.options}").parse_arguments()
         expect_modules(f"{self.name} {name}", program.needs)
-        return importlib.import_module(f"{self.package}.{program.module}").main
+        module = importlib.import_module(f"{self.package}.{program.module}")
+        if program.module.startswith("plot."):
+            return functools.partial(importlib.import_module(f"{self.package}.plot.kind").run, module)
+        return module.main
 
 
 COMMANDS = Commands(NAME, "kvbench", PROGRAMS)

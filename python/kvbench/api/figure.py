@@ -31,7 +31,6 @@ def figure(name: str, tables: str | os.PathLike[str] | pd.DataFrame | Iterable[A
     if program is None:
         known = ", ".join(each.removeprefix("plot ") for each in PROGRAMS if each.startswith("plot "))
         raise ValueError(f"name: got {name!r}, expected one of {known}")
-    importlib.import_module("kvbench." + program.module)
     from kvbench.plot import kind
 
-    return kind.draw(kind.KINDS[program.module.rpartition(".")[2]], tables, options)
+    return kind.draw(kind.of_module(importlib.import_module("kvbench." + program.module)), tables, options)

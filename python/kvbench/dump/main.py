@@ -159,7 +159,7 @@ def dump_prompts(writer, prompts, capture):
             if capture.extra is not None:
                 capture.extra.run(writer, at - 1, name, text_id, ids)
             written = len(capture.seen - capture.prompt_skips)
-            text = (f"{name}: {len(ids)} tokens, {written} layers, {minutes(progress.spent() - begin)}")
+            text = f"{name}: {len(ids)} tokens, {written} layers, {minutes(progress.spent() - begin)}"
             if at < len(prompts):
                 text += f"; {len(prompts) - at} more, about {minutes(progress.left())}"
             progress.write(text)

@@ -12,6 +12,7 @@ import inspect
 import os
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeAlias
 
@@ -175,10 +176,14 @@ def parser_of(one: Kind) -> argparse.ArgumentParser:
     return parser
 
 
-def run(function: Callable[..., kf.Picture]) -> None:
-    """Runs the program of a kind: reads the files, writes the pictures and the caption. Raises CsvError, DeviceError.
-    """
-    one = KINDS[function.__name__]
+def of_module(module: types.ModuleType) -> Kind:
+    """Returns the kind of a module of kvbench.plot.kinds."""
+    return KINDS[module.__name__.rpartition(".")[2]]
+
+
+def run(module: types.ModuleType) -> None:
+    """Runs the program of a kind: reads the files, writes pictures and caption. Raises CsvError, DeviceError."""
+    one = of_module(module)
     given = dict(vars(parser_of(one).parse_args()))
     inputs, output, caption = (given.pop(name) for name in ("inputs", "output", "caption"))
     picture = one.function(*one.read(inputs, **given), **given)

@@ -110,7 +110,3 @@ def amnesia(rows: pd.DataFrame, *, algorithm: kk.Names = (), all: bool = False, 
     picture = draw(table[table["label"].isin(drawn["label"])], highlight)
     bars = kl.spread_text(picture, "Bands: standard deviation over heads and seeds.")
     return kfr.finish(picture, table.attrs["facts"], chosen + bars, measured(table), title, model)
-
-
-def main():
-    kk.run(amnesia)

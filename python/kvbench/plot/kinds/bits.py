@@ -194,7 +194,3 @@ def bits(rows: pd.DataFrame, *, kind: str = "lines", y: str = "rel_error", budge
     else:
         made, table, text, found = kbm.keys_values(rows, y, budget, algorithm, layers, pool)
     return kfr.finish(made, table.attrs["facts"], text, found, title, model)
-
-
-def main():
-    kk.run(bits)

@@ -263,6 +263,6 @@ def keys_values(rows, y, budget, algorithms, layers, pool):
     parts = [f"{label} " + ", ".join(f"{kb.bits_text(k, v)} {mean:.3g}" for k, v, mean in
                                      zip(part["k"], part["v"], part["mean"]))
              for label, part in table.groupby("label", sort=False)]
-    text = (f"Cells: means over prompts, layers, heads and seeds; {table.attrs['budget']}; hatched: no measurement.")
+    text = f"Cells: means over prompts, layers, heads and seeds; {table.attrs['budget']}; hatched: no measurement."
     found = f"Measured, {y} by bits of keys/values: " + "; ".join(parts) + "."
     return draw_keys_values(table, y, kt.source_of(rows)), table, text, found

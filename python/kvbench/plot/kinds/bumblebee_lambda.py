@@ -107,7 +107,3 @@ def bumblebee_lambda(rows: pd.DataFrame, *, y: str = "rel_error", algorithm: kk.
             table, "Bars, and bands of levels: standard deviation over seeds, of means over "
             "prompts and heads" + ("." if by_layer else " of all layers.")))
     return kfr.finish(picture, whole.attrs["facts"], chosen + bars, measured(whole, y), title, model)
-
-
-def main():
-    kk.run(bumblebee_lambda)

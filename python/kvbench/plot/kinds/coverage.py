@@ -103,7 +103,3 @@ def coverage(centres: pd.DataFrame, *, layers: Sequence[int] = (), mean_over_lay
     over = "layers and KV heads" if mean_over_layers else "KV heads"
     bars = kl.spread_text(picture, f"Bands: standard deviation over {over}.", "means over prompts and KV heads")
     return kfr.finish(picture, table.attrs["facts"], bars, measured(table), title, model)
-
-
-def main():
-    kk.run(coverage)

@@ -183,7 +183,3 @@ def error(rows: pd.DataFrame, *, y: str = "rel_error", x: str = "T", spread: str
         picture, kfr.where_spread(
             table, f"{'Bands' if band else 'Bars'}: standard deviation over {over}."))
     return kfr.finish(picture, whole.attrs["facts"], chosen + bars, measured(whole, y), title, model)
-
-
-def main():
-    kk.run(error)

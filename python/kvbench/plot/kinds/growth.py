@@ -181,7 +181,3 @@ def growth(counts: pd.DataFrame, fits: pd.DataFrame, coverage: pd.DataFrame, *, 
     picture = draw(table, alpha, absolute, shown_deltas(table, deltas))
     return kfr.finish(picture, table.attrs["facts"], "Lines: geometric means over KV heads; "
                       "dotted: a cluster per token.", measured(alpha, absolute), title, model)
-
-
-def main():
-    kk.run(growth)

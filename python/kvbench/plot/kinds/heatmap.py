@@ -101,7 +101,3 @@ def heatmap(rows: pd.DataFrame, *, y: str = "rel_error", budget: float | None = 
     return kfr.finish(draw(table, y, relative_to), table.attrs["facts"],
                       f"Cells: means over prompts and seeds; {table.attrs['budget']}; hatched: no "
                       "measurement.", measured(table, y), title, model)
-
-
-def main():
-    kk.run(heatmap)

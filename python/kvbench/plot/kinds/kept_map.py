@@ -146,7 +146,3 @@ def kept_map(kept: pd.DataFrame, *, labels: kk.Names = (), layers: Sequence[int]
     return kfr.finish(draw(frame, shown, heads), kfr.facts_of(frame, "kv_head"),
                       "Every picture is one KV head; shades: the share of a cell's tokens that is "
                       "held.", measured(frame), title, model)
-
-
-def main():
-    kk.run(kept_map)

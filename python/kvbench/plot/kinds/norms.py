@@ -86,7 +86,3 @@ def norms(rows: pd.DataFrame, *, layers: Sequence[int] = (), pool: bool = False,
     table = load(rows, layers, pool)
     return kfr.finish(draw(table), table.attrs["facts"], "Lines: means over heads; bands: from "
                       "the least to the largest head.", measured(table), title, model)
-
-
-def main():
-    kk.run(norms)

@@ -252,7 +252,3 @@ def offset(queries: pd.DataFrame, rows: pd.DataFrame | None = None, *, algorithm
         picture, f"Lines: {centre}s over prompts, layers, heads and seeds; bands, if any: "
         "quartiles.", f"{centre}s over prompts, heads and seeds")
     return kfr.finish(picture, whole.attrs["facts"], chosen + bars, measured(whole, centre), title, model)
-
-
-def main():
-    kk.run(offset)

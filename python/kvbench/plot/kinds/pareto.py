@@ -290,7 +290,3 @@ def pareto(rows: pd.DataFrame, *, x: str = "middle_ratio", y: str = "rel_error",
     return kfr.finish(draw(drawn, x, y, highlight, relative_to), table.attrs["facts"],
                       f"Mean over layers and heads{bars}. {chosen}{apart}{bold}",
                       measured(table, y), title, model)
-
-
-def main():
-    kk.run(pareto)

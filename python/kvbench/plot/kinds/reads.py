@@ -112,7 +112,3 @@ def reads(rows: pd.DataFrame, *, y: str = "rel_error", algorithm: kk.Names = (),
     return kfr.finish(draw(drawn, y, highlight), table.attrs["facts"],
                       f"Mean over layers and heads{bars}. {chosen}Right: at equal requested budgets.",
                       measured(table), title, model)
-
-
-def main():
-    kk.run(reads)

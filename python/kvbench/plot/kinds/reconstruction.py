@@ -170,7 +170,3 @@ def reconstruction(rows: pd.DataFrame, *, x: str = "vague_ratio", algorithm: kk.
                       chosen + "Mean over layers and KV heads" + kfr.where_spread(
                           table, "; bars: standard deviation over seeds")
                       + "; dashed: the paper's bound.", measured(whole), title, model)
-
-
-def main():
-    kk.run(reconstruction)

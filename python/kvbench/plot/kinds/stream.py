@@ -180,7 +180,3 @@ def stream(rows: pd.DataFrame, steps: pd.DataFrame, *, algorithm: kk.Names = (),
     return kfr.finish(picture, whole.attrs["facts"],
                       f"{chosen}Lines: means over layers, heads and the steps of a bin{bands}.",
                       measured(whole), title, model)
-
-
-def main():
-    kk.run(stream)

@@ -244,7 +244,3 @@ def tsne(points: pd.DataFrame, *, layers: Sequence[int] = (), kv_heads: Sequence
     return kfr.finish(draw(pictures, heads, whats, marked, color_by), kfr.cluster_facts(frame),
                       "Every picture is one head's own embedding; its axes have no unit.",
                       measured(pictures, whats, marked), title, model)
-
-
-def main():
-    kk.run(tsne)
