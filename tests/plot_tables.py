@@ -248,7 +248,7 @@ class FigureTest(DrawingCase):
         return write_text(path, "\n".join([header or CLUSTER[kind], *rows]) + "\n")
 
     def call(self, module, *arguments):
-        return call(lambda: command.run_main(lambda: run(module)), program(module), *arguments)
+        return call(lambda: command.run_main(getattr(module, "main", lambda: run(module))), program(module), *arguments)
 
     def run_script(self, module, *arguments):
         """Exit code and stderr."""

@@ -108,7 +108,7 @@ class KeptMapTest(FigureTest):
             kept_row(), *(kept_row(label="uniform", params="", seed=seed) for seed in (0, 1)),
             *(kept_row(label="bumblebee-stream", params=params, budget=budget) for params, budget in (
                 ("lambda=0.3;sim=relu", "0.5"), ("lambda=0;sim=relu", "0.25"), ("lambda=1;sim=relu", "")))])
-        self.assertEqual(kcc.read_kept([path])["label"].tolist(), [
+        self.assertEqual(kcc.kept_of(*plot_kept_map.read([path]))["label"].tolist(), [
             "h2o", "uniform seed=0", "uniform seed=1",
             "bumblebee-stream budget_requested=0.5 lambda=0.3",
             "bumblebee-stream budget_requested=0.25 lambda=0", "bumblebee-stream lambda=1"])
@@ -129,7 +129,7 @@ class KeptMapTest(FigureTest):
 
     def test_long_streams_show_shares(self):
         path = self.lines("kept", [kept_row(step=2999, tokens="0-1 4 2999", n=3000)])
-        _, x, share = plot_kept_map.held_shares(kcc.read_kept([path]))
+        _, x, share = plot_kept_map.held_shares(kcc.kept_of(*plot_kept_map.read([path])))
         self.assertEqual(x[:3].tolist(), [0, 3, 6])  # 3000 tokens in at most 1024 cells
         self.near(share[0, :3], [2 / 3, 1 / 3, 0])
         self.near(np.nansum(share) * 3, 4)

@@ -301,24 +301,13 @@ def _floats(column, name):
     return values.astype(float), int(bad.to_numpy().argmax()) if bad.any() else None
 
 
-def pick_algorithms(frame, names, path):
-    """Returns the rows of these algorithms, all for an empty list. Raises CsvError for an absent one."""
-    absent = [name for name in names if name not in set(frame["algorithm"])]
+def pick_names(frame, column, names, path):
+    """Returns rows whose `column` is in `names`, all for an empty list. Raises CsvError for an absent one."""
+    absent = [name for name in names if name not in set(frame[column])]
     if absent:
-        raise CsvError(f"{path}: no rows of algorithm {', '.join(absent)}; it holds "
-                       + ", ".join(sorted(frame["algorithm"].unique())))
-    return frame[frame["algorithm"].isin(names)] if names else frame
-
-
-def pick_labels(frame, names, path, where=""):
-    """Returns the rows with these labels (add_labels), all for an empty list. Raises CsvError for an absent one.
-    where: of the rows, such as ` at 0.5`.
-    """
-    absent = [name for name in names if name not in set(frame["label"])]
-    if absent:
-        raise CsvError(f"{path}: no rows of {absent[0]}{where}, expected some of "
-                       f"{', '.join(dict.fromkeys(frame['label']))}")
-    return frame[frame["label"].isin(names)] if names else frame
+        raise CsvError(f"{path}: no rows of {column} {', '.join(absent)}; it holds "
+                       + ", ".join(sorted(frame[column].unique())))
+    return frame[frame[column].isin(names)] if names else frame
 
 
 def pick_numbers(frame, column, values, path):
@@ -341,17 +330,22 @@ def pick_layers(frame, layers, path):
     return frame[frame["layer"].isin(layers)] if layers else frame
 
 
-def pick_prompts(frame, names, path):
-    """Returns the rows of these prompts, all for an empty list. Raises CsvError for an absent one."""
-    absent = [name for name in names if name not in set(frame["prompt"])]
-    if absent:
-        raise CsvError(f"{path}: no rows of prompt {absent[0]}; it holds {', '.join(sorted(frame['prompt'].unique()))}")
-    return frame[frame["prompt"].isin(names)] if names else frame
+def pick_rows(frame, options, path):
+    """Returns the rows that --algorithm, --exclude, --budget and --prompts choose. Raises CsvError."""
+    frame = pick_names(frame[~frame["algorithm"].isin(options.exclude)], "algorithm", options.algorithm, path)
+    frame = pick_numbers(frame, "budget_requested", options.budget, path)
+    return pick_names(frame, "prompt", options.prompts, path).copy()
 
 
 def note(text):
     """Logs a note about skipped data: logger `kvbench`, level INFO. Programs print these on stderr."""
     logging.getLogger("kvbench").info("%s", text)
+
+
+def note_each(frame, text, column="label"):
+    """Notes `text` for each value of `column`, in order: {} is the value, {count} the number of its rows."""
+    for name, count in frame.groupby(column, sort=False).size().items():
+        note(text.format(name, count=count))
 
 
 def differing(frame):
@@ -463,10 +457,7 @@ def full_points(frame, keys, path):
     of_all = (heads.groupby([frame[k] for k in facets], dropna=False).transform("nunique")
               if facets else heads.nunique())
     part = seen < of_all
-    for label in dict.fromkeys(frame.loc[part, "label"]):
-        rows = frame[part & (frame["label"] == label)]
-        points = len(rows.drop_duplicates(keys))
-        note(f"{label}: points left out because some heads are missing: {points}")
+    note_each(frame[part].drop_duplicates(keys), "{}: points left out because some heads are missing: {count}")
     if part.all():
         raise CsvError(f"{path}: no point has rows for every head that the file has")
     return frame[~part]
@@ -489,6 +480,5 @@ def mean_and_sd(frame, keys, column, spread="seeds"):
 def finite_points(table):
     """Returns points with a finite mean; notes the others on stderr."""
     bad = ~np.isfinite(table["mean"])
-    for label in dict.fromkeys(table.loc[bad, "label"]):
-        note(f"{label} has a mean that is not finite; not drawn")
+    note_each(table[bad], "{} has a mean that is not finite; not drawn")
     return table[~bad]

@@ -3,7 +3,6 @@
 Errors are kvbench.tables.CsvError. docs/schema.md defines the columns.
 """
 
-import math
 import os
 
 import numpy as np
@@ -80,12 +79,6 @@ def checked(frame, name, needed, pool=None):
     return frame
 
 
-def _check_columns(have, needed, path):
-    for column in needed:
-        if column not in have:
-            raise kt.CsvError(f"{path}: column `{column}` is missing")
-
-
 def _check_what(frame, path):
     if "what" not in frame.columns:
         return
@@ -101,35 +94,28 @@ def relative_delta(frame, coverage):
     digits; NaN if R is missing or 0. R: radius of one centre, from the table of coverage.
     """
     head = [*HEAD, "what"]
-    one = coverage[coverage["k"] == 1]
-    radii = dict(zip(one[head].itertuples(index=False, name=None), one["radius"]))
-    keys = list(frame[head].itertuples(index=False, name=None))
-    radius = np.array([radii.get(key, math.nan) for key in keys])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(radius > 0, frame["delta"].to_numpy() / radius, math.nan)
-    return np.round(ratio, 4)
+    one = coverage.loc[coverage["k"] == 1, [*head, "radius"]]
+    radius = frame[head].merge(one, on=head, how="left")["radius"]
+    return np.round(frame["delta"].to_numpy() / radius.where(radius > 0).to_numpy(), 4)
 
 
-def point_columns(path):
-    """Returns the columns x0, x1, ... of a points table (file or folder)."""
-    path = table_path(path, "points.csv")
-    header = kt.header_of(path)
-    _check_columns(header, [*KEYS["points.csv"], "is_center", "kept_by", "x0"], path)
-    return [c for c in header if c[:1] == "x" and c[1:].isdigit()]
+def point_columns(names):
+    """Returns the columns x0, x1, ... among those of a points table."""
+    return [name for name in names if name[:1] == "x" and name[1:].isdigit()]
 
 
 def point_groups(path):
     """Returns a row per trace, prompt, layer, kv_head and what of a points table."""
-    point_columns(path)  # raises for missing columns
     path = table_path(path, "points.csv")
+    header = kt.header_of(path)
+    for column in (*KEYS["points.csv"], "is_center", "kept_by", "x0"):
+        if column not in header:
+            raise kt.CsvError(f"{path}: column `{column}` is missing")
     kt.check_table(path)
-    columns = [*HEAD, "what"]
     with kt.reading(path):
         parts = [part.drop_duplicates() for part in pd.read_csv(
-            path, dtype=str, keep_default_na=False, usecols=columns, chunksize=POINTS_CHUNK)]
-    if not parts:
-        raise kt.CsvError(f"{path}: no rows")
-    groups = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
+            path, dtype=str, keep_default_na=False, usecols=[*HEAD, "what"], chunksize=POINTS_CHUNK)]
+    groups = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True) if parts else pd.DataFrame()
     if groups.empty:
         raise kt.CsvError(f"{path}: no rows")
     for column in ["layer", "kv_head"]:
@@ -139,19 +125,15 @@ def point_groups(path):
 
 
 def read_points(path, groups):
-    """Returns the rows of a points table that belong to `groups` (rows of point_groups), x columns
-    as float64. Reads in chunks.
-    """
-    xs = point_columns(path)
+    """Returns the rows of a points table that belong to `groups` (rows of point_groups), read in chunks."""
     path = table_path(path, "points.csv")
-    wanted = set(groups[[*HEAD, "what"]].itertuples(index=False, name=None))
-    parts = []
+    xs, head, parts = point_columns(kt.header_of(path)), [*HEAD, "what"], []
+    wanted = pd.MultiIndex.from_frame(groups[head])
     with kt.reading(path), pd.read_csv(path, dtype=str, keep_default_na=False, chunksize=POINTS_CHUNK) as reader:
         for part in reader:
             for column in ["layer", "kv_head"]:
                 part[column] = kt.numbers(part[column], path, column, True)
-            keys = part[[*HEAD, "what"]].itertuples(index=False, name=None)
-            part = part[[key in wanted for key in keys]].copy()
+            part = part[pd.MultiIndex.from_frame(part[head]).isin(wanted)].copy()
             for column in ["token", "is_center", *xs]:
                 part[column] = kt.numbers(part[column], path, column, True)
             parts.append(part)
@@ -161,23 +143,17 @@ def read_points(path, groups):
 
 
 def points_of(frame):
-    """Returns a frame of points.csv as read_points does: key columns, is_center, kept_by, x0, x1, ... Raises CsvError.
-    """
-    xs = [c for c in frame.columns if c[:1] == "x" and c[1:].isdigit()]
-    frame = kt.table_of(frame, [*KEYS["points.csv"], "is_center", "kept_by", *(xs or ["x0"])], TEXT)
+    """Returns a frame of points.csv with key columns, is_center, kept_by, x0, x1, ... Raises CsvError."""
+    xs = point_columns(frame.columns) or ["x0"]
+    frame = kt.table_of(frame, [*KEYS["points.csv"], "is_center", "kept_by", *xs], TEXT)
     _check_what(frame, kt.source_of(frame))
     if frame["x0"].isna().any():
         raise kt.CsvError(f"{kt.source_of(frame)}: column `x0`: got nan or nothing, expected a number")
     return frame
 
 
-def read_kept(paths):
-    """Reads kept-set tables as one frame with the columns of KEYS, n_tokens, tokens and `label`."""
-    return kept_of(read_table(paths, "kept.csv", KEPT))
-
-
 def kept_of(frame):
-    """Returns a frame of OUT.kept.csv as read_kept does. Raises CsvError."""
+    """Returns a frame of OUT.kept.csv with the columns of KEYS, n_tokens, tokens and `label`. Raises CsvError."""
     frame = checked(frame, "kept.csv", KEPT)
     return frame.assign(label=kept_labels(frame))
 
@@ -201,8 +177,7 @@ def kept_labels(frame):
 
 
 def parse_ranges(text):
-    """Returns `0-3 7 9-10` as ascending, disjoint (first, last), inclusive. Raises ValueError with the offending part.
-    """
+    """Returns `0-3 7 9-10` as ascending, disjoint (first, last), inclusive. Raises ValueError with a wrong part."""
     ranges = []
     for part in text.split():
         first, dash, last = part.partition("-")
@@ -236,6 +211,19 @@ def choose(present, wanted, option, path):
         raise kt.CsvError(f"{path}: {option}: got {absent[0]}, which it does not hold; it holds "
                           + ", ".join(map(str, present)))
     return sorted(set(wanted) & set(present)) if wanted else present
+
+
+def pick_heads(frame, layers, kv_heads, most, path):
+    """Returns (rows, [(layer, KV head)]) of these layers and heads; by default of `most` evenly spaced layers and of
+    the first head. Raises CsvError.
+    """
+    chosen = choose(frame["layer"], layers, "--layers", path)
+    heads = choose(frame["kv_head"], kv_heads, "--kv-heads", path)
+    chosen, heads = chosen if layers else spread_out(chosen, most), heads if kv_heads else heads[:1]
+    frame = frame[frame["layer"].isin(chosen) & frame["kv_head"].isin(heads)]
+    if frame.empty:
+        raise kt.CsvError(f"{path}: no layer of {chosen} holds a KV head of {heads}")
+    return frame, sorted({(int(layer), int(head)) for layer, head in zip(frame["layer"], frame["kv_head"])})
 
 
 def spread_out(values, count):

@@ -43,11 +43,7 @@ def read(paths, options, metrics=None):
     """
     frame = kt.read_results(paths, [*(metrics or [options.metric]), "seed", "budget_requested",
                                     *kt.HEAD_COLUMNS, *kt.SETTINGS])
-    frame = kt.pick_algorithms(frame, options.algorithm, paths[0])
-    frame = frame[~frame["algorithm"].isin(options.exclude)]
-    frame = kt.pick_layers(frame, options.layers, paths[0])
-    frame = kt.pick_numbers(frame, "budget_requested", options.budget, paths[0])
-    frame = kt.pick_prompts(frame, options.prompts, paths[0]).copy()
+    frame = kt.pick_layers(kt.pick_rows(frame, options, paths[0]), options.layers, paths[0]).copy()
     if options.set is not None:
         frame = frame[frame["prompt"].isin(units.of_set(options.set, options.records))].copy()
         if frame.empty:

@@ -91,10 +91,7 @@ def load(options):
         refuse_other_layers(frame, paths[0])
         frames.append(frame)
     frame, path = pd.concat(frames, ignore_index=True), options.tables[0][1][0]
-    frame = frame[~frame["algorithm"].isin(options.exclude)].copy()
-    frame = kt.pick_algorithms(frame, options.algorithm, path)
-    frame = kt.pick_numbers(frame, "budget_requested", options.budget, path)
-    frame = kt.pick_prompts(frame, options.prompts, path).copy()
+    frame = kt.pick_rows(frame, options, path)
     if tuned:
         label_by_method(frame)
     else:

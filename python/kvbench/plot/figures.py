@@ -59,17 +59,14 @@ def in_style(function):
     return styled
 
 
-def plot_line(axes, xs, means, sds, style, band=False, **more):
-    """Draws and returns a line with bars of one standard deviation (NaN: none) or a shaded band."""
+def plot_line(axes, xs, means, sds, style, **more):
+    """Draws a line with bars of one standard deviation (NaN: none)."""
     above = {**style, **more}.get("zorder", 2)
     sds = np.nan_to_num(np.asarray(sds, dtype=float), nan=0.0, posinf=0.0)
     means = np.asarray(means, dtype=float)
-    (drawn,) = axes.plot(xs, means, **{"ms": 3.5, "linewidth": 1.2, **style, **more})
-    if band:
-        axes.fill_between(xs, means - sds, means + sds, color=style["color"], alpha=0.2, linewidth=0)
-    elif (sds > 0).any():
+    axes.plot(xs, means, **{"ms": 3.5, "linewidth": 1.2, **style, **more})
+    if (sds > 0).any():
         axes.errorbar(xs, means, yerr=sds, fmt="none", ecolor=style["color"], elinewidth=0.8, capsize=2, zorder=above)
-    return drawn
 
 
 def new_picture(width, height):

@@ -106,7 +106,7 @@ def measured_rows(rows, needed=(), algorithms=(), layers=(), pool=False):
     """
     frame = kt.results_of(rows, [*kt.HEAD_COLUMNS, "seed", "budget_requested", *needed])
     path = kt.source_of(frame)
-    frame = kt.pick_algorithms(frame, algorithms, path)
+    frame = kt.pick_names(frame, "algorithm", algorithms, path)
     frame = kt.pick_layers(frame, layers, path)
     return kt.measured_rows(frame, path, pool)
 
@@ -125,8 +125,7 @@ def above_rounding(table, y):
     """Returns the points that a logarithmic axis can show; notes the others. Raises CsvError if none."""
     table = kt.finite_points(table)
     small = table["mean"] < kt.ROUNDING_ERROR
-    for label in dict.fromkeys(table.loc[small, "label"]):
-        kt.note(f"{label} has points of no {y}, which a logarithmic axis cannot show")
+    kt.note_each(table[small], f"{{}} has points of no {y}, which a logarithmic axis cannot show")
     if small.all():
         raise kt.CsvError(f"{kt.source_of(table)}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every "
                           "point, expected errors for a logarithmic axis")
@@ -161,8 +160,7 @@ def relative(table, method, keys, path):
     if absent.all():
         raise kt.CsvError(f"{path}: --relative-to: {wanted[0]} has no error above "
                           f"{kt.ROUNDING_ERROR:g} at a place of the others")
-    for label in dict.fromkeys(out.loc[absent, "label"]):
-        kt.note(f"{label}: points left out where {wanted[0]} has none: {int((absent & (out['label'] == label)).sum())}")
+    kt.note_each(out[absent], f"{{}}: points left out where {wanted[0]} has none: {{count}}")
     out = out[~absent].copy()
     # An exact cache stays exact.
     out["base"] = out["base"].where(~(out["mean"] < kt.ROUNDING_ERROR), np.inf)

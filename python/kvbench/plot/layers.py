@@ -203,8 +203,7 @@ def over_layers(rows):
                              high=lambda v: v.quantile(0.75), layers="size")
     out["at"] = groups["at"].mean()
     out = out.reset_index()
-    for label in dict.fromkeys(out.loc[out["layers"] < count, "label"]):
-        kt.note(f"{label}: the mean over layers is not drawn where a layer is missing")
+    kt.note_each(out[out["layers"] < count], "{}: the mean over layers is not drawn where a layer is missing")
     return out[out["layers"] == count]
 
 

@@ -43,11 +43,9 @@ def points(frame, x, y, spread, algorithms, layers, pool):
     frame = kt.table_of(frame, [*KEYS, *COUNTS, *columns], {*KEYS[:2]})
     if frame.duplicated(KEYS).any():
         raise kt.CsvError(f"{path}: several lines of one algorithm, params and budget; expected a summary without --by")
-    frame = kt.pick_algorithms(frame, algorithms, path)
+    frame = kt.pick_names(frame, "algorithm", algorithms, path)
     lost = frame[COUNTS[1:]].sum(axis=1) > 0
-    for name in dict.fromkeys(frame.loc[lost, "algorithm"]):
-        kt.note(f"{name}: points left out because some heads are missing: "
-                f"{int((lost & (frame['algorithm'] == name)).sum())}")
+    kt.note_each(frame[lost], "{}: points left out because some heads are missing: {count}", "algorithm")
     frame = frame[~lost & (frame["count"] > 0)].reset_index(drop=True)
     if frame.empty:
         raise kt.CsvError(f"{path}: no point has rows for every head")

@@ -74,15 +74,11 @@ def read_heads(paths, table):
 
 
 def load(options):
-    """Returns the Cells of tables of scores and --layer-table. Raises CsvError without two sources and three methods.
-    """
+    """Returns the Cells of scores and --layer-table. Raises CsvError without two sources and three methods."""
     path = options.scores[0]
     scores = kcs.read(options.scores, "kl")
     kcs.refuse_other_layers(scores, path)
-    scores = scores[~scores["algorithm"].isin(options.exclude)]
-    scores = kt.pick_algorithms(scores, options.algorithm, path)
-    scores = kt.pick_numbers(scores, "budget_requested", options.budget, path)
-    scores = kt.pick_prompts(scores, options.prompts, path).copy()
+    scores = kt.pick_rows(scores, options, path)
     scores["trace"] = scores["trace"].map(os.path.basename)
     scores["source"] = units.sources_of(scores, options.records, path, own_source=True)
     kt.add_labels(scores)

@@ -69,7 +69,7 @@ def curves(options, content, tables):
 def means(options, table, parts, note=kt.note):
     keys = table.index.to_frame(index=False)
     path = options.layer_table[0]
-    kept = kt.pick_prompts(kt.pick_algorithms(keys, options.algorithm, path), options.prompts, path)
+    kept = kt.pick_names(kt.pick_names(keys, "algorithm", options.algorithm, path), "prompt", options.prompts, path)
     kept = kept[kept["budget_requested"].notna() & ~kept["algorithm"].isin(options.exclude)]
     table = table.iloc[kept.index]
     prompt = table.groupby(level=["trace", "prompt", "algorithm", "params", "budget_requested"], sort=False).mean()
@@ -114,7 +114,7 @@ def each_prompt(options, content, tables):
     folder, name = os.path.split(options.output)
     names = tables.layers[0].index.unique("prompt").to_frame()
     out = []
-    for prompt in kt.pick_prompts(names, options.prompts, options.layer_table[0])["prompt"]:
+    for prompt in kt.pick_names(names, "prompt", options.prompts, options.layer_table[0])["prompt"]:
         if os.path.basename(prompt) in ("", ".", "..") or os.path.basename(prompt) != prompt:
             raise kt.CsvError(f"{options.layer_table[0]}: prompt `{prompt}`: expected a name that --each-prompt can "
                               "give to a folder")

@@ -91,7 +91,7 @@ class ScalingTest(CommandCase):
         words = self.length(1024)
         self.refused("expected the same lengths", *words[:3], "--cluster", "4096", words[5])
         self.refused("expected a number of tokens first", "--row-table", "x", words[2], *words[3:])
-        self.refused("no rows of knorm, expected some of h2o, local", *words, "--algorithm", "knorm")
+        self.refused("no rows of label knorm; it holds h2o, local", *words, "--algorithm", "knorm")
         one = [row for row in self.rows if row[7] == 0.5]
         self.write("1024/rows.csv", ROWS, one)
         self.refused("h2o: expected at least two budgets, sources and layers", *words)

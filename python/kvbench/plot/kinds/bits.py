@@ -145,16 +145,12 @@ def draw_lines(table, y="rel_error", path=""):
 def draw_line(axes, points, color, looks):
     """Draws a method's lines, one per number of bits; all tokens are one line."""
     points = points.sort_values("x")
+    more = {"linewidth": 1.0, "zorder": 4}
     if points["whole"].iloc[0]:
-        dash = WHOLE_DASHES[points["line"].iloc[0].endswith(BOUGHT)]
+        dash, more = WHOLE_DASHES[points["line"].iloc[0].endswith(BOUGHT)], {"linestyle": "none", "zorder": 3}
         axes.plot(points["x"], points["mean"], color=color, linewidth=0.9, linestyle=dash, zorder=2)
-        for bits, part in points.groupby("bits", sort=False):
-            kf.plot_line(axes, part["x"], part["mean"], part["sd"],
-                         {**looks[bits], "color": color, "linestyle": "none", "zorder": 3})
-        return
     for bits, part in points.groupby("bits", sort=False):
-        kf.plot_line(axes, part["x"], part["mean"], part["sd"],
-                     {**looks[bits], "color": color, "zorder": 4}, linewidth=1.0)
+        kf.plot_line(axes, part["x"], part["mean"], part["sd"], {**looks[bits], "color": color, **more})
 
 
 def measured(table, y):

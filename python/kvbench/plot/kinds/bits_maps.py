@@ -220,9 +220,8 @@ def load_keys_values(rows, y="rel_error", budget=None, algorithms=(), layers=(),
     if not given.any():
         raise kt.CsvError(f"{path}: no row has both k_bits and v_bits in its params; expected "
                           "such as exact@quant-kivi:k_bits=2,4;v_bits=2,4")
-    left = frame.loc[~given & (frame["quantizer"] != "").to_numpy(), "algorithm"]
-    for name in dict.fromkeys(left):
-        kt.note(f"{name}: rows without k_bits and v_bits are left out: {int((left == name).sum())}")
+    kt.note_each(frame[~given & (frame["quantizer"] != "").to_numpy()],
+                 "{}: rows without k_bits and v_bits are left out: {count}", "algorithm")
     frame = heatmap.pick_budget(frame[given].copy(), budget, path)
     kt.add_labels(frame, ignore=kb.SIZES)
     frame = kt.full_points(frame, ["label", "k", "v"], path)

@@ -119,9 +119,7 @@ def read(rows, y, algorithms, layers, pool):
     for name in ("k", "v"):
         frame[name] = frame[name].mask(plain, element_bits(frame))
     unknown = frame["k"].isna() | frame["v"].isna()
-    for name in dict.fromkeys(frame.loc[unknown, "algorithm"]):
-        kt.note(f"{name}: rows left out whose number of bits is not known: "
-                f"{int((unknown & (frame['algorithm'] == name)).sum())}")
+    kt.note_each(frame[unknown], "{}: rows left out whose number of bits is not known: {count}", "algorithm")
     frame = frame[~unknown].copy()
     if not (frame["quantizer"] != "").any():
         raise kt.CsvError(f"{path}: no row of a quantizer says its number of bits")

@@ -174,9 +174,7 @@ def error(rows: pd.DataFrame, *, y: str = "rel_error", x: str = "T", spread: str
     whole = load(rows, algorithm, spread, y, layers, mean_over_layers, relative_to, pool)
     table, chosen = kc.pick(whole.assign(size=np.exp2(-whole["T"])), "size", (all, algorithm, highlight),
                             what=y, higher_better=y in kt.HIGHER_BETTER)
-    bad = table[~np.isfinite(table["mean"])]
-    for label in dict.fromkeys(bad["label"]):
-        kt.note(f"{label} has a mean that is not finite; not drawn")
+    kt.note_each(table[~np.isfinite(table["mean"])], "{} has a mean that is not finite; not drawn")
     picture = draw(table, x, log_y, band, share_y, y, highlight, relative_to)
     over = "all rows" if spread == "all" else "seeds, of the means over prompts and heads"
     bars = kl.spread_text(

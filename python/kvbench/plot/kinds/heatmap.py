@@ -47,8 +47,7 @@ def load(rows, column="rel_error", budget=None, algorithms=(), layers=(), relati
     table = kt.finite_points(kt.mean_and_sd(frame, ["label", "layer", "q_head"], column))
     table = kfr.relative(table, relative_to, ["layer", "q_head"], path)
     largest = table.groupby("label")["mean"].transform("max")
-    for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
-        kt.note(f"{label} is exact and left out")
+    kt.note_each(table[largest < kt.ROUNDING_ERROR], "{} is exact and left out")
     table = table[largest >= kt.ROUNDING_ERROR]
     if table.empty:
         raise kt.CsvError(f"{path}: column `{column}` is below {kt.ROUNDING_ERROR:g} or not "

@@ -47,16 +47,7 @@ def load(kept, labels=(), layers=(), kv_heads=(), prompt=""):
         kt.note(f"the first {MAX_COLUMNS} of {len(present)} labels are shown (--labels takes "
                 f"others: {', '.join(present)})")
     labels = labels or present[:MAX_COLUMNS]
-    chosen_layers = kcc.choose(frame["layer"], layers, "--layers", path)
-    chosen_heads = kcc.choose(frame["kv_head"], kv_heads, "--kv-heads", path)
-    chosen_layers = chosen_layers if layers else kcc.spread_out(chosen_layers, 2)
-    chosen_heads = chosen_heads if kv_heads else chosen_heads[:1]
-    frame = frame[frame["layer"].isin(chosen_layers) & frame["kv_head"].isin(chosen_heads)
-                  & frame["label"].isin(labels)]
-    pairs = frame[["layer", "kv_head"]].drop_duplicates().sort_values(["layer", "kv_head"])
-    heads = [(int(a), int(b)) for a, b in pairs.itertuples(index=False)]
-    if not heads:
-        raise kt.CsvError(f"{path}: no row of layers {chosen_layers}, KV heads {chosen_heads}")
+    frame, heads = kcc.pick_heads(frame[frame["label"].isin(labels)], layers, kv_heads, 2, path)
     if len(heads) > MAX_ROWS or len(labels) > MAX_COLUMNS:
         raise kt.CsvError(f"--layers, --kv-heads and --labels: got {len(heads)} heads and "
                           f"{len(labels)} labels, expected at most {MAX_ROWS} and {MAX_COLUMNS}")

@@ -118,7 +118,7 @@ def load(queries, rows=None, algorithms=(), budgets=(), layers=(), by="budget", 
     """
     path = kt.source_of(queries)
     frame = lines_of(queries, rows)
-    frame = kt.pick_algorithms(frame, algorithms, path)
+    frame = kt.pick_names(frame, "algorithm", algorithms, path)
     frame = kt.pick_layers(frame, layers, path)
     if budgets:
         # Methods without a budget are in every panel.
@@ -150,8 +150,8 @@ def load(queries, rows=None, algorithms=(), budgets=(), layers=(), by="budget", 
 def above_rounding(table, path):
     """Returns rows of methods with some error above rounding; notes the others."""
     largest = table.groupby("label", sort=False)["high"].transform("max")
-    for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
-        kt.note(f"{label} is exact: its errors are below {kt.ROUNDING_ERROR:g}, it is not drawn")
+    kt.note_each(table[largest < kt.ROUNDING_ERROR],
+                 f"{{}} is exact: its errors are below {kt.ROUNDING_ERROR:g}, it is not drawn")
     table = table[largest >= kt.ROUNDING_ERROR].reset_index(drop=True)
     if table.empty:
         raise kt.CsvError(f"{path}: errors are below {kt.ROUNDING_ERROR:g} in every point")
@@ -173,8 +173,7 @@ def whole_heads(frame, path):
     seen = heads.groupby([frame["panel"], frame["label"]], dropna=False).transform("nunique")
     of_all = heads.groupby(frame["panel"], dropna=False).transform("nunique")
     part = seen < of_all
-    for label in dict.fromkeys(frame.loc[part, "label"]):
-        kt.note(f"{label}: left out where some heads are missing")
+    kt.note_each(frame[part], "{}: left out where some heads are missing")
     if part.all():
         raise kt.CsvError(f"{path}: no method has rows for every head that the file has")
     return frame[~part]
@@ -239,8 +238,8 @@ def offset(queries: pd.DataFrame, rows: pd.DataFrame | None = None, *, algorithm
     """
     whole = load(queries, rows, algorithm, budget, layers, by, bins, relative_to, pool)
     centre = "mean" if mean else "median"
-    for label in dict.fromkeys(whole.loc[~np.isfinite(whole[centre]), "label"]):
-        kt.note(f"{label} has a {centre} that is not finite; its line has a gap there")
+    kt.note_each(whole[~np.isfinite(whole[centre])],
+                 f"{{}} has a {centre} that is not finite; its line has a gap there")
     sized = whole.assign(size=whole["panel"] if by == "budget" else 1.0)
     table, chosen = kc.pick(sized, "size", (all, algorithm, highlight), centre)
     count = table["panel"].dropna().nunique()

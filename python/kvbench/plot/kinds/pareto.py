@@ -97,8 +97,7 @@ def load(rows, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), l
     table = kfr.relative(kt.finite_points(table), relative_to, ["size"], path)
     table.attrs = attrs
     kfr.above_rounding(table, y)
-    for label in dict.fromkeys(table.loc[table["x"].isna(), "label"]):
-        kt.note(f"{label} has points without {x}; they are not drawn")
+    kt.note_each(table[table["x"].isna()], f"{{}} has points without {x}; they are not drawn")
     if drawn_points(table).empty:
         raise kt.CsvError(f"{path}: no point has both a {x} and an error above {kt.ROUNDING_ERROR:g}")
     table["front"] = table.index.isin(pareto_front(table).index)
@@ -173,16 +172,13 @@ def draw_method(axes, points, zero, style, on_front):
     """Draws one line, dots at x = 0 and hollow dots of points apart; returns its right end."""
     look = {"linewidth": 1.4 if on_front else 0.8, "ms": 4 if on_front else 2.8,
             "alpha": 1.0 if on_front else 0.75, "zorder": style["zorder"] + on_front}
-    joined = points[~points["apart"]]
     label = points["label"].iloc[0]
-    if len(joined):
-        kf.plot_line(axes, joined["x"].replace(0.0, zero or 0.0), joined["mean"], joined["sd"],
-                     style, label=label, **look)
-    alone = points[points["apart"]]
-    if len(alone):
-        kf.plot_line(axes, alone["x"].replace(0.0, zero or 0.0), alone["mean"], alone["sd"],
-                     {**style, "linestyle": "none", "markerfacecolor": "white"},
-                     label="_" if len(joined) else label, **look)
+    for part, more in ((points[~points["apart"]], {}),
+                       (points[points["apart"]], {"linestyle": "none", "markerfacecolor": "white"})):
+        if len(part):
+            kf.plot_line(axes, part["x"].replace(0.0, zero or 0.0), part["mean"], part["sd"], {**style, **more},
+                         label=label, **look)
+            label = "_"
     last = points.iloc[-1]
     return (last["x"] or zero, last["mean"])
 

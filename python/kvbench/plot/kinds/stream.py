@@ -88,7 +88,7 @@ def load(rows, steps, algorithms=(), budgets=(), bins=48, layers=(), relative_to
     """
     path = kt.source_of(rows)
     frame = join(rows, steps)
-    frame = kt.pick_algorithms(frame, algorithms, path)
+    frame = kt.pick_names(frame, "algorithm", algorithms, path)
     frame = kt.pick_numbers(frame, "budget_requested", budgets, path)
     frame = kt.pick_layers(frame, layers, path)
     kt.refuse_mixed(frame, path, pool)
@@ -169,8 +169,7 @@ def stream(rows: pd.DataFrame, steps: pd.DataFrame, *, algorithm: kk.Names = (),
     errors = whole[whole["column"] == "rel_error"]
     drawn, chosen = kc.pick(errors, "budget_requested", (all, algorithm, highlight))
     table = whole[whole["label"].isin(drawn["label"])]
-    for label in dict.fromkeys(drawn["label"][~np.isfinite(drawn["mean"])]):
-        kt.note(f"{label} has a mean that is not finite; its line has a gap there")
+    kt.note_each(drawn[~np.isfinite(drawn["mean"])], "{} has a mean that is not finite; its line has a gap there")
     count = table["budget_requested"].dropna().nunique()
     if count > MAX_BUDGETS:
         raise kt.CsvError(f"{kt.source_of(rows)}: {count} budgets, expected at most {MAX_BUDGETS} panels beside "

@@ -37,23 +37,6 @@ POSITIONS = colormaps["viridis"]  # monotone lightness
 KEPT = {"color": kf.COLORS[1], "s": 9, "linewidths": 0.2, "marker": "^", "edgecolors": "black"}
 
 
-def heads_to_show(heads, layers, kv_heads, path):
-    """Returns the (layer, KV head) pairs of the figure's columns."""
-    chosen_layers = kcc.choose([h[0] for h in heads], layers, "--layers", path)
-    chosen_heads = kcc.choose([h[1] for h in heads], kv_heads, "--kv-heads", path)
-    if not layers:
-        chosen_layers = kcc.spread_out(chosen_layers, MAX_COLUMNS)
-    if not kv_heads:
-        chosen_heads = chosen_heads[:1]
-    out = [pair for pair in sorted(heads) if pair[0] in chosen_layers and pair[1] in chosen_heads]
-    if len(out) > 2 * MAX_COLUMNS:
-        raise kt.CsvError(f"--layers and --kv-heads: got {len(out)} heads, expected at most "
-                          f"{2 * MAX_COLUMNS} for one figure")
-    if not out:
-        raise kt.CsvError(f"{path}: no layer of {chosen_layers} holds a KV head of {chosen_heads}")
-    return out
-
-
 def choose_heads(groups, whats, layers, kv_heads, prompt, path):
     """Returns the rows of `groups` to show (of one prompt), and their (layer, KV head) pairs."""
     groups = kcc.only_prompt(groups, prompt, path)
@@ -61,10 +44,11 @@ def choose_heads(groups, whats, layers, kv_heads, prompt, path):
     if absent:
         raise kt.CsvError(f"{path}: --what: got {absent[0]}, which it does not hold; it holds "
                           + ", ".join(groups["what"].unique()))
-    pairs = {(int(a), int(b)) for a, b in zip(groups["layer"], groups["kv_head"])}
-    heads = heads_to_show(pairs, layers, kv_heads, path)
-    shown = [pair in heads for pair in zip(groups["layer"], groups["kv_head"])]
-    return groups[np.array(shown) & groups["what"].isin(whats)], heads
+    groups, heads = kcc.pick_heads(groups, layers, kv_heads, MAX_COLUMNS, path)
+    if len(heads) > 2 * MAX_COLUMNS:
+        raise kt.CsvError(f"--layers and --kv-heads: got {len(heads)} heads, expected at most "
+                          f"{2 * MAX_COLUMNS} for one figure")
+    return groups[groups["what"].isin(whats)], heads
 
 
 def whats_of(what, kept):
@@ -118,19 +102,18 @@ def thin(frame, count):
 
 def embeddings(frame, heads, whats, jobs, seed, perplexity):
     """Returns {(layer, KV head, what): (its rows, positions [n, 2])}."""
-    columns = [c for c in frame.columns if c[:1] == "x" and c[1:].isdigit()]
-    keys = []
-    sets = []
-    for head in heads:
-        for what in whats:
-            rows = frame[(frame["layer"] == head[0]) & (frame["kv_head"] == head[1]) & (frame["what"] == what)]
-            if rows.empty:
-                continue
-            keys.append((*head, what))
-            # Columns of wider heads are empty.
-            sets.append((rows, rows[columns].dropna(axis="columns", how="all").to_numpy()))
-    flat = ke.embed_all([points for _, points in sets], jobs, seed, perplexity)
-    return {key: (rows, xy) for key, (rows, _), xy in zip(keys, sets, flat)}
+    found = {}
+    for place in ((*head, what) for head in heads for what in whats):
+        rows = frame[(frame[["layer", "kv_head", "what"]] == place).all(axis=1)]
+        if len(rows):
+            found[place] = rows
+    flat = ke.embed_all([*map(coordinates, found.values())], jobs, seed, perplexity)
+    return {place: (rows, xy) for (place, rows), xy in zip(found.items(), flat)}
+
+
+def coordinates(rows):
+    """Returns x0, x1, ... [n, d] of one head's rows; columns of wider heads are empty."""
+    return rows[kcc.point_columns(rows.columns)].dropna(axis="columns", how="all").to_numpy()
 
 
 def scatter(axes, xy, style, zorder, colors=None, norm=None):
@@ -198,8 +181,7 @@ def measured(pictures, whats, kept):
     mean square distance to the mean, in the columns of points.csv.
     """
     def nearness(rows, chosen):
-        points = rows[[c for c in rows.columns if c[:1] == "x" and c[1:].isdigit()]]
-        points = points.dropna(axis="columns", how="all").to_numpy()
+        points = coordinates(rows)
         some = points[chosen]
         squares = (points**2).sum(1)[:, None] + (some**2).sum(1) - 2 * points @ some.T
         scale = math.sqrt(((points - points.mean(0))**2).sum(1).mean())

@@ -72,7 +72,7 @@ def errors(paths, budget, methods, records):
     if frame.empty:
         raise kt.CsvError(f"{paths[0]}: no rows at budget {budget:g}")
     kt.add_labels(frame)
-    frame = kt.pick_labels(frame, methods, paths[0], f" at {budget:g}")
+    frame = kt.pick_names(frame, "label", methods, f"{paths[0]}: budget {budget:g}")
     frame = frame.assign(source=units.sources_of(frame, records, paths[0], own_source=True))
     bad = ~(frame["status"].map(kt.status_kind).eq("ok") & np.isfinite(frame["rel_error"]) & (frame["rel_error"] > 0))
     if bad.any():

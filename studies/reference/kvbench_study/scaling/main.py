@@ -88,7 +88,7 @@ def means(files, options):
     frame = kcs.read(files, METRIC)
     frame = frame[frame["budget_requested"].notna()].copy()
     kt.add_labels(frame)
-    frame = kt.ok_rows(kt.pick_labels(frame, options.algorithm, files[0]), files[0])
+    frame = kt.ok_rows(kt.pick_names(frame, "label", options.algorithm, files[0]), files[0])
     frame = frame.assign(source=units.sources_of(frame, options.records, files[0], own_source=True))
     keys = ["label", "source", "layer", "q_head", "budget_requested"]
     return frame.groupby([*keys, "trace", "prompt"])[METRIC].mean().groupby(keys).mean()
