@@ -7,8 +7,6 @@ import unittest
 
 from script_case import FolderCase, missing, read_text, write_text
 
-from kvbench.own import MARK, NotOurs, claim_folder
-
 NO_H5PY = missing("h5py", "numpy")
 
 
@@ -21,24 +19,6 @@ def tree(folder):
             with open(path, "rb") as file:
                 out[os.path.relpath(path, folder)] = file.read()
     return out
-
-
-class FoldersTest(FolderCase):
-    def test_new_and_empty_folders_are_taken_again_and_others_refused(self):
-        for name in ("new", "empty"):
-            if name == "empty":
-                os.mkdir(self.path(name))
-            claim_folder(self.path(name))
-            self.assertEqual(os.listdir(self.path(name)), [MARK])
-            write_text(self.path(name, "rows.csv"), "1")
-            claim_folder(self.path(name))
-        os.mkdir(self.path("users"))
-        notes = write_text(self.path("users", "notes.txt"), "precious")
-        for folder, said in ((self.path("users"), "notes.txt is there"), (notes, "is no folder")):
-            with self.assertRaisesRegex(NotOurs, said):
-                claim_folder(folder)
-        self.assertEqual(tree(self.path("users")), {"notes.txt": b"precious"})
-        claim_folder(self.path("users"), lambda folder: True)
 
 
 @unittest.skipIf(NO_H5PY, f"no {', '.join(NO_H5PY)}")

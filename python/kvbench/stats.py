@@ -33,11 +33,11 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
     n, columns = values.shape
     if n < FEWEST_FOR_INTERVALS:
         return np.full((columns, 2), math.nan)
-    mean, apart, square, equal = _apart(values)
+    mean, apart, square, equal = deviations(values)
     draws = resample_counts(n, resamples, seed)
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if kind == "t":
-        ts, error = _studentised(apart, square, draws)
+        ts, error = studentised(apart, square, draws)
         # inverted_cdf returns a resample's value, never a mean with infinity.
         at = np.quantile(ts, tails[::-1], axis=0, method="inverted_cdf")
         out = mean - at * error
@@ -56,7 +56,7 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
     return out.T
 
 
-def _apart(values):
+def deviations(values):
     """Returns (mean, deviations, their sum of squares, whether all are equal) by column."""
     mean = values.mean(axis=0)
     apart = values - mean
@@ -72,7 +72,7 @@ def resample_counts(n, resamples, seed):
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
 
 
-def _studentised(apart, square, draws):
+def studentised(apart, square, draws):
     """Returns (t of each resample [resamples, m], standard errors of the data [m])."""
     n = len(apart)
     moves = draws @ apart / n
@@ -84,47 +84,6 @@ def _studentised(apart, square, draws):
     ts[alone] = np.copysign(np.inf, ts[alone])
     ts[alone & near] = 0
     return ts, np.sqrt(square / (n * (n - 1)))
-
-
-def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
-    """Returns [(low, high, adjusted p)] of the means of `columns`, tested against 0.
-
-    columns: one array per test, a figure per prompt; lengths may differ. The p of a column is the level at which its
-    studentised bootstrap interval meets 0, adjusted by Holm's rule. Its interval has the level at which Holm's rule
-    tested it. The family-wise error is alpha, and an interval excludes 0 where the adjusted p is at most alpha. NaN
-    with fewer than 4 prompts; such columns are not tests. At least 40 / alpha resamples are drawn per test.
-    """
-    tests = [i for i, values in enumerate(columns) if len(values) >= FEWEST_FOR_INTERVALS]
-    resamples = max(resamples, math.ceil(40 * len(tests) / alpha))
-    found = {}
-    for n in sorted({len(columns[i]) for i in tests}):
-        draws = resample_counts(n, resamples, seed)
-        for i in (i for i in tests if len(columns[i]) == n):
-            mean, apart, square, equal = _apart(np.asarray(columns[i], float)[:, None])
-            ts, error = _studentised(apart, square, draws)
-            ts, at = np.sort(ts[:, 0]), mean[0] / error[0]
-            # Resamples at least as far out on the side opposite to the mean.
-            above = resamples - np.searchsorted(ts, at, side="left")
-            below = np.searchsorted(ts, at, side="right")
-            p = min(1.0, 2 * max(min(above, below), 1) / resamples)
-            if equal[0]:
-                ts, p = np.zeros(1), (2 / resamples if mean[0] else 1.0)
-            found[i] = (p, mean[0], error[0], ts)
-    order = sorted(tests, key=lambda i: found[i][0])
-    adjusted = dict(zip(order, holm([found[i][0] for i in order])))
-    out = [(math.nan, math.nan, math.nan)] * len(columns)
-    rank = 0
-    for i in order:
-        p, mean, error, ts = found[i]
-        # Columns that did not pass share the last level reached.
-        level = alpha / (len(tests) - rank)
-        inside = 1 - level
-        tail = np.quantile(ts, [(1 + inside) / 2, (1 - inside) / 2], method="inverted_cdf")
-        low, high = mean - tail * error
-        out[i] = (float(low), float(high), float(adjusted[i]))
-        if p <= level and rank < len(tests) - 1:
-            rank += 1
-    return out
 
 
 def signed_rank_test(differences):
@@ -156,20 +115,6 @@ def signed_rank_test(differences):
     rest = ranks.sum() - positive
     p = min(1.0, 2 * float(chances[:min(positive, rest) + 1].sum()))
     return p, int(np.sign(positive - rest))
-
-
-def binomial_interval(right, n, level=0.95):
-    """Returns (low, high) of a share: Clopper and Pearson's exact interval for `right` of n; NaN if n is 0."""
-    if n == 0:
-        return math.nan, math.nan
-    low, high = stats.binomtest(right, n).proportion_ci(level, "exact")
-    return float(low), float(high)
-
-
-def sign_test(better, worse):
-    """Returns p of the one-sided sign test: at least `better` of better + worse fair coins."""
-    n = better + worse
-    return float(stats.binomtest(better, n, alternative="greater").pvalue) if n else 1.0
 
 
 def min_p(n):

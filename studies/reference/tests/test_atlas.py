@@ -114,7 +114,8 @@ class AtlasTest(CommandCase):
     def test_refusals(self):
         words = self.model("a", 1)
         self.refused("no rows at budget 0.5", *words, "--budget", "0.5")
-        self.refused("budget 0.125: no rows of label knorm; it holds h2o, local, snapkv", *words, "--algorithm", "knorm")
+        self.refused("budget 0.125: no rows of label knorm; it holds h2o, local, snapkv", *words,
+                     "--algorithm", "knorm")
         self.refused("none of b", "--cluster", "b", self.path("a"), *words[3:])
         rows = read_rows(self.path("a/rows.csv"))
         self.write("a/rows.csv", ROWS, [list(row.values()) for row in rows if row["layer"] != "3"])

@@ -17,7 +17,7 @@ from unittest import mock
 
 from study_case import ROOT, read_text, write_text
 
-from kvbench.own import MARK
+from kvbench_study.folders import MARK
 from kvbench_study.model import main as mm
 from kvbench_study.model import parts as mp
 from kvbench_study.model.table import DEFAULT, MODELS, Model, Part, numbered

@@ -5,6 +5,7 @@ import math
 from kvbench import stats as ks
 from kvbench.compare.scores import FEWEST, share
 from kvbench.compare.tables import chance, number
+from kvbench_study import intervals as ki
 from kvbench_study.answers.tables import ALPHA, EXACT, ORACLE, REASON, order_of, part_of
 
 
@@ -12,7 +13,7 @@ def needed(n, by_chance):
     """Returns the fewest right answers of n whose interval lies above chance; None if
     impossible.
     """
-    return next((k for k in range(n + 1) if ks.binomial_interval(k, n)[0] > by_chance), None)
+    return next((k for k in range(n + 1) if ki.binomial_interval(k, n)[0] > by_chance), None)
 
 
 def counted(right, n):

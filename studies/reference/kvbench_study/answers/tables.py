@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench import units
 from kvbench.compare.scores import KEY, extent, refuse_other_layers, without_spoiled
+from kvbench_study import intervals as ki
 
 MEASURES = ("change", "right")
 EXACT, ORACLE = "exact", "oracle"
@@ -156,7 +156,7 @@ def controls_of(part, control):
     low, high = interval(exact.to_numpy())
     both = exact.index.intersection(failing.index)
     ahead = exact[both] - failing[both]
-    p = ks.sign_test(int((ahead > 0).sum()), int((ahead < 0).sum()))
+    p = ki.sign_test(int((ahead > 0).sum()), int((ahead < 0).sum()))
     why = []
     if not len(exact):
         why.append(f"no rows of {EXACT}")
@@ -179,7 +179,7 @@ def interval(values):
     """Exact interval of the share of right answers; NaN if seeds give fractions."""
     if not len(values) or not np.isin(values, (0.0, 1.0)).all():
         return math.nan, math.nan
-    return ks.binomial_interval(int(values.sum()), len(values))
+    return ki.binomial_interval(int(values.sum()), len(values))
 
 
 def lines(found):

@@ -8,6 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from kvbench import stats as ks
+from kvbench_study import intervals as ki
 
 HOLDS, FAILS, UNDECIDED = "holds here", "does not hold here", "not decided"
 # Without a verdict: free constants or no control of its kind, or too few sources.
@@ -165,7 +166,7 @@ def keep_whole(claim):
 
 
 def test_cells(cells, threshold, options):
-    found = ks.holm_intervals([cell.finite - threshold for cell in cells], options.alpha,
+    found = ki.holm_intervals([cell.finite - threshold for cell in cells], options.alpha,
                               options.resamples, options.seed)
     for cell, (low, high, p) in zip(cells, found):
         cell.low, cell.high, cell.p = low + threshold, high + threshold, p
