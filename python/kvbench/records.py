@@ -1,27 +1,55 @@
-"""Prompt records: .jsonl files of one object per line with `text`, and `id`, `set`, `source` where they
-are known.
+"""Files of JSON: one value, or .jsonl with an object a line. Readers raise `error`, one line that begins with the file.
+
+Prompt records have `text`, and `id`, `set`, `source` where they are known.
 """
 
 import json
 
-from kvbench.errors import CsvError
-from kvbench.text import parse_json
+from kvbench.errors import CsvError, TraceError
+from kvbench.text import encodable, parse_json
+
+
+def read_file(path, error=TraceError):
+    """Returns the text of a file in UTF-8."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError:
+        raise error(f"{path}: not UTF-8") from None
+    except OSError as reason:
+        raise error(f"{path}: cannot be read: {reason.strerror}") from None
+
+
+def read_json(path, error=TraceError):
+    """Returns the value of a file of JSON."""
+    try:
+        return parse_json(read_file(path, error))
+    except ValueError as reason:
+        raise error(f"{path}: {reason}") from None
+
+
+def read_lines(path, error=TraceError):
+    """Yields (line number, value) of a .jsonl file, without blank lines."""
+    for number, line in enumerate(read_file(path, error).split("\n"), 1):  # not at U+2028
+        if not line.strip():
+            continue
+        try:
+            yield number, parse_json(line)
+        except ValueError as reason:
+            what = f"{reason.msg}, column {reason.colno}" if isinstance(reason, json.JSONDecodeError) else reason
+            raise error(f"{path}:{number}: not JSON ({what}), expected one object per line") from None
+
+
+def read_texts(path, error=TraceError):
+    """Yields (line number, object) of a .jsonl file whose objects have a `text`."""
+    for number, record in read_lines(path, error):
+        if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+            raise error(f"{path}:{number}: expected an object with a `text`")
+        if not encodable(json.dumps(record, ensure_ascii=False)):
+            raise error(f"{path}:{number}: got half of a surrogate pair, expected text")
+        yield number, record
 
 
 def read_jsonl(path):
-    """Returns the objects of a file, in order. Raises CsvError."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            records = [parse_json(line) for line in file if line.strip()]
-    except OSError as error:
-        raise CsvError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise CsvError(f"{path}: not one JSON object a line: {error}") from None
-    for at, record in enumerate(records, 1):
-        if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-            raise CsvError(f"{path}: record {at}: expected an object with a `text`")
-        try:
-            json.dumps(record, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise CsvError(f"{path}: record {at}: got half of a surrogate pair, expected text") from None
-    return records
+    """Returns the records of a file, in order. Raises CsvError."""
+    return [record for _, record in read_texts(path, CsvError)]

@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from kvbench.errors import TraceError
-from kvbench.text import encodable, parse_json
+from kvbench.records import read_texts
 from kvbench.trace.extra import NAME
 
 # KVzip (Kim et al., 2025, arXiv:2505.23416), as in kvpress 8bb29b9 (KVzipPress): the prompt in
@@ -50,26 +50,7 @@ def repeat_segments(ids, prefix, encode, chunk=CHUNK):
 
 def read_records(path):
     """Returns [(id or None, text)] of a .jsonl file with `text` and optional `id`."""
-    out = []
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().split("\n")  # not at U+2028
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: not UTF-8") from None
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            record = parse_json(line)
-        except ValueError as error:
-            raise TraceError(f"{path}:{number}: not JSON ({error})") from None
-        if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-            raise TraceError(f"{path}:{number}: expected an object with a text `text`")
-        if not encodable(record["text"]):
-            raise TraceError(f"{path}:{number}: its text has half of a surrogate pair, expected Unicode")
-        out.append((str(record["id"]) if "id" in record else None, record["text"]))
+    out = [(str(record["id"]) if "id" in record else None, record["text"]) for _, record in read_texts(path)]
     if not out:
         raise TraceError(f"{path}: no records")
     named = sum(one is not None for one, _ in out)

@@ -7,7 +7,8 @@ import re
 import numpy as np
 from transformers import AutoTokenizer
 
-from kvbench.text import encodable, parse_json
+from kvbench.records import read_file, read_lines
+from kvbench.text import encodable
 from kvbench.trace.writer import TraceError
 
 
@@ -20,24 +21,6 @@ def load(loader, what, args, **options):
     except Exception as error:  # model files and remote code may raise anything
         first = str(error).strip().split("\n")[0] or type(error).__name__
         raise TraceError(f"{args.model}: its {what} cannot be loaded: {first}") from None
-
-
-def read_lines(path):
-    """Yields (line number, object) of a JSONL file, without blank lines."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    yield number, parse_json(line)
-                except ValueError as error:
-                    what = (f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error)
-                    raise TraceError(f"{path}:{number}: not JSON ({what}), expected one object per line") from None
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: not UTF-8") from None
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def record_text(record, where, field, template):
@@ -56,16 +39,6 @@ def record_text(record, where, field, template):
         # LongBench: summarisation tasks have an empty input.
         return "\n\n".join(filter(None, (get("context"), "input" in record and get("input"))))
     return get(field or "text")
-
-
-def read_file(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: not UTF-8") from None
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def read_records(args):

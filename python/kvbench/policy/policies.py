@@ -13,7 +13,7 @@ from kvbench.compare.tables import markdown_table, opened, write_text
 from kvbench.policy import cells
 from kvbench.policy import choose as solver
 from kvbench.policy.tables import check_layers, read_sensitivities
-from kvbench.text import parse_json
+from kvbench.records import read_json
 
 FORMAT, VERSION = "kvbench-policy", 1
 LAYER, HEAD = "layer", "head"
@@ -138,11 +138,7 @@ def write_policy(options, content, layers):
 def like(options, content):
     """Writes the policy --like for the layers of `content`. Raises CsvError for one by KV head."""
     try:
-        with open(options.like, encoding="utf-8") as file:
-            theirs = parse_json(file.read())["layers"]
-        choices = [(one["algorithm"], float(one["budget"])) for one in theirs]
-    except OSError as error:
-        raise kt.CsvError(f"{options.like}: {error.strerror}") from None
+        choices = [(one["algorithm"], float(one["budget"])) for one in read_json(options.like, kt.CsvError)["layers"]]
     except (ValueError, KeyError, TypeError):
         raise kt.CsvError(f"{options.like}: expected a policy with an algorithm and a budget for each layer "
                           "(docs/policies.md)") from None

@@ -12,7 +12,7 @@ from kvbench import tables as kt
 from kvbench.compare import tables as ct
 from kvbench.compare.scores import extent
 from kvbench.policy.cells import METRIC
-from kvbench.text import parse_json
+from kvbench.records import read_json
 
 FORMAT = "kvbench-sensitivities"
 VERSION = 1
@@ -79,13 +79,7 @@ def write_sensitivities(path, found, weights, predicted, options):
 
 def read_sensitivities(path):
     """Returns the content of write_sensitivities. Raises CsvError."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = parse_json(file.read())
-    except OSError as error:
-        raise kt.CsvError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise kt.CsvError(f"{path}: {error}") from None
+    content = read_json(path, kt.CsvError)
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
         raise kt.CsvError(f"{path}: expected a file of kvbench-py policy fit, format {FORMAT} {VERSION}")
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import numpy as np
 from kvbench.api.run import run
 from kvbench.caches import CacheEntry, CacheReader
 from kvbench.press.expression import PressError
-from kvbench.text import one_line
+from kvbench.text import one_line, parse_json
 from kvbench.trace.parts import FUTURE_POSITIONS
 from kvbench.trace.writer import TraceWriter
 
@@ -61,7 +60,7 @@ def check_method(algorithm: str, params: dict[str, Any]) -> None:
     """Raises ProgramError for a method that does not exist, PressError for a protocol or a parameter that it
     does not have.
     """
-    [method] = json.loads(run("list", algorithm, "--json"))
+    [method] = parse_json(run("list", algorithm, "--json"))
     if "prefill" not in method["protocols"]:
         raise PressError(f"as_press: {algorithm}: is a method of {', '.join(method['protocols'])}, expected one of "
                          "prefill")

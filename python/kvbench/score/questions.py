@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from kvbench.dump.prompts import read_lines
+from kvbench.records import read_lines
 from kvbench.trace.writer import TraceError
 
 

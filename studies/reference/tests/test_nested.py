@@ -29,7 +29,7 @@ class NestedTest(FolderCase):
     def test_records_of_prompts(self):
         from kvbench_study.prompts import records as kp
         path = self.write_file("p.jsonl", '{"text": "a"}\n' + NESTED + "\n")
-        with self.assertRaisesRegex(kp.PromptError, "p.jsonl: not one JSON object a line: nested"):
+        with self.assertRaisesRegex(kp.PromptError, r"p.jsonl:2: not JSON \(nested"):
             kp.read_jsonl(path)
 
     def test_a_list_of_prompts(self):
