@@ -1,23 +1,53 @@
-"""Protects files that kvbench did not write, as lib/core/output_guard.hpp does."""
+"""Whole HDF5 files, in place of none or of kvbench's own. lib/core/output_guard.hpp follows the same rules."""
 
+from __future__ import annotations
+
+import contextlib
 import os
+import shutil
+from typing import TYPE_CHECKING, Any
 
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+import h5py
+
+from kvbench.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
-class NotOurs(Exception):
-    """The output path holds foreign files. One line."""
-
-
-def refuse_foreign(path, part, what, format):
-    """Raises NotOurs if `path` exists and is not of kvbench's HDF5 `format`, or if its temporary file `part` exists
-    and a killed run cannot have left it. what: noun for the message, such as "a trace".
+@contextlib.contextmanager
+def whole_file(path: str, part: str, what: str, format: str, copy: str | None = None) -> Iterator[h5py.File]:
+    """Yields a new h5py.File at `part`, or a copy of the file `copy`; renames it to `path` on success, and otherwise
+    removes it. Raises TraceError if `path` is there and not of this format, or if `part` is and no killed run can have
+    left it; OSError if they cannot be written. what: noun for the message, such as "a trace".
     """
-    import h5py
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise TraceError(f"{path}: cannot be written: its folder does not exist")
+    _refuse_foreign(path, part, what, format)
+    file: Any = None
+    try:
+        if copy is not None:
+            shutil.copyfile(copy, part)
+        try:
+            file = h5py.File(part, "w" if copy is None else "r+")
+        except OSError as error:
+            raise OSError(f"{path}: cannot be written: {error}") from None
+        yield file
+        file.close()
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(Exception):  # also after a failed close, as on a full disk
+            file.close()
+        with contextlib.suppress(OSError):
+            os.remove(part)
 
+
+def _refuse_foreign(path: str, part: str, what: str, format: str) -> None:
     for name in (path, part):
         if os.path.lexists(name) and not os.path.isfile(name):
-            raise NotOurs(f"{name}: cannot be written: is no regular file")
+            raise TraceError(f"{name}: cannot be written: is no regular file")
     if os.path.isfile(path) and os.path.getsize(path):
         try:
             with h5py.File(path, "r") as file:
@@ -25,10 +55,10 @@ def refuse_foreign(path, part, what, format):
         except OSError:
             found = None
         if found not in (format, format.encode()):
-            raise NotOurs(f"{path}: is there, and is not {what}: it is not replaced")
+            raise TraceError(f"{path}: is there, and is not {what}: it is not replaced")
     if os.path.isfile(part):
         with open(part, "rb") as file:
-            first = file.read(len(HDF5_SIGNATURE))
+            first = file.read(len(SIGNATURE))
         # HDF5 writes its signature late; until then the file is empty or starts with zeros.
-        if not HDF5_SIGNATURE.startswith(first) and first.strip(b"\0"):
-            raise NotOurs(f"{part}: is there, and is no unfinished file of kvbench's: it is not replaced")
+        if not SIGNATURE.startswith(first) and first.strip(b"\0"):
+            raise TraceError(f"{part}: is there, and is no unfinished file of kvbench's: it is not replaced")

@@ -19,16 +19,14 @@ File of filters (HDF5): attributes format = "kvbench-filters", version = 1, mode
 query head), prompts (digests of the calibration prompts); layers/<l>: float32 [Hkv, d].
 """
 
-import contextlib
 import os
-import shutil
 
 import h5py
 import numpy as np
 
 from kvbench import command
 from kvbench.errors import TraceError
-from kvbench.own import NotOurs, refuse_foreign
+from kvbench.own import whole_file
 from kvbench.trace import digest
 from kvbench.trace.extra import NAME
 from kvbench.trace.heads import check_format, open_hdf5, open_trace, text_of
@@ -156,7 +154,7 @@ def add_layer(moments, layer, part, dtype):
 
 
 def write_filters(path, found):
-    with whole_file(path, "filters", FORMAT) as part, h5py.File(part, "w") as file:
+    with whole_file(path, path + ".part", "filters", FORMAT) as file:
         file.attrs.update({"format": FORMAT, "version": VERSION, "model": found["model"], "queries": found["queries"]})
         # A dataset, since an attribute holds at most 64 KiB.
         file.create_dataset("prompts", data=np.array(found["prompts"], object), dtype=h5py.string_dtype())
@@ -198,11 +196,9 @@ def apply(filters, path, output, name="q-filters", wanted=()):
                 scored[part.name] = project(keys, found["layers"][layer])
     if os.path.exists(output) and os.path.samefile(path, output):
         raise TraceError(f"{output}: is the trace itself, expected another file")
-    with whole_file(output, "a trace", TRACE_FORMAT) as part:
-        shutil.copyfile(path, part)
-        with h5py.File(part, "r+") as file:
-            for where, scores in scored.items():
-                add_scores(file[where], name, scores)
+    with whole_file(output, output + ".part", "a trace", TRACE_FORMAT, copy=path) as file:
+        for where, scores in scored.items():
+            add_scores(file[where], name, scores)
 
 
 def check_layer(part, filters, name, source):
@@ -228,24 +224,6 @@ def add_scores(part, name, scores):
     for one in (part, group):
         if one is group or digest.MEMBERS in one.attrs:
             digest.name_members(one)
-
-
-@contextlib.contextmanager
-def whole_file(path, what, format):
-    """Yields PATH.part, which is renamed to PATH on success and removed on failure."""
-    part = path + ".part"
-    try:
-        refuse_foreign(path, part, what, format)
-    except NotOurs as error:
-        raise TraceError(str(error)) from None
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        raise TraceError(f"{path}: cannot be written: its folder does not exist")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(part)
 
 
 def main(arguments=None):

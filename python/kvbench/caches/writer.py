@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from kvbench.caches.format import (
     round_to,
 )
 from kvbench.hashing import file_sha256
-from kvbench.own import NotOurs, refuse_foreign
+from kvbench.own import whole_file
 from kvbench.trace.heads import open_trace, trace_dtype
 from kvbench.trace.writer import TraceError
 
@@ -81,34 +80,13 @@ class CacheWriter:
         self.names: dict[tuple[str, str, float | None, int], str] = {}
 
     def __enter__(self) -> CacheWriter:
-        folder = os.path.dirname(self.path)
-        if folder and not os.path.isdir(folder):
-            raise self.error("", "cannot be written: its folder does not exist")
-        try:
-            refuse_foreign(self.path, self.part, "a caches file", FORMAT)
-        except NotOurs as error:
-            raise TraceError(str(error)) from None
-        try:
-            self.file = h5py.File(self.part, "w")
-        except OSError as error:
-            raise OSError(f"{self.path}: cannot be written: {error}") from None
+        self.whole = whole_file(self.path, self.path + ".part", "a caches file", FORMAT)
+        self.file = self.whole.__enter__()
         self.file.attrs.update(self.root)
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            self.file.close()
-            if kind is None:
-                os.replace(self.part, self.path)
-        finally:
-            with contextlib.suppress(Exception):
-                self.file.close()
-            with contextlib.suppress(OSError):
-                os.remove(self.part)
-
-    @property
-    def part(self) -> str:
-        return self.path + ".part"
+    def __exit__(self, *error: Any) -> None:
+        self.whole.__exit__(*error)
 
     def error(self, where: str, what: str) -> TraceError:
         return TraceError(": ".join(part for part in (self.path, where, what) if part))

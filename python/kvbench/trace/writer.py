@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from kvbench.errors import TraceError
-from kvbench.own import NotOurs, refuse_foreign
+from kvbench.own import whole_file
 from kvbench.text import storable
 from kvbench.trace import digest
 from kvbench.trace.extra import ExtraParts
@@ -87,41 +87,24 @@ class TraceWriter(ExtraParts):
         self._file = None
 
     def __enter__(self) -> TraceWriter:
-        folder = os.path.dirname(self.path)
-        if folder and not os.path.isdir(folder):
-            raise self._error("", "cannot be written: its folder does not exist")
-        if os.path.isdir(self.path):
-            raise self._error("", "cannot be written: is a folder")
-        try:
-            refuse_foreign(self.path, self._tmp, "a trace", FORMAT)
-        except NotOurs as error:
-            raise TraceError(str(error)) from None
-        try:
-            self._file = h5py.File(self._tmp, "w")
-        except OSError as error:
-            raise OSError(f"{self.path}: cannot be written: {error}") from None
+        self._whole = whole_file(self.path, self.path + ".tmp", "a trace", FORMAT)
+        self._file = self._whole.__enter__()
         self._file.attrs.update(self._root)
         self._file.create_group("prompts")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        try:
-            if kind is None:
-                self.end_prompt()
-                if not len(self._file["prompts"]):
-                    raise self._error("", "no prompt was written")
-                self._check_rope()
-                digest.name_members(self._file)
-            self._file.close()
-            if kind is None:
-                os.replace(self._tmp, self.path)
-        finally:
-            # Also after a failed close, as on a full disk.
-            with contextlib.suppress(Exception):
-                self._file.close()
-            with contextlib.suppress(OSError):
-                os.remove(self._tmp)
+        if error is not None:
+            self._whole.__exit__(kind, error, trace)
+            return
+        with contextlib.ExitStack() as stack:
+            stack.push(self._whole)
+            self.end_prompt()
+            if not len(self._file["prompts"]):
+                raise self._error("", "no prompt was written")
+            self._check_rope()
+            digest.name_members(self._file)
 
     def begin_prompt(self, id: str, n_tokens: int, token_ids: ArrayLike | None = None,
                      text_id: str | None = None) -> None:
@@ -299,10 +282,6 @@ class TraceWriter(ExtraParts):
         if self._prompt is None:
             raise self._error("", "a layer before its prompt")
         return self._prompt["layers"]
-
-    @property
-    def _tmp(self) -> str:
-        return self.path + ".tmp"
 
     def _add(self, group: h5py.Group, name: str, array: np.ndarray, width: int | None = None) -> None:
         """Writes a whole array. width: of a matrix's chunks; None: its own."""

@@ -2,9 +2,11 @@
 
 import os
 
-from kvbench.own import NotOurs
-
 MARK = ".made-by-kvbench"
+
+
+class NotOurs(Exception):
+    """The output path holds foreign files. One line."""
 
 
 def claim_folder(folder, ours=None):

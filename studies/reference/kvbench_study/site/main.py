@@ -14,10 +14,9 @@ import shutil
 import sys
 
 from kvbench import command
-from kvbench.own import NotOurs
 from kvbench.text import one_line
 from kvbench_study import ROOT, STUDY
-from kvbench_study.folders import claim_folder
+from kvbench_study.folders import NotOurs, claim_folder
 from kvbench_study.site import curves
 from kvbench_study.site.results import SiteError, read_methods, read_results
 
