@@ -46,7 +46,7 @@ def read_texts(path, error=TraceError):
         if not isinstance(record, dict) or not isinstance(record.get("text"), str):
             raise error(f"{path}:{number}: expected an object with a `text`")
         if not encodable(json.dumps(record, ensure_ascii=False)):
-            raise error(f"{path}:{number}: got half of a surrogate pair, expected text")
+            raise error(f"{path}:{number}: its text has half of a surrogate pair, expected Unicode")
         yield number, record
 
 

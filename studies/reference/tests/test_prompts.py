@@ -155,7 +155,7 @@ class Run(FolderCase):
                 ("none.jsonl: cannot be read", ["none.jsonl", "--chars", "5"]),
                 ("expected an object with a `text`",
                  [self.write_file("x.jsonl", "[1]\n"), "--chars", "5"]),
-                ("x2.jsonl:1: got half of a surrogate pair",
+                ("x2.jsonl:1: its text has half of a surrogate pair",
                  [self.write_file("x2.jsonl", '{"text": "a\\ud800"}\n'), "--chars", "5"]),
                 ("no texts", [self.write_file("e.jsonl", ""), "--chars", "5"])):
             code, said = self.run_script(make_needles, *arguments, "-o", self.path("n.jsonl"))
