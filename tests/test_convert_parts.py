@@ -82,9 +82,9 @@ class ConvertPartsTest(ConvertCase):
         for options, words in (
                 (["--rope-theta", "1e4"], "--rope-theta: got no --rope-layout, expected half or"),
                 (half, "got no --rope-theta"), (["--rope-dim", "4"], "got no --rope-theta"),
-                (["--rope-theta", "0", *half], "got 0, expected a finite number > 0"),
-                (["--rope-theta", "inf", *half], "got inf, expected a finite number > 0"),
-                (["--rope-theta", "x", *half], "invalid positive_number value: 'x'"),
+                (["--rope-theta", "0", *half], "got `0`, expected a number above 0"),
+                (["--rope-theta", "inf", *half], "got `inf`, expected a number above 0"),
+                (["--rope-theta", "x", *half], "invalid number value: 'x'"),
                 (["--rope-theta", "1e4", "--rope-layout", "both"], "invalid choice: 'both'"),
                 (["--rope-theta", "1e4", *half, "--rope", "none"], "got it with --rope none"),
                 (["--rope-theta", "1e4", *half, "--rope-dim", "3"], "--rope-dim: got 3, expected"),

@@ -310,7 +310,7 @@ class ConvertTracesTest(ConvertCase):
         path = self.npz({0: layer(80)})
         self.refuse("--rope: got pre, expected post or none", path, *PLAIN, "--rope", "pre")
         self.refuse("invalid choice: 'int8'", path, *PLAIN, "--dtype", "int8")
-        self.refuse("got 0, expected at least 1", path, *PLAIN, "--undo-repeat", "0")
+        self.refuse("got `0`, expected a number above 0", path, *PLAIN, "--undo-repeat", "0")
         self.refuse("scale: got nan, expected a finite number", path, *PLAIN, "--scale", "nan")
         self.refuse("prompt id: got `a/b`", path, *PLAIN, "--prompt-id", "a/b")
         self.convert(path, *PLAIN)

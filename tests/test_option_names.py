@@ -2,7 +2,6 @@
 
 import argparse
 import collections
-import importlib
 import os
 import re
 import sys
@@ -47,12 +46,11 @@ def parsers_of(commands):
         raise Parsed(parser)
 
     out = {}
-    for name, program in commands.programs.items():
-        module = importlib.import_module(f"{commands.package}.{program.options or program.module}")
+    for name in commands.programs:
         with mock.patch.object(argparse.ArgumentParser, "parse_args", caught), \
                 mock.patch.object(sys, "argv", [name]):
             try:
-                (module.parse_arguments if program.options else module.main)()
+                commands.main_of(name)()
             except Parsed as parsed:
                 out[f"{commands.name} {name}"] = parsed.args[0]
     for name, parser in list(out.items()):

@@ -29,10 +29,9 @@ from kvbench.errors import TraceError
 from kvbench.own import whole_file
 from kvbench.trace import digest
 from kvbench.trace.extra import NAME
-from kvbench.trace.heads import check_format, open_hdf5, open_trace, text_of
+from kvbench.trace.heads import check_format, open_hdf5, open_trace, read_rows, text_of
 from kvbench.trace.values import read_stored, read_values
 from kvbench.trace.writer import FORMAT as TRACE_FORMAT
-from kvbench.trace.writer import from_bfloat16
 
 FORMAT, VERSION = "kvbench-filters", 1
 
@@ -94,8 +93,7 @@ def layers_of(group):
 def heads_of(data, dtype):
     """Yields the heads of q or k as float32 [rows, d]."""
     for head in range(len(data)):
-        values = read_values(data, slice(head, head + 1))[0]
-        yield from_bfloat16(values) if dtype == "bfloat16" else values.astype(np.float32)
+        yield read_rows(data, dtype, head, 1)[0]
 
 
 def digests_of(group):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvbench.text import one_line, parse_json
-from kvbench.trace.writer import TraceError
+from kvbench.trace.writer import TraceError, array_of
 
 ELEMENT_TYPES = ("float16", "bfloat16", "float32", "float64")
 SAFETENSORS_TYPES = {"F16": ("float16", "<f2"), "BF16": ("bfloat16", "<u2"),
@@ -198,7 +198,7 @@ def _open_torch(path):
             strided = item.layout == torch.strided
             arrays.append(Array(path, ".".join(names) or "tensor", tuple(item.shape),
                                 dtype if strided else str(item.layout),
-                                lambda: _tensor_values(torch, item)))
+                                lambda: array_of(item)))
         elif isinstance(item, dict):
             for key, value in item.items():
                 collect(value, [*names, str(key)])
@@ -208,13 +208,6 @@ def _open_torch(path):
 
     collect(root, [])
     return arrays
-
-
-def _tensor_values(torch, tensor):
-    tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # numpy lacks bfloat16: reinterpret the bits
-        return tensor.view(torch.int16).numpy().view(np.uint16)
-    return tensor.numpy()
 
 
 READERS = {".npz": _open_npz, ".npy": _open_npy, ".hdf5": _open_hdf5, ".h5": _open_hdf5,

@@ -31,12 +31,12 @@ import argparse
 import os
 import sys
 
-# First, since it reports missing packages in one line.
-from kvbench.trace.writer import STORED, TraceError, TraceWriter, from_bfloat16  # isort: skip
+from kvbench.command import Parser, positive
 from kvbench.convert import rope as convert_rope
 from kvbench.convert.arrays import ELEMENT_TYPES
 from kvbench.convert.views import gather, kv_heads
 from kvbench.text import one_line
+from kvbench.trace.writer import STORED, TraceError, TraceWriter, from_bfloat16
 
 
 def element_type(found, asked):
@@ -160,18 +160,6 @@ def convert(options):
              "`kvbench replay` needs q, k and v")
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise TraceError(message)
-
-
-def positive_int(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"got {value}, expected at least 1")
-    return value
-
-
 def parse_arguments(arguments=None):
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     parser.add_argument("inputs", nargs="+", metavar="IN", help=".npz, .npy, .hdf5, .h5, .safetensors, .pt or .pth")
@@ -199,9 +187,9 @@ def parse_arguments(arguments=None):
                              "pre is rejected [default: post]")
     convert_rope.add_options(values)
     values.add_argument("--scale", type=float, metavar="S", help="s in exp(s <k, q>) [default: 1/sqrt(dim)]")
-    values.add_argument("--undo-repeat", type=positive_int, default=1, metavar="G",
+    values.add_argument("--undo-repeat", type=positive, default=1, metavar="G",
                         help="k and v repeat each KV head for G query heads: check, and keep one")
-    values.add_argument("--last-queries", type=positive_int, metavar="N",
+    values.add_argument("--last-queries", type=positive, metavar="N",
                         help="keep only the last N queries [default: all]")
     values.add_argument("--model", default="", metavar="MODEL", help="model id and revision")
     values.add_argument("--source", default="", help="data set [default: the files' names]")

@@ -1,23 +1,14 @@
 """Rotary tables of kvbench-py convert, from its options."""
 
-import argparse
-import math
-
 import numpy as np
 
+from kvbench.command import above_0
 from kvbench.trace.parts import FUTURE_POSITIONS, ROPE_LAYOUTS
 from kvbench.trace.writer import TraceError
 
 
-def positive_number(text):
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"got {text}, expected a finite number > 0")
-    return value
-
-
 def add_options(group):
-    group.add_argument("--rope-theta", type=positive_number, metavar="THETA",
+    group.add_argument("--rope-theta", type=above_0(), metavar="THETA",
                        help="base of the rotary embedding, for example 10000: writes its tables")
     group.add_argument("--rope-layout", choices=ROPE_LAYOUTS,
                        help="paired channels: half: i and i + ROPE_DIM/2 (Llama and "

@@ -14,7 +14,7 @@ from kvbench.dump.forward import forward
 from kvbench.dump.options import kept_heads
 from kvbench.dump.rope import Stop
 from kvbench.text import printable_lines
-from kvbench.trace.writer import TraceError
+from kvbench.trace.writer import TraceError, array_of
 
 ATTENTION = "kvbench_capture"
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -245,14 +245,11 @@ class Capture:
     def put(self, name, layer, row, tensor):
         array = self.array(tensor)
         self.writer.write(name, 0, row, array, layer=layer)
-        return np.ascontiguousarray(array)
+        return array
 
     def array(self, tensor):
         """Converts to the trace's element type."""
-        tensor = tensor.detach().to("cpu", DTYPES[self.dtype]).contiguous()
-        if self.dtype == "bfloat16":
-            return tensor.view(torch.int16).numpy().view(np.uint16)
-        return tensor.numpy()
+        return array_of(tensor.to("cpu", DTYPES[self.dtype]).contiguous())
 
     def run(self, writer, ids):
         args, n = self.args, len(ids)
@@ -284,8 +281,7 @@ class Capture:
 
 
 def causal(rows, columns, device, window=None):
-    """Returns bool [rows, columns]: the last `rows` tokens see themselves and earlier tokens, at most `window` in all.
-    """
+    """Returns bool [rows, columns]: the last `rows` tokens see themselves and earlier ones, at most `window` in all."""
     last = torch.arange(columns - rows, columns, device=device)[:, None]
     at = torch.arange(columns, device=device)[None]
     return at <= last if window is None else (at <= last) & (at > last - window)

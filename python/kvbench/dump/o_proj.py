@@ -11,12 +11,11 @@ most layers add it directly; Gemma 2 and 3, OLMo 2 and GLM 4 apply a norm, Grani
 then still the projection, and an attribute of the layer names what follows.
 """
 
-import numpy as np
 import torch
 from transformers.pytorch_utils import Conv1D
 
 from kvbench.dump.forward import forward
-from kvbench.trace.writer import TraceError
+from kvbench.trace.writer import TraceError, array_of
 
 PROBE_TOKENS = 32  # of the short runs
 # Largest relative deviation of a sum of two or three numbers: two roundings (2^-24, 2^-11, 2^-8),
@@ -101,15 +100,9 @@ class OutputProjections:
 
     def _array(self, weight):
         """Returns the weight in the trace's type if exact, otherwise as float32."""
-        weight = weight.detach().cpu().contiguous()
+        weight = weight.detach().cpu()
         narrow = weight.to(getattr(torch, self.dtype))
-        if torch.equal(narrow.to(weight.dtype), weight):
-            weight = narrow
-        if DTYPES[weight.dtype] != self.dtype:
-            return weight.float().numpy()
-        if self.dtype == "bfloat16":
-            return weight.view(torch.int16).numpy().view(np.uint16)
-        return weight.numpy()
+        return array_of(narrow if torch.equal(narrow.to(weight.dtype), weight) else weight.float())
 
     def write_norms(self, writer, layer, row, first):
         """Writes the norms of this chunk from token `first` on. row: of that token's stored query."""

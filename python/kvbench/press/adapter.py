@@ -15,7 +15,7 @@ from kvbench.caches import CacheEntry, CacheReader
 from kvbench.press.expression import PressError
 from kvbench.text import one_line, parse_json
 from kvbench.trace.parts import FUTURE_POSITIONS
-from kvbench.trace.writer import TraceWriter
+from kvbench.trace.writer import TraceWriter, array_of
 
 DTYPES = ("float16", "bfloat16", "float32")
 PROMPT, QUERIES = "p0", 1
@@ -149,7 +149,7 @@ def write_layer(path: str, module: Any, hidden_states: Any, keys: Any, values: A
         writer.begin_prompt(PROMPT, n)
         writer.begin_layer(layer, q.shape[1], keys.shape[1], n, keys.shape[3], values.shape[3])
         for part, tensor in (("q", q), ("k", keys), ("v", values)):
-            writer.write(part, 0, 0, _array(tensor[0]))
+            writer.write(part, 0, 0, array_of(tensor[0]))
         weight = getattr(getattr(module, "o_proj", None), "weight", None)
         if weight is not None and weight.shape[1] == q.shape[1] * values.shape[3]:
             writer.write_o_proj(weight.detach().float().cpu().numpy())
@@ -173,8 +173,7 @@ def rotated_queries(module: Any, hidden_states: Any, keys: Any, kwargs: dict[str
 
 
 def rotary_tables(module: Any, keys: Any, count: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns cos and sin [count, rope_dim / 2] by position; None unless the module repeats each frequency in halves.
-    """
+    """Returns cos and sin [count, rope_dim / 2] by position; None unless the module has each frequency in halves."""
     import torch
 
     if getattr(module, "rotary_emb", None) is None:
@@ -185,16 +184,6 @@ def rotary_tables(module: Any, keys: Any, count: int) -> tuple[np.ndarray, np.nd
     if not all(torch.equal(table[:, :half], table[:, half:]) for table in tables):
         return None
     return tables[0][:, :half].numpy(), tables[1][:, :half].numpy()
-
-
-def _array(tensor: Any) -> np.ndarray:
-    """Returns a tensor for TraceWriter.write: bfloat16 as its bits."""
-    import torch
-
-    tensor = tensor.detach().cpu().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(np.uint16)
-    return tensor.numpy()
 
 
 def read_entries(name: str, reader: CacheReader, layer: int, heads: int) -> list[CacheEntry]:

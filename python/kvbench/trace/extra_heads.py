@@ -17,9 +17,8 @@ import numpy as np
 
 from kvbench.errors import TraceError
 from kvbench.trace.digest import check_members
-from kvbench.trace.heads import open_trace, text_of
+from kvbench.trace.heads import layer_of, open_trace, read_rows, text_of
 from kvbench.trace.values import read_values
-from kvbench.trace.writer import from_bfloat16
 
 
 @dataclasses.dataclass
@@ -44,7 +43,7 @@ class Segment:
 def extra_names(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int) -> tuple[list[str], list[str]]:
     """Returns the names of a layer's sets of extra queries, and of its scores."""
     with open_trace(trace) as file:
-        group = _layer(file, prompt, layer)
+        group, _ = layer_of(file, prompt, layer)
         check_members(group)
         return sorted(group.get("extra", {})), sorted(group.get("scores", {}))
 
@@ -53,27 +52,21 @@ def read_extra(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: in
                name: str) -> list[Segment]:
     """Returns the segments of a set, in order. Raises TraceError if absent or unreadable."""
     with open_trace(trace) as file:
-        group = _layer(file, prompt, layer)
-        heads = _heads(group, kv_head)
+        group, heads = layer_of(file, prompt, layer, kv_head)
         where = f"extra/{name}"
         if where not in group:
             raise TraceError(f"{file.filename}: {group.name}/{where}: not in the trace")
         check_members(group[where])
         size = group["q"].shape[0] // heads
-        half = text_of(file.attrs["dtype"]) == "bfloat16"
-
-        def rows(data: h5py.Dataset, first: int, count: int) -> np.ndarray:
-            values = read_values(data, slice(first, first + count))
-            return from_bfloat16(values) if half else values.astype(np.float32)
-
-        out = []
+        dtype, out = text_of(file.attrs["dtype"]), []
         for at in range(len(group[where])):
             one = group[where][str(at)]
             check_members(one)
             about = (int(one.attrs["first"]), int(one.attrs["last"])) if "first" in one.attrs else None
             prefix = int(one.attrs["prefix"]) if "prefix" in one.attrs else None
             norm = read_values(one["residual_norm"]) if "residual_norm" in one else None
-            out.append(Segment(rows(one["q"], kv_head * size, size), rows(one["k"], kv_head, 1)[0],
+            out.append(Segment(read_rows(one["q"], dtype, kv_head * size, size),
+                               read_rows(one["k"], dtype, kv_head, 1)[0],
                                read_values(one["position"]).astype(np.int64), prefix, about, norm))
         return out
 
@@ -82,22 +75,7 @@ def read_scores(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: i
                 name: str) -> np.ndarray:
     """Returns scores of one KV head's tokens, float32 [n]."""
     with open_trace(trace) as file:
-        group = _layer(file, prompt, layer)
-        _heads(group, kv_head)
+        group, _ = layer_of(file, prompt, layer, kv_head)
         if f"scores/{name}" not in group:
             raise TraceError(f"{file.filename}: {group.name}/scores/{name}: not in the trace")
         return read_values(group[f"scores/{name}"])[kv_head]
-
-
-def _layer(file: h5py.File, prompt: str, layer: int) -> h5py.Group:
-    where = f"prompts/{prompt}/layers/{layer}"
-    if where not in file:
-        raise TraceError(f"{file.filename}: {where}: not in the trace")
-    return file[where]
-
-
-def _heads(group: h5py.Group, kv_head: int) -> int:
-    heads = group["k"].shape[0]
-    if not 0 <= kv_head < heads:
-        raise TraceError(f"{group.file.filename}: {group.name}: KV head: got {kv_head}, expected 0 to {heads - 1}")
-    return heads

@@ -61,6 +61,23 @@ def check_format(file: h5py.File, path: str, name: str, version: int) -> None:
         raise TraceError(f"{path}: format: got {got[0]}, version {got[1]}, expected {name}, version {version}")
 
 
+def read_rows(data: h5py.Dataset, dtype: str, first: int, count: int) -> np.ndarray:
+    """Returns float32 [count, rows, width] of heads of a trace's q, k or v. dtype: the trace's."""
+    values = read_values(data, slice(first, first + count))
+    return from_bfloat16(values) if dtype == "bfloat16" else values.astype(np.float32)
+
+
+def layer_of(file: h5py.File, prompt: str, layer: int, kv_head: int = 0) -> tuple[h5py.Group, int]:
+    """Returns a layer's group and its number of KV heads. Raises TraceError without the layer or the head."""
+    where = f"prompts/{prompt}/layers/{layer}"
+    if where not in file:
+        raise TraceError(f"{file.filename}: {where}: not in the trace")
+    heads = file[where]["k"].shape[0]
+    if not 0 <= kv_head < heads:
+        raise TraceError(f"{file.filename}: {where}: KV head: got {kv_head}, expected 0 to {heads - 1}")
+    return file[where], heads
+
+
 @contextlib.contextmanager
 def open_trace(trace: str | os.PathLike[str] | h5py.File) -> Iterator[h5py.File]:
     """Yields the trace as an open h5py.File. `trace`: its path, or an open file, which stays open."""
@@ -107,21 +124,11 @@ def read_head(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int
     not match their attribute `sha256`.
     """
     with open_trace(trace) as file:
-        where = f"prompts/{prompt}/layers/{layer}"
-        if where not in file:
-            raise TraceError(f"{file.filename}: {where}: not in the trace")
-        group, dtype = file[where], text_of(file.attrs["dtype"])
-        heads, _, d = group["k"].shape
-        if not 0 <= kv_head < heads:
-            raise TraceError(f"{file.filename}: {where}: KV head: got {kv_head}, expected 0 to {heads - 1}")
-
-        def rows(name: str, first: int, count: int) -> np.ndarray:
-            data = read_values(group[name], slice(first, first + count))
-            return from_bfloat16(data) if dtype == "bfloat16" else data.astype(np.float32)
-
-        q = None
+        group, heads = layer_of(file, prompt, layer, kv_head)
+        dtype, q = text_of(file.attrs["dtype"]), None
         if with_q:
             size = group["q"].shape[0] // heads
-            q = rows("q", kv_head * size, size)
-        scale = group.attrs.get("scale", file.attrs.get("scale", d**-0.5))
-        return Head(rows("k", kv_head, 1)[0], rows("v", kv_head, 1)[0], q, float(scale), dtype)
+            q = read_rows(group["q"], dtype, kv_head * size, size)
+        scale = group.attrs.get("scale", file.attrs.get("scale", group["k"].shape[2]**-0.5))
+        k, v = (read_rows(group[name], dtype, kv_head, 1)[0] for name in "kv")
+        return Head(k, v, q, float(scale), dtype)

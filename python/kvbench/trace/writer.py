@@ -46,6 +46,16 @@ def from_bfloat16(bits: ArrayLike) -> np.ndarray:
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
+def array_of(tensor: Any) -> np.ndarray:
+    """Returns a torch tensor for TraceWriter.write: bfloat16 as its bits."""
+    tensor = tensor.detach().cpu()
+    if str(tensor.dtype) != "torch.bfloat16":
+        return tensor.numpy()
+    import torch
+
+    return tensor.view(torch.int16).numpy().view(np.uint16)
+
+
 class TraceWriter(ExtraParts):
     """Writes one trace in parts: PATH.tmp, renamed to PATH when complete.
 
