@@ -74,7 +74,7 @@ class ScorePlanTest(FolderCase):
         self.assertEqual(plan.read_seeds("3"), (0, 1, 2))
         self.assertEqual(plan.read_seeds("3,5"), (3, 5))
         self.assertEqual(plan.read_seeds("4:8:2,1"), (1, 4, 6))
-        self.assertEqual(plan.read_budgets("0.25,1e-1,.25"), (0.25, 0.1))
+        self.assertEqual(plan.read_budgets("0.25,1e-1,.25,12.5%,1/4"), (0.25, 0.1, 0.125))
         for text in ("a", "1:2:3:4", "1:2:0", ""):
             with self.assertRaisesRegex(TraceError, "--seeds: got"):
                 plan.read_seeds(text)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from transformers import DynamicCache
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.dump import check
@@ -37,6 +38,13 @@ class Bounds:
     window: int | None = None
     sinks: torch.Tensor | None = None
     reason: str | None = None
+
+
+def register(function=None):
+    """Registers the attention function ATTENTION with transformers, by default SDPA's."""
+    # SDPA's mask: None if causal, otherwise a boolean that can be examined.
+    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
+    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, function or ALL_ATTENTION_FUNCTIONS["sdpa"])
 
 
 def note(text):

@@ -2,6 +2,7 @@
 is, and that the model runs in parts.
 """
 
+import contextlib
 import inspect
 
 import torch
@@ -11,6 +12,17 @@ from kvbench.dump.check import CHECK_LIMIT
 from kvbench.errors import TraceError
 
 PREFIX = 64  # tokens of the short runs
+
+
+@contextlib.contextmanager
+def torch_errors(args):
+    """Turns errors of devices and missing kernels into OSError and MemoryError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise MemoryError from None
+    except RuntimeError as error:
+        raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
 
 
 def cache_argument(model):

@@ -6,23 +6,19 @@ returns the model's own attention. Layers whose attention is not exp(s <k, q>) o
 tokens are rejected. See docs/dump.md.
 """
 
-import logging
 import os
 
 import torch
-import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers import AutoConfig, DynamicCache
 
-from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
+from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note, register
 from kvbench.dump.check import describe
 from kvbench.dump.extra import ExtraQueries
 from kvbench.dump.fisher import fisher_information
-from kvbench.dump.forward import check_own_attention, check_parts, needs_cache
+from kvbench.dump.forward import check_own_attention, check_parts, needs_cache, torch_errors
 from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
-from kvbench.dump.prompts import load, read_prompts
+from kvbench.dump.prompts import load, load_weights, read_prompts, silence
 from kvbench.dump.rope import RotaryTables, rope_types
 from kvbench.progress import Progress, minutes
 from kvbench.trace.writer import TraceError, TraceWriter
@@ -42,9 +38,6 @@ def compute_dtype(device, dtype, asked):
 
 def load_model(args):
     """Returns the model in evaluation mode, the cache's dtype by name, and who chose it."""
-    if os.path.isabs(args.model) or args.model.startswith("."):
-        if not os.path.isdir(args.model):
-            raise TraceError(f"{args.model}: no such folder")
     dtype, chosen = args.dtype, "--dtype"
     if dtype is None:
         chosen = "the model's configuration"
@@ -54,19 +47,12 @@ def load_model(args):
             raise TraceError(f"{args.model}: its configuration says dtype {dtype}; expected "
                              f"--dtype {', '.join(DTYPES)}")
     compute = compute_dtype(args.device, dtype, args.compute_dtype)
-    # Not `model.to(dtype)`, which would round the rotary frequencies.
     try:
-        model = load(AutoModelForCausalLM.from_pretrained, "model", args, dtype=DTYPES[compute],
-                     attn_implementation=ATTENTION)
+        return load_weights(args, DTYPES[compute], ATTENTION), dtype, chosen
     except TraceError as error:
         if ATTENTION in str(error):  # Falcon, GPT-Neo: classes by the function's name
             raise TraceError(f"{args.model}: it does not use transformers' attention interface: unsupported") from None
         raise
-    try:
-        model = model.to(args.device)
-    except (RuntimeError, AssertionError) as error:
-        raise OSError(f"--device {args.device}: {str(error).splitlines()[0]}") from None
-    return model.eval().requires_grad_(False), dtype, chosen
 
 
 def model_name(args, config):
@@ -169,12 +155,8 @@ def main():
     args = parse_arguments()
     if os.path.lexists(args.output) and not args.overwrite:
         raise TraceError(f"{args.output}: exists, expected a new file or --overwrite")
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    logging.disable(logging.WARNING)
-    # SDPA's mask: None if causal, otherwise a boolean that can be examined.
-    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
-    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, ALL_ATTENTION_FUNCTIONS["sdpa"])
+    silence()
+    register()
     model, dtype, chosen = load_model(args)
     config = model.config.get_text_config()
     ropes = rope_types(config)
@@ -182,13 +164,13 @@ def main():
     check_lengths(prompts, config, args, ropes)
     capture = Capture(args, model, dtype)
     capture.rotary = rotary = RotaryTables(model, args.layers, max(len(ids) for *_, ids in prompts))
-    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, capture)
+    register(capture)
     extra = None
     if args.extra or args.add_scores:
         extra = ExtraQueries(args, model, capture)  # before any run: it reads files
     files = args.files or [args.token_ids]
     source = args.source or ", ".join(os.path.basename(path) for path in files)
-    try:
+    with torch_errors(args):
         check_runs(model, prompts, capture, extra, args)
         rotary.find(prompts[0][2])
         if args.o_proj:
@@ -212,9 +194,5 @@ def main():
             elif rotates:
                 note(f"warning: {args.model}: the trace gets no rotary tables (/rope): {rotary.reason}; methods that "
                      "turn keys and queries back (expected-attention) do without, or say that they cannot")
-    except torch.OutOfMemoryError:
-        raise MemoryError from None
-    except RuntimeError as error:  # raised by torch for devices and missing kernels
-        raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
     for layer, deviation in sorted(capture.check.items()):
         note(f"layer {layer}: {describe(deviation, dtype)}")

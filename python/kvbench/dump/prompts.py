@@ -1,19 +1,30 @@
 """Prompts of kvbench-py dump: read, tokenised and truncated."""
 
 import json
+import logging
 import os
 import re
 
 import numpy as np
-from transformers import AutoTokenizer
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kvbench.records import read_file, read_lines
 from kvbench.text import encodable
 from kvbench.trace.writer import TraceError
 
 
+def silence():
+    """Silences transformers and the libraries below it."""
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
+
+
 def load(loader, what, args, **options):
     """Returns the result of `from_pretrained`. Raises TraceError for any exception."""
+    if (os.path.isabs(args.model) or args.model.startswith(".")) and not os.path.isdir(args.model):
+        raise TraceError(f"{args.model}: no such folder")
     try:
         return loader(args.model, revision=args.revision, trust_remote_code=args.trust_remote_code, **options)
     except MemoryError:
@@ -21,6 +32,17 @@ def load(loader, what, args, **options):
     except Exception as error:  # model files and remote code may raise anything
         first = str(error).strip().split("\n")[0] or type(error).__name__
         raise TraceError(f"{args.model}: its {what} cannot be loaded: {first}") from None
+
+
+def load_weights(args, dtype, attention):
+    """Returns the model in evaluation mode on --device, in the torch type `dtype`, with this attention."""
+    # Not `model.to(dtype)`, which would round the rotary frequencies.
+    model = load(AutoModelForCausalLM.from_pretrained, "model", args, dtype=dtype, attn_implementation=attention)
+    try:
+        model = model.to(args.device)
+    except (RuntimeError, AssertionError) as error:
+        raise OSError(f"--device {args.device}: {str(error).splitlines()[0]}") from None
+    return model.eval().requires_grad_(False)
 
 
 def record_text(record, where, field, template):

@@ -18,11 +18,11 @@ from typing import Any
 import kvpress
 import torch
 import transformers
-from transformers import AutoModelForCausalLM
 
 from kvbench.caches.writer import CacheWriter
 from kvbench.dump.capture import DTYPES, note
-from kvbench.dump.prompts import load
+from kvbench.dump.forward import torch_errors
+from kvbench.dump.prompts import load_weights, silence
 from kvbench.errors import TraceError
 from kvbench.press import classes
 from kvbench.press.expression import Expression, PressError, build, parse
@@ -31,7 +31,7 @@ from kvbench.press.options import parse_arguments
 from kvbench.press.run import Layer, run_press
 from kvbench.press.windows import Windows, keep_windows
 from kvbench.progress import progress_bar
-from kvbench.score.prompts import TracePrompt
+from kvbench.score.prompts import TracePrompt, find_prompts
 from kvbench.trace.heads import open_trace
 
 
@@ -56,29 +56,10 @@ class Prompt(TracePrompt):
 def read_prompts(args: argparse.Namespace) -> list[Prompt]:
     """Returns the prompts of the traces, filtered by --prompts."""
     out = []
-    for path in args.trace:
+    for path, name in find_prompts(args):
         with open_trace(path) as file:
-            out += [Prompt(path, name, group) for name, group in file["prompts"].items()
-                    if args.prompts is None or name in args.prompts]
-    absent = sorted(set(args.prompts or ()) - {prompt.name for prompt in out})
-    if absent:
-        raise TraceError(f"--prompts: no prompt {absent[0]} in {', '.join(args.trace)}")
-    if not out:
-        raise TraceError(f"{', '.join(args.trace)}: got no prompt, expected at least one")
+            out.append(Prompt(path, name, file["prompts"][name]))
     return out
-
-
-def load_model(args: argparse.Namespace) -> Any:
-    """Returns the model in evaluation mode on its device, with an attention that kvpress patches."""
-    if (os.path.isabs(args.model) or args.model.startswith(".")) and not os.path.isdir(args.model):
-        raise TraceError(f"{args.model}: no such folder")
-    model = load(AutoModelForCausalLM.from_pretrained, "model", args,
-                 dtype=DTYPES[args.compute_dtype], attn_implementation="sdpa")
-    try:
-        model = model.to(args.device)
-    except (RuntimeError, AssertionError) as error:
-        raise OSError(f"--device {args.device}: {str(error).splitlines()[0]}") from None
-    return model.eval().requires_grad_(False)
 
 
 def check_prompts(args: argparse.Namespace, model: Any, prompts: list[Prompt]) -> None:
@@ -101,9 +82,7 @@ def check_model(args: argparse.Namespace, prompt: Prompt, layers: dict[int, Laye
 def quiet() -> Iterator[None]:
     """Silences libraries, and restores the log level."""
     before = logging.root.manager.disable
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    logging.disable(logging.WARNING)
+    silence()
     try:
         yield
     finally:
@@ -153,12 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         presses = check_presses(args, press_types)
         prompts = read_prompts(args)
         with CacheWriter(args.output, args.trace, args.sink, args.recent, args.queries) as writer:
-            model = load_model(args)
+            model = load_weights(args, DTYPES[args.compute_dtype], "sdpa")  # an attention that kvpress patches
             check_prompts(args, model, prompts)
-            try:
+            with torch_errors(args):
                 write_presses(args, presses, prompts, model, writer, press_types)
-            except torch.OutOfMemoryError:
-                raise MemoryError from None
 
 
 def write_presses(args: argparse.Namespace, presses: list[Expression], prompts: list[Prompt],

@@ -10,7 +10,6 @@ See docs/score.md.
 import argparse
 import collections
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -19,14 +18,13 @@ import time
 import torch
 import transformers
 from transformers import AutoTokenizer
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.api.run import ProgramError, program
 from kvbench.caches.reader import CacheReader
-from kvbench.dump.capture import ATTENTION, note
+from kvbench.dump.capture import note, register
+from kvbench.dump.forward import torch_errors
 from kvbench.dump.main import load_model, model_name
-from kvbench.dump.prompts import check_tokenizer, load
+from kvbench.dump.prompts import check_tokenizer, load, silence
 from kvbench.progress import Progress
 from kvbench.score.attention import CompressedAttention
 from kvbench.score.options import parse_arguments
@@ -38,16 +36,6 @@ from kvbench.score.scorer import Scorer
 from kvbench.score.table import Manifest, Table, key_of
 from kvbench.trace.heads import open_trace
 from kvbench.trace.writer import TraceError
-
-
-def prepare(args):
-    """Registers the attention function with transformers, and silences transformers."""
-    args.dtype, args.name = args.compute_dtype, None  # read by load_model and model_name
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    logging.disable(logging.WARNING)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
-    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, ALL_ATTENTION_FUNCTIONS["sdpa"])
 
 
 class Scoring:
@@ -63,7 +51,7 @@ class Scoring:
             self.tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
             self.answers = with_tokens(answers, self.tokenizer)
         self.attention = CompressedAttention(args, self.model, dtype)
-        ALL_ATTENTION_FUNCTIONS.register(ATTENTION, self.attention)
+        register(self.attention)
 
     def begin(self, prompt, reader):
         """Reads a prompt, unless it is the current one."""
@@ -227,14 +215,11 @@ def note_resolved(manifest, part, made):
 
 def main():
     args = parse_arguments()
-    prepare(args)
-    try:
-        with torch.inference_mode():
-            failed = of_caches(args) if args.caches else of_replay(args)
-    except torch.OutOfMemoryError:
-        raise MemoryError from None
-    except RuntimeError as error:
-        raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
+    args.dtype, args.name = args.compute_dtype, None  # read by load_model and model_name
+    silence()
+    register()
+    with torch_errors(args), torch.inference_mode():
+        failed = of_caches(args) if args.caches else of_replay(args)
     if failed:
         note(f"kvbench-py score: {failed} rows failed: {args.output}")
         return 1

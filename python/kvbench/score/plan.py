@@ -9,8 +9,10 @@ import subprocess
 import tomllib
 from typing import Any
 
+from kvbench.command import number_list
+from kvbench.records import read_json
 from kvbench.score.table import key_of
-from kvbench.text import list_part, parse_json
+from kvbench.text import list_part
 from kvbench.trace.writer import TraceError
 
 POLICY = "policy"  # column `algorithm` of a policy's rows
@@ -49,11 +51,11 @@ class Variant:
 
 
 def read_budgets(text: str) -> tuple[float, ...]:
-    """Parses `0.25,0.125` without duplicates."""
+    """Parses `0.25,12.5%,1/8` without duplicates."""
     try:
-        return tuple(dict.fromkeys(float(part) for part in text.split(",")))
-    except ValueError:
-        raise TraceError(f"--budget: got `{text}`, expected fractions such as 0.25,0.125") from None
+        return tuple(dict.fromkeys(number_list(text)))
+    except argparse.ArgumentTypeError as error:
+        raise TraceError(f"--budget: {error}") from None
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
@@ -167,7 +169,7 @@ def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
         draws = numbers if entries % 3 == 0 else (0,)
         if algorithm == POLICY:
             path = policy_of(params, args.policy)
-            out.append(Variant(algorithm, params, (policy_budget(path),), draws, path))
+            out.append(Variant(algorithm, params, (float(read_json(path)["budget"]),), draws, path))
         else:
             out.append(Variant(algorithm, params, budgets if entries % 2 == 0 else (None,), draws))
     return out
@@ -180,11 +182,6 @@ def policy_of(params: str, paths: list[str]) -> str:
         if os.path.splitext(os.path.basename(path))[0] == name:
             return path
     raise ReplayError(f"--policy: got no file of {name}, which the program runs: name it here, not in --config")
-
-
-def policy_budget(path: str) -> float:
-    with open(path, encoding="utf-8") as file:
-        return float(parse_json(file.read())["budget"])
 
 
 @dataclasses.dataclass
