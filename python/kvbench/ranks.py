@@ -1,14 +1,13 @@
 """Rank correlations under resampled prompts and methods, vectorised over resamples.
 
-A row of values [r, c] has one figure per cell. Signs are computed once per pair of cells;
-Spearman's and Kendall's correlations follow from the signs. Ties share their mean rank; figures
-that differ by rounding only are ties.
+A row of values [r, c] has one figure per cell. Signs are computed once per pair of cells; Spearman's and Kendall's
+correlations follow from the signs. Ties share their mean rank; figures that differ by rounding only are ties.
 
-A row may hold a cell several times (Copies): its pairs are weighted. Copies of one cell tie on both
-sides and do not count.
+A row may hold a cell several times (Copies): its pairs are weighted. Copies of one cell tie on both sides and do not
+count.
 
-scipy.stats.spearmanr and kendalltau agree (tests/test_kvbench_ranks.py), but take neither thousands
-of rows at once nor copies.
+scipy.stats.spearmanr and kendalltau agree (tests/test_kvbench_ranks.py), but take neither thousands of rows at once
+nor copies.
 """
 
 import math

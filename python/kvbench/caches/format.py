@@ -1,6 +1,4 @@
-"""Names, checks and rounding shared by the writer and the reader of caches files
-(docs/trace_format.md).
-"""
+"""Names, checks and rounding shared by the writer and the reader of caches files (docs/trace_format.md)."""
 
 from __future__ import annotations
 

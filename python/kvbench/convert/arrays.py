@@ -1,10 +1,9 @@
 """Named arrays of .npy, .npz, .hdf5, .safetensors and .pt files; shapes are known before values are read.
 
-`open_arrays(path)` lists a file's arrays. `Array.load()` maps the file where possible (.npy,
-.safetensors, .pt) and reads whole members of .npz and .hdf5. bfloat16 arrays are their 16 bits in uint16.
+`open_arrays(path)` lists a file's arrays. `Array.load()` maps the file where possible (.npy, .safetensors, .pt) and
+reads whole members of .npz and .hdf5. bfloat16 arrays are their 16 bits in uint16.
 
-No code from a file is run: object arrays are rejected, and .pt is read with torch's `weights_only`.
-Raises TraceError.
+No code from a file is run: object arrays are rejected, and .pt is read with torch's `weights_only`. Raises TraceError.
 """
 
 import math

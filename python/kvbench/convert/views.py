@@ -1,6 +1,4 @@
-"""Selects the arrays, and their parts, that are the queries, keys and values of a prompt's
-layer.
-"""
+"""Selects the arrays, and their parts, that are the queries, keys and values of a prompt's layer."""
 
 import os
 import re

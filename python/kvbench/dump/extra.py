@@ -1,8 +1,7 @@
 """Extra queries of kvbench-py dump: runs of the model after a prompt's prefix.
 
-The model reads all but the evaluated tokens of a prompt again, with a cache, then each segment
-after them; the cache is cropped between segments. The trace gets the segment's queries and keys
-after rotation.
+The model reads all but the evaluated tokens of a prompt again, with a cache, then each segment after them; the cache
+is cropped between segments. The trace gets the segment's queries and keys after rotation.
 """
 
 import numpy as np

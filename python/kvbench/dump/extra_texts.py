@@ -14,10 +14,9 @@ from kvbench.errors import TraceError
 from kvbench.records import read_texts
 from kvbench.trace.extra import NAME
 
-# KVzip (Kim et al., 2025, arXiv:2505.23416), as in kvpress 8bb29b9 (KVzipPress): the prompt in
-# chunks, each repeated after an instruction, which from the second chunk on ends with the last
-# tokens before it. A newline follows the instruction, since a trace's prompts have no chat
-# template.
+# KVzip (Kim et al., 2025, arXiv:2505.23416), as in kvpress 8bb29b9 (KVzipPress): the prompt in chunks, each repeated
+# after an instruction, which from the second chunk on ends with the last tokens before it. A newline follows the
+# instruction, since a trace's prompts have no chat template.
 REPEAT = "repeat"
 CHUNK = 2048
 BEFORE = 8

@@ -1,6 +1,4 @@
-"""Fisher information of a model's key and value weights by layer (KVReviver), for kvbench-py
-dump.
-"""
+"""Fisher information of a model's key and value weights by layer (KVReviver), for kvbench-py dump."""
 
 import numpy as np
 import torch

@@ -1,9 +1,8 @@
 """Main function of kvbench-py dump. The command line is in options.py.
 
-The model runs with an attention function registered in transformers' attention interface. It writes
-its inputs (queries and keys after rotation, keys and values before repetition over a group) and
-returns the model's own attention. Layers whose attention is not exp(s <k, q>) over all earlier
-tokens are rejected. See docs/dump.md.
+The model runs with an attention function registered in transformers' attention interface. It writes its inputs
+(queries and keys after rotation, keys and values before repetition over a group) and returns the model's own
+attention. Layers whose attention is not exp(s <k, q>) over all earlier tokens are rejected. See docs/dump.md.
 """
 
 import os

@@ -1,14 +1,12 @@
 """Output projections of kvbench-py dump, and norms of the residual stream.
 
-W [hidden, Hq * dv] multiplies the concatenated head outputs in the attention module, without the
-bias. The norm is that of the decoder layer's input, to which the attention output is added in every
-supported architecture.
+W [hidden, Hq * dv] multiplies the concatenated head outputs in the attention module, without the bias. The norm is
+that of the decoder layer's input, to which the attention output is added in every supported architecture.
 
-Nothing relies on names. In short runs before the prompts, the projection is the module whose input
-is the output of the attention function; its weight must reproduce its output, which must be the
-attention module's result. The inputs and outputs of the layer's parts show how the result is added:
-most layers add it directly; Gemma 2 and 3, OLMo 2 and GLM 4 apply a norm, Granite a factor. W is
-then still the projection, and an attribute of the layer names what follows.
+Nothing relies on names. In short runs before the prompts, the projection is the module whose input is the output of
+the attention function; its weight must reproduce its output, which must be the attention module's result. The inputs
+and outputs of the layer's parts show how the result is added: most layers add it directly; Gemma 2 and 3, OLMo 2 and
+GLM 4 apply a norm, Granite a factor. W is then still the projection, and an attribute of the layer names what follows.
 """
 
 import torch

@@ -1,9 +1,8 @@
 """Rotary tables of kvbench-py dump: cos and sin by position, from the model's own modules.
 
-The module that made the (cos, sin) of a layer's attention is rerun over all positions of the trace.
-A short run checks each layer: its attention runs again with the identity rotation, and the tables
-must map those queries and keys to the model's. This also finds the paired channels (`layout`), and
-layers without rotation.
+The module that made the (cos, sin) of a layer's attention is rerun over all positions of the trace. A short run checks
+each layer: its attention runs again with the identity rotation, and the tables must map those queries and keys to the
+model's. This also finds the paired channels (`layout`), and layers without rotation.
 """
 
 import inspect
@@ -19,8 +18,7 @@ PROBE_TOKENS = 32  # of the short run; layouts differ from the second position o
 # Largest relative deviation of rotated queries and keys in the short run: one rounding per product
 # and sum (2^-24, 2^-11, 2^-8), times a small factor. A wrong layout or table deviates by tenths.
 PROBE_LIMIT = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
-# Largest difference between a table and a layer's inputs: vectorised cos may differ in the last
-# place.
+# Largest difference between a table and a layer's inputs: vectorised cos may differ in the last place.
 TABLE_LIMIT = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
 

@@ -1,7 +1,6 @@
 """Common style of figures: lines, panels, legends, saving.
 
-Figures are made without pyplot, so that a caller's backend, rcParams and open figures are
-unaffected.
+Figures are made without pyplot, so that a caller's backend, rcParams and open figures are unaffected.
 """
 
 import errno

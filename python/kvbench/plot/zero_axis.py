@@ -1,6 +1,4 @@
-"""Position of 0 on a logarithmic x axis, left of a break, for methods that hold nothing of the
-middle.
-"""
+"""Position of 0 on a logarithmic x axis, left of a break, for methods that hold nothing of the middle."""
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter

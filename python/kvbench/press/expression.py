@@ -1,8 +1,7 @@
-"""Parses the text of a press, as `AdaKVPress(SnapKVPress(0.875, window_size=32))`, without running
-it.
+"""Parses the text of a press, as `AdaKVPress(SnapKVPress(0.875, window_size=32))`, without running it.
 
-A press is a class name with, in brackets, numbers, texts, True, False, None, lists of these and
-other presses. It is parsed by `ast`; only `build` creates objects.
+A press is a class name with, in brackets, numbers, texts, True, False, None, lists of these and other presses. It is
+parsed by `ast`; only `build` creates objects.
 """
 
 from __future__ import annotations

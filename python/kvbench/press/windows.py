@@ -19,7 +19,6 @@ from kvpress import (
     ScorerPress,
 )
 
-MODES = ("kept", "as-is")
 _SHARES_OVER_HEADS = (AdaKVPress, CriticalAdaKVPress)
 
 

@@ -1,10 +1,9 @@
 """Main function of kvbench-py score. The command line is in options.py.
 
-The model reads each prompt once, except its last tokens. These are decoded over each compressed
-cache, which measures the loss of likelihood, the change of predictions, and whether the model still
-answers the prompt's question. Without --caches methods are replayed a few at a time: while kvbench
-makes the caches of the next few, the model decodes over the previous ones, which are then deleted.
-See docs/score.md.
+The model reads each prompt once, except its last tokens. These are decoded over each compressed cache, which measures
+the loss of likelihood, the change of predictions, and whether the model still answers the prompt's question. Without
+--caches methods are replayed a few at a time: while kvbench makes the caches of the next few, the model decodes over
+the previous ones, which are then deleted. See docs/score.md.
 """
 
 import argparse

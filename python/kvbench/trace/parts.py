@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from kvbench.errors import TraceError
 
 ROPE_LAYOUTS = ("half", "interleaved")
-# Positions of a rotary table beyond the prompt, for methods that expect future queries
-# (expected-attention: 512).
+# Positions of a rotary table beyond the prompt, for methods that expect future queries (expected-attention: 512).
 FUTURE_POSITIONS = 512
 CHUNK_TOKENS = 1024  # tokens per head and chunk, as in the C++ writer
 

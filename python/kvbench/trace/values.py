@@ -128,8 +128,7 @@ def _first_missing(data: h5py.Dataset, grid: list[range], stored: int) -> str:
             out = out * len(axis) + at // axis.step
         return out
 
-    # Chunks are indexed in order: those before the first missing one have their numbers. Asking for
-    # each takes minutes.
+    # Chunks are indexed in order: those before the first missing one have their numbers. Asking for each takes minutes.
     rest = bisect.bisect(range(stored), False, key=lambda i: number(data.id.get_chunk_info(i).chunk_offset) > i)
     place: list[int] = []
     for axis in reversed(grid):

@@ -57,8 +57,7 @@ def load(counts, fits, coverage, layers=(), pool=False):
     keys = ["layer", "what", "delta"]
     table = counts.groupby([*keys, "n_prefix"], sort=True)["clusters"].agg(
         clusters=geometric_mean, heads="size").reset_index()
-    # Prefixes with too many clusters are missing per head; a mean over the remaining heads would
-    # bend the line.
+    # Prefixes with too many clusters are missing per head; a mean over the remaining heads would bend the line.
     largest = table.groupby(keys)["heads"].transform("max")
     if (table["heads"] < largest).any():
         kt.note("prefixes that only some heads have are left out")

@@ -66,8 +66,7 @@ FLOOR = "oracle-matching"
 ORACLES = ("oracle", FLOOR, "topk", "topp")
 # A budget buys whole tokens, blocks or groups: bytes of methods differ by at most this share.
 SAME_MEMORY = 1.005
-# A method may leave some bytes of its budget (whole tokens, rows of a sketch); a smaller share is
-# another size.
+# A method may leave some bytes of its budget (whole tokens, rows of a sketch); a smaller share is another size.
 USED = 0.95
 APART = "Hollow, not joined: holds less than 95 % of its budget. "
 
