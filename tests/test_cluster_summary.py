@@ -66,7 +66,7 @@ class ClusterTableTest(FolderCase):
         self.assertIn("no such file", done.stderr)
         os.mkdir(self.path("out.csv"))
         done = self.run_script(self.path("a"))
-        self.assertEqual((done.returncode, done.stderr.count("\n")), (3, 1))
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
 
 
 if __name__ == "__main__":

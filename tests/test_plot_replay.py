@@ -1,6 +1,7 @@
 """Figures from replay tables (lambda, pareto, amnesia, reads, reconstruction, stream, heatmap) against values
 computed by hand from small tables, and what they share in python/kvbench/tables.py."""
 
+import errno
 import math
 import unittest
 from unittest import mock
@@ -9,6 +10,7 @@ from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows,
 
 from kvbench import command
 from kvbench import tables as kt
+from kvbench.errors import DeviceError
 from kvbench.plot import figures as kf
 from kvbench.plot import style as ks
 from kvbench.plot.kinds import amnesia as plot_amnesia
@@ -78,8 +80,8 @@ class SharedTest(FigureTest):
 
     def test_full_disk_is_a_device_failure(self):
         figure = mock.Mock()
-        figure.savefig.side_effect = OSError(kf.errno.ENOSPC, "No space left on device")
-        with self.assertRaises(kt.DeviceError) as caught:
+        figure.savefig.side_effect = OSError(errno.ENOSPC, "No space left on device")
+        with self.assertRaises(DeviceError) as caught:
             kf.save_figure(figure, "x")
         self.assertEqual(caught.exception.exit_code, 3)
 

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 
-from kvbench.errors import CsvError, TraceError
+from kvbench.errors import CsvError, TraceError, unwritable
 from kvbench.programs import PIP, MissingModules
 from kvbench.text import index_list, list_parts, one_line
 
@@ -28,9 +28,7 @@ NO_PICTURES = (".jpg", ".jpeg", ".gif", ".eps", ".ps", ".tif", ".tiff", ".webp",
 
 
 def picture_files(text):
-    """Returns the files named by `-o TEXT`: STEM.png and STEM.pdf for a stem, otherwise the
-    comma-separated names. Raises CsvError.
-    """
+    """Returns the files of `-o TEXT`: STEM.png and STEM.pdf of a stem, otherwise the named ones. Raises CsvError."""
     parts = text.split(",")
     endings = [os.path.splitext(part)[1].lower() for part in parts]
     for part, ending in zip(parts, endings):
@@ -41,6 +39,14 @@ def picture_files(text):
     if any(ending in PICTURES for ending in endings):
         raise CsvError(f"-o: got `{text}`, expected one stem, or names that all end in .png, .pdf or .svg")
     return [text + ".png", text + ".pdf"]
+
+
+def opened(path):
+    """Opens a file of text for writing. Raises CsvError, DeviceError."""
+    try:
+        return open(path, "w", encoding="utf-8", newline="")
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def _picture(text):
@@ -121,10 +127,7 @@ def add_choice(add, budget=None):
 
 
 def check_named_files(parser, option, groups, what, metavar="NAME"):
-    """Rejects repeated names and names without files in [[NAME, FILE...]].
-
-    what: noun for a name, such as `model`. metavar: placeholder of the name in the help.
-    """
+    """Rejects repeated names, nouns `what`, and names without files in [[NAME, FILE...]]. metavar: of a name."""
     for name, *files in groups:
         if not files:
             parser.error(f"{option}: got {name} alone, expected {metavar} FILE...")

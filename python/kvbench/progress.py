@@ -76,10 +76,7 @@ class _NoBar:
 
 
 def progress_bar(total: int, text: str, show: bool | None = None) -> Any:
-    """Returns a context manager with update(): tqdm's bar, or a no-op without tqdm.
-
-    show  None: on a terminal or in a notebook
-    """
+    """Returns tqdm's bar, or a context manager that shows nothing. show None: on a terminal or in a notebook."""
     if show is None:
         show = "ipykernel" in sys.modules or sys.stderr.isatty()
     if not show:

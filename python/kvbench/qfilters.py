@@ -37,9 +37,8 @@ FORMAT, VERSION = "kvbench-filters", 1
 
 
 def main_direction(gram, total):
-    """Returns the first right singular vector [d] of queries [n, d]; zeros if the queries are zero.
-
-    gram   [d, d]: Gram matrix of the queries; total [d]: their sum, which fixes the sign
+    """Returns the first right singular vector [d] of queries by their Gram matrix [d, d]; zeros if these are zero.
+    total [d]: their sum, which fixes the sign.
     """
     if not np.trace(gram) > 0:
         return np.zeros(len(gram))

@@ -52,9 +52,8 @@ class Pairs:
 
 
 class Copies:
-    """Multiplicities of cells: copies [r, cells]; group of Pairs.group.
-
-    pairs [r, pairs]: multiplicity of each pair. roots [r, members]: 1 / sqrt(copies), 0 without copies.
+    """Multiplicities of cells [r, cells] in a group of Pairs.group. pairs [r, pairs]: of each pair; roots [r,
+    members]: 1 / sqrt(copies), 0 without copies.
     """
 
     def __init__(self, copies, pairs, members, group):

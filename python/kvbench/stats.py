@@ -89,13 +89,9 @@ def studentised(apart, square, draws):
 def signed_rank_test(differences):
     """Returns (p, sign) of Wilcoxon's signed-rank test: two-sided, exact with ties and zeros.
 
-    sign is 1 if positive ranks weigh more. Ties share their mean rank. Zeros are ranked, then
-    dropped (Pratt 1959). Sizes that agree in 12 digits of the largest are ties, since the last
-    digits of a mean depend on the release of pandas.
-
-    scipy.stats.wilcoxon(method="exact") agrees without ties and zeros. With ties its p is not exact
-    (scipy 1.10, sizes 1, 1, 2, -2, -3, 4, 5: .469; of 128 choices of signs 54 are as extreme:
-    .422), and with zeros it falls back to a normal approximation.
+    sign is 1 if positive ranks weigh more. Ties share their mean rank; sizes that agree in 12 digits of the largest
+    are ties, since the last digits of a mean depend on the release of pandas. Zeros are ranked, then dropped (Pratt
+    1959). scipy.stats.wilcoxon(method="exact") agrees without ties and zeros, with which it is not exact.
     """
     differences = np.asarray(differences, float)
     largest = np.abs(differences).max(initial=0.0)
@@ -131,10 +127,7 @@ def prompts_to_compare(comparisons, alpha):
 
 
 def holm(ps):
-    """Returns p adjusted by Holm's step-down rule, in the order of `ps`; NaN stays NaN.
-
-    scipy lacks it.
-    """
+    """Returns p adjusted by Holm's step-down rule, in the order of `ps`; NaN stays NaN. scipy lacks it."""
     ps = np.asarray(ps, float)
     out = np.full(len(ps), math.nan)
     order = [i for i in np.argsort(ps, kind="stable") if not math.isnan(ps[i])]
@@ -177,10 +170,7 @@ def critical_difference(methods, prompts, alpha=0.05):
 
 
 def prompts_to_rank(methods, alpha=0.05):
-    """Returns the fewest prompts with which two of the methods can differ by Nemenyi's test.
-
-    Mean ranks differ by at most methods - 1.
-    """
+    """Returns the fewest prompts with which Nemenyi's test can tell methods apart: ranks differ by methods - 1."""
     n = 2
     one = critical_difference(methods, 1, alpha)
     while one / math.sqrt(n) >= methods - 1:

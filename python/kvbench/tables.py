@@ -1,7 +1,4 @@
-"""Reading tables of kvbench: parameters, labels, means. docs/schema.md defines the columns.
-
-Raises CsvError for invalid input, DeviceError if a file cannot be written.
-"""
+"""Reading tables of kvbench: parameters, labels, means. docs/schema.md defines the columns. Raises CsvError."""
 
 import contextlib
 import logging
@@ -11,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench import checksums
-from kvbench.errors import CsvError, DeviceError  # noqa: F401  (re-exported)
+from kvbench.errors import CsvError
 from kvbench.text import parse_json
 
 SCHEMA_MAJOR = "1"
@@ -261,10 +258,7 @@ def check_table(path):
 
 
 def check_same_run(side, side_path, table, path):
-    """Raises CsvError unless the side table belongs to the runs of the table (both from read_table).
-
-    Rows without checksums name no run.
-    """
+    """Raises CsvError unless a side table has its table's runs (both of read_table), if rows name any."""
     known = set(table.attrs["runs"])
     for run in side.attrs["runs"]:
         if known and run not in known:
@@ -299,6 +293,12 @@ def _floats(column, name):
     if name not in INTEGER_COLUMNS:
         bad &= ~column.isin(["", "nan"])
     return values.astype(float), int(bad.to_numpy().argmax()) if bad.any() else None
+
+
+def side_table(path, kind):
+    """Returns OUT.KIND.csv of OUT.csv, OUT.KIND.csv.gz of OUT.csv.gz."""
+    end = ".gz" * path.endswith(".gz")
+    return f"{path.removesuffix(end).removesuffix('.csv')}.{kind}.csv{end}"
 
 
 def pick_names(frame, column, names, path):
@@ -431,9 +431,7 @@ def add_labels(frame, ignore=(), short=False):
 
 
 def one_file_a_name(group, variants):
-    """Returns whether each prompt of a model has one policy file of a name; notes names whose file differs
-    between prompts.
-    """
+    """Returns whether each prompt of a model has one policy file of a name; notes names with several files."""
     names = group["params"].map(lambda text: variants[text].get("name")).rename("name")
     prompt = [column for column in ("model", "trace", "prompt") if column in group]
     if (group.groupby([*prompt, names], dropna=False)["params"].nunique() > 1).any():

@@ -41,9 +41,7 @@ class Indices(list[int]):
 
 
 def index_list(text: str) -> Indices:
-    """Returns `0,2,5:9` as Indices. A:B[:STEP] excludes B, and skips what does not exist, as kvbench's options
-    do. Raises ValueError.
-    """
+    """Returns `0,2,5:9` as Indices; A:B[:STEP] excludes B and skips what does not exist. Raises ValueError."""
     found: set[int] = set()
     named: set[int] = set()
     for part in list_parts(text) or [""]:

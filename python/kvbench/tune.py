@@ -69,8 +69,8 @@ def figures(paths, options):
 
 
 def layer_figures(frame, options):
-    """Returns the metric of each row's layer from --layer-table; NaN without a line. All layers of a
-    model have equally many heads, so that means over rows are means over layers.
+    """Returns the metric of each row's layer from --layer-table; NaN without a line. Layers have equally many heads,
+    so means over rows are means over layers.
     """
     keys = ["trace", "prompt", "layer", *POINT, "seed"]
     layers = kt.read_table(options.layer_table, [*keys, options.metric], kt.TEXT_COLUMNS, ())
@@ -262,7 +262,7 @@ def parse_arguments(arguments=None):
                          help="tables of whole layers, for a metric of theirs")
         sub.add_argument("--csv", metavar="FILE.csv")
         sub.add_argument("--markdown", metavar="FILE", help="- for stdout")
-        sub.add_argument("--digits", type=int, default=3, metavar="N", help="[3]")
+        sub.add_argument("--digits", type=command.count, default=3, metavar="N", help="[3]")
         sub.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N", help="[10000]")
         sub.add_argument("--by", **units.BY)
         sub.add_argument("--records", **units.RECORDS)

@@ -54,9 +54,7 @@ def sources_of(frame, files, path, own_source=False):
 
 
 def mean_by(values, units):
-    """Returns means over rows that share a unit, in order of appearance; NaN if one is missing.
-    units: {row's name: unit}.
-    """
+    """Returns means over rows that share a unit, in order of appearance; NaN if one is missing. units: {row: unit}."""
     mine = [units[name] for name in values.index]
     order = {unit: at for at, unit in enumerate(dict.fromkeys(mine))}
     if len(order) == len(mine):  # a row is the mean of its unit

@@ -42,7 +42,7 @@ def read_results(paths: str | os.PathLike | Iterable[str | os.PathLike], side: s
     joined = []
     for name in names:
         rows = tables.read_results([name], [])
-        path = f"{os.path.splitext(name)[0]}.{side}.csv"
+        path = tables.side_table(name, side)
         lines = tables.read_table([path], [], {*tables.TEXT_COLUMNS, "tokens"})
         tables.check_same_run(lines, path, rows, name)
         joined.append(_join(lines, rows))

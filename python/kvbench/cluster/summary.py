@@ -16,7 +16,6 @@ import math
 import pandas as pd
 
 from kvbench import command
-from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 
 UNIT = ["trace", "prompt"]
@@ -57,7 +56,5 @@ def main(arguments=None):
     parser.add_argument("--pool", **command.POOL)
     options = parser.parse_args(arguments)
     out = table(figures(options.inputs, options.pool))
-    try:
-        out.to_csv(options.output, index=False, float_format="%.6g", lineterminator="\n")
-    except OSError as error:
-        raise kt.DeviceError(f"{options.output}: {error.strerror}") from None
+    with command.opened(options.output) as file:
+        out.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")

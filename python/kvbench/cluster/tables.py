@@ -32,9 +32,7 @@ POINTS_CHUNK = 20_000  # rows read at a time, to bound memory
 
 
 def table_path(path, name):
-    """Returns `path`, or the table `name` of a folder of kvbench cluster, or of a prompt in a store of
-    kvbench-study reference (STORE/STAGE/PROMPT).
-    """
+    """Returns `path`, or the table `name` of a folder of kvbench cluster or of a prompt of the study's store."""
     if os.path.isdir(path):
         return os.path.join(path, name)
     stored = f"{path}.{name}.gz"
@@ -159,9 +157,7 @@ def kept_of(frame):
 
 
 def kept_labels(frame):
-    """Returns a label per row: the algorithm and the differing values of budget_requested, its
-    parameters and seed, as in `kvbench cluster --kept-by`.
-    """
+    """Returns a label per row, as `kvbench cluster --kept-by`: the algorithm and its differing budget, params, seed."""
     texts = {}
     for algorithm, group in frame.groupby("algorithm", sort=False):
         entries = group[["budget_requested", "params", "seed"]].drop_duplicates()

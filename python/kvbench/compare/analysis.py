@@ -36,9 +36,7 @@ def budget_name(budget):
 
 
 def read(paths, options, metrics=None):
-    """Returns rows of the chosen methods, budgets and layers with unit (the prompt), label, budget
-    (text) and head; with --by source also `of`, the source.
-
+    """Returns the chosen rows with unit (the prompt), label, budget (text), head, and with --by source its `of`.
     metrics: required columns; None: that of --metric.
     """
     frame = kt.read_results(paths, [*(metrics or [options.metric]), "seed", "budget_requested",

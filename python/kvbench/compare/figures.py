@@ -35,9 +35,7 @@ def stacked(groups):
 
 @kf.in_style
 def critical_difference(found):
-    """Returns Demsar's diagram: an axis of mean ranks, and bars over methods that are not told apart.
-    The better half is labelled on the left.
-    """
+    """Returns Demsar's diagram: an axis of mean ranks, the better half left, bars over methods not told apart."""
     names = [short(label) for label in found.ranked]
     ranks = {row["method"]: row["mean_rank"] for row in found.rows if "mean_rank" in row}
     ranks = [ranks[label] for label in found.ranked]

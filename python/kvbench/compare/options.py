@@ -57,7 +57,7 @@ def parse_arguments(arguments=None):
     add("--records", **units.RECORDS)
     add("--csv", metavar="FILE.csv", help="a row per budget and method")
     add("--markdown", metavar="FILE", help="- for stdout")
-    add("--digits", type=int, metavar="N", help="in tables [4; of scores 3]")
+    add("--digits", type=command.count, metavar="N", help="in tables [4; of scores 3]")
     add("--figures", metavar="STEM", help="of rows STEM.cd.BUDGET and STEM.intervals, of scores STEM; .png and .pdf")
     add = parser.add_argument_group(ROWS).add_argument
     add("--higher-better", action="store_true", default=None, help="larger is better [for cosine and mass_kept]")
@@ -69,7 +69,7 @@ def parse_arguments(arguments=None):
     add("--level", type=share, metavar="SHARE", help="level of the intervals [0.95]")
     add("--interval", choices=ks.INTERVALS, help="kind of bootstrap [t]")
     add("--resamples", type=command.positive, metavar="N", help="[10000]")
-    add("--seed", type=int, metavar="N", help="seed of the bootstrap [0]")
+    add("--seed", type=command.count, metavar="N", help="seed of the bootstrap [0]")
     add("--latex", metavar="FILE", help="tabulars for booktabs; - for stdout")
     add = parser.add_argument_group(SCORES).add_argument
     add("--score-table", nargs="+", action="append", default=[], metavar=("MODEL", "FILE"),

@@ -26,10 +26,8 @@ FEWEST = 8  # sources of an interval; the studentised bootstrap of four exceeds 
 
 @dataclass
 class Losses:
-    """values[model, budget]: a frame [sources, methods], NaN if a source is missing.
-
-    usual: the same with the methods' settings before --tuned; settings: {(model, method):
-    difference from the default}.
+    """values[model, budget]: a frame [sources, methods], NaN if a source is missing; usual: the same before --tuned;
+    settings: {(model, method): difference from the default}.
     """
 
     values: dict
@@ -70,9 +68,7 @@ def refuse_other_layers(frame, path):
 
 
 def without_spoiled(frame, keys):
-    """Returns (rows of the groups by `keys` that are all ok, [(keys but the last, number of dropped
-    groups)]); the last of `keys` is the source.
-    """
+    """Returns (rows of the groups by `keys` that are all ok, [(keys but the last, number of dropped groups)])."""
     spoiled = frame.loc[frame["status"].map(kt.status_kind) != "ok", keys].drop_duplicates()
     frame = frame.merge(spoiled.assign(spoiled=True), "left", keys)
     gone = [(place, len(some)) for place, some in spoiled.groupby(keys[:-1], dropna=False)]
@@ -106,9 +102,7 @@ def load(options):
 
 
 def with_tuned(frame, tuned, path, settings, skipped):
-    """Returns rows of both; `frame`'s rows of tuned methods are marked `usual`. Tuned methods without
-    rows in `frame` are skipped, with a note.
-    """
+    """Returns rows of both; marks `frame`'s of tuned methods as `usual`. Skips tuned methods that it lacks."""
     known = tuned["algorithm"].isin(frame["algorithm"].unique())
     for model, name in tuned.loc[~known, ["model", "algorithm"]].drop_duplicates().itertuples(index=False):
         skipped.append(f"{model}: {name}: skipped, the other tables have no row of it")
@@ -133,9 +127,7 @@ def label_by_method(frame):
 
 
 def averaged(frame, metric):
-    """Returns ({(model, budget): [sources, methods]}, notes) of rows: averages seeds and parts of a
-    prompt, then the prompts of a source.
-    """
+    """Returns ({(model, budget): [sources, methods]}, notes): means of a prompt's rows, then of a source's prompts."""
     keys = ["model", "budget_requested", "label", "source"]
     frame, gone = without_spoiled(frame, keys)
     notes = [f"{model}: {label} at {budget:g}: {count} sources with rows that are not ok are left out"
@@ -149,9 +141,7 @@ def averaged(frame, metric):
 
 
 def extent(values, kind="t"):
-    """Returns (low, high) of a mean over sources: its 95 % interval (`kind`: of
-    stats.bootstrap_intervals), or with fewer than FEWEST sources the minimum and maximum.
-    """
+    """Returns (low, high) of a mean over sources: its 95 % interval, with fewer than FEWEST the minimum and maximum."""
     if len(values) < FEWEST:
         return (float(values.min()), float(values.max())) if len(values) else (math.nan, math.nan)
     (low, high), = ks.bootstrap_intervals(values[:, None], kind=kind)
@@ -169,17 +159,13 @@ def geometric(table):
 
 
 def centre(table):
-    """Returns what ranks the methods: geometric means, since a few sources make the mean; means where
-    some figure is not positive.
-    """
+    """Returns what ranks methods: geometric means, since few sources make the mean; means if a figure is <= 0."""
     middles = geometric(table)
     return middles if middles.notna().all() else table.mean()
 
 
 def lines(found, to=None):
-    """Returns a dict of COLUMNS per model, budget and method, sorted by `centre`. geometric, median:
-    of the sources; ratio: geometric mean of the ratio to `to`; all of figures above 0.
-    """
+    """Returns a dict of COLUMNS per model, budget and method, by `centre`. ratio: geometric mean, to `to`."""
     if to is not None and to not in found.methods:
         raise kt.CsvError(f"--to: got `{to}`, expected one of {', '.join(found.methods)}")
     out = []
@@ -201,9 +187,7 @@ def lines(found, to=None):
 
 
 def tested(rows, table, to):
-    """Adds differences and ratios to the method `to`, with p of the differences, and verdicts if the
-    number of sources allows.
-    """
+    """Adds differences and ratios to `to`, p, and verdicts if the number of sources allows."""
     others = [row for row in rows if row["method"] != to]
     pairs = [(table[row["method"]] - table[to]).dropna().to_numpy() for row in others]
     ps = [ks.signed_rank_test(pair)[0] if len(pair) else math.nan for pair in pairs]
@@ -219,9 +203,7 @@ def tested(rows, table, to):
 
 
 def ratio_to(table, method, to):
-    """Returns {ratio...}: the geometric mean of the ratio to `to` with its interval; NaN where a figure
-    is not positive.
-    """
+    """Returns {ratio...}: the geometric mean of the ratio to `to` with its interval; NaN if some figure is <= 0."""
     pairs = table[[method, to]].dropna()
     if pairs.empty or not (pairs > 0).to_numpy().all():
         return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), math.nan)
@@ -231,9 +213,7 @@ def ratio_to(table, method, to):
 
 
 def changed_by_tuning(found, model, budget, method):
-    """Returns {setting, default, change...} of a tuned method: its changes, and over the sources
-    that tuned and default share, the default's mean and tuned minus default.
-    """
+    """Returns {setting, default, change...} of a tuned method, over the sources that tuned and default share."""
     before = found.usual.get((model, budget), {}).get(method)
     if before is None:
         return {}

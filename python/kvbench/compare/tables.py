@@ -1,12 +1,11 @@
 """Tables of kvbench-py compare: CSV, Markdown, LaTeX."""
 
 import csv
-import errno
 import math
 import sys
 
 from kvbench import stats as ks
-from kvbench import tables as kt
+from kvbench.command import opened
 from kvbench.text import printable_lines
 
 COLUMNS = ["budget", "method", "prompts", "mean", "low", "high", "median", "mean_rank", "wins",
@@ -16,14 +15,6 @@ LAYER_COLUMNS = ["budget", "method", "layer", "prompts", "mean", "median", "diff
 PROMPT_COLUMNS = ["budget", "method", "prompt", "value", "rank"]
 TEST_COLUMNS = ["budget", "prompts", "methods", "chi2", "p_chi2", "f", "p", "critical_difference", "alpha"]
 LAYERS_PER_TABLE = 10  # columns per page
-
-
-def opened(path):
-    try:
-        return open(path, "w", encoding="utf-8", newline="")
-    except OSError as error:
-        kind = kt.DeviceError if error.errno in (errno.ENOSPC, errno.EIO) else kt.CsvError
-        raise kind(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def cell(value):

@@ -135,10 +135,7 @@ def _open_hdf5(path):
 
 
 def _open_safetensors(path):
-    """Parses the header itself, since the numpy front end lacks bfloat16.
-
-    Layout: 8 bytes little-endian length, JSON {name: {dtype, shape, data_offsets}}, data.
-    """
+    """Parses the header, since numpy's front end lacks bfloat16: its length in 8 bytes, JSON {name: entry}, data."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")

@@ -29,10 +29,7 @@ def check_options(options):
 
 
 def rotary_tables(theta, dim, count):
-    """Returns cos and sin [count, dim / 2] in float32, as models compute them.
-
-    The i-th frequency is theta^(-2 i / dim).
-    """
+    """Returns cos and sin [count, dim / 2], float32, as models compute them; frequencies theta^(-2 i / dim)."""
     frequencies = (1.0 / theta**(np.arange(0, dim, 2) / dim)).astype(np.float32)
     angles = np.arange(count, dtype=np.float32)[:, None] * frequencies
     return np.cos(angles), np.sin(angles)

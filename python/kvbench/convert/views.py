@@ -17,10 +17,7 @@ CACHES = [(prefix + k, prefix + v) for prefix in ("", "past_key_values.") for k,
 
 @dataclass(frozen=True)
 class View:
-    """The part of an array that is one prompt's and layer's q, k or v.
-
-    axes: of the array; at: the index along prompt and layer.
-    """
+    """One prompt's and layer's q, k or v in an array. axes: of the array; at: the index along prompt and layer."""
 
     array: Array
     axes: tuple
@@ -76,9 +73,7 @@ def names_of(arrays):
 
 
 def find_views(arrays, pattern, axes, option, default_prompt, default_layer=None):
-    """Returns {(prompt id, layer): View} of the arrays whose names match. default_layer: of arrays whose
-    name and axes give none.
-    """
+    """Returns {(prompt id, layer): View} of arrays whose names match. default_layer: if name and axes give none."""
     regex = pattern_regex(pattern, option)
     views = {}
     for array in arrays:

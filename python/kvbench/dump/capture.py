@@ -106,8 +106,8 @@ class Capture:
         return self.args.layers is None or layer in self.args.layers
 
     def attend(self, module, query, key, value, mask, scaling, options):
-        """Runs the model's own attention: SDPA, or the architecture's eager one where SDPA lacks a
-        feature. Raises TraceError for arguments whose meaning is not known here.
+        """Runs the model's own attention: SDPA, or the eager one where SDPA lacks a feature. Raises TraceError for
+        arguments whose meaning is not known here.
         """
         unknown = sorted(name for name, given in options.items() if given is not None and name not in ARGUMENTS)
         if unknown:

@@ -47,9 +47,7 @@ def worse(first, first_limit, second, second_limit):
 
 
 def attention(q, k, v, scale, unseen, sink):
-    """Returns (weights [rows, n], output [rows, dv], logits) of one head, in double. sink: its
-    logit [1, 1], or none: [1, 0].
-    """
+    """Returns (weights [rows, n], output [rows, dv], logits) of one head, in double. sink: logit [1, 1], or [1, 0]."""
     logits = q @ k.T * scale
     seen = logits.masked_fill(unseen, -torch.inf)
     weights = torch.cat([seen, sink.expand(len(seen), -1)], -1).softmax(-1)[:, :len(k)]

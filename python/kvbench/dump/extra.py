@@ -16,10 +16,7 @@ from kvbench.trace.writer import TraceError
 
 
 class ExtraQueries:
-    """Sets and scores requested on the command line, prompt by prompt.
-
-    The attention function calls `observe`; dump_prompts calls `run`.
-    """
+    """Requested sets and scores. The attention function calls `observe`, dump_prompts calls `run` prompt by prompt."""
 
     def __init__(self, args, model, capture):
         self.args, self.model, self.capture = args, model, capture

@@ -34,10 +34,7 @@ class Tokens:
 
 
 def repeat_segments(ids, prefix, encode, chunk=CHUNK):
-    """Returns KVzip's repetition of the first `prefix` of `ids`: [Tokens], one per chunk.
-
-    encode  returns a text's token ids without special tokens
-    """
+    """Returns KVzip's repetition of the first `prefix` of `ids`: [Tokens], one per chunk. encode: to token ids."""
     out = []
     for first in range(0, prefix, chunk):
         last = min(first + chunk, prefix)
@@ -59,10 +56,8 @@ def read_records(path):
 
 
 class TextSet:
-    """--extra text:FILE.jsonl. The set is named after the file.
-
-    Records with `id` belong to the prompt of that name or text id, in order: a segment each.
-    Records without `id` are assigned to the prompts in order.
+    """--extra text:FILE.jsonl, a set named after the file. Records with `id` belong to the prompt of that name or text
+    id, a segment each, in order; records without `id` to the prompts in order.
     """
 
     def __init__(self, path):

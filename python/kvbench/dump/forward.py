@@ -32,10 +32,7 @@ def cache_argument(model):
 
 
 def forward(model, ids, cache=None):
-    """Runs the base model over token ids and returns its last hidden states [tokens, hidden].
-
-    Not the model itself, since logits of a long prompt outweigh its cache.
-    """
+    """Returns the last hidden states [tokens, hidden]: logits of a long prompt would outweigh its cache."""
     base = model.base_model
     tokens = torch.as_tensor(ids, device=model.device)[None]
     given = {} if cache is None else {cache_argument(base): cache}
@@ -59,9 +56,7 @@ def refusal(where, model, what, error):
 
 
 def check_own_attention(model, ids, name, where):
-    """Raises TraceError unless the model gives the hidden states of its own attention while it
-    runs under the attention function called `name`: some models ask for the name.
-    """
+    """Raises TraceError unless hidden states are those of the model's own attention: some models ask for the name."""
     ids = ids[:PREFIX]
     try:
         captured = forward(model, ids)
@@ -92,9 +87,7 @@ def check_own_attention(model, ids, name, where):
 
 
 def needs_cache(model, ids):
-    """Returns whether the model gives other hidden states when it keeps a cache, as it does when it
-    generates: in older releases of transformers Gemma 3n's layers share caches only then.
-    """
+    """Returns whether a cache changes hidden states: layers of Gemma 3n in older releases share caches only then."""
     ids = ids[:PREFIX]
     try:
         kept = forward(model, ids, DynamicCache(config=model.config))

@@ -27,8 +27,7 @@ DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "b
 class OutputProjections:
     """Finds and checks the projections of all wanted layers, then records the residual stream.
 
-    Call order: `find` once; per prompt `write_weight` and `write_norms` of each layer during the
-    model's run, and `prompt_ends`; `describe`.
+    Calls: `find`; per prompt `write_weight` and `write_norms` of each layer, and `prompt_ends`; `describe`.
     """
 
     def __init__(self, model, args, dtype):

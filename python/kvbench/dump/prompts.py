@@ -64,9 +64,7 @@ def record_text(record, where, field, template):
 
 
 def read_records(args):
-    """Yields (record's `id` or None, text_id, where, record) of the files, filtered by --set; a text
-    file's record is its text.
-    """
+    """Yields (record's `id` or None, text_id, where, record or a text file's text) of the files, filtered by --set."""
     for path in args.files:
         name = os.path.basename(path)
         if not path.lower().endswith((".jsonl", ".json")):
@@ -150,9 +148,7 @@ def is_integers(value):
 
 
 def without_padding(record, where):
-    """Returns the `input_ids` that a tokenizer's `attention_mask` does not leave out. Rejects other
-    masks and positions than those of one text, padded on a side.
-    """
+    """Returns the `input_ids` that `attention_mask` keeps. Rejects all but one text, padded on a side."""
     ids = record["input_ids"]
     mask, positions = record.get("attention_mask"), record.get("position_ids")
     for name, value in (("attention_mask", mask), ("position_ids", positions)):

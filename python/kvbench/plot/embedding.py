@@ -24,10 +24,8 @@ def require_sklearn():
 
 
 def embed(points, seed=0, perplexity=PERPLEXITY):
-    """Returns the embedding [n, 2] of points [n, d], float64.
-
-    `perplexity`: approximate number of neighbours, at most (n - 1) / 3. Equal points stay on one
-    spot. Raises CsvError for n < 5 and for coordinates that are not finite.
+    """Returns the embedding [n, 2] of points [n, d], float64; equal points stay on one spot. perplexity: neighbours,
+    at most (n - 1) / 3. Raises CsvError for n < 5 and coordinates that are not finite.
     """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits

@@ -3,7 +3,6 @@
 Figures are made without pyplot, so that a caller's backend, rcParams and open figures are unaffected.
 """
 
-import errno
 import functools
 import io
 import math
@@ -16,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kvbench.command import picture_files
+from kvbench.errors import unwritable
 from kvbench.plot.palette import COLORS
-from kvbench.tables import CsvError, DeviceError
 
 MOST = len(COLORS)  # lines of a picture that are told apart
 
@@ -31,10 +30,7 @@ SMALL_FONT_SIZE = 6.5  # minimum
 
 
 class Picture(Figure):
-    """A matplotlib Figure that a notebook displays without pyplot.
-
-    caption: the measured numbers in words.
-    """
+    """A Figure that a notebook displays without pyplot. caption: the measured numbers in words."""
 
     caption: str = ""
 
@@ -82,10 +78,7 @@ def dress(axes):
 
 @in_style
 def panels(nrows, ncols, width=None, height=2.0, **more):
-    """Returns a figure and a 2-D array of axes. Sizes in inches.
-
-    `width`: of the figure; default: COLUMN_WIDTH for up to two columns, otherwise PAGE_WIDTH. `height`: of one row.
-    """
+    """Returns a figure and a 2-D array of axes. Inches: `width` of the figure (None: by columns), `height` of a row."""
     if width is None:
         width = COLUMN_WIDTH if ncols <= 2 else PAGE_WIDTH
     figure = new_picture(width, height * nrows)
@@ -141,6 +134,4 @@ def save_figure(figure, output):
             with matplotlib.rc_context({**STYLE, "svg.hashsalt": "kvbench"}):
                 figure.savefig(path, dpi=200, bbox_inches="tight", metadata=dates[ending])
         except OSError as error:
-            device = error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-            kind = DeviceError if device else CsvError
-            raise kind(f"{path}: cannot be written: {error.strerror}") from None
+            raise unwritable(path, error) from None

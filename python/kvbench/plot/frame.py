@@ -101,9 +101,7 @@ def keep(table, frame, heads="q_head", facts=None):
 
 
 def measured_rows(rows, needed=(), algorithms=(), layers=(), pool=False):
-    """Returns the measured rows of these algorithms and layers, with HEAD_COLUMNS, seed,
-    budget_requested and the `needed` columns. Raises CsvError.
-    """
+    """Returns measured rows with HEAD_COLUMNS, seed, budget_requested and the `needed` columns. Raises CsvError."""
     frame = kt.results_of(rows, [*kt.HEAD_COLUMNS, "seed", "budget_requested", *needed])
     path = kt.source_of(frame)
     frame = kt.pick_names(frame, "algorithm", algorithms, path)
@@ -112,9 +110,7 @@ def measured_rows(rows, needed=(), algorithms=(), layers=(), pool=False):
 
 
 def points(frame, keys, y, spread="seeds", **means):
-    """Returns one row per point of `keys` that covers every head: mean and sd of column `y`, and under
-    other names the plain means of other columns.
-    """
+    """Returns a row per point of `keys` that covers every head: mean, sd of `y`, plain `means` {name: column}."""
     frame = kt.full_points(frame, keys, kt.source_of(frame))
     table = kt.mean_and_sd(frame, keys, y, spread)
     groups = frame.groupby(keys, dropna=False, sort=False)
@@ -141,10 +137,7 @@ def footer(facts, bars, model=""):
 
 
 def relative(table, method, keys, path):
-    """Divides mean and sd by the mean of `method` at the same `keys`.
-
-    Skips points, with a note, where the method is missing or has only rounding error.
-    """
+    """Divides mean and sd by the mean of `method` at the same `keys`; skips points where it has no error."""
     if not method:
         return table
     labels = list(dict.fromkeys(table["label"]))
@@ -210,10 +203,7 @@ def add(figure, text, title=""):
 
 
 def finish(figure, facts, bars, measured="", title="", model=""):
-    """Returns `figure` with title, footer and caption.
-
-    bars: meaning of error bars or bands; measured: numbers for the caption; model: used if the rows name none.
-    """
+    """Returns `figure` with title, footer and caption. bars: what bars mean; model: where rows name none."""
     text = footer(facts, bars, model)
     add(figure, text, title)
     figure.caption = f"{measured} {text}".strip()

@@ -30,6 +30,7 @@ _ONE = threading.RLock()
 
 _NAMES = ("algorithm", "highlight", "labels", "marked", "what")  # options that hold names
 _NUMBERS = {"type": command.number_list}
+_COUNT = {"type": command.count, "metavar": "N"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "y": {"metavar": "COLUMN", "help": "column that is drawn"},
     "x": {"help": "the x axis"},
@@ -62,11 +63,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "what": {"metavar": "keys,values", "help": "default: both, with --marked keys"},
     "marked": {"metavar": "LABEL,...", "help": "mark the tokens that these kept (labels of column kept_by)"},
     "color_by": {"help": "kind: tokens, centres, kept; position: of the token"},
-    "max_points": {"type": int, "metavar": "N", "help": "about N evenly spaced tokens per picture, and all centres; "
-                                                        "0: all; t-SNE of 2000 tokens takes some 15 s"},
+    "max_points": {**_COUNT, "help": "about N evenly spaced tokens per picture, and all centres; 0: all; t-SNE of 2000 "
+                                     "tokens takes some 15 s"},
     "perplexity": {"type": float, "help": "neighbours that t-SNE looks at"},
-    "seed": {"type": int, "metavar": "N", "help": "t-SNE's random state"},
-    "jobs": {"type": int, "metavar": "N", "help": "embeddings at a time; no influence on the picture"},
+    "seed": {**_COUNT, "help": "t-SNE's random state"},
+    "jobs": {**_COUNT, "help": "embeddings at a time; no influence on the picture"},
     "title": {"metavar": "TEXT", "help": "above the figure"},
     "model": {"metavar": "MODEL", "help": "model name in the footer; default: that of the trace"},
 }
@@ -189,11 +190,8 @@ def run(module: types.ModuleType) -> None:
     picture = one.function(*one.read(inputs, **given), **given)
     kf.save_figure(picture, output)
     if caption:
-        try:
-            with open(caption, "w", encoding="utf-8") as file:
-                file.write(picture.caption + "\n")
-        except OSError as error:
-            raise kt.CsvError(f"{caption}: cannot be written: {error.strerror}") from None
+        with command.opened(caption) as file:
+            file.write(picture.caption + "\n")
 
 
 def name_list(names: Names) -> list[str]:

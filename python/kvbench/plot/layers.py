@@ -38,10 +38,7 @@ def fit_panels(layers, rows=1, height=2.0, columns=MAX_COLUMNS):
 
 
 def facets(groups, height=2.0, columns=MAX_COLUMNS, wide=False, **share):
-    """Returns a figure and a dict from key to axes: each list of keys begins a row, of at most `columns`.
-
-    wide: page width for any number of panels.
-    """
+    """Returns a figure and {key: axes}: each list of keys begins a row of at most `columns`. wide: page width."""
     longest = max(len(keys) for keys in groups)
     ncols = math.ceil(longest / math.ceil(longest / columns))
     places = {}
@@ -99,10 +96,7 @@ def map_columns(labels):
 
 
 def colour_scale(values, log):
-    """Returns (norm, the colour bar's `extend`), without outliers.
-
-    log: values below rounding have the lowest colour.
-    """
+    """Returns (norm, the colour bar's `extend`), without outliers. log: rounding has the lowest colour."""
     values = np.asarray(values, dtype=float)
     values = values[np.isfinite(values) & (values >= kt.ROUNDING_ERROR if log else True)]
     if not len(values):
@@ -124,10 +118,8 @@ def cell_matrix(part, x, layers, columns):
 
 
 def draw_maps(figure, grid, maps, layers, columns, scale, name, tick="{:g}".format):
-    """Draws a map per panel of `grid` on one scale (of colour_scale), with a colour bar.
-
-    maps: {title: cells [layers, columns]}; `tick`: formats a column. Cells without a number are
-    hatched. `figure` may be a subfigure.
+    """Draws {title: cells [layers, columns]} on one scale (of colour_scale), a map per panel, with a colour bar. tick:
+    formats a column. Cells without a number are hatched.
     """
     norm, extend = scale
     ncols = grid.shape[1]
@@ -192,9 +184,8 @@ def layers_of(parts):
 
 
 def over_layers(rows):
-    """Returns one row per (label, x): mean over layers, low and high quartile, at.
-
-    Skips points that some layer lacks, with a note: a mean over easy layers would be biased.
+    """Returns mean, low and high quartile over layers and at, per (label, x); notes and skips points that a layer
+    lacks, since a mean over easy layers would be biased.
     """
     rows = placed(rows[np.isfinite(rows["mean"])])
     count = rows["layer"].nunique()
@@ -304,9 +295,7 @@ def placed(rows):
 
 
 def draw_line(axes, points, style, band=False, alone=None):
-    """Draws the points of one label: a line with gaps at means that are not finite, bars or a band; a
-    level where there is no x.
-    """
+    """Draws the points of one label: a line with gaps at infinite means, bars or a band; without x a level."""
     points = placed(points).sort_values("at", kind="stable")
     flat = points["at"].isna()
     if "low" in points.columns:

@@ -38,10 +38,8 @@ def placed(wanted, gap, low, high):
 
 
 def name_lines(axes, ends, styles, bold=(), grey=()):
-    """Draws labels right of the panel, in the order of the line ends, with leaders.
-
-    ends: {label: (x, y)} in data, x None: a level across the panel. Requires a laid-out figure
-    (canvas.draw) with final limits. `grey`: labels in grey.
+    """Draws labels right of the panel, in the order of the line ends, with leaders. ends: {label: (x, y)} in data, x
+    None: a level across the panel. Requires a laid-out figure (canvas.draw) with final limits.
     """
     labels = list(ends)
     if not labels:

@@ -99,9 +99,7 @@ def load(options):
 
 
 def load_alone(options, found):
-    """Returns (KL [sources, cells, layers] where one layer is compressed, of the Cells' sources and cells,
-    notes). Raises CsvError if one is missing or 0.
-    """
+    """Returns (KL [sources, cells, layers] of single compressed layers, notes). Raises CsvError without one above 0."""
     frame = kt.read_table(options.alone, [*KEY, "layer", "kl", "status"], kcs.TEXT, others=["source"])
     kt.reject_duplicates(frame, [*KEY, "layer"], options.alone[0])
     frame = frame[~frame["algorithm"].isin(options.exclude)].copy()

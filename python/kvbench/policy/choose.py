@@ -13,10 +13,8 @@ class Infeasible(Exception):
 
 
 def allocate(cost, budgets, total):
-    """Returns [layers]: the choice of each layer that minimises the sum of costs at a mean budget of at
-    most `total`. Of equal choices the first.
-
-    cost [layers, choices]; budgets [choices]. Raises Infeasible.
+    """Returns [layers]: the choices with the smallest sum of costs at a mean budget of at most `total`; of equal ones
+    the first. cost [layers, choices]; budgets [choices]. Raises Infeasible.
     """
     layers = len(cost)
     kept = [useful(row, budgets) for row in cost]

@@ -37,10 +37,7 @@ def fit(squares, kl, ridge=RIDGE):
 
 
 def measure(squares, alone):
-    """Returns log s [units, layers]: mean over cells of the log of KL over the squared error.
-
-    squares, alone [units, cells, layers]: the errors, and the KL where that layer alone is compressed
-    """
+    """Returns log s [units, layers], means over cells, of squares and KL of single layers [units, cells, layers]."""
     return np.log(alone / squares).mean(axis=1)
 
 

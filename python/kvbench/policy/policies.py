@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvbench import tables as kt
-from kvbench.compare.tables import markdown_table, opened, write_text
+from kvbench.command import opened
+from kvbench.compare.tables import markdown_table, write_text
 from kvbench.policy import cells
 from kvbench.policy import choose as solver
 from kvbench.policy.tables import check_layers, read_sensitivities
@@ -21,10 +22,7 @@ LAYER, HEAD = "layer", "head"
 
 @dataclass
 class Curves:
-    """Means over prompts of the variants that every prompt has.
-
-    squares [parts, choices]: squared errors; parts: (layer, KV head), or (layer, None).
-    """
+    """Means over prompts of the variants that all have. squares [parts, choices]; parts: (layer, KV head or None)."""
 
     parts: list
     squares: np.ndarray
@@ -47,9 +45,7 @@ class Tables:
 
 
 def curves(options, content, tables):
-    """Returns the Curves of the layers, or with --per head of the KV heads, scaled so that those of a layer
-    sum to its own squares, in the geometric mean over choices.
-    """
+    """Returns the Curves of layers, or with --per head of KV heads, scaled so that a layer's sum to its own squares."""
     table, layers = tables.layers
     check_layers(layers, content, options)
     if options.per == LAYER:

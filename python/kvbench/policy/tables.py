@@ -9,6 +9,7 @@ from scipy import stats
 
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench.command import opened
 from kvbench.compare import tables as ct
 from kvbench.compare.scores import extent
 from kvbench.policy.cells import METRIC
@@ -51,9 +52,7 @@ def rank_correlations(found, values):
 
 
 def model_of(options):
-    """Returns --model, by default that of the manifests beside the tables. Raises CsvError if there is none, or
-    if they name another.
-    """
+    """Returns --model, by default that of the manifests beside the tables. Raises CsvError for none or another."""
     found = kt.recorded_models([*options.scores, *options.layer_table, *getattr(options, "alone", ())])
     if not found and not options.model:
         raise kt.CsvError(f"{options.scores[0]}: no manifest beside it names the model: --model MODEL")
@@ -72,7 +71,7 @@ def write_sensitivities(path, found, weights, predicted, options):
     content = {"format": FORMAT, "version": VERSION, "model": options.model, "metric": METRIC,
                "layers": found.layers, "sensitivity": [float(f"{one:.6g}") for one in weights],
                "ratio": ranges(found, predicted), "fitted": fitted}
-    with ct.opened(path) as file:
+    with opened(path) as file:
         json.dump(content, file, indent=1)
         file.write("\n")
 

@@ -57,9 +57,7 @@ def as_press(algorithm: str, compression_ratio: float = 0.0, *, sink: int = 16, 
 
 
 def check_method(algorithm: str, params: dict[str, Any]) -> None:
-    """Raises ProgramError for a method that does not exist, PressError for a protocol or a parameter that it
-    does not have.
-    """
+    """Raises ProgramError for an unknown method, PressError for another protocol or an unknown parameter."""
     [method] = parse_json(run("list", algorithm, "--json"))
     if "prefill" not in method["protocols"]:
         raise PressError(f"as_press: {algorithm}: is a method of {', '.join(method['protocols'])}, expected one of "
@@ -135,9 +133,7 @@ def compress(press: Any, module: Any, hidden_states: Any, keys: Any, values: Any
 
 
 def write_layer(path: str, module: Any, hidden_states: Any, keys: Any, values: Any, kwargs: dict[str, Any]) -> None:
-    """Writes a trace of one layer: q [Hq, n, d] from the hidden states, k, v, and where available
-    rotary tables and the output projection.
-    """
+    """Writes a trace of one layer: q [Hq, n, d], k, v, and if there are any rotary tables and the output projection."""
     layer, n = int(module.layer_idx), keys.shape[2]
     dtype = str(keys.dtype).removeprefix("torch.")
     if dtype not in DTYPES:

@@ -60,10 +60,7 @@ def text_of(value: Any) -> str:
 
 
 def parse(text: str, names: Collection[str]) -> Expression:
-    """Returns the Expression of a text. `names`: the known classes.
-
-    Raises PressError for disallowed syntax and for unknown names, with a suggestion.
-    """
+    """Returns the Expression of a text. names: known classes. Raises PressError, which suggests a name."""
     if len(text) > LONGEST:
         raise PressError(f"--press: got {len(text)} characters, expected at most {LONGEST}")
     try:

@@ -98,10 +98,8 @@ class PressGroup:
                     Size(size, math.floor((self.budget or 0) * windows.middle * pair + 1e-6)))
 
     def finish(self) -> str:
-        """Determines the scope of the budget; returns a description.
-
-        The narrowest scope that the entries meet: head, layer, or layers. If none is met, the group
-        has no budget and its ratio stays a parameter.
+        """Sets the narrowest scope of the budget that the entries meet: head, layer or layers; otherwise the group has
+        no budget and keeps its ratio as a parameter. Returns a description.
         """
         if self.budget is None:
             return "no budget: the press is unchanged"

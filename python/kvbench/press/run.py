@@ -53,10 +53,7 @@ class Layer:
 
 def run_press(model: Any, press: Any, expression: Expression, ids: np.ndarray,
               wanted: Collection[int]) -> dict[int, Layer]:
-    """Returns {layer: Layer} of the wanted layers, after the model has read token ids [n] with the press.
-
-    Raises PressError for any error of kvpress or the model.
-    """
+    """Returns {layer: Layer} of the wanted layers after token ids [n] are read. Raises PressError for any error."""
     try:
         with _attention(model, expression), torch.no_grad():
             return _run(model, press, expression, ids, wanted)

@@ -151,9 +151,7 @@ class CompressedAttention(Capture):
 
     @staticmethod
     def hidden(position, own, window):
-        """Returns bool [h, rows, N]: which tokens at `position` [h, N] lie before the window of a query at
-        `own` [rows].
-        """
+        """Returns bool [h, rows, N]: tokens at `position` [h, N] before the window of a query at `own` [rows]."""
         return position[:, None] <= own[None, :, None] - window
 
     def middle(self, layer):
@@ -164,10 +162,10 @@ class CompressedAttention(Capture):
         return range(sink, max(self.n - self.recent, sink))
 
     def over_caches(self, layer, query, key, value, scale):
-        """Returns [batch, rows, Hq, dv]: attention of the last rows over the caches of a layer.
+        """Returns [batch, rows, Hq, dv]: attention of the last rows over a layer of `caches`, one for each of the
+        batch.
 
-        query         [batch, Hq, rows, d]; each of `caches` has its own
-        key, value    of the new tokens, as in NewTokens
+        query [batch, Hq, rows, d]; key, value: of the new tokens, as in NewTokens
         """
         rows, group = query.shape[2], query.shape[1] // key.shape[1]
         out = torch.empty(len(query), query.shape[1], rows, value.shape[3], device=query.device)
@@ -198,11 +196,7 @@ class CompressedAttention(Capture):
                       for t in (bucket.bias, bucket.k_den, bucket.bias_den)), bucket.entries, hidden)
 
     def buckets(self, layer, entries, capacity):
-        """Returns [Bucket] of a layer.
-
-        entries       {KV head: CacheEntry}; other heads keep the model's middle
-        capacity      maximum number of new tokens
-        """
+        """Returns [Bucket] of a layer. entries: {KV head: CacheEntry}, others are exact; capacity: most new tokens."""
         sizes = {}
         for head in range(len(self.exact[layer][0])):
             entry = entries.get(head)

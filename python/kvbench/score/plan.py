@@ -186,10 +186,7 @@ def policy_of(params: str, paths: list[str]) -> str:
 
 @dataclasses.dataclass
 class Part:
-    """One call of the program, for variants with the same missing budgets and seeds.
-
-    keys   the (algorithm, params, budget, seed) that it makes
-    """
+    """One call of the program, which makes `keys`, for variants with the same missing budgets and seeds."""
 
     variants: list[Variant]
     budgets: tuple[float | None, ...]
@@ -210,10 +207,8 @@ class Part:
 
 
 def resolve(planned: list[tuple], made: set[tuple]) -> dict[tuple[str, str], str]:
-    """Returns {(algorithm, params): params in the rows} where these differ.
-
-    planned, made   keys (algorithm, params, budget, seed)
-    A method may resolve `auto` from the trace.
+    """Returns {(algorithm, params): params in the rows} where a method resolved `auto`. planned, made: keys
+    (algorithm, params, budget, seed).
     """
     out = {}
     for key in sorted({*planned} - made, key=str):
@@ -237,11 +232,7 @@ def shorten_first(parts: list[Part]) -> list[Part]:
 
 
 def parts_of(variants: list[Variant], done: set, groups: int) -> list[Part]:
-    """Returns [Part] for the missing keys.
-
-    done     finished keys (algorithm, params, budget, seed)
-    groups   approximate number of caches per part
-    """
+    """Returns [Part] for the keys that are not in `done`, of about `groups` caches each."""
     waiting: dict[tuple, list[Variant]] = {}
     for one in variants:
         missing = [key for key in one.keys() if key not in done]

@@ -190,8 +190,8 @@ def check_prompts(args, model, prompts, reader):
 
 
 def check_model(args, prompt, exact, prefix):
-    """Returns the largest deviation of the model's keys from the trace's. Raises TraceError if it
-    is too large. prefix: the tokens that the model has read first
+    """Returns the largest deviation of the model's keys from the trace's. Raises TraceError if too large. prefix:
+    tokens that the model has read first
     """
     worst = 0.0
     for layer in {prompt.layers[0], prompt.layers[-1]}:

@@ -8,10 +8,7 @@ from kvbench.trace.writer import TraceError
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """answer: the right one; wrong: others, maybe none.
-
-    tokens   of the answer and of each wrong one, after one space
-    """
+    """answer: the right one; wrong: others, maybe none; tokens: of each after one space, the right one first."""
 
     answer: str
     wrong: tuple = ()
@@ -40,9 +37,7 @@ def question_of(record, where):
 
 
 def with_tokens(answers, tokenizer):
-    """Adds tokens. Raises TraceError if a wrong answer has another number of tokens than the right
-    one, since their log likelihoods would not be comparable.
-    """
+    """Adds tokens. Raises TraceError for answers of different lengths, whose log likelihoods are not comparable."""
     out = {}
     for prompt, question in answers.items():
         tokens = [tuple(tokenizer.encode(" " + text, add_special_tokens=False))

@@ -86,9 +86,8 @@ class Scorer:
                              f"DynamicCache: {error}: unsupported") from error
 
     def decode(self, mode, start, tokens, cache=None):
-        """Returns logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the extended cache.
-
-        start: position of the first; cache: None for a copy of the prefix's
+        """Returns logits [batch, tokens, vocabulary] of new tokens [batch, tokens] from position `start` on, and the
+        extended cache. cache: None for a copy of the prefix's
         """
         if cache is None:
             cache = copy.copy(self.cache)
@@ -111,8 +110,8 @@ class Scorer:
         return float((lse[:-1] - logits[rows, self.next_ids].double()).mean())
 
     def answer_nlls(self, logits, cache, mode):
-        """Returns negative log likelihoods of the right answer and each wrong one after the prompt, in nats: an array
-        for each of logits [batch, vocabulary], None without a question. Does not change `cache`.
+        """Returns negative log likelihoods of the right answer and each wrong one, in nats: an array for each of
+        logits [batch, vocabulary], None without a question. Does not change `cache`.
         """
         if self.question is None:
             return [None] * len(logits)
@@ -161,9 +160,7 @@ class Scorer:
         return max(1, min(self.args.batch, LOGITS_BYTES // size))
 
     def place(self, many):
-        """Puts caches, each {layer: {KV head: CacheEntry}}, into the attention's layers. Raises TraceError if other
-        layers need the keys of these.
-        """
+        """Puts caches {layer: {KV head: CacheEntry}} in place. Raises TraceError if other layers need these keys."""
         seen = self.attention.seen
         own = {at for at, layer in enumerate(self.cache.layers) if getattr(layer, "keys", None) is not None}
         sharing = sorted(seen - own)
@@ -174,9 +171,7 @@ class Scorer:
                                   for layer, heads in entries.items()} for entries in many]
 
     def logits_over(self, many, tokens=None):
-        """Returns logits [batch, tokens, vocabulary] of the first tokens after the prefix over caches, and
-        the extended cache. tokens: default all
-        """
+        """Returns logits [batch, tokens, vocabulary] of the first `tokens` (all) after the prefix, and the cache."""
         self.place(many)
         end = self.n if tokens is None else self.prefix + tokens
         return self.decode("compressed", self.prefix, self.ids[:, self.prefix:end].expand(len(many), -1))
@@ -198,9 +193,7 @@ class Scorer:
         return out
 
     def answered(self, figures, nats, said):
-        """Adds the figures of the question: of answer_nlls() and continuations() for one cache. Returns Failed if
-        not finite.
-        """
+        """Adds a cache's figures of the question, of answer_nlls() and continuations(); Failed if not finite."""
         answer = self.question.answer
         if not (np.isfinite(nats).all() and np.isfinite(self.nats_exact).all()):
             return Failed("degenerate: the likelihood of an answer is not finite")
@@ -266,9 +259,7 @@ class Scorer:
             yield group, row
 
     def divergence(self, logits):
-        """Returns KL(exact || other) [tokens] and logsumexp(other) [tokens] of logits [tokens, vocabulary] of the
-        first tokens after the prefix.
-        """
+        """Returns KL(exact || other), logsumexp(other), [tokens], of logits [tokens, vocabulary] after the prefix."""
         kl, lse = [], []
         for at in range(0, len(logits), ROWS):
             other = logits[at:at + ROWS].double()

@@ -12,17 +12,16 @@ def keys_only(layer):
 
 
 def copy_layer(layer):
-    """Returns a copy of a layer of a cache, to decode with.
-
-    Recurrent states change in place and are copied. Keys and values grow by concatenation and are shared.
+    """Returns a copy of a layer of a cache, to decode with. Recurrent states change in place and are copied; keys and
+    values grow by concatenation and are shared.
     """
     shared = (getattr(layer, "keys", None), getattr(layer, "values", None))
     return copy.deepcopy(layer, {id(one): one for one in shared})
 
 
 class NewTokens:
-    """Mixin of a layer of the cache that holds keys and values only of the tokens after the prefix, but counts
-    all. over_caches has the prefix: copying it per cache would take a tenth of the time.
+    """Layer of the cache with keys and values only after the prefix, but the length of all: over_caches has the
+    prefix, which would take a tenth of the time to copy.
     """
 
     def update(self, keys, values, *_, **__):

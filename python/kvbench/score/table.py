@@ -68,9 +68,7 @@ class GrowingFile:
         self.file.flush()
 
     def close(self, keep, *more):
-        """Closes the file. Without `keep` it and the files `more` are removed: an error at the first prompt leaves
-        nothing to resume.
-        """
+        """Closes the file; without `keep` removes it and `more`, which leaves nothing to resume."""
         if self.file is not None:
             self.file.close()
             for path in () if keep else (self.path, *more):

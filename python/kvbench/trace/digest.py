@@ -48,9 +48,8 @@ def filters(gzip: int) -> dict[str, object]:
 
 
 def seal(data: h5py.Dataset, values: np.ndarray | None = None) -> None:
-    """Sets the digest attribute of a complete dataset: per head for rank 3, otherwise one.
-
-    values  its content, if in memory; otherwise it is read back by head, since rows are written in any order
+    """Sets the digest attribute of a complete dataset: per head for rank 3, otherwise one. values: its content, if in
+    memory; otherwise it is read back by head, since rows are written in any order.
     """
     if data.ndim != 3:
         data.attrs[ATTRIBUTE] = sha256_of(data[()] if values is None else values)

@@ -39,10 +39,7 @@ def read_stored(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
 
 
 def read_values(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
-    """`read_stored` of a trace's dataset that must match its attribute `sha256`, if any.
-
-    which  heads of q, k or v; for other datasets the default, since one digest covers all
-    """
+    """`read_stored` of a dataset that must match its attribute `sha256`, if any. which: heads of q, k or v."""
     expected = digests_of(data)
     values = read_stored(data, which)
     if expected is None:
@@ -63,10 +60,7 @@ def _compare(where: str, values: np.ndarray, expected: str) -> None:
 
 
 def digests_of(data: h5py.Dataset) -> list[str] | None:
-    """Returns the attribute `sha256`: a digest per head of q, k or v, otherwise one; None if absent.
-
-    Raises TraceError for an invalid attribute.
-    """
+    """Returns the attribute `sha256`: a digest per head of q, k or v, else one; None if absent. Raises TraceError."""
     if ATTRIBUTE not in data.attrs:
         return None
     where = f"{location_of(data)}: attribute {ATTRIBUTE}"

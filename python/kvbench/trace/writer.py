@@ -118,9 +118,8 @@ class TraceWriter(ExtraParts):
 
     def begin_prompt(self, id: str, n_tokens: int, token_ids: ArrayLike | None = None,
                      text_id: str | None = None) -> None:
-        """Opens the prompt `id` of n_tokens >= 1 tokens; the previous one must be complete.
-
-        token_ids: int [n_tokens]. text_id: the text's name in its source.
+        """Opens the prompt `id` of n_tokens >= 1 tokens; the previous one must be complete. token_ids: int [n_tokens];
+        text_id: the text's name in its source.
         """
         self.end_prompt()
         id = str(id)
@@ -247,9 +246,7 @@ class TraceWriter(ExtraParts):
         self._layers()[str(layer)].attrs[name] = value
 
     def share_cache(self, layer: int, owner: int) -> None:
-        """Declares that the keys and values of an open layer are those of an earlier one, `owner`,
-        which has a cache of its own.
-        """
+        """Declares the keys and values of an open layer to be those of an earlier one, `owner`, with its own cache."""
         layers = self._layers()
         where = f"{layers.name[1:]}/{layer}"
         if not owner < layer or str(owner) not in layers or SHARED in layers[str(owner)].attrs:

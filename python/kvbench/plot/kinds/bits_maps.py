@@ -63,10 +63,8 @@ def layout(count, columns, height, path):
 
 
 def load_map(rows, y="rel_error", algorithms=(), layers=(), pool=False):
-    """Returns one row per cell: panel, k, v, share, budget_requested, mean, apart.
-
-    A panel holds the points of method@quantizer, of the plain method, and of all tokens by the
-    quantizer. The best of several points of a cell is kept.
+    """Returns one row per cell: panel, k, v, share, budget_requested, mean, apart; the best of several points. A panel
+    has the points of method@quantizer, of the plain method, and of all tokens by the quantizer.
     """
     table = kb.points(*kb.read(rows, y, algorithms, layers, pool), y)
     attrs = table.attrs
@@ -103,9 +101,7 @@ def columns_of(table):
 
 
 def placed(table):
-    """Adds `y`, the position of a cell: log2 of its share, moved apart where numbers would overlap.
-    All tokens have their own row above.
-    """
+    """Adds `y`, log2 of a cell's share, moved apart where numbers would overlap; all tokens have a row above."""
     logs = np.log2(table["share"].where(~table["whole"]))
     inches = PANEL_HEIGHT - TITLE - 0.1
     gap = LINE / inches * (logs.max() - logs.min() + 2 * REACH + 1)

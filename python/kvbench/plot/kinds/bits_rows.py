@@ -19,9 +19,8 @@ SAME_SHARE = 1.01
 
 
 def parts_of(algorithm, params):
-    """Returns (A, A's parameters, Q, Q's parameters) without sizes and bits.
-
-    A is "" for `exact@Q` and quantizers alone, which hold all tokens; Q is "" for plain methods.
+    """Returns (A, its parameters, Q, its parameters) without sizes and bits. A is "" if all tokens are held, Q if none
+    are quantized.
     """
     values = kt.parse_params(params)
     own = {key: value for key, value in values.items() if key not in SIZES}
@@ -35,9 +34,7 @@ def parts_of(algorithm, params):
 
 
 def names_of(pairs, common=False):
-    """Returns a label for each (name, parameters): the name and the parameters that differ. common:
-    only parameters that all of the name have.
-    """
+    """Returns a label per (name, parameters), with those that differ; common: only those that all have."""
     out = []
     for name, params in pairs:
         alike = [other for of, other in pairs if of == name]
@@ -69,10 +66,8 @@ def explicit_bits(frame):
 
 
 def shares(frame):
-    """Returns the share of the middle's tokens that each row keeps, 0 to 1.
-
-    For methods that make entries (attention-matching): the number of entries from the bytes without
-    scales and weights. Assumes values as wide as keys.
+    """Returns the share of the middle's tokens that each row keeps, 0 to 1; of made entries by their bytes without
+    scales and weights, with values as wide as keys.
     """
     outside = frame["sink"] + frame["recent"]
     middle = (frame["n_tokens"] - outside).where(lambda count: count > 0)

@@ -57,9 +57,7 @@ def load(rows, column="rel_error", budgets=(), by_layer=False, layers=(), relati
 
 @kf.in_style
 def draw(table, column="rel_error", log_y=False, highlight=(), relative_to=""):
-    """Returns a figure with a row of panels per budget, budgets side by side without layers, or an
-    overview of many layers.
-    """
+    """Returns a figure with a row of panels per budget, or an overview of many layers."""
     def prepare(axes, _):
         axes.set_xticks(np.linspace(0, 1, 6))
         if log_y:

@@ -29,10 +29,7 @@ RADIUS = "radius / radius of one centre"
 
 
 def reduce_heads(frame):
-    """Returns one row per (layer, what, k): mean, sd and count of radius_rel over heads.
-
-    Skips k that some head of the layer lacks (traces of other lengths), where the mean would jump.
-    """
+    """Returns mean, sd and count of radius_rel per (layer, what, k), without k that some head lacks."""
     keys = ["layer", "what", "k"]
     out = frame.groupby(keys, sort=True)["radius_rel"].agg(
         mean=lambda v: v.mean(skipna=False), sd="std", heads="size").reset_index()

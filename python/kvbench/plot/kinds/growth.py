@@ -38,10 +38,8 @@ def geometric_mean(values):
 
 
 def load(counts, fits, coverage, layers=(), pool=False):
-    """Returns two tables: clusters by (layer, what, delta, n_prefix), alpha by (layer, what, delta), and
-    whether delta is absolute.
-
-    `delta` is delta / R if these agree between heads (the program's own grid), otherwise absolute.
+    """Returns (clusters by (layer, what, delta, n_prefix), alpha by (layer, what, delta), whether delta is absolute):
+    it is delta / R if these agree between heads (the program's own grid).
     """
     path = kt.source_of(counts)
     counts = kcc.checked(counts, "delta.csv", ["clusters"], pool)
@@ -85,9 +83,7 @@ def alpha_text(alpha, key):
 
 @kf.in_style
 def draw(table, alpha, absolute, deltas):
-    """Returns a figure with rows keys and values, columns layers, a line per delta; for many layers a selection,
-    and maps of alpha.
-    """
+    """Returns a figure with rows keys and values, a column per layer; for many layers some, and maps of alpha."""
     layers = sorted(table["layer"].unique())
     shown = kcc.spread_out(layers, MAX_COLUMNS)
     whats = [what for what in kcc.WHAT if what in set(table["what"])]

@@ -112,10 +112,7 @@ def lines_of(queries, rows=None):
 
 
 def load(queries, rows=None, algorithms=(), budgets=(), layers=(), by="budget", bins=32, relative_to="", pool=False):
-    """Returns one row per (panel, label, bin): offset (mean of the bin's), mean, low, median, high.
-
-    panel: the budget (NaN for exact), or with by="layer" the layer.
-    """
+    """Returns a row per (panel: budget or layer, label, bin): offset (mean of the bin's), mean, low, median, high."""
     path = kt.source_of(queries)
     frame = lines_of(queries, rows)
     frame = kt.pick_names(frame, "algorithm", algorithms, path)
@@ -192,10 +189,7 @@ def set_error_axis(axes, values, log_y):
 
 @kf.in_style
 def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=(), relative_to=""):
-    """Returns a figure with a panel per budget or layer on one scale of errors, or an overview of many layers.
-
-    band: None: for few methods.
-    """
+    """Returns a figure with a panel per budget or layer, or an overview of many layers. band: None: for few methods."""
     def prepare(axes, rows):
         values = rows["mean"] if "layers" in rows.columns else table[centre]  # of an overview's means
         set_error_axis(axes, values.to_numpy(), log_y)

@@ -63,9 +63,7 @@ def diagnostics(frame, path):
 
 
 def relative(frame):
-    """Adds load, k, v (error over mean square) and bound (pi a/N); drops empty sketches. The mean
-    square is bound N / (pi a).
-    """
+    """Adds load, k, v (error over mean square, bound N / (pi a)) and bound (pi a/N); drops empty sketches."""
     filled = (frame["vague"] > 0) & (frame["cells"] > 0)
     if not filled.all():
         kt.note(f"{int((~filled).sum())} rows with an empty sketch are left out")

@@ -35,14 +35,6 @@ SIZES = ["n_tokens", "full_bytes"]
 GREY = {"full": ":", "limit": "--"}  # dashes of the full cache and of the budget
 
 
-def steps_path(path):
-    """Returns OUT.steps.csv for OUT.csv, OUT.steps.csv.gz for OUT.csv.gz."""
-    for end in (".csv", ".csv.gz"):
-        if path.endswith(end):
-            return path.removesuffix(end) + ".steps" + end
-    return path + ".steps.csv"
-
-
 def stream_rows(rows, path):
     """Returns the rows of --protocol stream; raises CsvError without any."""
     streamed = rows[rows["protocol"] == "stream"]
@@ -57,8 +49,9 @@ def read(paths, **_):
     for path in paths:
         rows.append(kt.read_results([path], [*JOIN_KEYS, *SIZES]))
         stream_rows(rows[-1], path)
-        steps.append(kt.read_table([steps_path(path)], [*JOIN_KEYS, *STEPS], kt.TEXT_COLUMNS))
-        kt.check_same_run(steps[-1], steps_path(path), rows[-1], path)
+        side = kt.side_table(path, "steps")
+        steps.append(kt.read_table([side], [*JOIN_KEYS, *STEPS], kt.TEXT_COLUMNS))
+        kt.check_same_run(steps[-1], side, rows[-1], path)
     return kk.joined(rows), kk.joined(steps)
 
 
