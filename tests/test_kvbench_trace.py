@@ -362,7 +362,8 @@ class ExtraTest(FolderCase):
                 ("prefix: got 61", ("repeat", q, k, position, N + 1), {}),
                 ("about: got [3, 53)", ("repeat", q, k, position, PROMPT, (3, PROMPT + 1)), {}),
                 ("residual_norm: got shape", ("repeat", q, k, position), {"residual_norm": [1.0]}),
-                ("residual_norm: expected finite", ("repeat", q, k, position), {"residual_norm": [1.0, -1, 1, 1]}),
+                ("residual_norm: row 1: got -1.0, expected finite", ("repeat", q, k, position),
+                 {"residual_norm": [1.0, -1, 1, 1]}),
                 ("repeat/0/q: head 1, row 2, element 3", ("repeat", changed(q, (1, 2, 3), np.nan), k, position), {}),
                 ("expected floating point of shape (2, 60)", ("s", scores[:, 1:]), {}),
                 ("head 1, token 5", ("s", changed(scores, (1, 5), np.inf)), {}), ("scores/x/y", ("x/y", scores), {})):

@@ -17,11 +17,10 @@ import numpy as np
 
 from kvbench.api.replay import rows_of
 from kvbench.api.run import path_list
-from kvbench.api.trace import read_trace
 from kvbench.caches import CacheWriter
 from kvbench.progress import progress_bar
 from kvbench.text import one_line
-from kvbench.trace.heads import read_head
+from kvbench.trace.heads import read_head, trace_heads
 from kvbench.trace.writer import TraceError
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         with CacheWriter(caches, paths, sink, recent, queries) as writer:
             settings = [(one, seed) for one in budget for seed in range(seeds)]
             groups = {setting: writer.group(name, params, *setting, scores) for setting in settings}
-            places = [(path, place) for path in paths for place in _heads(path, prompts, layers)]
+            places = [(path, place) for path in paths for place in trace_heads(path, prompts, layers)]
             failures: list[MethodError] = []
             bar = stack.enter_context(progress_bar(len(places) * len(settings), name, progress))
             for path, place in places:
@@ -145,11 +144,6 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
             warnings.warn(f"{len(failures)} of {len(places) * len(settings)} calls failed, the first: "
                           f"{failures[0]}", RuntimeWarning, stacklevel=2)
         return rows_of("evaluate", paths, output, {"caches": os.fspath(caches), **options})
-
-
-def _heads(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None) -> list[tuple[str, int, int]]:
-    return [place for place in read_trace(path).heads
-            if (prompts is None or place[0] in prompts) and (layers is None or place[1] in layers)]
 
 
 def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, writer: CacheWriter,

@@ -24,7 +24,7 @@ from kvbench.caches.format import (
     check_entry,
     params_text,
 )
-from kvbench.trace.heads import open_hdf5, text_of
+from kvbench.trace.heads import check_format, open_hdf5, text_of
 from kvbench.trace.values import read_stored
 from kvbench.trace.writer import TraceError
 
@@ -191,11 +191,7 @@ class CacheReader:
     @staticmethod
     def root(path: str, file: h5py.File) -> dict[str, Any]:
         """Returns the checked attributes of the root."""
-        got = text_of(file.attrs.get("format", "nothing"))
-        if got != FORMAT:
-            raise TraceError(f"{path}: format: got {got}, expected {FORMAT}")
-        if file.attrs.get("version") != VERSION:
-            raise TraceError(f"{path}: version: got {file.attrs.get('version')}, expected {VERSION}")
+        check_format(file, path, FORMAT, VERSION)
         out: dict[str, Any] = {"protocol": text_of(file.attrs.get("protocol", "nothing"))}
         if out["protocol"] not in PROTOCOLS:
             raise TraceError(f"{path}: protocol: got {out['protocol']}, expected {' or '.join(PROTOCOLS)}")

@@ -59,12 +59,9 @@ class ExtraParts(OptionalParts):
                 raise self._error(where, f"about: got [{first}, {last}), expected tokens within [0, {end})")
             attributes |= {"first": np.int64(first), "last": np.int64(last)}
         if residual_norm is not None:
-            with np.errstate(over="ignore"):
-                residual_norm = np.asarray(residual_norm).astype(np.float32)
+            residual_norm = self._norms(f"{where}/residual_norm", residual_norm)
             if residual_norm.shape != (m,):
                 raise self._error(f"{where}/residual_norm", f"got shape {residual_norm.shape}, expected {(m,)}")
-            if not (np.isfinite(residual_norm) & (residual_norm >= 0)).all():
-                raise self._error(f"{where}/residual_norm", "expected finite numbers >= 0")
         stored = {part: self._stored(array, f"{where}/{part}", 0, 0) for part, array in (("q", q), ("k", k))}
         segment = group.create_group(f"extra/{name}/{at}")
         for part, array in stored.items():

@@ -56,9 +56,10 @@ def open_hdf5(path: str | os.PathLike[str]) -> h5py.File:
 
 def check_format(file: h5py.File, path: str, name: str, version: int) -> None:
     """Raises TraceError unless the file is of this format and version."""
-    got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
-    if got != (name, version):
-        raise TraceError(f"{path}: format: got {got[0]}, version {got[1]}, expected {name}, version {version}")
+    for attribute, expected in (("format", name), ("version", version)):
+        got = file.attrs.get(attribute, "nothing")
+        if (text_of(got) if attribute == "format" else got) != expected:
+            raise TraceError(f"{path}: {attribute}: got {text_of(got)}, expected {expected}")
 
 
 def read_rows(data: h5py.Dataset, dtype: str, first: int, count: int) -> np.ndarray:

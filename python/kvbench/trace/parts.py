@@ -131,20 +131,24 @@ class OptionalParts:
             group.create_dataset("residual_norm", (nq,), np.float32,
                                  chunks=(min(nq, CHUNK_TOKENS),), **filters(self._gzip))
             self._missing[layer, "residual_norm"] = np.ones((1, nq), bool)
-        norms = np.asarray(norms)
+        norms = self._norms(where, norms, start_row)
         if norms.ndim != 1 or not 0 <= start_row <= nq - len(norms):
             raise self._error(where, f"got shape {norms.shape} from row {start_row}, expected rows within {nq}")
-        with np.errstate(over="ignore"):
-            norms = norms.astype(np.float32)
-        bad = ~(np.isfinite(norms) & (norms >= 0))
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise self._error(where, f"row {start_row + row}: got {norms[row]}, expected finite numbers >= 0")
         missing = self._missing[layer, "residual_norm"][0, start_row:start_row + len(norms)]
         if not missing.all():
             raise self._error(where, f"row {start_row + int(np.argmin(missing))} is written twice")
         group["residual_norm"][start_row:start_row + len(norms)] = norms
         missing[:] = False
+
+    def _norms(self, where: str, norms: ArrayLike, start_row: int = 0) -> np.ndarray:
+        """Returns norms as float32. Raises TraceError unless they are finite and >= 0."""
+        with np.errstate(over="ignore"):
+            out = np.asarray(norms).astype(np.float32)
+        bad = ~(np.isfinite(out) & (out >= 0))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise self._error(where, f"row {start_row + row}: got {out.flat[row]}, expected finite numbers >= 0")
+        return out
 
     def _begun(self, layer: int | None, name: str, needed: str) -> tuple[int, str, h5py.Group]:
         """Returns index, path of `name` and group of an open layer, which must have the datasets `needed`."""
