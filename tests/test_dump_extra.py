@@ -66,20 +66,19 @@ class ExtraTextsTest(FolderCase):
         self.assertEqual(lines.texts(0, "x", "y"), ["a\u2028b"])
 
     def test_refusals(self):
-        def refused(text, expected):
+        for text, expected in (
+                ("again", "expected repeat or text:FILE.jsonl"), ("text:", "expected repeat"),
+                ("text:" + self.path("no.jsonl"), "cannot be read"),
+                ("text:" + self.records("a b.jsonl", {"text": "x"}), "becomes the set's"),
+                ("text:" + self.records("e.jsonl"), "no records"),
+                ("text:" + self.records("t.jsonl", {"question": "x"}), "t.jsonl:1: expected an object"),
+                ("text:" + self.records("s.jsonl", {"text": "\ud800"}), "s.jsonl:1: its text has half"),
+                ("text:" + self.records("m.jsonl", {"text": "x"}, {"id": 1, "text": "y"}), "1 of 2"),
+                ("text:" + write_text(self.path("j.jsonl"), "{\n"), "j.jsonl:1: not JSON")):
             with self.assertRaises(TraceError) as caught:
                 et.parse_extra(text)
             self.assertIn(expected, str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))
-        refused("again", "expected repeat or text:FILE.jsonl")
-        refused("text:", "expected repeat")
-        refused("text:" + self.path("no.jsonl"), "cannot be read")
-        refused("text:" + self.records("a b.jsonl", {"text": "x"}), "becomes the set's")
-        refused("text:" + self.records("e.jsonl"), "no records")
-        refused("text:" + self.records("t.jsonl", {"question": "x"}), "t.jsonl:1: expected an object")
-        refused("text:" + self.records("s.jsonl", {"text": "\ud800"}), "s.jsonl:1: its text has half")
-        refused("text:" + self.records("m.jsonl", {"text": "x"}, {"id": 1, "text": "y"}), "1 of 2")
-        refused("text:" + write_text(self.path("j.jsonl"), "{\n"), "j.jsonl:1: not JSON")
 
     def test_scores_of_an_npz(self):
         trace, scores = self.path("t.h5"), np.arange(10, dtype=np.float64).reshape(2, 5)
@@ -128,6 +127,9 @@ class DumpExtraTest(DumpCase):
                     layers = got["prompts/p0/layers"]
                     self.assertEqual(sorted(layers), sorted(expected["prompts/p0/layers"]))
                     for layer, group in layers.items():
+                        self.assertEqual(list(group["extra/repeat"]), ["0"])
+                        about = group["extra/repeat/0"].attrs
+                        self.assertEqual([about[name] for name in ("prefix", "first", "last")], [prefix, 0, prefix])
                         segment, other = group["extra/more/0"], expected[layers[layer].name]
                         self.assertEqual(segment.attrs["prefix"], prefix)
                         self.assertNotIn("first", segment.attrs)
@@ -136,16 +138,6 @@ class DumpExtraTest(DumpCase):
                             self.assert_close(segment[name][()], other[name][:, prefix:],
                                               self.TOLERANCE, f"{name} of layer {layer}")
                         self.assert_close(segment["residual_norm"][()], other["residual_norm"][prefix:], self.TOLERANCE)
-
-    def test_repeat_is_about_all_but_the_evaluated(self):
-        path, _ = self.dumped()
-        with h5py.File(path) as file:
-            for group in file["prompts/p0/layers"].values():
-                self.assertEqual(list(group["extra/repeat"]), ["0"])
-                segment = group["extra/repeat/0"]
-                prefix = TOKENS - self.EVALUATED
-                self.assertEqual([segment.attrs[name] for name in ("prefix", "first", "last")], [prefix, 0, prefix])
-                self.assertGreaterEqual(segment["q"].shape[1], prefix)
 
     def test_refusals(self):
         model = ("--model", self.words_model(), "--token-ids", self.ids_file)
