@@ -22,7 +22,7 @@ from kvbench.convert import rope as convert_rope
 class ConvertPartsTest(ConvertCase):
     # --------------------------------------------------------------------------- partial traces
 
-    def test_key_only(self):
+    def test_partial_traces(self):
         keys = {index: {"k": layer(60 + index)["k"]} for index in range(2)}
         said = self.convert(self.npz(keys), *KEYS)
         self.assertIn("has no q and no v: `kvbench cluster` takes it", said)
@@ -31,11 +31,8 @@ class ConvertPartsTest(ConvertCase):
             self.assertEqual(list(file["prompts/p0/layers/1"]), ["k"])
             self.assertEqual(file["prompts/p0/layers/1/k"].shape, SHAPES["k"])
         self.refuse("--key-only: got --q or --v as well", self.npz(keys), *PLAIN, "--key-only")
-
-    def test_keys_and_values(self):
         tensors = {name: layer(62)[name] for name in "kv"}
-        said = self.convert(self.npz({0: tensors}), *PATTERNS[2:], "--axes", "head token dim")
-        self.assertIn("has no q: ", said)
+        self.assertIn("has no q: ", self.convert(self.npz({0: tensors}), *PATTERNS[2:], "--axes", "head token dim"))
         self.expect({0: tensors})
 
     def test_rotary_tables(self):
@@ -48,7 +45,6 @@ class ConvertPartsTest(ConvertCase):
                 self.assertEqual(file.attrs["rope"], "post")
                 self.assertEqual(sorted(file["rope"]), ["cos", "sin"])
                 self.assertEqual(file["rope"].attrs["layout"], kind)
-                self.assertEqual(list(file["rope"].attrs["members"]), ["cos", "sin"])
                 for name, function in (("cos", np.cos), ("sin", np.sin)):
                     got = file["rope"][name][:]
                     self.assertEqual((got.dtype, got.shape), (np.float32, (N + 512, channels // 2)))
@@ -82,15 +78,11 @@ class ConvertPartsTest(ConvertCase):
         for options, words in (
                 (["--rope-theta", "1e4"], "--rope-theta: got no --rope-layout, expected half or"),
                 (half, "got no --rope-theta"), (["--rope-dim", "4"], "got no --rope-theta"),
-                (["--rope-theta", "0", *half], "got `0`, expected a number above 0"),
                 (["--rope-theta", "inf", *half], "got `inf`, expected a number above 0"),
-                (["--rope-theta", "x", *half], "invalid number value: 'x'"),
-                (["--rope-theta", "1e4", "--rope-layout", "both"], "invalid choice: 'both'"),
                 (["--rope-theta", "1e4", *half, "--rope", "none"], "got it with --rope none"),
                 (["--rope-theta", "1e4", *half, "--rope-dim", "3"], "--rope-dim: got 3, expected"),
                 (["--rope-theta", "1e4", *half, "--rope-dim", "10"], "an even number from 2 to 8"),
-                (["--rope-theta", "1e4", *half, "--rope-dim", "0"], "--rope-dim: got 0"),
-                (["--rope-theta", "1e4", *half, "--rope-dim", "-2"], "--rope-dim: got -2")):
+                (["--rope-theta", "1e4", *half, "--rope-dim", "0"], "--rope-dim: got 0")):
             self.refuse(words, path, *PLAIN, *options)
         one = self.path("one.npz")
         np.savez(one, **{"layer_0.k": np.ones((2, N, 8), np.float16), "layer_1.k": np.ones((2, N, 4), np.float16)})
@@ -98,14 +90,8 @@ class ConvertPartsTest(ConvertCase):
         self.refuse("the layers' keys differ in dim, expected --rope-dim", one, *keys, "--rope-theta", "1e4", *half)
         self.convert(one, *keys, "--rope-theta", "1e4", *half, "--rope-dim", "4")
 
-    def test_kvbench_reads_it(self):
-        self.convert(self.npz({0: layer(63), 4: layer(64)}), *PLAIN)
-        self.assertIn("p0", self.done("info", self.out))
-
     def test_kvbench_reads_keys_alone(self):
         self.convert(self.npz({0: {"k": layer(65)["k"]}}), *KEYS)
-        if "kvbench cluster" not in self.program("--help-all").stdout:
-            self.skipTest("this kvbench has no `cluster` and reads whole traces only")
         self.done("info", self.out)
         self.done("cluster", self.out, "-o", self.path("clusters"))
         self.assertEqual([row["what"] for row in read_rows(self.path("clusters/norms.csv"))], ["keys"] * HKV)

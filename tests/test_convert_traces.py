@@ -14,7 +14,7 @@ except ImportError:
 
 import convert_case
 from convert_case import DV, HKV, HQ, KEYS, NQ, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np
-from script_case import KVBENCH, read_bytes, read_rows, run_program, write_bytes, write_text
+from script_case import KVBENCH, read_bytes, read_rows, write_bytes, write_text
 
 HEADLESS = ["--k", "{layer}", "--axes", "token dim"]  # keys of one head
 
@@ -90,21 +90,17 @@ class ConvertTracesTest(ConvertCase):
         self.refuse("--layer: got -1", *words, "--layer", "-1")
 
     def test_safetensors(self):
-        layers = {0: layer(5), 1: layer(6)}
         path = self.path("in.safetensors")
-        convert_case.write_safetensors(path, {f"layer_{i}.{role}": ("F16", a) for i, tensors in layers.items()
-                                 for role, a in tensors.items()})
-        self.convert(path, *PLAIN)
-        self.expect(layers)
-
-    @unittest.skipIf(safetensors is None, "no safetensors library")
-    def test_safetensors_of_its_own_library(self):
-        layers = {0: layer(5, np.float32), 1: layer(6, np.float32)}
-        path = self.path("in.safetensors")
-        safetensors.numpy.save_file({f"layer_{i}.{role}": a for i, tensors in layers.items()
-                                     for role, a in tensors.items()}, path, {"k": "v"})
-        self.convert(path, *PLAIN)
-        self.expect(layers, dtype="float32")
+        for dtype in (np.float16, np.float32):
+            layers = {0: layer(5, dtype), 1: layer(6, dtype)}
+            arrays = {f"layer_{i}.{role}": a for i, tensors in layers.items() for role, a in tensors.items()}
+            convert_case.write_safetensors(path, {name: (f"F{8 * a.itemsize}", a) for name, a in arrays.items()})
+            self.convert(path, *PLAIN)
+            self.expect(layers, dtype=np.dtype(dtype).name)
+            if safetensors:
+                safetensors.numpy.save_file(arrays, path, {"k": "v"})
+                self.convert(path, *PLAIN)
+                self.expect(layers, dtype=np.dtype(dtype).name)
 
     def test_bfloat16_bits_survive(self):
         # Every finite bit pattern, subnormals and both zeros included, as one key head.
@@ -157,28 +153,53 @@ class ConvertTracesTest(ConvertCase):
             self.convert(path, "--q", "q", "--k", "k", "--v", "v", "--axes", order)
             for index, layers in enumerate(prompts):
                 self.expect(layers, f"p{index}")
-
-    def test_axes_per_role_and_single_heads(self):
         tensors = {name: a[:1] for name, a in layer(30).items()}
         path = self.npz({0: {"q": tensors["q"].transpose(1, 0, 2), "k": tensors["k"][0], "v": tensors["v"][None]}})
         self.convert(path, *PATTERNS, "--axes", "token dim", "--q-axes", "token head dim",
                      "--v-axes", "batch head token dim")
         self.expect({0: tensors})
 
-    def test_wrong_axes(self):
-        path = self.npz({0: layer(31)})
-        self.refuse("--axes is missing", path, *PATTERNS)
-        self.refuse("got `width`, expected names among batch (or prompt), layer", path, *PATTERNS,
-                    "--axes", "head token width")
-        self.refuse("expected every axis once", path, *PATTERNS, "--axes", "batch prompt token dim")
-        self.refuse("expected it to name `dim`", path, *PATTERNS, "--axes", "head token")
-        self.refuse(f"in.npz: layer_0.q: got shape [{HQ}, {NQ}, {D}], expected 4 axes: prompt head",
-                    path, *PATTERNS, "--axes", "batch head token dim")
-        self.refuse(f"k has {N} heads, {HKV} tokens, dim {D}, v has {HKV} heads, {N} tokens", path,
-                    *PLAIN, "--k-axes", "token head dim")
-        self.refuse("q has 5 heads, 4 tokens", path, *PLAIN, "--q-axes", "token head dim")
-        self.refuse("expected {layer} in it, a layer axis or --layer", path, "--k", "layer_0.k", "--axes",
-                    "head token dim")
+    def test_what_is_refused(self):
+        def broken(name, shape):
+            return self.npz({0: {**layer(52), name: np.ones(shape, np.float16)}}, f"{name}{shape}.npz")
+        path, axes = self.npz({0: layer(31)}), ("--axes", "head token dim")
+        other = {name: np.ones((s[0], s[1] - (name != "q"), s[2]), np.float16) for name, s in SHAPES.items()}
+        less = self.npz({0: layer(44), 1: {"q": layer(45)["q"], "k": layer(45)["k"]}}, "less.npz")
+        for words, *arguments in (
+                ("--axes is missing", path, *PATTERNS),
+                ("got `width`, expected names among batch (or prompt), layer", path, *PATTERNS, "--axes",
+                 "head token width"),
+                ("expected every axis once", path, *PATTERNS, "--axes", "batch prompt token dim"),
+                ("expected it to name `dim`", path, *PATTERNS, "--axes", "head token"),
+                (f"in.npz: layer_0.q: got shape [{HQ}, {NQ}, {D}], expected 4 axes: prompt head", path, *PATTERNS,
+                 "--axes", "batch head token dim"),
+                (f"k has {N} heads, {HKV} tokens, dim {D}, v has {HKV} heads, {N} tokens", path, *PLAIN, "--k-axes",
+                 "token head dim"),
+                ("q has 5 heads, 4 tokens", path, *PLAIN, "--q-axes", "token head dim"),
+                ("expected {layer} in it, a layer axis or --layer", path, "--k", "layer_0.k", *axes),
+                ("no array matches --k `keys_{layer}`, got layer_0.q, layer_0.k", less, "--k", "keys_{layer}", *axes),
+                ("prompt p0, layer 1 has no array for --v, got one for --q, --k", less, *PLAIN),
+                ("got `{head}` in `{head}.k`, expected {prompt} or {layer}", path, "--k", "{head}.k", *axes),
+                ("expected {layer} once", path, "--k", "{layer}{layer}", "--axes", "token dim"),
+                ("no --k, and no array is called as in a saved past_key_values", path),
+                ("expected the same dim", broken("q", (HQ, NQ, D + 1)), *PLAIN),
+                ("expected no more queries than keys", broken("q", (HQ, N + 1, D)), *PLAIN),
+                ("expected query heads to be a multiple", broken("q", (3, NQ, D)), *PLAIN),
+                ("expected as many heads and tokens", broken("v", (HKV, N - 1, DV)), *PLAIN),
+                ("expected no axis of size 0", broken("v", (HKV, 0, DV)), *PLAIN),
+                ("prompt p0: layer 1 has 10 tokens and layer 0 has 11, expected one length",
+                 self.npz({0: layer(53), 1: other}, "two.npz"), *PLAIN),
+                ("--rope: got pre, expected post or none", path, *PLAIN, "--rope", "pre"),
+                ("got 0, expected at least 1", path, *PLAIN, "--undo-repeat", "0"),
+                ("scale: got nan, expected a finite number", path, *PLAIN, "--scale", "nan"),
+                ("prompt id: got `a/b`", path, *PLAIN, "--prompt-id", "a/b")):
+            with self.subTest(words):
+                self.refuse(words, *arguments)
+        self.convert(path, *PLAIN)
+        result = self.run_script(path, *PLAIN, "-o", self.out)
+        self.assertEqual((result.code, result.err), (
+            2, f"kvbench-py convert: {self.out}: exists, expected a new file or --overwrite\n"))
+        self.expect({0: layer(31)})
 
     # ---------------------------------------------------------------------------------- naming
 
@@ -201,16 +222,6 @@ class ConvertTracesTest(ConvertCase):
         self.expect({0: layer(43)}, "y")
         self.convert(paths[0], *PLAIN, "--prompt-id", "doc")
         self.expect({0: layer(42)}, "doc")
-
-    def test_missing_names(self):
-        path = self.npz({0: layer(44), 1: {"q": layer(45)["q"], "k": layer(45)["k"]}})
-        self.refuse("no array matches --k `keys_{layer}`, got layer_0.q, layer_0.k", path,
-                    "--k", "keys_{layer}", "--axes", "head token dim")
-        self.refuse("prompt p0, layer 1 has no array for --v, got one for --q, --k", path, *PLAIN)
-        self.refuse("got `{head}` in `{head}.k`, expected {prompt} or {layer}", path, "--k",
-                    "{head}.k", "--axes", "head token dim")
-        self.refuse("expected {layer} once", path, "--k", "{layer}{layer}", "--axes", "token dim")
-        self.refuse("no --k, and no array is called as in a saved past_key_values", path)
 
     # ---------------------------------------------------------------------------------- values
 
@@ -235,18 +246,6 @@ class ConvertTracesTest(ConvertCase):
         repeated["v"][3, 7, 2] += 1
         self.refuse("layer_0.v: layer 0: heads 2 and 3 differ at token 7, element 2",
                     self.npz({0: repeated}), *PLAIN, "--undo-repeat", "2")
-
-    def test_shapes_that_disagree(self):
-        def broken(name, shape):
-            return self.npz({0: {**layer(52), name: np.ones(shape, np.float16)}})
-        self.refuse("expected the same dim", broken("q", (HQ, NQ, D + 1)), *PLAIN)
-        self.refuse("expected no more queries than keys", broken("q", (HQ, N + 1, D)), *PLAIN)
-        self.refuse("expected query heads to be a multiple", broken("q", (3, NQ, D)), *PLAIN)
-        self.refuse("expected as many heads and tokens", broken("v", (HKV, N - 1, DV)), *PLAIN)
-        self.refuse("expected no axis of size 0", broken("v", (HKV, 0, DV)), *PLAIN)
-        other = {name: np.ones((s[0], s[1] - (name != "q"), s[2]), np.float16) for name, s in SHAPES.items()}
-        self.refuse("prompt p0: layer 1 has 10 tokens and layer 0 has 11, expected one length",
-                    self.npz({0: layer(53), 1: other}), *PLAIN)
 
     def test_values_that_no_trace_holds(self):
         for value, dtype, said in ((np.nan, np.float16, "nan"), (-np.inf, np.float32, "-inf"),
@@ -288,13 +287,12 @@ class ConvertTracesTest(ConvertCase):
         write_bytes(path, len(text).to_bytes(8, "little") + text.encode() + bytes(8))
         self.refuse("in.safetensors: 0: damaged header entry", path, *HEADLESS)
         # A .npy file's header is a Python literal.
-        for text in ("-" * 9000 + "1", "1+" * 4000 + "1"):
-            npy = self.path("0.npy")
-            write_bytes(npy, b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text.encode())
-            self.refuse("0.npy: cannot be read as .npy: nested too deeply", npy, *HEADLESS)
-            with zipfile.ZipFile(self.path("in.npz"), "w") as archive:
-                archive.write(npy, "0.npy")
-            self.refuse("in.npz: cannot be read as .npz: nested too deeply", self.path("in.npz"), *HEADLESS)
+        npy, text = self.path("0.npy"), "-" * 9000 + "1"
+        write_bytes(npy, b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text.encode())
+        self.refuse("0.npy: cannot be read as .npy: nested too deeply", npy, *HEADLESS)
+        with zipfile.ZipFile(self.path("in.npz"), "w") as archive:
+            archive.write(npy, "0.npy")
+        self.refuse("in.npz: cannot be read as .npz: nested too deeply", self.path("in.npz"), *HEADLESS)
 
     def test_names_that_command_a_terminal(self):
         path = self.path("x\x9b2J\u202e\udcff.npz")
@@ -305,22 +303,6 @@ class ConvertTracesTest(ConvertCase):
         with h5py.File(self.out) as file:
             self.assertEqual(file.attrs["source"], "x\x9b2J\u202e?.npz")
         self.refuse("prompt id: got `x?2J??`, expected UTF-8", path, *PLAIN, "--prompt-id", "x\x9b2J\u202e\udcff")
-
-    def test_usage(self):
-        path = self.npz({0: layer(80)})
-        self.refuse("--rope: got pre, expected post or none", path, *PLAIN, "--rope", "pre")
-        self.refuse("invalid choice: 'int8'", path, *PLAIN, "--dtype", "int8")
-        self.refuse("got `0`, expected a number above 0", path, *PLAIN, "--undo-repeat", "0")
-        self.refuse("scale: got nan, expected a finite number", path, *PLAIN, "--scale", "nan")
-        self.refuse("prompt id: got `a/b`", path, *PLAIN, "--prompt-id", "a/b")
-        self.convert(path, *PLAIN)
-        result = self.run_script(path, *PLAIN, "-o", self.out)
-        self.assertEqual((result.code, result.err), (
-            2, f"kvbench-py convert: {self.out}: exists, expected a new file or --overwrite\n"))
-        self.expect({0: layer(80)})
-        result = run_program("kvbench-py convert", "--help")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("--undo-repeat G", result.stdout)
 
 
 if __name__ == "__main__":
