@@ -120,3 +120,58 @@ def own_logits(path, ids, bias=None, queries=QUERIES, attention="eager"):
     with torch.inference_mode():
         return model(input_ids=torch.as_tensor(ids)[None], **options).logits[0, -queries:].double(
             ).numpy()
+
+
+def middle_of(window):
+    """Positions of the middle of a layer, with a window or none (docs/methods.md)."""
+    first = max(SINK, TOKENS - QUERIES - window + 1) if window else SINK
+    return range(first, max(first, TOKENS - RECENT))
+
+
+def held_by(group, positions=None):
+    """What queries may see of a group, for loop_logits. positions: of entries without one in layers with a window"""
+    def held(module, head, keys, values):
+        entry, window = group.read("p0", module.layer_idx, head), getattr(module, "sliding_window", None)
+        at = np.full(len(entry.k), -1) if entry.token is None else entry.token
+        if (at < 0).any():  # all queries see them where no window hides any
+            at[at < 0] = 0 if not window or window > TOKENS else entry.counted if positions is None else positions
+        weights = np.zeros(len(at)) if entry.log_weight is None else entry.log_weight
+        own = [(t, keys[t], 0, values[t]) for t in range(len(keys)) if t not in middle_of(window)]
+        k, v = entry.k.astype(float), entry.v.astype(float)
+        above = below = own + list(zip(at, k, weights, v, strict=True))
+        if entry.log_weight_den is not None:
+            weights = entry.log_weight_den
+            below = own + list(zip(at, k, weights, v)) if entry.k_den is None else []
+        if entry.k_den is not None:
+            weights = np.zeros(len(entry.k_den)) if entry.log_weight_den is None else weights
+            below = own + [(0, key, weight, None) for key, weight in zip(entry.k_den.astype(float), weights)]
+        return above, below
+    return held
+
+
+def loop_logits(path, ids, held=None):
+    """Logits of the model with an attention of loops, in double, behind TOKENS - QUERIES tokens.
+
+    held(module, KV head, keys, values)  what those see of the first TOKENS: [(position, key, log weight, value)] above
+    the fraction and below it; without it all tokens
+    """
+    def attention(module, query, key, value, mask, scaling=None, **_):
+        scale = query.shape[3]**-0.5 if scaling is None else scaling
+        q, k, v = (t[0].double().numpy() for t in (query, key, value))
+        n, window = q.shape[1], getattr(module, "sliding_window", None) or q.shape[1]
+        out = np.empty((n, len(q), v.shape[2]))
+        for h in range(len(q)):
+            head = h * len(k) // len(q)
+            own = [(t, k[head, t], 0, v[head, t]) for t in range(n)]
+            late = held(module, head, k[head], v[head]) if held else (own, own)
+            for row in range(n):
+                above, below = ([(np.exp(scale * (one @ q[h, row]) + weight), answer)
+                                 for at, one, weight, answer in entries if row - window < at <= row]
+                                for entries in (late if row >= TOKENS - QUERIES else (own, own)))
+                out[row, h] = sum(weight * answer for weight, answer in above) / sum(weight for weight, _ in below)
+        return torch.as_tensor(out)[None].float(), None
+
+    transformers.AttentionInterface.register("kvbench_loops", attention)
+    transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS.register(
+        "kvbench_loops", transformers.masking_utils.eager_mask)
+    return own_logits(path, ids, queries=len(ids) - TOKENS + QUERIES, attention="kvbench_loops")

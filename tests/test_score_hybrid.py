@@ -15,8 +15,6 @@ if not MISSING:
     import transformers
     from transformers import cache_utils
 
-    from kvbench.dump.forward import cache_argument
-    from kvbench.score import states
     from kvbench.score.attention import CompressedAttention
 
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_expand": 2}
@@ -59,19 +57,6 @@ class HybridTest(ScoreCase):
             self.assertGreater(float(some["kl"]), 1e-6)
             self.assertEqual(some["kl"], again["kl"])
 
-    def test_copies_share_keys_and_values_alone(self):
-        layer = cache_utils.DynamicLayer()
-        layer.update(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
-        layer.states = {0: torch.zeros(3)}
-        for copied in (states.copy_layer(layer), states.new_tokens(layer, 3)):
-            copied.states[0] += 1
-            self.assertEqual(float(layer.states[0].sum()), 0)
-            self.assertEqual(copied.get_seq_length(), 3)
-            copied.update(torch.ones(1, 2, 5, 4), torch.ones(1, 2, 5, 4))
-            self.assertEqual((copied.get_seq_length(), layer.get_seq_length()), (8, 3))
-        self.assertIs(states.copy_layer(layer).keys, layer.keys)
-        self.assertEqual(copied.keys.shape[2], 5)
-
     def test_layers_that_share_keys_are_replaced_together(self):
         model = self.model("gemma3n", "Gemma3nTextConfig", **SIZES | {
             "num_kv_shared_layers": 1, "head_dim": 16, "vocab_size_per_layer_input": 97, "laurel_rank": 4,
@@ -100,17 +85,6 @@ class HybridTest(ScoreCase):
         query, key = torch.ones(1, 4, 3, 16), torch.ones(1, 2, 3, 16)
         output, _ = attention(model.model.layers[0].self_attn, query, key, value=key, attention_mask=None, scaling=1.0)
         self.assertTrue(bool((output == 1).all()))
-
-    def test_the_cache_is_passed_by_its_name(self):
-        """The name changed in transformers 5.24, which warns of the old one."""
-        model = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama"))
-        names = {"cache", "past_key_values"}
-        for one in (model, model.base_model):
-            self.assertIn(cache_argument(one), names)
-            with mock.patch("warnings.warn", side_effect=AssertionError):
-                one(input_ids=torch.tensor([[3, 4]]), use_cache=True,
-                    **{cache_argument(one): cache_utils.DynamicCache(config=model.config)})
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -9,30 +9,22 @@ import subprocess
 import unittest
 
 from dump_models import MISSING, TOKENS
-from score_case import MIDDLE, QUERIES, RECENT, SINK, TOLERANCE, ScoreCase, keep
+from score_case import MIDDLE, QUERIES, RECENT, SINK, TOLERANCE, ScoreCase, held_by, keep, loop_logits, middle_of
 from script_case import KVBENCH, call, read_rows
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
-    import transformers
     from dump_models import command
 
     from kvbench import caches as kc
     from kvbench.score import main as score_model
 
-PREFIX = TOKENS - QUERIES
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
 WINDOWED = (0, 2)  # layers
 # Shorter than the queries; the sinks and a part of the middle are hidden; only the sinks of the last queries are.
 WIDTHS = (5, 16, TOKENS - 2)
-
-
-def middle_of(window):
-    """Positions of a windowed layer's middle (docs/methods.md)."""
-    first = max(SINK, PREFIX - window + 1)
-    return range(first, max(first, TOKENS - RECENT))
 
 
 class WindowsTest(ScoreCase):
@@ -53,39 +45,8 @@ class WindowsTest(ScoreCase):
             self.assertEqual(len(self.logits), len(reader.groups))
             for group, logits in zip(reader.groups, self.logits):
                 positions = (tokens or {}).get(group.algorithm)
-                self.assert_logits(logits, self.loops(model, group, positions), group.algorithm)
+                self.assert_logits(logits, loop_logits(model, self.ids, held_by(group, positions)), group.algorithm)
         return rows
-
-    def loops(self, path, group=None, positions=None, ids=None):
-        """Logits of the last queries of the model with an attention of loops: the model's own without a group.
-
-        positions  of the group's entries without one in layers with a window
-        ids        default self.ids; the group is of the first TOKENS of them
-        """
-        def attention(module, query, key, value, mask, scaling=None, **_):
-            q, k, v = (t[0].double().numpy() for t in (query, key, value))
-            n, window = q.shape[1], module.sliding_window or q.shape[1]
-            out = np.empty((n, len(q), v.shape[2]))
-            for h in range(len(q)):
-                head = h * len(k) // len(q)
-                held = tokens_of(group, positions, module, head, k[head], v[head])
-                for row in range(n):
-                    tokens = held if group and row >= PREFIX else [(t, k[head, t], v[head, t], 0, 0) for t in range(n)]
-                    # (position, key, value, log weight, log weight of the denominator)
-                    seen = [one for one in tokens if row - window < one[0] <= row]
-                    logits = np.array([scaling * (one[1] @ q[h, row]) for one in seen])
-                    top = np.exp(logits + [one[3] for one in seen])
-                    out[row, h] = top @ [one[2] for one in seen] / np.exp(logits + [one[4] for one in seen]).sum()
-            return torch.as_tensor(out)[None].float(), None
-
-        transformers.AttentionInterface.register("kvbench_windows", attention)
-        transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS.register(
-            "kvbench_windows", transformers.masking_utils.eager_mask)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, attn_implementation="kvbench_windows").eval()
-        with torch.inference_mode():
-            return model(input_ids=torch.as_tensor(self.ids if ids is None else ids)[None]).logits[
-                0, PREFIX:].double().numpy()
 
     def test_an_exact_cache_is_the_model(self):
         for window in WIDTHS:
@@ -100,7 +61,7 @@ class WindowsTest(ScoreCase):
                                      ("more", self.by_layer(window, keep(MIDDLE))))
                 for row in self.score(model, trace, caches, "--self-check"):
                     self.assertTrue(0 <= float(row["kl"]) <= 1e-8, row)
-                expected = self.loops(model)
+                expected = loop_logits(model, self.ids)
                 for logits in self.logits:
                     self.assert_logits(logits, expected)
 
@@ -145,7 +106,7 @@ class WindowsTest(ScoreCase):
                     self.assertTrue(0 <= float(row["kl"]) <= 1e-8, row)
                     for text, end in ((answer, "answer_nll"), (wrong, "wrong_nll")):
                         ids = [int(word[1:]) for word in text.split()]
-                        logits = torch.as_tensor(self.loops(model, ids=[*self.ids, *ids]))
+                        logits = torch.as_tensor(loop_logits(model, [*self.ids, *ids]))
                         chances = logits[QUERIES - 1:-1].log_softmax(-1)
                         nats = -float(sum(chances[at, token] for at, token in enumerate(ids)))
                         for column in (end, end + "_exact"):
@@ -203,24 +164,6 @@ class WindowsTest(ScoreCase):
         for path in (out, out.removesuffix(".csv") + ".layers.csv"):
             for row in read_rows(path):
                 self.assertEqual(float(row["kl"]) <= 1e-8, row["algorithm"] == "exact", row)
-
-
-def tokens_of(group, positions, module, head, keys, values):
-    """[(position, key, value, log weight, log weight of the denominator)] that queries of the group's head may see."""
-    if group is None:
-        return []
-    entry = group.read("p0", module.layer_idx, head)
-    window = module.sliding_window
-    middle = middle_of(window) if window else MIDDLE
-    held = np.full(len(entry.k), -1) if entry.token is None else entry.token
-    if (held < 0).any():  # all queries see them in layers without a window
-        held[held < 0] = 0 if not window else entry.counted if positions is None else positions
-    weights = np.zeros(len(held)) if entry.log_weight is None else entry.log_weight
-    below = weights if entry.log_weight_den is None else entry.log_weight_den
-    own = [t for t in range(len(keys)) if t < middle.start or t >= middle.stop]
-    return [(t, keys[t], values[t], 0, 0) for t in own] + [
-        (t, k.astype(float), v.astype(float), w, w_den)
-        for t, k, v, w, w_den in zip(held, entry.k, entry.v, weights, below, strict=True)]
 
 
 if __name__ == "__main__":
