@@ -16,7 +16,7 @@ import sys
 import tempfile
 import unittest
 
-from script_case import KVBENCH, ROOT
+from script_case import KVBENCH, ROOT, missing, read_text
 
 from kvbench import programs
 
@@ -35,77 +35,51 @@ def blocks(text):
     return out
 
 
-class Page:
-    """The tests of a page; what is derived from it says which."""
+# Pages whose blocks run; what they must show. A fence that is spelled otherwise would leave everything out.
+PAGES = {
+    "figures.md": ("kvbench info", "kvbench replay", "kvbench cluster", "kvbench summarize", "kvbench verify",
+                   "kvbench-py plot "),
+    "dump.md": ("kvbench-py convert", "kvbench info"),
+    "cli.md": ("parallel --joblog", "kvbench merge", "--extend", "kvbench evaluate"),
+}
 
-    name = ""
-    commands = ()  # that must be run
-    named_files = 0  # at least
-    anchors = 0  # links into pages, at least
-    programs = ()  # that some blocks need, besides those of the repository
 
-    @classmethod
-    def setUpClass(cls):
-        with open(os.path.join(ROOT, "docs", cls.name), encoding="utf-8") as file:
-            cls.page = file.read()
-
-    def test_there_is_something_to_run(self):
-        # A fence that is spelled otherwise would quietly leave everything out.
-        run = [text for language, _, text in blocks(self.page) if language == "sh"]
-        joined = "\n".join(run)
-        for command in self.commands:
-            self.assertIn(command, joined)
-        self.assertEqual(self.page.count("```"), 2 * len(blocks(self.page)))
-        languages = {language for language, _, _ in blocks(self.page)}
-        self.assertLessEqual(languages, {"sh", "bash", "text", "toml"})
-
-    def test_files_that_it_names_exist(self):
-        commands = "\n".join(text for _, _, text in blocks(self.page))
-        named = set(re.findall(r"\b((?:scripts|python|configs|data)/[\w/]+\.(?:py|sh|sbatch|toml|h5))", commands))
-        named |= {os.path.normpath(os.path.join("docs", link))
-                  for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", self.page)}
-        self.assertGreaterEqual(len(named), self.named_files)
-        absent = sorted(name for name in named if not os.path.exists(os.path.join(ROOT, name)))
-        self.assertEqual(absent, [])
-
-    def test_links_into_pages_find_their_headings(self):
-        links = re.findall(r"\]\(([^)#:]+\.md)#([^)]+)\)", self.page)
-        self.assertGreaterEqual(len(links), self.anchors)
-        for page, anchor in links:
-            with open(os.path.join(ROOT, "docs", page), encoding="utf-8") as file:
-                headings = re.findall(r"^#+ (.+)$", file.read(), re.MULTILINE)
-            self.assertIn(anchor, [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-")
-                                   for h in headings])
-
-    def test_commands_run_as_written(self):
-        if not KVBENCH:
-            self.skipTest("KVBENCH names no program")
-        try:
-            import h5py  # noqa: F401  (what the scripts of the page need)
-            import matplotlib  # noqa: F401
-            import pandas  # noqa: F401
-        except ImportError as error:
-            self.skipTest(f"{sys.executable} has no {error.name}")
+@unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+@unittest.skipIf(missing("h5py", "matplotlib", "pandas"), f"{sys.executable} lacks h5py, matplotlib or pandas")
+class CommandsTest(unittest.TestCase):
+    def run_page(self, name):
+        page = read_text(os.path.join(ROOT, "docs", name))
+        self.assertEqual(page.count("```"), 2 * len(blocks(page)))
+        self.assertLessEqual({language for language, _, _ in blocks(page)}, {"sh", "bash", "text", "toml"})
+        for command in PAGES[name]:
+            self.assertIn(command, "\n".join(text for language, _, text in blocks(page) if language == "sh"))
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("data", "scripts", "python", "configs"):
-                os.symlink(os.path.join(ROOT, name), os.path.join(folder, name))
+            for part in ("data", "scripts", "python", "configs"):
+                os.symlink(os.path.join(ROOT, part), os.path.join(folder, part))
             os.mkdir(os.path.join(folder, "build"))
             os.symlink(os.path.abspath(KVBENCH), os.path.join(folder, "build", "kvbench"))
             environment = self.environment(folder)
-            for language, line, text in blocks(self.page):
+            for language, line, text in blocks(page):
                 if language != "sh":
                     continue
                 with self.subTest(line=line):
-                    for name in self.programs:
-                        if name in text and shutil.which(name) is None:
-                            self.skipTest(f"no {name} here")
+                    if "parallel " in text and shutil.which("parallel") is None:
+                        self.skipTest("no parallel here")
                     result = subprocess.run(
                         ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=environment,
                         capture_output=True, text=True, check=False)
-                    self.assertEqual(result.returncode, 0, f"docs/{self.name}:{line}: "
-                                                           f"{result.stderr[-2000:]}")
+                    self.assertEqual(result.returncode, 0, f"docs/{name}:{line}: {result.stderr[-2000:]}")
                     self.assertNotIn("Traceback", result.stderr)
                     self.expect_files(folder, text)
+
+    def test_figures(self):
+        self.run_page("figures.md")
+
+    def test_dump(self):
+        self.run_page("dump.md")
+
+    def test_cli(self):
+        self.run_page("cli.md")
 
     def environment(self, folder):
         """The first `python3` has no packages, as on many machines; $PYTHON is this one, which has.
@@ -141,9 +115,10 @@ class ProgramsOfPagesTest(unittest.TestCase):
         for page in (path for folder in (".", "docs", "data", "results", "studies")
                      for path in glob.glob(os.path.join(ROOT, folder, "*.md" if folder == "." else "**/*.md"),
                                            recursive=True) if os.path.basename(path) != "CHANGELOG.md"):
-            with open(page, encoding="utf-8") as file:
-                text = file.read()
+            text = read_text(page)
             scripts = set(re.findall(r"(?<![\w/.-])scripts/[\w/]+\.(?:py|sh|sbatch)", text))
+            for _, _, block in blocks(text):
+                scripts |= set(re.findall(r"\b(?:python|configs|data)/[\w/]+\.(?:py|toml|h5)", block))
             named = set(re.findall(r"^    (?:\S*python3? )?(?:scripts/|studies/reference/)?(kvbench-(?:py|study)) "
                                    r"((?:plot )?[a-z][a-z-]*)", text, re.M))
             found += len(scripts) + len(named)
@@ -155,28 +130,6 @@ class ProgramsOfPagesTest(unittest.TestCase):
                 r"^ +\S*python3? kvbench-py .*", text, re.M)]  # a file that is in scripts/
         self.assertEqual(absent, [])
         self.assertGreater(found, 50)
-
-
-class FiguresTest(Page, unittest.TestCase):
-    name = "figures.md"
-    commands = ("kvbench info", "kvbench replay", "kvbench cluster", "kvbench summarize", "kvbench verify",
-                "kvbench-py plot ")
-    named_files = 5
-
-
-class DumpTest(Page, unittest.TestCase):
-    name = "dump.md"
-    commands = ("kvbench-py convert", "kvbench info")
-    named_files = 4
-    anchors = 1
-
-
-class CliTest(Page, unittest.TestCase):
-    name = "cli.md"
-    commands = ("parallel --joblog", "kvbench merge", "--extend", "kvbench evaluate")
-    named_files = 10
-    anchors = 8
-    programs = ("parallel",)
 
 
 if __name__ == "__main__":

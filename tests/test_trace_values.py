@@ -106,11 +106,8 @@ class TraceValuesTest(FolderCase):
     def test_attributes_that_are_no_digests(self):
         good = ["0" * 64] * 2
         for value, text in ((7, "got int64, expected 2 strings, one per head"),
-                            (np.ones(2), "got ndarray, expected 2 strings"),
                             (h5py.Empty("f4"), "got Empty, expected 2 strings"),
-                            (good[:1], "got 1, expected 2 strings"),
-                            (good[0], "got 1, expected 2 strings"),
-                            (good * 2, "got 4, expected 2 strings"),
+                            (good[0], "got 1, expected 2 strings"), (good * 2, "got 4, expected 2 strings"),
                             (["0" * 64, "0" * 63], f"got `{'0' * 63}`, expected 64 of the digits"),
                             (["0" * 64, "A" * 64], f"got `{'A' * 64}`, expected 64 of the digits"),
                             (["0" * 64, "0" * 64 + "\n"], f"got `{'0' * 64}`, expected 64 of"),
@@ -126,40 +123,28 @@ class TraceValuesTest(FolderCase):
             self.refused("prompts/p/token_ids: attribute sha256: got 2, expected one string",
                          read=lambda: kv.read_values(file["prompts/p/token_ids"]))
 
-    def test_strings_as_other_writers_have_them(self):
-        self.write()
-        with h5py.File(self.trace, "r+") as file:
-            for name in "qkv":
-                data = file[f"{LAYER}/{name}"]
-                data.attrs["sha256"] = np.array(data.attrs["sha256"].tolist(), "S")
-            self.assertEqual(file[f"{LAYER}/k"].attrs["sha256"].dtype, "S64")
-        self.read()
-
-    def test_traces_without_digests_are_read(self):
-        self.write()
-        self.replace(f"{LAYER}/k", lambda data, values: data.__setitem__((), values))
-        with h5py.File(self.trace) as file:
-            self.assertIsNone(file[f"{LAYER}/k"].chunks)
-        self.read()
-
-    def test_big_endian_values_have_the_digests_of_little_endian_ones(self):
-        self.write()
-        with h5py.File(self.trace, "r+") as file:
-            values, digests = (file[f"{LAYER}/k"][()], file[f"{LAYER}/k"].attrs["sha256"])
-            del file[f"{LAYER}/k"]
-            data = file.create_dataset(f"{LAYER}/k", data=values.astype(">f2"))
-            data.attrs.create("sha256", digests, dtype=h5py.string_dtype())
-        self.read()
+    def test_what_other_writers_write(self):
+        """Strings of fixed length, big-endian values, chunks of several heads, neither chunks nor digests."""
+        for dtype, options, digest in ((None, {}, "S"), (">f2", {}, h5py.string_dtype()),
+                                       (None, {"chunks": (2, 900, 5)}, None), (None, {}, None)):
+            self.write()
+            with h5py.File(self.trace, "r+") as file:
+                values, digests = file[f"{LAYER}/k"][()], file[f"{LAYER}/k"].attrs["sha256"]
+                del file[f"{LAYER}/k"]
+                data = file.create_dataset(f"{LAYER}/k", data=values.astype(dtype or values.dtype), **options)
+                if digest == "S":
+                    data.attrs["sha256"] = np.array(digests.tolist(), "S")
+                elif digest:
+                    data.attrs.create("sha256", digests, dtype=digest)
+            self.assertTrue((kc.read_head(self.trace, "p", 3, 1).k == self.arrays["k"][1]).all())
 
     # --- Damage --------------------------------------------------------------------------------
 
-    def test_flipped_bits(self):
+    def test_flipped_bits_and_damaged_gzip(self):
         self.write()
         row = self.arrays["k"][1, 2000].tobytes()
         self.patch(row, row[:-1] + bytes([row[-1] ^ 1]))
         self.refused(f"{LAYER}/k: cannot be read: ")
-
-    def test_damaged_gzip(self):
         self.write(gzip=4)
         with h5py.File(self.trace) as file:
             chunk = file[f"{LAYER}/v"].id.read_direct_chunk((0, 1024, 0))[1]
@@ -181,14 +166,14 @@ class TraceValuesTest(FolderCase):
             data.resize((2, 2500, 8))
         every = [(head, row) for head in range(2) for row in (0, 1024, 2048)]
         wide = {"chunks": (1, 1024, 8)}
-        cases = [("k", some(every[:at] + every[at + 2:]), {**wide, "compression": "gzip"}, [*every[at], 0],
-                  f"({min(2, 6 - at)} of 6 are), expected all chunks in the file") for at in range(6)]
-        cases += [("k", some([]), wide, [0, 0, 0], "(6 of 6 are)"),
-                  ("q", some([]), {"chunks": (1, 9, 8)}, [0, 0, 0], "(4 of 4 are)"),
-                  # A dataset that may grow; one chunk of many, found without a walk through the index for each.
-                  ("k", some(every[:4]), {**wide, "maxshape": (2, None, 8)}, [1, 1024, 0], "(2 of 6 are)"),
-                  ("k", shrunk, {"chunks": (1, 1, 8), "maxshape": (2, 2500, 8)}, [0, 2498, 0], "(4 of 5000 are)")]
-        for name, fill, options, place, count in cases:
+        for name, fill, options, place, count in (
+                *(("k", some(every[:at] + every[at + 2:]), {**wide, "compression": "gzip"}, [*every[at], 0],
+                   f"({min(2, 6 - at)} of 6 are), expected all chunks in the file") for at in (0, 4, 5)),
+                ("k", some([]), wide, [0, 0, 0], "(6 of 6 are)"),
+                ("q", some([]), {"chunks": (1, 9, 8)}, [0, 0, 0], "(4 of 4 are)"),
+                # A dataset that may grow; one chunk of many, found without a walk through the index for each.
+                ("k", some(every[:4]), {**wide, "maxshape": (2, None, 8)}, [1, 1024, 0], "(2 of 6 are)"),
+                ("k", shrunk, {"chunks": (1, 1, 8), "maxshape": (2, 2500, 8)}, [0, 2498, 0], "(4 of 5000 are)")):
             # Older and newer files have different indices of chunks.
             for latest in (False,) if "maxshape" in options else (False, True):
                 self.trace = self.path("t.h5")
@@ -205,8 +190,7 @@ class TraceValuesTest(FolderCase):
     def test_empty_chunks(self):
         """Of 0 bytes by the index; and of too few for a checksum, on which HDF5 1.10 crashes."""
         size = 1024 * 8 * 2
-        for options, left in (({}, 0), ({"shuffle": True}, 0), ({"fletcher32": True}, 0),
-                              ({"fletcher32": True}, 2), ({"fletcher32": True}, 4)):
+        for options, left in (({}, 0), ({"shuffle": True}, 0), ({"fletcher32": True}, 4)):
             self.write()
             self.replace(f"{LAYER}/k", lambda data, values: data.__setitem__((), values),
                          chunks=(1, 1024, 8), **options)
@@ -220,12 +204,6 @@ class TraceValuesTest(FolderCase):
                     continue
                 self.refused(f"{LAYER}/k: chunk at [1, 1024, 0] has {left} bytes, expected its " "values")
                 kc.read_head(self.trace, "p", 3, 0)  # has none of it
-
-    def test_chunks_of_several_heads(self):
-        self.write()
-        self.replace(f"{LAYER}/k", lambda data, values: data.__setitem__((), values), chunks=(2, 900, 5))
-        head = kc.read_head(self.trace, "p", 3, 1)
-        self.assertTrue((head.k == self.arrays["k"][1]).all())
 
     def test_caches(self):
         self.write()
