@@ -97,10 +97,6 @@ class PageTest(unittest.TestCase):
         self.assertGreater(len(steps), 8)
         self.assertEqual(set(re.findall(r"^\| `(\w+)` \| `", sections(read_text(PAGE))["CI failed"], re.M)), steps)
 
-    def test_hunks(self):
-        self.assertEqual(list(hunks("--- a/b\n x\n-y\n+z\n--- c\n+w\n v\n")),
-                         [("a/b", "x\ny\n", "x\nz\n"), ("c", "v\n", "w\nv\n")])
-
     def test_the_example_of_a_method_fits(self):
         # AddTest says it of all examples, some minutes of building later.
         places = {file: read_text(os.path.join(ROOT, file)).count(old)

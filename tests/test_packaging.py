@@ -88,11 +88,6 @@ class RequirementsTest(unittest.TestCase):
         self.assertLessEqual({"Makefile", "pyproject.toml", "python/kvbench/programs.py",
                               "docs/dump.md"}, places[least])
 
-    def test_extras(self):
-        extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
-        self.assertLessEqual({"dump", "plot", "test"}, set(extras))
-
-
 class RecipesOfPackagesTest(unittest.TestCase):
     """Containers and conda cannot be tried everywhere; what they name must exist."""
 

@@ -1,6 +1,5 @@
 """kvbench-py policy: the knapsack against trying every choice, what may vary, and its files in the program."""
 
-import csv
 import itertools
 import json
 import math
@@ -8,7 +7,7 @@ import os
 import random
 import unittest
 
-from script_case import KVBENCH, ROOT, CommandCase, missing, read_rows, untimed
+from script_case import KVBENCH, ROOT, CommandCase, missing, read_rows, read_text, untimed, write_rows, write_text
 
 MISSING = missing("numpy", "pandas", "scipy")
 if not MISSING:
@@ -17,9 +16,9 @@ if not MISSING:
     from kvbench.policy import choose
     from kvbench.policy import main as policy
 
-LAYER_COLUMNS = ("schema", "trace", "prompt", "protocol", "sink", "recent", "scores", "device", "n_queries",
-                 "algorithm", "params", "budget_requested", "seed", "layer", "out_rel_error",
-                 "residual_rel_error")
+COMMON = ("1.5", "t.h5", "prefill", 16, 512, "past", "cpu", 256, 0, 0.5)
+LAYER_COLUMNS = ("schema", "trace", "protocol", "sink", "recent", "scores", "device", "n_queries", "seed",
+                 "out_rel_error", "prompt", "algorithm", "params", "budget_requested", "layer", "residual_rel_error")
 
 
 def brute(cost, budgets, total):
@@ -83,23 +82,21 @@ class PolicyTest(CommandCase):
     def call(self, *arguments):
         return super().call("choose", *arguments)
 
-    def sensitivities(self, layers, values, model="M"):
-        with open(self.path("s.json"), "w", encoding="utf-8") as file:
-            json.dump({"format": "kvbench-sensitivities", "version": 1, "model": model, "layers": layers,
-                       "sensitivity": values, "ratio": {"prompt": [0.5, 2], "mean": [0.8, 1.2]}}, file)
-        return self.path("s.json")
+    def sensitivities(self, layers, values, model="M", name="s.json"):
+        return self.write_file(name, json.dumps(
+            {"format": "kvbench-sensitivities", "version": 1, "model": model, "layers": layers,
+             "sensitivity": values, "ratio": {"prompt": [0.5, 2], "mean": [0.8, 1.2]}}))
 
-    def layers_table(self, errors, drop=()):
+    def layers_table(self, errors):
         """errors: {(prompt, algorithm, budget): [of layers]}."""
-        with open(self.path("l.csv"), "w", encoding="utf-8", newline="") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(LAYER_COLUMNS)
-            for (prompt, algorithm, budget), mine in errors.items():
-                for layer, error in enumerate(mine):
-                    if (prompt, algorithm, budget) not in drop:
-                        out.writerow(["1.4", "t.h5", prompt, "prefill", 16, 512, "past", "cpu", 256, algorithm, "k=1",
-                                      budget, 0, layer, 0.5, error])
-        return self.path("l.csv")
+        return write_rows(self.path("l.csv"), LAYER_COLUMNS, [
+            [*COMMON, prompt, algorithm, "k=1", budget, layer, error]
+            for (prompt, algorithm, budget), mine in errors.items() for layer, error in enumerate(mine)])
+
+    def choice(self, *arguments, out="p.json"):
+        """(layers of the policy, what it says, what it says on stderr)"""
+        said = self.run_script(*arguments, "-o", self.path(out))
+        return (json.loads(read_text(self.path(out)))["layers"], *said)
 
     def test_a_policy_from_tables(self):
         errors = {}
@@ -108,54 +105,40 @@ class PolicyTest(CommandCase):
                 errors[prompt, "h2o", budget] = [factor * size, factor * size]
                 errors[prompt, "local", budget] = [factor * size * 1.5, factor * size * 0.9]
         errors["p", "once", 0.125] = [0.001, 0.001]  # the other prompt lacks it
-        out, said = self.run_script(self.sensitivities([0, 1], [0.01, 1.0]), self.layers_table(errors), "--budget",
-                                    "0.3125", "-o", self.path("p.json"))
-        with open(self.path("p.json"), encoding="utf-8") as file:
-            content = json.load(file)
-        self.assertEqual(content["layers"], [{"layer": 0, "algorithm": "h2o:k=1", "budget": 0.125},
-                                             {"layer": 1, "algorithm": "local:k=1", "budget": 0.5}])
+        tables = self.sensitivities([0, 1], [0.01, 1.0]), self.layers_table(errors), "--budget", "0.3125"
+        layers, out, said = self.choice(*tables)
+        self.assertEqual(layers, [{"layer": 0, "algorithm": "h2o:k=1", "budget": 0.125},
+                                  {"layer": 1, "algorithm": "local:k=1", "budget": 0.5}])
+        content = json.loads(read_text(self.path("p.json")))
         self.assertEqual((content["format"], content["budget"], content["model"]), ("kvbench-policy", 0.3125, "M"))
+        expected = (1 + 9) / 2 * (0.01 * 0.3**2 + 0.09**2)  # the factor's squares, mean over prompts
         self.assertIn("from 2 prompts", out)
-        one, said_of_one = self.run_script(self.path("s.json"), self.path("l.csv"), "--budget", "0.3125", "--prompts",
-                                           "q", "-o", self.path("q.json"))
-        self.assertIn(f"from 1 prompt: predicted KL {9 * (0.01 * 0.3**2 + 0.09**2):.4g} nats", one)
-        self.assertEqual(said_of_one, "")
-        self.run_script(self.path("s.json"), self.path("l.csv"), "--budget", "0.3125", "--each-prompt", "-o",
-                        self.path("own.json"), "--markdown", self.path("own.md"))
-        with open(self.path("own.md"), encoding="utf-8") as file:
-            self.assertEqual(file.read().count("from 1 prompt:"), 2)
-        with open(self.path("q.json"), encoding="utf-8") as alone, \
-                open(self.path("q/own.json"), encoding="utf-8") as own:
-            self.assertEqual(own.read(), alone.read())
-        with open(self.path("p/own.json"), encoding="utf-8") as own:
-            self.assertEqual({one["algorithm"] for one in json.load(own)["layers"]}, {"once:k=1"})
-        square = (1 + 9) / 2  # of the factor, mean over prompts
-        expected = square * (0.01 * 0.3**2 + 0.09**2)
         self.assertIn(f"predicted KL {expected:.4g} nats at a mean budget of 0.3125", out)
         self.assertIn("once at 0.125: skipped, some of 2 prompts lack it", said)
+        alone, one, said_of_one = self.choice(*tables, "--prompts", "q", out="q.json")
+        self.assertIn(f"from 1 prompt: predicted KL {9 * (0.01 * 0.3**2 + 0.09**2):.4g} nats", one)
+        self.assertEqual(said_of_one, "")
+        self.run_script(*tables, "--each-prompt", "-o", self.path("own.json"), "--markdown", self.path("own.md"))
+        self.assertEqual(read_text(self.path("own.md")).count("from 1 prompt:"), 2)
+        self.assertEqual(read_text(self.path("q/own.json")), read_text(self.path("q.json")))
+        own = json.loads(read_text(self.path("p/own.json")))["layers"]
+        self.assertEqual({one["algorithm"] for one in own}, {"once:k=1"})
 
     def heads_table(self, errors):
         """errors: {(algorithm, budget): [[of KV heads] of layers]}; a layer's square is 1.5 times the sum."""
-        with open(self.path("h.csv"), "w", encoding="utf-8", newline="") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow((*LAYER_COLUMNS, "residual_rel_error_heads"))
-            for prompt in ("p", "q"):
-                for (algorithm, budget), mine in errors.items():
-                    for layer, heads in enumerate(mine):
-                        whole = (1.5 * sum(one**2 for one in heads)) ** 0.5
-                        out.writerow(["1.5", "t.h5", prompt, "prefill", 16, 512, "past", "cpu", 256, algorithm, "",
-                                      budget, 0, layer, 0.5, whole, ";".join(map(repr, heads))])
-        return self.path("h.csv")
+        return write_rows(self.path("h.csv"), (*LAYER_COLUMNS, "residual_rel_error_heads"), [
+            [*COMMON, prompt, algorithm, "", budget, layer, (1.5 * sum(one**2 for one in heads)) ** 0.5,
+             ";".join(map(repr, heads))]
+            for prompt in ("p", "q") for (algorithm, budget), mine in errors.items()
+            for layer, heads in enumerate(mine)])
 
     def test_heads_have_their_own_choices(self):
         dice = random.Random(9)
         errors = {(name, budget): [[dice.uniform(0.5, 1.5) * 0.1 / budget for _ in range(2)] for _ in range(2)]
                   for name in ("h2o", "local") for budget in (0.5, 0.25, 0.125)}
-        weights = (0.2, 3.0)
-        out, _ = self.run_script(self.sensitivities([0, 1], weights), self.heads_table(errors), "--budget", "0.25",
-                                 "--per", "head", "-o", self.path("p.json"))
-        with open(self.path("p.json"), encoding="utf-8") as file:
-            layers = json.load(file)["layers"]
+        weights, table = (0.2, 3.0), self.heads_table(errors)
+        words = (self.sensitivities([0, 1], weights), table, "--budget", "0.25", "--per", "head")
+        layers, out, _ = self.choice(*words)
         self.assertEqual([[one["kv_head"] for one in layer["heads"]] for layer in layers], [[0, 1], [0, 1]])
         parts = [(layer, head) for layer in range(2) for head in range(2)]
         best = min((sum(1.5 * weights[layer] * errors[key][layer][head]**2 for (layer, head), key in zip(parts, keys)),
@@ -163,52 +146,41 @@ class PolicyTest(CommandCase):
         self.assertEqual([(one["algorithm"], one["budget"]) for layer in layers for one in layer["heads"]],
                          list(best[1]))
         self.assertIn(f"predicted KL {best[0]:.4g} nats", out)
-        table = self.heads_table(errors)
-        with open(table, encoding="utf-8") as file:
-            text = file.read()
+        text = read_text(table)
         for old, new, what in ((";", "", "expected 2 numbers"), ("residual_rel_error_heads", "x", "is missing")):
-            with open(table, "w", encoding="utf-8") as file:
-                file.write(new.join(text.rsplit(old, 1)))
-            self.refused(what, self.path("s.json"), table, "--budget", "0.25", "--per", "head", "-o",
-                         self.path("p.json"))
+            write_text(table, new.join(text.rsplit(old, 1)))
+            self.refused(what, *words, "-o", self.path("p.json"))
 
     def test_the_policy_of_another_model(self):
-        with open(self.path("o.json"), "w", encoding="utf-8") as file:
-            json.dump({"layers": [{"layer": at, "algorithm": f"h2o:k={at}", "budget": budget}
-                                  for at, budget in enumerate((0.5, 0.1, 0.1))]}, file)
-        self.run_script(self.sensitivities([0, 2, 4, 6, 8], [1] * 5), "--budget", "0.25", "--like", self.path("o.json"),
-                        "-o", self.path("p.json"))
-        with open(self.path("p.json"), encoding="utf-8") as file:
-            layers = json.load(file)["layers"]
+        other = self.write_file("o.json", json.dumps({"layers": [
+            {"layer": at, "algorithm": f"h2o:k={at}", "budget": budget} for at, budget in enumerate((0.5, 0.1, 0.1))]}))
+        words = (self.sensitivities([0, 2, 4, 6, 8], [1] * 5), "--budget", "0.25", "--like", other)
+        layers, *_ = self.choice(*words)
         # Layers 0 to 4 of 5 lie at depths 0, .6, 1.2, 1.8, 2.4 of 3; the mean budget .26 is scaled to .25.
         self.assertEqual([(one["layer"], one["algorithm"]) for one in layers],
                          [(0, "h2o:k=0"), (2, "h2o:k=0"), (4, "h2o:k=1"), (6, "h2o:k=1"), (8, "h2o:k=2")])
         for one, budget in zip(layers, (0.5, 0.5, 0.1, 0.1, 0.1)):
             self.assertAlmostEqual(one["budget"], budget * 0.25 / 0.26, places=12)
-        with open(self.path("o.json"), "w", encoding="utf-8") as file:
-            json.dump({"layers": [{"layer": 0, "heads": []}]}, file)
-        self.refused("expected a policy with an algorithm", self.path("s.json"), "--budget", "0.25", "--like",
-                     self.path("o.json"), "-o", self.path("p.json"))
-        self.refused("expected either OUT.layers.csv or --like", self.path("s.json"), "--budget", "0.25", "-o",
-                     self.path("p.json"))
+        write_text(other, json.dumps({"layers": [{"layer": 0, "heads": []}]}))
+        self.refused("expected a policy with an algorithm", *words, "-o", self.path("p.json"))
 
     def test_refusals(self):
-        errors = {("p", "h2o", 0.5): [0.1, 0.1], ("p", "h2o", 0.25): [0.2, 0.2]}
-        table = self.layers_table(errors)
+        table = self.layers_table({("p", "h2o", 0.5): [0.1, 0.1], ("p", "h2o", 0.25): [0.2, 0.2]})
         good = self.sensitivities([0, 1], [1, 1])
-        for what, sensitivities, more in (
-                ("--budget: got no choice of at most 0.1, the smallest budget is 0.25", good, ("--budget", "0.1")),
-                ("argument --budget", good, ("--budget", "0")), ("argument --budget", good, ("--budget", "1.5")),
-                ("no rows of algorithm snapkv", good, ("--budget", "0.5", "--algorithm", "snapkv")),
-                ("no algorithm with a budget", good, ("--budget", "0.5", "--exclude", "h2o")),
-                ("which --vary methods needs", good, ("--budget", "0.3", "--vary", "methods"))):
-            self.refused(what, sensitivities, table, *more, "-o", self.path("p.json"))
-        self.refused("expected the 3 of", self.sensitivities([0, 1, 2], [1, 1, 1]), table, "--budget", "0.5", "-o",
-                     self.path("p.json"))
-        self.refused("--each-prompt: got --like too", good, "--like", table, "--each-prompt", "--budget", "0.5", "-o",
-                     self.path("p.json"))
-        self.refused("prompt `a/b`: expected a name", good, self.layers_table({("a/b", "h2o", 0.5): [0.1, 0.1]}),
-                     "--each-prompt", "--budget", "0.5", "-o", self.path("p.json"))
+        three = self.sensitivities([0, 1, 2], [1, 1, 1], name="3.json")
+        slash = write_text(self.path("slash.csv"), read_text(table).replace(",p,", ",a/b,"))
+        for what, *words in (
+                ("--budget: got no choice of at most 0.1, the smallest budget is 0.25", good, table, "--budget", "0.1"),
+                *(("argument --budget", good, table, "--budget", budget) for budget in ("0", "1.5")),
+                ("no rows of algorithm snapkv", good, table, "--budget", "0.5", "--algorithm", "snapkv"),
+                ("no algorithm with a budget", good, table, "--budget", "0.5", "--exclude", "h2o"),
+                ("which --vary methods needs", good, table, "--budget", "0.3", "--vary", "methods"),
+                ("expected the 3 of", three, table, "--budget", "0.5"),
+                ("expected either OUT.layers.csv or --like", good, "--budget", "0.5"),
+                ("--each-prompt: got --like too", good, "--like", table, "--each-prompt", "--budget", "0.5"),
+                ("prompt `a/b`: expected a name", good, slash, "--each-prompt", "--budget", "0.5")):
+            with self.subTest(what):
+                self.refused(what, *words, "-o", self.path("p.json"))
         self.assertFalse(os.path.exists(self.path("p.json")))
 
     @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
@@ -216,25 +188,18 @@ class PolicyTest(CommandCase):
         sample = os.path.join(ROOT, "data", "sample.h5")
         options = (sample, "--threads", "1", "--overwrite")
         curves, out = self.path("dev.csv"), self.path("out.csv")
-        done = self.program("replay", *options, "--algorithm", "snapkv,local,snapkv@quant-kivi", "--budget",
-                            "0.5,0.25,0.125", "-o", curves)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("replay", *options, "--algorithm", "snapkv,local,snapkv@quant-kivi", "--budget", "0.5,0.25,0.125",
+                  "-o", curves)
         # The sample has no output projections: the first head's error stands for the layer's.
         rows = [row for row in read_rows(curves) if row["q_head"] == "0"]
         layers = sorted({int(row["layer"]) for row in rows})
-        with open(self.path("l.csv"), "w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, LAYER_COLUMNS, lineterminator="\n")
-            table.writeheader()
-            for row in rows:
-                table.writerow({name: row.get(name, row["rel_error"]) for name in LAYER_COLUMNS})
-        model = read_rows(curves)[0]["model"]
-        self.run_script(self.sensitivities(layers, [1.0, 5.0, 0.1, 20.0][:len(layers)], model), self.path("l.csv"),
-                        "--budget", "0.25", "-o", self.path("p.json"))
-        with open(self.path("p.json"), encoding="utf-8") as file:
-            chosen = {str(one["layer"]): one for one in json.load(file)["layers"]}
+        table = write_rows(self.path("l.csv"), LAYER_COLUMNS, [
+            [row.get(name, row["rel_error"]) for name in LAYER_COLUMNS] for row in rows])
+        found, *_ = self.choice(self.sensitivities(layers, [1.0, 5.0, 0.1, 20.0][:len(layers)], rows[0]["model"]),
+                                table, "--budget", "0.25")
+        chosen = {str(one["layer"]): one for one in found}
         self.assertGreater(len({one["budget"] for one in chosen.values()}), 1)
-        done = self.program("replay", *options, "--policy", self.path("p.json"), "-o", out)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("replay", *options, "--policy", self.path("p.json"), "-o", out)
         names = ("algorithm", "params", "budget_requested", "scores", "run_id")
         plain = {(row["layer"], row["q_head"], f"{row['algorithm']}:{row['params']}",
                   float(row["budget_requested"])): row for row in untimed(curves)}

@@ -6,7 +6,7 @@ import os
 import random
 import unittest
 
-from script_case import CommandCase, missing, write_rows
+from script_case import CommandCase, missing, read_text, write_rows
 
 MISSING = missing("numpy", "pandas", "scipy")
 if not MISSING:
@@ -72,8 +72,7 @@ class PredictTest(CommandCase):
     def fitted(self, scores, layers, *more):
         out, said = self.run_script("fit", "--model", "M", scores, "--layer-table", layers, "-o",
                                     self.path("s.json"), *more)
-        with open(self.path("s.json"), encoding="utf-8") as file:
-            return json.load(file), out, said
+        return json.loads(read_text(self.path("s.json"))), out, said
 
     def test_the_fit_equals_another_minimiser(self):
         squares = [[e * e for e in row] for row in self.errors(40)]
@@ -138,9 +137,8 @@ class PredictTest(CommandCase):
         for prompt in ("a1", "a2", "b"):
             points |= {(prompt, method, 0.5, 0): errors for method, errors in zip(("local", "knorm", "tova"),
                                                                                   self.errors(3))}
-        with open(self.path("r.jsonl"), "w", encoding="utf-8") as file:
-            for prompt in ("a1", "a2", "b"):
-                file.write(json.dumps({"id": prompt, "source": prompt[0], "text": "x"}) + "\n")
+        self.write_file("r.jsonl", "".join(
+            json.dumps({"id": prompt, "source": prompt[0], "text": "x"}) + "\n" for prompt in ("a1", "a2", "b")))
         _, out, _ = self.fitted(*self.tables(points), "--records", self.path("r.jsonl"), "--csv",
                                 self.path("c.csv"))
         self.assertIn("2 sources, 4 methods", out)
@@ -164,15 +162,14 @@ class PredictTest(CommandCase):
         rows = [["t.h5", prompt, algorithm, "", budget, seed, 1, TRUE[layer] * error**2 * factor(algorithm, layer),
                  "ok", layer] for (prompt, algorithm, budget, seed), errors in points.items()
                 for layer, error in enumerate(errors) if (prompt, algorithm, layer) not in drop]
-        return self.write("alone.csv", (*SCORE_COLUMNS, "layer"), rows)
+        return self.write(f"alone{len(os.listdir(self.folder))}.csv", (*SCORE_COLUMNS, "layer"), rows)
 
     def test_measured_sensitivities(self):
         points = self.points()
         scores, layers = self.tables(points)
         made = ("--model", "M", scores, "--layer-table", layers, "-o", self.path("m.json"))
         out, _ = self.run_script("measure", "--alone", self.alone(points), *made)
-        with open(self.path("m.json"), encoding="utf-8") as file:
-            content = json.load(file)
+        content = json.loads(read_text(self.path("m.json")))
         for one, other in zip(content["sensitivity"], TRUE):
             self.assertLess(abs(one / other - 1), 1e-5)  # six digits
         self.assertIn("| `0` | 4 [4, 4] | 4 to 4 |", out)
@@ -189,6 +186,18 @@ class PredictTest(CommandCase):
         self.assertIn("made from 4 sources, 4 of them among these", out)
         self.assertEqual({row["method"] for row in self.read("c.csv")}, {"tova", "rkv", "lagkv"})
 
+        # On some prompts: the others would make them 9 times as large.
+        loud = {key: tuple(9 * one for one in errors) if key[0] in ("p0", "p3") else errors
+                for key, errors in points.items()}
+        self.tables(points)
+        self.run_script("measure", *made, "--alone", self.alone(loud), "--prompts", "p1,p2")
+        content = json.loads(read_text(self.path("m.json")))
+        self.assertEqual(content["fitted"]["sources"], ["p1", "p2"])
+        for one, other in zip(content["sensitivity"], TRUE):
+            self.assertLess(abs(one / other - 1), 1e-5)
+        self.refused("no rows of prompt p9; it holds p0, p1", "measure", *made, "--alone", self.alone(points),
+                     "--prompts", "p1,p9")
+
     def test_the_model_of_the_manifests(self):
         points = {(f"p{i}", name, 0.25, 0): [0.1 + 0.01 * i, 0.2, 0.05 * at] for i in range(3)
                   for at, name in enumerate(METHODS, 1)}
@@ -197,8 +206,7 @@ class PredictTest(CommandCase):
         self.refused("names the model: --model MODEL", *made)
         self.write_file("scores.csv.json", json.dumps({"settings": {"model": "a/Small @ 1f"}}))
         self.run_script(*made)
-        with open(self.path("s.json"), encoding="utf-8") as file:
-            self.assertEqual(json.load(file)["model"], "a/Small @ 1f")
+        self.assertEqual(json.loads(read_text(self.path("s.json")))["model"], "a/Small @ 1f")
         self.run_script(*made, "--model", "small")
         self.refused("scores.csv: is of a/Small @ 1f, expected Large", *made, "--model", "Large")
         # Rows of layers have the manifest of their OUT.csv.
@@ -206,30 +214,6 @@ class PredictTest(CommandCase):
         self.write_file("out.csv.json", json.dumps({"traces": [{"model": ""}, {"model": "large"}]}))
         self.refused("out.layers.csv: is of large, expected a/Small @ 1f", *made[:3],
                      self.path("out.layers.csv"), *made[4:])
-
-    def test_measured_on_some_prompts(self):
-        points = self.points()
-        scores, layers = self.tables(points)
-        loud = {key: tuple(9 * one for one in errors) if key[0] in ("p0", "p3") else errors
-                for key, errors in points.items()}
-        made = ("measure", "--model", "M", scores, "--layer-table", layers, "-o", self.path("m.json"))
-        out, _ = self.run_script(*made, "--alone", self.alone(loud), "--prompts", "p1,p2")
-        with open(self.path("m.json"), encoding="utf-8") as file:
-            content = json.load(file)
-        self.assertEqual(content["fitted"]["sources"], ["p1", "p2"])
-        for one, other in zip(content["sensitivity"], TRUE):  # the other prompts would make them 9 times as large
-            self.assertLess(abs(one / other - 1), 1e-5)
-        self.refused("no rows of prompt p9; it holds p0, p1", *made, "--alone", self.alone(points),
-                     "--prompts", "p1,p9")
-
-    def test_refusals_of_measure(self):
-        points = self.points()
-        scores, layers = self.tables(points)
-        for make in (lambda: self.alone(points, drop={("p1", "h2o", 2)}),
-                     lambda: self.alone(points, lambda method, layer: 0.0)):
-            table = make()
-            self.refused("got no KL above", "measure", "--model", "M", scores, "--layer-table", layers,
-                         "--alone", table, "-o", self.path("m.json"))
 
     def test_refusals(self):
         def refuse(what, files, *more):
@@ -243,6 +227,9 @@ class PredictTest(CommandCase):
         refuse("1 sources and 5 methods", self.tables(self.points(1)))
         refuse("4 sources and 2 methods", self.tables(self.points(4, METHODS[:2])))
         files = self.tables(points)
+        for table in (self.alone(points, drop={("p1", "h2o", 2)}), self.alone(points, lambda method, layer: 0.0)):
+            self.refused("got no KL above", "measure", "--model", "M", files[0], "--layer-table", files[1],
+                         "--alone", table, "-o", self.path("m.json"))
         refuse("argument --ridge", files, "--ridge", "0")
         refuse("argument --ridge", files, "--ridge", "nan")
         content, _, _ = self.fitted(*files)
@@ -251,8 +238,7 @@ class PredictTest(CommandCase):
                              ({"sensitivity": [1, "nan", 1]}, "positive numbers"),
                              ({"ratio": {}}, "two `ratio`"),
                              ({"layers": [0, 1, 3]}, "expected the 3 of")):
-            with open(self.path("bad.json"), "w", encoding="utf-8") as file:
-                json.dump(content | change, file)
+            self.write_file("bad.json", json.dumps(content | change))
             self.refused(what, "apply", self.path("bad.json"), files[1])
         self.write_file("bad.json", "{")
         self.refused("bad.json", "apply", self.path("bad.json"), files[1])

@@ -2,10 +2,11 @@
 
 import io
 import unittest
+from unittest import mock
 
 import script_case  # noqa: F401  (finds the package)
 
-from kvbench.progress import Progress, minutes
+from kvbench.progress import Progress, minutes, progress_bar
 
 
 class Terminal(io.StringIO):
@@ -39,6 +40,16 @@ class ProgressTest(unittest.TestCase):
 
     def test_elsewhere_there_are_whole_lines_alone(self):
         self.assertEqual(self.run_it(io.StringIO()), "done\n")
+
+    def test_a_bar_is_tqdms_or_nothing(self):
+        tqdm = mock.Mock()
+        with mock.patch.dict("sys.modules", {"tqdm": tqdm, "tqdm.auto": tqdm}):
+            self.assertIs(progress_bar(8, "text\n", True), tqdm.tqdm.return_value)
+            self.assertEqual(tqdm.tqdm.call_args[1], {"total": 8, "desc": "text?", "leave": False})
+            progress_bar(8, "text", False).update()
+        with mock.patch.dict("sys.modules", {"tqdm": None, "tqdm.auto": None}), progress_bar(8, "text", True) as other:
+            other.update()
+        self.assertEqual(tqdm.tqdm.call_count, 1)
 
     def test_minutes(self):
         self.assertEqual([minutes(s) for s in (0, 7.9, 60, 4890)], ["0:00", "0:07", "1:00", "81:30"])

@@ -248,30 +248,6 @@ class MethodTest(FolderCase):
         with self.assertRaisesRegex(kvbench.MethodError, "KV head 0, budget 0.5: RuntimeError: no luck"):
             self.evaluate(picky, errors="raise")
 
-    def test_progress(self):
-        class Bar:
-            def __init__(self, total, desc, leave):
-                steps.append((total, desc))
-
-            def update(self):
-                steps.append(1)
-
-            def __enter__(self):
-                return self
-
-            def __exit__(self, *_):
-                steps.append("gone")
-
-        steps = []
-        with unittest.mock.patch.dict("sys.modules", {"tqdm": unittest.mock.Mock(),
-                                                      "tqdm.auto": unittest.mock.Mock(tqdm=Bar)}):
-            self.evaluate(newest, progress=True)
-            self.assertEqual(steps, [(8, "newest"), *[1] * 8, "gone"])
-            self.evaluate(newest, progress=False)
-        self.assertEqual(len(steps), 10)
-        with unittest.mock.patch.dict("sys.modules", {"tqdm": None, "tqdm.auto": None}):
-            self.evaluate(newest, progress=True)
-
     def test_tables_come_back(self):
         first = kvbench.replay(self.trace, algorithm="local,uniform", budget=[0.5, 0.25], seeds=2, **WINDOWS)
         rows = pd.concat([first, self.evaluate(newest)])

@@ -74,14 +74,5 @@ class PythonMethodTest(FolderCase):
             self.assertEqual(int(row["aux_bytes"]) // 4, held // pair)
             self.assertTrue(np.isfinite(float(row["rel_error"])))
 
-    def test_commands_of_the_page_name_what_is_there(self):
-        text = read_text(PAGE)
-        named = set(re.findall(r"\b((?:scripts|python|data)/[\w/]+\.(?:py|h5))", text))
-        named |= {os.path.join("docs", link) for link in re.findall(r"\]\((\w+\.md)\)", text)}
-        self.assertGreaterEqual(len(named), 4)
-        self.assertEqual([name for name in named if not os.path.exists(os.path.join(ROOT, name))],
-                         [])
-
-
 if __name__ == "__main__":
     unittest.main()
