@@ -54,8 +54,10 @@ class CountedTest(FolderCase):
 
     def test_what_the_program_wrote_survives(self):
         rows, path = self.export("h2o@quant-kivi", "h2o", "quant-rotated")
-        with kc.CacheReader(path) as reader:
-            stored = {group.algorithm: group.read(*group.prompts(), 1, 0) for group in reader.groups}
+        def entries(path):
+            with kc.CacheReader(path) as reader:
+                return {group.algorithm: group.read(*group.prompts(), 1, 0) for group in reader.groups}
+        stored = entries(path)
         entry = stored["h2o@quant-kivi"]
         self.assertGreater(len(entry.counted), 40)  # above a quarter of the middle's 132
         self.assertEqual((len(entry.counted), entry.counted.dtype), (len(entry.k), np.int64))
@@ -66,13 +68,7 @@ class CountedTest(FolderCase):
         self.assertIsNone(stored["quant-rotated"].counted)
 
         copy = self.copy(path)
-        with h5py.File(path) as one, h5py.File(copy) as two:
-            where = next(name for name in one if name.endswith("kivi"))
-            again = next(name for name in two if name.endswith("kivi"))
-            place = next(iter(one[where]["prompts"]))
-            at = f"prompts/{place}/layers/1/0"
-            self.assertEqual(one[where][at]["counted"].dtype, two[again][at]["counted"].dtype)
-            self.assertEqual(one[where][at]["counted"][:].tolist(), two[again][at]["counted"][:].tolist())
+        self.assertEqual(entries(copy)["h2o@quant-kivi"].counted.tolist(), entry.counted.tolist())
         figures = ("algorithm", "layer", "q_head", "tokens_kept", "bytes", "rel_error", "mass_kept",
                    "amnesia_count", "status")
         picked = [[row[name] for name in figures] for row in rows]
@@ -92,7 +88,6 @@ class CountedTest(FolderCase):
         for counted, text in (
                 ([30, 20], "counted: got [30, 20], expected ascending positions"),
                 ([20, 20], "expected ascending positions"),
-                ([-1, 20], "expected ascending positions"),
                 ([20.0], "counted: got float64 of shape [1], expected integers"),
                 ([[20]], "counted: got int64 of shape [1, 1], expected integers"),
                 (range(4, 135), "tokens, expected at most the"),

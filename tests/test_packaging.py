@@ -35,8 +35,7 @@ class VersionTest(unittest.TestCase):
         self.assertEqual(self.project["project"]["dynamic"], ["version"])
         self.assertIn(f"version: {self.version}\n", text("CITATION.cff"))
         self.assertIn(self.version, text("CHANGELOG.md"))
-
-    def test_conda_reads_it_there(self):
+        # conda reads it there.
         pattern = re.search(r'regex_pattern="(.*?)"', text("packaging", "conda", "meta.yaml"))[1]
         self.assertEqual(re.search(pattern, text("CMakeLists.txt"))[1], self.version)
 

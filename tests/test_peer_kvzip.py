@@ -55,6 +55,7 @@ WHOLE, PARTS = 2048, 250  # chunks
 WORDS = ("\n", ".", ",", "Repeat", "the", "previous", "context", "exactly", "part", "of",
          "starting", "with")
 SET = "extra/repeat"
+BUDGETS = ("head", "layer", "model")
 
 
 class Zip(KVzipPress):
@@ -151,10 +152,6 @@ class ZipPeerTest(PeerCase):
             self.traces[name, chunk, "plus"] = path
         return self.traces[name, chunk, "plus"]
 
-    def problem(self, name, chunk, plus):
-        return (self.plus_trace if plus else self.zip_trace)(name, chunk), \
-            self.zip_peer(name, chunk, plus)
-
     def kept_flags(self, name, path, budget, plus, sink, recent):
         """{tokens asked for: flags [layer, KV head, m] of what kvbench kept of the middle}."""
         heads, m = MODELS[name].get("num_key_value_heads", 2), TOKENS - recent - sink
@@ -172,13 +169,14 @@ class ZipPeerTest(PeerCase):
         self.assertEqual(peers, set(np.argsort(-scores, kind="stable")[:size].tolist()), where)
         self.compare(tokens, scores, size, SCORE_ROUNDING, where)
 
-    def compare_budgets(self, name, chunk, plus, sink, recent, budgets):
-        path, (press, model, _) = self.problem(name, chunk, plus)
+    def compare_budgets(self, name, chunk, plus, sink, recent):
+        path = (self.plus_trace if plus else self.zip_trace)(name, chunk)
+        press, model, _ = self.zip_peer(name, chunk, plus)
         end = TOKENS - recent
         whole = (sink, end) == (FIRST_TOKENS, PREFIX)
         scores = press.scores[..., sink:end].copy()
         heads, m = scores.shape[1:]
-        for budget in budgets:
+        for budget in BUDGETS:
             for size, kept in self.kept_flags(name, path, budget, plus, sink, recent).items():
                 where = f"kvzip {budget}" + " plus" * plus, name, chunk, sink, recent, size
                 if budget == "head":
@@ -203,24 +201,16 @@ class ZipPeerTest(PeerCase):
                     self.compare_flags(*(x.ravel() for x in one),
                                        total // (LAYERS if budget == "layer" else 1), where)
 
-    def check_all_ties(self, plus):
-        for budget in ("head", "layer", "model"):
-            self.check_ties(f"kvzip {budget}" + " plus" * plus, FEW_TIES)
-
-    def test_keeps_what_kvpress_keeps_of_its_prompt(self):
+    def test_keeps_what_kvpress_keeps(self):
+        """Of its own prompt, and of another middle."""
         for plus in (False, True):
             for name in MODELS:
                 for chunk in (WHOLE, PARTS):
-                    self.compare_budgets(name, chunk, plus, FIRST_TOKENS, QUERIES,
-                                         ("head", "layer", "model"))
-            self.check_all_ties(plus)
-
-    def test_keeps_what_kvpress_keeps_of_another_middle(self):
-        for plus in (False, True):
+                    self.compare_budgets(name, chunk, plus, FIRST_TOKENS, QUERIES)
             for name in ("groups", "single"):
-                self.compare_budgets(name, PARTS, plus, 16, TOKENS - END,
-                                     ("head", "layer", "model"))
-            self.check_all_ties(plus)
+                self.compare_budgets(name, PARTS, plus, 16, TOKENS - END)
+            for budget in BUDGETS:
+                self.check_ties(f"kvzip {budget}" + " plus" * plus, FEW_TIES)
 
 
 if __name__ == "__main__":

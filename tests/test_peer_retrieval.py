@@ -20,7 +20,7 @@ Peers, and where they differ from kvbench (nothing of them is kept here):
   code tie: kvbench's rule, the first, is applied to its scores.
   topk, topp: no differences.
 - Infini-AI-Lab/MagicPIG ac9aa36, evaluations/RULER/pred/cache_ref.py, the authors' reference. Layers 0, 16, 32 and 48
-  read all; 1e-4 is added to the probabilities, which are float32. Sets are compared, and probabilities to float32.
+  read all; 1e-4 is added to the probabilities, which are float32: sets are compared.
 
 Run by a python that has torch and transformers, as that of `make test-dump`; elsewhere it is skipped, aloud.
 Environment: KVBENCH, the program; KVBENCH_QUEST, KVBENCH_SPARSE_HUB, KVBENCH_MAGICPIG, folders of checkouts of the
@@ -135,7 +135,7 @@ class RetrievalPeerTest(FolderCase):
             masks.append(select(*arguments))
             return masks[-1]
 
-        out, whole = np.zeros((HEADS, QUERIES, k.shape[2])), problem.exact()
+        out = np.zeros((HEADS, QUERIES, k.shape[2]))
         for j in range(QUERIES):
             query = torch.from_numpy(problem.q[:, j]).float()
             layer = types.SimpleNamespace(
@@ -146,13 +146,9 @@ class RetrievalPeerTest(FolderCase):
                 rotary_emb=lambda *_: (None, None))
             with mock.patch.object(quest, "local_heavy_hitter_mask", watched), \
                     mock.patch.object(quest, "apply_rotary_pos_emb", lambda q, k, *_: (q, k)), torch.inference_mode():
-                given, _, _ = quest.forward(layer, torch.zeros(1, 1, 1), position_ids=torch.tensor([[k.shape[2] - 1]]),
-                                            past_key_value=(k[:, :, :-1], v[:, :, :-1]))
+                quest.forward(layer, torch.zeros(1, 1, 1), position_ids=torch.tensor([[k.shape[2] - 1]]),
+                              past_key_value=(k[:, :, :-1], v[:, :, :-1]))
             out[:, j] = masks[-1][0, :, 0].numpy()
-            # It attends to what was watched, in float32.
-            mass = whole[:, j, problem.sink:problem.end] * out[:, j]
-            want = np.einsum("hm,hmv->hv", mass / mass.sum(1, keepdims=True), problem.repeat(v[0].double().numpy()))
-            self.assertTrue((np.abs(given.numpy().reshape(HEADS, -1) - want) <= 1e-4 * np.abs(want).max()).all())
         return out
 
     def test_quest_reads_what_its_authors_code_reads(self):
@@ -287,15 +283,6 @@ class RetrievalPeerTest(FolderCase):
                 reads = shares[:, :, problem.sink:problem.end] > 0
                 self.compare(trace, f"magicpig:tables={tables};bits={bits}", window, np.where(reads, 1 / u, 0),
                              WEIGHT_ROUNDING)
-                # Its own probabilities, from shares relative to the query's own token. In float32, (1 - p)^tables is
-                # off by up to `tables` roundings of 2^-24, here 4 for the power and its factors.
-                whole = problem.exact()
-                own = np.arange(TOKENS - QUERIES, TOKENS)[None, :, None]
-                ratio = whole[:, :, problem.sink:problem.end] / np.take_along_axis(whole, own, 2)
-                with np.errstate(divide="ignore"):
-                    found = ratio * np.take_along_axis(shares, own, 2) / shares[:, :, problem.sink:problem.end] - 1e-4
-                off = np.abs(found - u)[reads]
-                self.assertTrue((off <= tables * 2.0**-22 + 1e-5 * u[reads]).all(), (tables, bits, off.max()))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import os
 import unittest
 from unittest import mock
 
-from script_case import KVBENCH, FolderCase, call, missing, read_rows
+from script_case import KVBENCH, FolderCase, call, missing, read_bytes, read_rows
 
 NEEDED = missing("numpy", "h5py")
 if not NEEDED:
@@ -91,28 +91,22 @@ class FiltersTest(FolderCase):
         some = qfilters.read_filters(self.fit(one, prompts="b"))
         self.assertEqual(some["queries"], N)
 
-    def test_a_filter_points_where_the_queries_do(self):
-        for sign in (1, -1):
-            self.main = np.zeros_like(self.main)
-            self.main[..., 2] = 3 * sign
-            found = qfilters.read_filters(self.fit(self.make("1.h5")))["layers"][1]
-            self.assertGreater((sign * found[:, 2]).min(), 0.9)
+    def test_a_filter_is_the_main_direction(self):
         # Not the mean: a direction that queries lie along in both senses has a small one.
         self.assertEqual(qfilters.main_direction(np.zeros((3, 3)), np.zeros(3)).tolist(), [0, 0, 0])
         queries = np.array([[9.0, 0, 0], [-8, 0, 0], [0, 2, 0], [0, 2, 0]])
-        np.testing.assert_allclose(qfilters.main_direction(queries.T @ queries, queries.sum(0)),
-                                   [1, 0, 0], atol=1e-12)
+        for sign in (1, -1):
+            np.testing.assert_allclose(qfilters.main_direction(queries.T @ queries, sign * queries.sum(0)),
+                                       [sign, 0, 0], atol=1e-12)
 
     # --- Scores ------------------------------------------------------------------------------
 
     def test_a_trace_gets_scores(self):
         filters = self.fit(self.make("dev.h5"))
         trace = self.make("t.h5", ("a", "b"))
-        with open(trace, "rb") as file:
-            before = file.read()
+        before = read_bytes(trace)
         self.run_it("apply", filters, trace, "-o", self.path("q.h5"))
-        with open(trace, "rb") as file:
-            self.assertEqual(file.read(), before)
+        self.assertEqual(read_bytes(trace), before)
         self.assertEqual(sorted(os.listdir(self.folder)), ["dev.h5", "f.h5", "q.h5", "t.h5"])
         found = qfilters.read_filters(filters)["layers"]
         for prompt in "ab":
@@ -123,13 +117,7 @@ class FiltersTest(FolderCase):
                     self.assertTrue((own.k == new.k).all() and (own.q == new.q).all())
                     scores = read_scores(self.path("q.h5"), prompt, layer, head, "q-filters")
                     self.assertEqual((scores.dtype, scores.shape), (np.float32, (N,)))
-                    expected = [sum(float(x) * float(y) for x, y in zip(key, found[layer][head]))
-                                for key in own.k]
-                    np.testing.assert_allclose(scores, expected, atol=ROUNDING)
-                with h5py.File(self.path("q.h5")) as file:
-                    group = file[f"prompts/{prompt}/layers/{layer}"]
-                    self.assertEqual(group["scores/q-filters"].attrs["prefix"], 0)
-                    self.assertIn("scores", [*map(str, group.attrs["members"])])
+                    np.testing.assert_allclose(scores, own.k.astype(float) @ found[layer][head], atol=ROUNDING)
         self.run_it("apply", filters, trace, "-o", self.path("some.h5"), "--prompts", "b", "--name", "mine")
         self.assertEqual(extra_names(self.path("some.h5"), "a", 1), ([], []))
         self.assertEqual(extra_names(self.path("some.h5"), "b", 1), ([], ["mine"]))
@@ -145,16 +133,12 @@ class FiltersTest(FolderCase):
         self.run_it("apply", filters, self.make("t.h5", queries=queries), "-o", self.path("q.h5"))
         kept = {}
         for name in ("q-filters", "external-scores:name=q-filters"):
-            done = self.program("replay", self.path("q.h5"), "-o", self.path("out.csv"), *MODES, "--kept",
-                                "--algorithm", name, "--budget", "0.5,0.25", "--scores", "all", "--overwrite")
-            self.assertEqual(done.returncode, 0, done.stderr)
+            self.done("replay", self.path("q.h5"), "-o", self.path("out.csv"), *MODES, "--kept", "--algorithm", name,
+                      "--budget", "0.5,0.25", "--scores", "all", "--overwrite")
             kept[name] = sorted((row["layer"], row["kv_head"], row["budget_requested"], row["tokens"])
                                 for row in read_rows(self.path("out.kept.csv")))
         one, two = kept.values()
         self.assertEqual(len(one), 2 * 2 * 2)  # layers, KV heads, budgets
-        sizes = [sum(int(part.rpartition("-")[2]) - int(part.partition("-")[0]) + 1
-                     for part in tokens.split()) for *_, tokens in one]
-        self.assertEqual({*sizes}, {28 + 46, 28 + 23})  # sinks, recent tokens; of the middle's 92
         self.assertEqual(one, two)
 
     # --- Refusals ----------------------------------------------------------------------------
@@ -213,13 +197,11 @@ class FiltersTest(FolderCase):
     def test_a_run_that_fails_leaves_what_was_there(self):
         filters, trace = self.fit(self.make("dev.h5")), self.make("t.h5")
         self.run_it("apply", filters, trace, "-o", self.path("q.h5"))
-        with open(self.path("q.h5"), "rb") as file:
-            before = file.read()
+        before = read_bytes(self.path("q.h5"))
         with mock.patch.object(qfilters, "add_scores", side_effect=OSError("full")):
             done = self.run_it("apply", filters, trace, "-o", self.path("q.h5"), code=3)
         self.assertIn("full", done.err)
-        with open(self.path("q.h5"), "rb") as file:
-            self.assertEqual(file.read(), before)
+        self.assertEqual(read_bytes(self.path("q.h5")), before)
         self.assertEqual(sorted(os.listdir(self.folder)), ["dev.h5", "f.h5", "q.h5", "t.h5"])
 
 

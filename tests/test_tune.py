@@ -1,10 +1,9 @@
 """kvbench-py tune: choices and tables with figures that are known by hand."""
 
-import subprocess
 import sys
 import unittest
 
-from script_case import KVBENCH, FolderCase, call, missing, read_rows, read_text, run_program
+from script_case import KVBENCH, FolderCase, call, missing, read_rows, read_text
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -77,10 +76,8 @@ class TuneTest(FolderCase):
         row, = read_rows(self.path("tuning.csv"))
         self.assertEqual((row["metric"], row["usable"], row["setting"]), ("residual_rel_error", "2", "x=3"))
         self.assertAlmostEqual(float(row["tuned"]), 0.25, delta=1e-12)
-        said = self.choose("--metric", "residual_rel_error", code=2)
-        self.assertIn("--layer-table: expected with --metric", said)
-        said = self.choose("--layer-table", self.path("dev.layers.csv"), code=2)
-        self.assertIn("--layer-table: expected with --metric", said)
+        for alone in (("--metric", "residual_rel_error"), ("--layer-table", self.path("dev.layers.csv"))):
+            self.assertIn("--layer-table: expected with --metric", self.choose(*alone, code=2))
         self.write("twice.layers.csv", lines, lines[1:2])
         said = self.choose("--metric", "residual_rel_error", "--layer-table", self.path("twice.layers.csv"), code=2)
         self.assertIn("duplicate row: prompt p0, layer 0, a", said)
@@ -93,14 +90,12 @@ class TuneTest(FolderCase):
         self.choose()
         self.assertEqual([line for line in self.read("tuned.toml").splitlines() if ":" in line
                           and not line.startswith("#")], ['  "a:x=2",'])  # b: a tie, the default.
-        table = self.read("tuning.csv").splitlines()
-        self.assertEqual(table[0], "algorithm,budget,metric,prompts,settings,usable,default,tuned,"
-                         "setting")
-        a = table[1].split(",")
-        self.assertEqual(a[:6], ["a", "0.125", "rel_error", "2", "3", "3"])
-        self.assertAlmostEqual(float(a[6]), 0.25, delta=1e-12)
-        self.assertAlmostEqual(float(a[7]), 0.2, delta=1e-12)
-        self.assertEqual(a[8:], ["x=2"])
+        a, _ = read_rows(self.path("tuning.csv"))
+        self.assertEqual([a[name] for name in ("algorithm", "budget", "metric", "prompts", "settings", "usable")],
+                         ["a", "0.125", "rel_error", "2", "3", "3"])
+        self.assertAlmostEqual(float(a["default"]), 0.25, delta=1e-12)
+        self.assertAlmostEqual(float(a["tuned"]), 0.2, delta=1e-12)
+        self.assertEqual(a["setting"], "x=2")
         each = {(row["algorithm"], row["setting"]): row for row in read_rows(self.path("each.csv"))}
         self.assertEqual(list(each), [("a", "x=2"), ("a", "default"), ("a", "x=3"),
                                       ("b", "default"), ("b", "z=1")])
@@ -135,8 +130,7 @@ class TuneTest(FolderCase):
         self.run_it("table", self.path("all.csv"), "--authors", self.path("authors.csv"), "--tuned",
                     self.path("tuned.csv"), "--choice", self.path("tuning.csv"), "--csv",
                     self.path("both.csv"), "--markdown", self.path("both.md"))
-        lines = [line.split(",") for line in self.read("both.csv").splitlines()]
-        by_name = {line[1]: dict(zip(lines[0], line)) for line in lines[1:]}
+        by_name = {row["algorithm"]: row for row in read_rows(self.path("both.csv"))}
         a = by_name["a"]
         self.assertAlmostEqual(float(a["authors"]), 0.46, delta=1e-12)  # not the default's 9
         self.assertAlmostEqual(float(a["tuned"]), 0.38, delta=1e-12)
@@ -176,22 +170,15 @@ class TuneTest(FolderCase):
     def test_with_the_program(self):
         """What the program declares and what it writes into rows go together."""
         trace, dev = self.path("t.h5"), self.path("dev.csv")
-        for words in ([KVBENCH, "synth", "-o", trace, "--n", "700", "--d", "16", "--dv", "16",
-                       "--layers", "1"],
-                      [KVBENCH, "replay", trace, "--algorithm", "h2o:grid", "--algorithm",
-                       "balancekv:grid", "--algorithm", "expected-attention:grid", "--recent", "64",
-                       "--queries", "32", "--budget", "0.25", "-o", dev]):
-            subprocess.run(words, check=True, capture_output=True)
-        with open(self.path("grids.csv"), "w", encoding="utf-8") as file:
-            subprocess.run([KVBENCH, "list", "--grid"], check=True, stdout=file)
-        done = run_program("kvbench-py tune", *self.words())
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertNotIn("Traceback", done.stderr)
+        options = ("--recent", "64", "--queries", "32", "--budget", "0.25", "-o")
+        self.done("synth", "-o", trace, "--n", "700", "--d", "16", "--dv", "16", "--layers", "1")
+        self.done("replay", trace, "--algorithm", "h2o:grid", "--algorithm", "balancekv:grid", "--algorithm",
+                  "expected-attention:grid", *options, dev)
+        self.write("grids.csv", self.done("list", "--grid"))
+        self.choose()
         self.assertEqual([line.split(",")[0] for line in self.read("tuning.csv").splitlines()[1:]],
                          ["h2o", "expected-attention", "balancekv"])
-        subprocess.run([KVBENCH, "replay", trace, "--config", self.path("tuned.toml"), "--recent",
-                        "64", "--queries", "32", "--budget", "0.25", "-o", self.path("tuned.csv")],
-                       check=True, capture_output=True)
+        self.done("replay", trace, "--config", self.path("tuned.toml"), *options, self.path("tuned.csv"))
 
 
 if __name__ == "__main__":

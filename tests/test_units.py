@@ -1,16 +1,14 @@
 """--by source of kvbench-py compare and tune: the mean of a source's prompts first, n the
 sources; and tables with gzip."""
 
-import csv
 import gzip
 import json
 import math
-import shutil
 import sys
 import unittest
 
 from plot_tables import FigureTest
-from script_case import call, missing, read_rows, read_text, write_bytes, write_text
+from script_case import call, missing, read_bytes, read_rows, read_text, write_bytes, write_rows, write_text
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -35,10 +33,8 @@ class SourceTest(FigureTest):
              "rel_error": value * (1 + (0.5 if layer else -0.5)) * (1 + (0.2 if head else -0.2))}
             for name, values in VALUES.items() for i, value in enumerate(values)
             for layer in (0, 3) for head in (0, 1)], "rows.csv")
-        self.records = self.path("r.jsonl")
-        with open(self.records, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps({"id": name, "source": source, "text": ""}) + "\n"
-                            for name, source in SOURCES.items())
+        self.records = self.write_file("r.jsonl", "".join(
+            json.dumps({"id": name, "source": source, "text": ""}) + "\n" for name, source in SOURCES.items()))
 
     def compared(self, table, *options, code=0):
         done = call(lambda: command.run_main(compare.main), "kvbench-py compare", table, "--to", "a",
@@ -46,14 +42,10 @@ class SourceTest(FigureTest):
         self.assertEqual(done.code, code, done.err)
         return done.err
 
-    def with_source(self, name="s.csv", change=lambda row: row):
-        """The table with a column `source`."""
-        rows = [change({**row, "source": SOURCES[row["prompt"]]}) for row in read_rows(self.rows)]
-        with open(self.path(name), "w", encoding="utf-8", newline="") as file:
-            out = csv.DictWriter(file, rows[0])
-            out.writeheader()
-            out.writerows(rows)
-        return self.path(name)
+    def changed(self, name, change):
+        """The table with rows that `change` gives, without those of which it gives none."""
+        rows = [row for row in map(change, read_rows(self.rows)) if row]
+        return write_rows(self.path(name), rows[0], [row.values() for row in rows])
 
     def test_a_source_counts_once(self):
         said = self.compared(self.rows, "--records", self.records)
@@ -85,47 +77,30 @@ class SourceTest(FigureTest):
     def test_sources_of_the_table_come_first(self):
         self.compared(self.rows, "--records", self.records)
         want = read_text(self.path("c.csv"))
-        self.compared(self.with_source())
+        table = self.changed("s.csv", lambda row: {**row, "source": SOURCES[row["prompt"]]})
+        self.compared(table)
         self.assertEqual(read_text(self.path("c.csv")), want)
-        with (open(self.path("s.csv"), "rb") as file, gzip.open(self.path("s.csv.gz"), "wb") as out):
-            shutil.copyfileobj(file, out)
+        write_bytes(self.path("s.csv.gz"), gzip.compress(read_bytes(table)))
         self.compared(self.path("s.csv.gz"))
         self.assertEqual(read_text(self.path("c.csv")), want)
 
     def test_refusals(self):
         self.assertIn("prompt p0 has no source", self.compared(self.rows, code=2))
-        table = self.with_source(change=lambda row: {**row, "source": row["q_head"]})
+        table = self.changed("s.csv", lambda row: {**row, "source": row["q_head"]})
         self.assertIn("prompt p0 has several", self.compared(table, code=2))
-        with open(self.path("s.csv"), "rb") as file:
-            data = gzip.compress(file.read())
+        less = self.changed("less.csv", lambda row: (row["algorithm"], row["prompt"]) != ("b", "p1") and row)
+        self.assertIn("b has 4 of 5 sources", self.compared(less, "--records", self.records))
+        data = gzip.compress(read_bytes(table))
         for name, damaged in (("half", data[:len(data) // 2]), ("none", b"text")):
-            path = self.path(name + ".csv.gz")
-            write_bytes(path, damaged)
-            with self.subTest(name=name), self.assertRaisesRegex(kt.CsvError, "cannot be read"):
-                kt.read_table([path], [], ())
-            with self.subTest(name=name), self.assertRaisesRegex(kt.CsvError, "cannot be read"):
-                kt.header_of(path)
-
-    def test_a_method_needs_all_prompts_of_a_source(self):
-        rows = [row for row in read_rows(self.rows) if (row["algorithm"], row["prompt"]) != ("b", "p1")]
-        path = self.path("less.csv")
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            out = csv.DictWriter(file, rows[0])
-            out.writeheader()
-            out.writerows(rows)
-        said = self.compared(path, "--records", self.records)
-        self.assertIn("b has 4 of 5 sources", said)
+            path = write_bytes(self.path(name + ".csv.gz"), damaged)
+            for read in (lambda: kt.read_table([path], [], ()), lambda: kt.header_of(path)):
+                with self.subTest(name=name), self.assertRaisesRegex(kt.CsvError, "cannot be read"):
+                    read()
 
     def test_tuning_by_source(self):
         write_text(self.path("grids.csv"), "algorithm,setting,params\na,default,x=1\na,grid,x=2\n")
-        rows = []
-        for row in read_rows(self.rows):
-            if row["algorithm"] in "ac":
-                rows.append({**row, "algorithm": "a", "params": f"x={'ac'.index(row['algorithm']) + 1}"})
-        with open(self.path("dev.csv"), "w", encoding="utf-8", newline="") as file:
-            out = csv.DictWriter(file, rows[0])
-            out.writeheader()
-            out.writerows(rows)
+        self.changed("dev.csv", lambda row: row["algorithm"] in "ac" and {
+            **row, "algorithm": "a", "params": f"x={'ac'.index(row['algorithm']) + 1}"})
         words = ["choose", self.path("dev.csv"), "--grids", self.path("grids.csv"), "--csv", self.path("t.csv")]
         for more, setting, units in (([], "", "7"), (["--by", "source", "--records", self.records], "x=2", "5")):
             done = call(lambda: command.run_main(tune.main), "kvbench-py tune", *words, *more)
