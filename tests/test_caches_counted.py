@@ -110,7 +110,3 @@ class CountedTest(FolderCase):
         with kc.CacheReader(path) as reader, self.assertRaisesRegex(
                 kc.TraceError, "counted: got .* expected ascending positions"):
             reader.groups[0].read(*reader.groups[0].prompts(), 0, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

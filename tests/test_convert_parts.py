@@ -151,7 +151,3 @@ class ConvertPartsTest(ConvertCase):
             pass
         with mock.patch.dict(sys.modules, {"torch": None}):
             self.refuse("reading .pt needs PyTorch", path)
-
-
-if __name__ == "__main__":
-    unittest.main()

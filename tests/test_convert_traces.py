@@ -4,7 +4,6 @@ values, files that are not what they say. Partial traces, rotary tables, .pt: te
 
 import os
 import subprocess
-import unittest
 import zipfile
 
 try:
@@ -303,7 +302,3 @@ class ConvertTracesTest(ConvertCase):
         with h5py.File(self.out) as file:
             self.assertEqual(file.attrs["source"], "x\x9b2J\u202e?.npz")
         self.refuse("prompt id: got `x?2J??`, expected UTF-8", path, *PLAIN, "--prompt-id", "x\x9b2J\u202e\udcff")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -130,7 +130,3 @@ class ProgramsOfPagesTest(unittest.TestCase):
                 r"^ +\S*python3? kvbench-py .*", text, re.M)]  # a file that is in scripts/
         self.assertEqual(absent, [])
         self.assertGreater(found, 50)
-
-
-if __name__ == "__main__":
-    unittest.main()

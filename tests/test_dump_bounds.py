@@ -97,7 +97,3 @@ class DumpBoundsTest(DumpCase):
             if row["algorithm"] == "exact":
                 self.assertTrue(float(row["rel_error"]) <= 1e-12, row)
                 self.assertTrue(abs(float(row["mass_kept"]) - 1) <= 1e-12, row)
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

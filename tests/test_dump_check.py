@@ -228,7 +228,3 @@ class CompareTest(unittest.TestCase):
         for first, second in ((torch.nan, 0.0), (0.0, torch.nan)):
             joined = check.Deviation(own=first, own_limit=1.0).join(check.Deviation(own=second, own_limit=1.0))
             self.assertIsNotNone(check.reason(joined, "float32", "float16"))
-
-
-if __name__ == "__main__":
-    unittest.main()

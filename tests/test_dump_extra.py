@@ -146,7 +146,3 @@ class DumpExtraTest(DumpCase):
         self.expect_error("expected repeat or text:FILE.jsonl", *model, "--extra", "again")
         self.expect_error("its tokenizer cannot be loaded", "--model", self.model("llama"),
                           "--token-ids", self.ids_file, "--extra", "repeat")
-
-
-if __name__ == "__main__":
-    unittest.main()

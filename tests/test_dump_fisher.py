@@ -5,7 +5,6 @@ Needs torch and transformers (`make test-dump`); without them every test is skip
 
 import json
 import os
-import unittest
 
 from dump_models import MISSING, VOCABULARY, DumpCase, read_trace
 
@@ -98,7 +97,3 @@ class DumpFisherTest(DumpCase):
                     expected += float(squares[block])
             got = read_trace(self.dump(folder, "--fisher"))[0]["fisher"]
             self.assertTrue(abs(got - expected) <= 1e-4 * expected, (name, got, expected))
-
-
-if __name__ == "__main__":
-    unittest.main()

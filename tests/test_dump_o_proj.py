@@ -9,7 +9,6 @@ Environment: KVBENCH, the program; without it, it is not run.
 import json
 import os
 import subprocess
-import unittest
 from unittest import mock
 
 from dump_models import CHUNK_TOLERANCE, MISSING, DumpCase
@@ -181,7 +180,3 @@ if not MISSING:
 
         def forward(self, x):
             return x @ (self.weight.to(x.dtype) * self.factor).T
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,6 @@ model's; projections of a second copy of the model show the same of every layer.
 """
 
 import json
-import unittest
 from unittest import mock
 
 from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_tables, read_trace, unrotate
@@ -241,7 +240,3 @@ class RopeTest(DumpCase):
         # All queries of these 40 tokens are stored.
         self.dump(self.model("llama"), "--last-queries", 40)
         self.assertNotIn("warning", self.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -10,7 +10,6 @@ Environment: KVBENCH, the program; without it, it is not run.
 
 import json
 import os
-import unittest
 
 from dump_models import ARCHITECTURES, CHUNK_TOLERANCE, MISSING, NO_ROTATION, TOKENS, TOLERANCE, DumpCase, read_trace
 from script_case import read_bytes
@@ -311,6 +310,3 @@ class DumpTracesTest(DumpCase):
         self.assertEqual((result.code, result.err.count("\n")), (2, 1))
         if not torch.cuda.is_available():
             self.expect_error("--device cuda", *model, *ids, "--device", "cuda", code=3)
-
-if __name__ == "__main__":
-    unittest.main()

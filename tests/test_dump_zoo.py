@@ -8,7 +8,6 @@ Environment: KVBENCH, the program; without it, models are dumped only.
 
 import subprocess
 import tempfile
-import unittest
 
 import zoo_models as zoo
 from dump_models import MISSING, DumpCase
@@ -105,7 +104,3 @@ class ZooTest(DumpCase):
         for kind in kinds:
             with self.subTest(kind), tempfile.TemporaryDirectory() as folder:
                 self.walk(kind, folder)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -266,7 +266,3 @@ class AddTest(FolderCase):
         header = read_text(os.path.join(ROOT, "lib", "replay", "cluster_run.hpp"))
         now = re.search(r'schema_version = "(.*)"', header)[1]
         self.assertEqual(manifest["schema"], f"1.{int(now.partition('.')[2]) + 1}")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """scripts/find_include_cycles.py: strongly connected stems, what may be one, exit codes."""
 
 import os
-import unittest
 
 from script_case import FolderCase, call, write_text
 
@@ -42,7 +41,3 @@ class FindIncludeCyclesTest(FolderCase):
         both = self.find("--allow", "core/a,core/b,core/c,core/d", "--allow", "replay/x,replay/y")
         self.assertEqual(both.code, 0)
         self.assertTrue(both.out.endswith("find_include_cycles: 7 stems, 0 cycles that are not allowed\n"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -85,7 +85,3 @@ class ImportCirclesTest(unittest.TestCase):
         self.assertEqual({*circle(graph)}, {"b", "d", "e"})
         self.assertEqual(circle({**graph, "e": {"c"}}), [])
         self.assertEqual({*circle({"a": {"a"}})}, {"a"})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -32,7 +32,3 @@ class NewestLibrariesTest(unittest.TestCase):
                 done = subprocess.run([NEWEST, runner, path], env=env, capture_output=True, text=True,
                                       timeout=SECONDS, check=False)
                 self.assertIn(done.returncode, (0, SKIPPED), done.stdout + done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -52,7 +52,3 @@ class NotebookTest(FolderCase):
         self.assertIn("inline", backend[-1]["data"]["text/plain"])
         self.assertEqual(len(self.pictures(plotted)), 1)  # the user's own figures still show
         self.assertTrue(os.path.isfile(self.path("rows.csv")))
-
-
-if __name__ == "__main__":
-    unittest.main()

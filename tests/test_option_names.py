@@ -101,7 +101,3 @@ class OptionNamesTest(FolderCase):
             with self.subTest(option):
                 self.assertEqual(len(by_kind), 1, dict(by_kind))
         self.assertEqual(RETIRED & set(kinds), set())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -70,7 +70,3 @@ class FilesTest(FolderCase):
             with contextlib.redirect_stderr(io.StringIO()), Table(path, overwrite=True) as table:
                 table.write({"status": "ok"})
             self.assertEqual(len(read_text(path).splitlines()), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

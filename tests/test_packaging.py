@@ -236,7 +236,3 @@ class PagesTest(unittest.TestCase):
                     self.assertTrue(os.path.exists(os.path.join(ROOT, target)))
                     if anchor:
                         self.assertIn(anchor, anchors(text(target)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -111,6 +111,3 @@ class BalanceKvPeerTest(FolderCase):
                                 self.assertTrue(abs(below / common - 1) <= ROUNDING, (*where, token))
                                 compared += 1
         print(f"balanced_walk: {compared} equal tokens and weights", file=sys.stderr)
-
-if __name__ == "__main__":
-    unittest.main()

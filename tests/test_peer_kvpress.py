@@ -33,7 +33,6 @@ skipped, aloud. Environment: KVBENCH, the program.
 
 import contextlib
 import sys
-import unittest
 
 from peer_kvpress import (
     END,
@@ -45,7 +44,6 @@ from peer_kvpress import (
     N_FUTURE,
     N_SKIP,
     QUERIES,
-    REASON,
     SINKS,
     SIZES,
     TOKENS,
@@ -349,10 +347,3 @@ class PeerTest(PeerCase):
         self.assertEqual(len(offs), 3 * 2 * 3 * 3 * 4)  # models, sinks, ratios, layers, heads
         print(f"think: rel_error of {len(offs)} rows, off by at most {max(offs):.1e}",
               file=sys.stderr)
-
-
-if __name__ == "__main__":
-    if MISSING:
-        print(f"SKIPPED: {REASON}")
-        sys.exit(77)
-    unittest.main()

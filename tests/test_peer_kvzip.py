@@ -26,7 +26,6 @@ import contextlib
 import functools
 import os
 import shutil
-import sys
 import unittest
 from unittest import mock
 
@@ -211,10 +210,3 @@ class ZipPeerTest(PeerCase):
                 self.compare_budgets(name, PARTS, plus, 16, TOKENS - END)
             for budget in BUDGETS:
                 self.check_ties(f"kvzip {budget}" + " plus" * plus, FEW_TIES)
-
-
-if __name__ == "__main__":
-    if MISSING:
-        print(f"SKIPPED: {REASON}")
-        sys.exit(77)
-    unittest.main()

@@ -80,10 +80,3 @@ class FiltersPeerTest(unittest.TestCase):
                     differ = np.setxor1d(np.argsort(-one)[:count], np.argsort(-two)[:count])
                     near = np.abs(one[differ] - np.sort(one)[-count]) <= PRESS_ROUNDING
                     self.assertTrue(near.all(), (layer, count))
-
-
-if __name__ == "__main__":
-    if MISSING:
-        print(f"SKIPPED: {REASON}")
-        sys.exit(77)
-    unittest.main()

@@ -283,10 +283,3 @@ class RetrievalPeerTest(FolderCase):
                 reads = shares[:, :, problem.sink:problem.end] > 0
                 self.compare(trace, f"magicpig:tables={tables};bits={bits}", window, np.where(reads, 1 / u, 0),
                              WEIGHT_ROUNDING)
-
-
-if __name__ == "__main__":
-    if MISSING:
-        print(f"SKIPPED: {REASON}")
-        sys.exit(77)
-    unittest.main()

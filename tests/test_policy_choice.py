@@ -211,7 +211,3 @@ class PolicyTest(CommandCase):
             self.assertEqual({k: v for k, v in row.items() if k not in names},
                              {k: v for k, v in expected.items() if k not in names})
             self.assertFalse(math.isnan(float(row["rel_error"])))
-
-
-if __name__ == "__main__":
-    unittest.main()

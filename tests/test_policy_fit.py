@@ -243,7 +243,3 @@ class PredictTest(CommandCase):
         self.write_file("bad.json", "{")
         self.refused("bad.json", "apply", self.path("bad.json"), files[1])
         self.refused("no.json", "apply", self.path("no.json"), files[1])
-
-
-if __name__ == "__main__":
-    unittest.main()

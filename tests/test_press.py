@@ -310,10 +310,3 @@ class AsPressTest(PressCase):
         text = " ".join(f"w{i}" for i in self.ids[:300])
         own = as_press("knorm", 0.5)
         self.assertIsInstance(pipe(text, question="w5 w6", press=own, max_new_tokens=4)["answer"], str)
-
-
-if __name__ == "__main__":
-    if MISSING:
-        print(f"SKIPPED: {REASON}")
-        sys.exit(77)
-    unittest.main()

@@ -114,7 +114,3 @@ class ImportTest(unittest.TestCase):
         from kvbench.press.adapter import as_press
         with self.assertRaisesRegex(PressError, "pip install 'kvpress"):
             as_press("snapkv", 0.5)
-
-
-if __name__ == "__main__":
-    unittest.main()

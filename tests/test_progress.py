@@ -53,7 +53,3 @@ class ProgressTest(unittest.TestCase):
 
     def test_minutes(self):
         self.assertEqual([minutes(s) for s in (0, 7.9, 60, 4890)], ["0:00", "0:07", "1:00", "81:30"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -309,7 +309,3 @@ class MethodTest(FolderCase):
         with unittest.mock.patch.dict(os.environ, {"KVBENCH": "/none/kvbench"}):
             with self.assertRaisesRegex(kvbench.ProgramError, "/none/kvbench: cannot be run"):
                 kvbench.run("--help")
-
-
-if __name__ == "__main__":
-    unittest.main()

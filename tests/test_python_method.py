@@ -73,6 +73,3 @@ class PythonMethodTest(FolderCase):
             held = int(row["bytes"]) - int(row["aux_bytes"]) - (16 + 512) * pair
             self.assertEqual(int(row["aux_bytes"]) // 4, held // pair)
             self.assertTrue(np.isfinite(float(row["rel_error"])))
-
-if __name__ == "__main__":
-    unittest.main()

@@ -203,7 +203,3 @@ class FiltersTest(FolderCase):
         self.assertIn("full", done.err)
         self.assertEqual(read_bytes(self.path("q.h5")), before)
         self.assertEqual(sorted(os.listdir(self.folder)), ["dev.h5", "f.h5", "q.h5", "t.h5"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -117,7 +117,3 @@ class RecipesTest(FolderCase):
                 else:
                     self.assertEqual(value, other[key], f"{name} {key}")
         self.assertGreater(os.path.getsize(self.path("curves.pdf")), 1000)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -15,7 +15,3 @@ class SampleTest(unittest.TestCase):
                 own = hashlib.sha256(file.read()).hexdigest()
             page = read_text(os.path.join(ROOT, folder, "README.md"))
             self.assertEqual(re.findall(rf"^\| `{name}` \|.*\| `(\w{{64}})` \|$", page, re.MULTILINE), [own], folder)
-
-
-if __name__ == "__main__":
-    unittest.main()

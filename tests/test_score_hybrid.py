@@ -4,7 +4,6 @@ Needs torch and transformers (`make test-dump`); without them every test is skip
 """
 
 import argparse
-import unittest
 from unittest import mock
 
 from dump_models import MISSING, SIZES
@@ -85,6 +84,3 @@ class HybridTest(ScoreCase):
         query, key = torch.ones(1, 4, 3, 16), torch.ones(1, 2, 3, 16)
         output, _ = attention(model.model.layers[0].self_attn, query, key, value=key, attention_mask=None, scaling=1.0)
         self.assertTrue(bool((output == 1).all()))
-
-if __name__ == "__main__":
-    unittest.main()

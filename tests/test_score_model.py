@@ -4,7 +4,6 @@ Needs torch and transformers (`make test-dump`); without them every test is skip
 score_case.py; refusals, resuming and generation: test_score_runs.py.
 """
 
-import unittest
 
 from dump_models import ARCHITECTURES, MISSING, TOKENS
 from score_case import (
@@ -153,7 +152,3 @@ class ScoreModelTest(ScoreCase):
         rows = self.score(model, trace, caches, "--compute-dtype", "bfloat16")
         # The cache has float32's keys where the model has rounded them to 8 bits.
         self.assertTrue(0 < float(rows[0]["kl"]) <= 0.1, rows)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -102,7 +102,3 @@ class RunsTest(FolderCase):
         replay.remove_orphans(self.folder)
         names.remove(f"kvbench-score-{ended.pid}-a")
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(names))
-
-
-if __name__ == "__main__":
-    unittest.main()

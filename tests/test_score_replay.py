@@ -236,7 +236,3 @@ class ScoreReplayTest(ScoreCase):
                 self.assertTrue(abs(float(row[name]) - float(other[name])) <= CLOSE_SUM, (name, row, other))
             self.assertEqual(row["choice_right"], str(int(float(row["answer_nll"]) < float(row["wrong_nll"]))))
         self.assertGreater(len({row["answer_nll"] for row in several}), 3)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,7 +5,6 @@ references: test_score_model.py.
 """
 
 import json
-import unittest
 
 from dump_models import MISSING, TOKENS
 from score_case import MIDDLE, QUERIES, TOLERANCE, ScoreCase, everything, keep, own_logits
@@ -241,6 +240,3 @@ class ScoreRunsTest(ScoreCase):
                 (["w7 w8"], "p0: wrong answer `w7 w8`: got 2 tokens, expected 1 as `w40` has")):
             self.refused(text, *common, self.records_of(answer="w40", wrong=wrong))
         self.refused("p0: ` `: got no token".replace("` `", "``"), *common, self.records_of(answer=""))
-
-if __name__ == "__main__":
-    unittest.main()

@@ -164,7 +164,3 @@ class WindowsTest(ScoreCase):
         for path in (out, out.removesuffix(".csv") + ".layers.csv"):
             for row in read_rows(path):
                 self.assertEqual(float(row["kl"]) <= 1e-8, row["algorithm"] == "exact", row)
-
-
-if __name__ == "__main__":
-    unittest.main()

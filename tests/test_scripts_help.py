@@ -59,7 +59,3 @@ class HelpTest(FolderCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""), name)
             self.assertEqual(done.stderr, f"kvbench-py {name}: {sys.executable} has no torch, transformers: "
                                           "pip install torch 'transformers>=4.56'\n")
-
-
-if __name__ == "__main__":
-    unittest.main()

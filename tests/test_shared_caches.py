@@ -107,7 +107,3 @@ class SharedCacheTest(FolderCase):
         self.assertTrue(tables)
         for name in tables:
             self.assertEqual({row["layer"] for row in read_rows(os.path.join(out, name))}, {"0", "3"}, name)
-
-
-if __name__ == "__main__":
-    unittest.main()

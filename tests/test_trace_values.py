@@ -236,7 +236,3 @@ class TraceValuesTest(FolderCase):
         write_bytes(self.trace, data)
         self.done("info", self.trace, code=2, says="/k: dataset cannot be opened (bad version number for layout "
                   "message: written by HDF5 2.0 with libver=latest; write the datasets again without it)")
-
-
-if __name__ == "__main__":
-    unittest.main()

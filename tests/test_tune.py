@@ -179,7 +179,3 @@ class TuneTest(FolderCase):
         self.assertEqual([line.split(",")[0] for line in self.read("tuning.csv").splitlines()[1:]],
                          ["h2o", "expected-attention", "balancekv"])
         self.done("replay", trace, "--config", self.path("tuned.toml"), *options, self.path("tuned.csv"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -107,7 +107,3 @@ class SourceTest(FigureTest):
             self.assertEqual(done.code, 0, done.err)
             row, = read_rows(self.path("t.csv"))
             self.assertEqual((row["setting"], row["prompts"]), (setting, units))
-
-
-if __name__ == "__main__":
-    unittest.main()
