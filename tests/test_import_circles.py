@@ -46,15 +46,6 @@ def imported(text, known):
     return out
 
 
-def circle(graph):
-    """Modules of which each is imported by the next, and the last by the first; [] where there are none."""
-    try:
-        graphlib.TopologicalSorter(graph).prepare()
-    except graphlib.CycleError as error:
-        return error.args[1]
-    return []
-
-
 class ImportCirclesTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -64,24 +55,10 @@ class ImportCirclesTest(unittest.TestCase):
     def test_the_packages_have_none(self):
         for package in PACKAGES:
             self.assertGreater(len([name for name in self.graph if name.startswith(package + ".")]), 40, package)
-        self.assertEqual(circle(self.graph), [])
+        self.assertIn("kvbench.errors", self.graph["kvbench.trace.writer"])
+        graphlib.TopologicalSorter(self.graph).prepare()  # CycleError names those that import each other
 
     def test_the_package_does_not_know_the_study(self):
         for name, others in self.graph.items():
             if name.partition(".")[0] == "kvbench":
                 self.assertEqual([other for other in others if other.startswith("kvbench_study")], [], name)
-
-    def test_what_counts(self):
-        known = {"kvbench", "kvbench.a", "kvbench.b", "kvbench.b.c"}
-        for text, wanted in (("import os\nfrom kvbench import a, ROOT\n", {"kvbench", "kvbench.a"}),
-                             ("def f():\n    if x:\n        from kvbench.b import c\n", {"kvbench.b.c"}),
-                             ("if TYPE_CHECKING:\n    import kvbench.a\nelse:\n    import kvbench.b\n", {"kvbench.b"}),
-                             ("from kvbench.b.c import d\n", {"kvbench.b.c"})):
-            with self.subTest(text):
-                self.assertEqual(imported(text, known), wanted)
-
-    def test_a_circle_is_found(self):
-        graph = {"a": {"b"}, "b": {"c", "d"}, "c": set(), "d": {"e"}, "e": {"b", "c"}}
-        self.assertEqual({*circle(graph)}, {"b", "d", "e"})
-        self.assertEqual(circle({**graph, "e": {"c"}}), [])
-        self.assertEqual({*circle({"a": {"a"}})}, {"a"})

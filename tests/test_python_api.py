@@ -244,23 +244,19 @@ class MethodTest(FolderCase):
     def test_tables_come_back(self):
         first = kvbench.replay(self.trace, algorithm="local,uniform", budget=[0.5, 0.25], seeds=2, **WINDOWS)
         rows = pd.concat([first, self.evaluate(newest)])
-        for name, more in (("index.csv", {}), ("plain.csv", {"index": False})):
-            with self.subTest(name):
-                path = self.path(name)
-                rows.to_csv(path, **more)
-                again = kvbench.read_results(path)
-                pd.testing.assert_frame_equal(again, rows.reset_index(drop=True), check_dtype=False)
-                again.to_csv(path, **more)  # and once more
-                pd.testing.assert_frame_equal(kvbench.read_results(path), again)
-                self.assertIn("newest", kvbench.run("summarize", path))
-                for words in (["compare", path, "--to", "local"], ["plot", "error", path, "-o", self.path("e"),
-                                                                  "--x", "budget"],
-                              ["plot", "pareto", path, "-o", self.path("p")],
-                              ["plot", "heatmap", path, "--budget", "0.25", "-o", self.path("h")]):
-                    done = run_program("kvbench-py", *words)
-                    self.assertEqual((done.returncode, "Traceback" in done.stderr), (0, False), done.stderr)
-                picture = kvbench.figure("pareto", again)
-                self.assertTrue(picture.axes[0].has_data())
+        path = self.path("plain.csv")
+        for more in ({}, {"index": False}):
+            rows.to_csv(path, **more)
+            again = kvbench.read_results(path)
+            pd.testing.assert_frame_equal(again, rows.reset_index(drop=True), check_dtype=False)
+            again.to_csv(path, **more)  # and once more
+            pd.testing.assert_frame_equal(kvbench.read_results(path), again)
+        self.assertIn("newest", kvbench.run("summarize", path))
+        for words in (["compare", path, "--to", "local"],
+                      ["plot", "error", path, "-o", self.path("e"), "--x", "budget"]):
+            done = run_program("kvbench-py", *words)
+            self.assertEqual((done.returncode, "Traceback" in done.stderr), (0, False), done.stderr)
+        self.assertTrue(kvbench.figure("pareto", again).axes[0].has_data())
         with self.assertRaisesRegex(ValueError, "name: got 'paretto', expected one of amnesia"):
             kvbench.figure("paretto", rows)
         self.assertTrue(os.path.isfile(kvbench.sample()))
