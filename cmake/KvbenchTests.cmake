@@ -200,7 +200,7 @@ list(APPEND _environment "PYTHON=${kvbench_python}")
 set(_slow_tests
   python.test_damaged_tables python.test_docs_commands
   python.test_extending
-  python.test_kills python.test_many_rows python.test_newest_libraries python.test_notebook
+  python.test_kills python.test_many_rows python.test_notebook
   python.test_plot_bits python.test_plot_choice python.test_plot_draws python.test_plot_kinds python.test_plot_layers python.test_plot_refusals
   python.test_pooling python.test_recipes
   python.test_scripts_help
