@@ -293,12 +293,3 @@ class ConvertTracesTest(ConvertCase):
             archive.write(npy, "0.npy")
         self.refuse("in.npz: cannot be read as .npz: nested too deeply", self.path("in.npz"), *HEADLESS)
 
-    def test_names_that_command_a_terminal(self):
-        path = self.path("x\x9b2J\u202e\udcff.npz")
-        self.refuse("x?2J??.npz: no such file", path, *PLAIN)
-        self.npz({0: layer(81)}, "x\x9b2J\u202e\udcff.npz")
-        # Of a name that is no UTF-8 the description has what UTF-8 can say; no prompt is called so.
-        self.convert(path, *PLAIN)
-        with h5py.File(self.out) as file:
-            self.assertEqual(file.attrs["source"], "x\x9b2J\u202e?.npz")
-        self.refuse("prompt id: got `x?2J??`, expected UTF-8", path, *PLAIN, "--prompt-id", "x\x9b2J\u202e\udcff")

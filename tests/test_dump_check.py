@@ -16,8 +16,6 @@ from dump_models import MISSING, TOKENS, DumpCase, attends_as, read_trace
 if not MISSING:
     import torch
     from dump_models import dump_traces
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-    from transformers.models.llama import modeling_llama
     from transformers.models.llama.modeling_llama import LlamaAttention
 
     from kvbench.dump import check, forward
@@ -129,25 +127,6 @@ class OwnAttentionTest(DumpCase):
                     self.expect_error(text, "--model", self.model("llama"), "--token-ids", self.ids_file, *options)
         with self.attention(lambda module, kwargs: kwargs.update(indices=None, use_cache=False)):
             self.dump(self.model("llama"))
-
-    def test_a_mask_by_name(self):
-        whole = read_trace(self.dump(self.model("llama")))
-
-        class ByName(dict):
-            """Attention functions that a model calls with every argument by name."""
-
-            def get_interface(self, name, default):
-                function = ALL_ATTENTION_FUNCTIONS.get_interface(name, default)
-                names = ("query", "key", "value", "attention_mask")
-                return lambda module, *args, **options: function(module, **dict(zip(names, args)), **options)
-
-            def __getitem__(self, name):
-                return self.get_interface(name, None)
-        with mock.patch.object(modeling_llama, "ALL_ATTENTION_FUNCTIONS", ByName()):
-            named = read_trace(self.dump(self.model("llama")))
-        for index, layer in whole.items():
-            for part in "qkv":
-                self.assert_same(named[index][part], layer[part])
 
 class PartsTest(DumpCase):
     """Models whose parts are not a whole run: --chunk and --extra refuse them."""

@@ -80,8 +80,7 @@ def run(*command, cwd):
 
 class PageTest(unittest.TestCase):
     def test_paths_exist(self):
-        page = read_text(PAGE)
-        named = paths(page)
+        named = paths(read_text(PAGE))
         self.assertGreater(len(named), 30)
         for path in named:
             if path.startswith("build/"):
@@ -89,8 +88,6 @@ class PageTest(unittest.TestCase):
             # Of a file to make, the folder.
             there = os.path.dirname(path) if "<" in path else path
             self.assertTrue(os.path.exists(os.path.join(ROOT, there)), path)
-        for link in re.findall(r"\]\((?!\.\./|https?:|#)([^)#]+)", page):
-            self.assertTrue(os.path.isfile(os.path.join(ROOT, "docs", link)), link)
 
     def test_every_step_of_ci_is_there(self):
         steps = set(re.findall(r"^ *step (\w+) ", read_text(os.path.join(ROOT, ".ci", "run")), re.M))

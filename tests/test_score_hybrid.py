@@ -3,15 +3,12 @@
 Needs torch and transformers (`make test-dump`); without them every test is skipped.
 """
 
-import argparse
 from unittest import mock
 
 from dump_models import MISSING, SIZES
 from score_case import ScoreCase, everything, keep
 
 if not MISSING:
-    import torch
-    import transformers
     from transformers import cache_utils
 
     from kvbench.score.attention import CompressedAttention
@@ -78,9 +75,3 @@ class HybridTest(ScoreCase):
                     self.refused("self-check: KL over a cache that holds everything: " + got, "--model", model,
                                  trace, "--caches", caches, *options)
 
-    def test_the_mask_may_be_passed_by_its_name(self):
-        model = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama"))
-        attention = CompressedAttention(argparse.Namespace(model="m"), model, "float32")
-        query, key = torch.ones(1, 4, 3, 16), torch.ones(1, 2, 3, 16)
-        output, _ = attention(model.model.layers[0].self_attn, query, key, value=key, attention_mask=None, scaling=1.0)
-        self.assertTrue(bool((output == 1).all()))
