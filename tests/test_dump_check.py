@@ -170,18 +170,21 @@ class PartsTest(DumpCase):
 class CompareTest(unittest.TestCase):
     """Random heads with keys of all sizes, without a model."""
 
-    def compare(self, size, change=lambda out: out):
+    def compare(self, size, change=lambda out: out, compute="float32", stored="float16"):
         torch.manual_seed(2)
-        q, k, v = torch.randn(4, 8, 16), size * torch.randn(2, 30, 16), torch.randn(2, 30, 8)
+        q, k, v = (part.to(getattr(torch, compute)) for part in (
+            torch.randn(4, 8, 16), size * torch.randn(2, 30, 16), torch.randn(2, 30, 8)))
         last = torch.arange(22, 30)
         seen = torch.arange(30)[None] <= last[:, None]
         out = torch.nn.functional.scaled_dot_product_attention(
             q, k.repeat_interleave(2, 0), v.repeat_interleave(2, 0), seen, scale=0.25)
-        return check.compare(q, k, v, 0.25, last, change(out), "float32", "float16")
+        return check.compare(q, k, v, 0.25, last, change(out), compute, stored)
 
     def test_limits_grow_with_the_logits(self):
         for size in (1e-3, 1.0, 30.0, 100.0, 1000.0):
-            self.assertIsNone(check.reason(self.compare(size), "float32", "float16"), size)
+            for types in (("float32", "float16"), *((one, one) for one in ("float32", "float16", "bfloat16"))):
+                found = self.compare(size, compute=types[0], stored=types[1])
+                self.assertIsNone(check.reason(found, *types), (size, types, found))
         self.assertGreater(self.compare(100.0).rounding_limit, self.compare(1.0).rounding_limit)
         self.assertEqual(self.compare(1.0).own_limit, check.CHECK_LIMIT["float32"])
 

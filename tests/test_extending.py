@@ -1,8 +1,6 @@
 """docs/extending.md: its paths exist, and its lists for a method, a column and a cluster statistic
 are complete. The examples of tests/extending are added to a copy of the tree, nothing else is
 changed, and the copy is built once with the options of the build that is tested, and run.
-
-KVBENCH_EXTENDING_KEEP  a folder for the copy, tree/, made anew; it stays there
 """
 
 import fnmatch
@@ -113,14 +111,8 @@ class AddTest(FolderCase):
         cls.cache = cache_of(cls.build_of)
         if os.path.realpath(cls.cache.get("kvbench_SOURCE_DIR", ("", ""))[1]) != os.path.realpath(ROOT):
             raise unittest.SkipTest(f"{KVBENCH} lies in no build of {ROOT}")
-        keep = os.environ.get("KVBENCH_EXTENDING_KEEP")
-        if keep:
-            cls.tree = os.path.join(os.path.realpath(keep), "tree")
-            shutil.rmtree(cls.tree, ignore_errors=True)
-            os.makedirs(cls.tree)
-        else:
-            cls.tree = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
-            cls.addClassCleanup(shutil.rmtree, cls.tree)
+        cls.tree = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        cls.addClassCleanup(shutil.rmtree, cls.tree)
         cls.build = os.path.join(cls.tree, "build")
         for name in COPIED:
             if os.path.isdir(os.path.join(ROOT, name)):

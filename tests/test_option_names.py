@@ -13,8 +13,6 @@ from script_case import KVBENCH, ROOT, FolderCase, missing
 sys.path.append(os.path.join(ROOT, "studies", "reference"))
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy", "h5py", "sklearn")
-RETIRED = {"--algorithms", "--budgets", "--ids", "--methods", "--prompt-records", "--scoring", "--trace", "--figure",
-           "--out"}
 # Options of kvbench that are still apart: a number of what is made, and what to choose from what is there.
 OF_KVBENCH = {"kvbench synth": {"--prompts", "--layers", "--kv-heads"}, "kvbench cluster": {"--k"},
               "kvbench verify": {"--trace"}}
@@ -100,4 +98,3 @@ class OptionNamesTest(FolderCase):
         for option, by_kind in kinds.items():
             with self.subTest(option):
                 self.assertEqual(len(by_kind), 1, dict(by_kind))
-        self.assertEqual(RETIRED & set(kinds), set())

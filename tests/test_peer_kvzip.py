@@ -26,10 +26,9 @@ import contextlib
 import functools
 import os
 import shutil
-import unittest
 from unittest import mock
 
-from peer_kvpress import END, MISSING, MODELS, QUERIES, REASON, SIZES, TOKENS, PeerCase
+from peer_kvpress import END, MISSING, MODELS, QUERIES, SIZES, TOKENS, PeerCase
 
 if not MISSING:
     import h5py
@@ -89,7 +88,6 @@ def float64():
         torch.set_default_dtype(torch.float32)
 
 
-@unittest.skipIf(MISSING, REASON)
 class ZipPeerTest(PeerCase):
     def folder_of(self, name):
         """A model's, with a tokenizer that has the instructions' words and no chat template."""

@@ -48,7 +48,9 @@ RUNS = {
     **{name: (f"{name}(0.5)", True) for name in (
         "CURPress", "CapPress", "CompactorPress", "ExpectedAttentionPress", "KeyDiffPress", "KnormPress",
         "LeverageScorePress", "NonCausalAttnPress", "ObservedAttentionPress", "StreamingLLMPress", "TOVAPress")},
-    **{name: (f"{name}({SNAP})", True) for name in ("AdaKVPress", "CriticalAdaKVPress", "CriticalKVPress")},
+    **{name: (f"{name}({SNAP})", True) for name in ("AdaKVPress", "CriticalKVPress")},
+    # The press's own window is shorter than the recent tokens.
+    "CriticalAdaKVPress": ("CriticalAdaKVPress(SnapKVPress(0.5,window_size=16))", True),
     **{name: (f"{name}({inner})", False) for name, inner in (
         ("BlockPress", "KeyDiffPress(0.5)"), ("ChunkKVPress", SNAP), ("ChunkPress", "KnormPress(0.5),chunk_length=100"),
         ("DMSPress", "KnormPress(),threshold=-7.0"), ("EntropyGatedChunkKVPress", SNAP), ("KVComposePress", "0.5"),
@@ -175,6 +177,11 @@ class RunsTest(PressCase):
                     self.assertLessEqual(sum(per_layer), 6 * HALF)
                     self.assertGreater(sum(per_layer), 6 * HALF - 12, group)
                 self.assertEqual(group.scope, scopes.get(group.algorithm, "head"), group)
+
+    def test_what_pyramidkvs_rounding_adds_is_taken_off(self):
+        out = self.path(".h5")
+        self.press(out, "PyramidKVPress(0.6,window_size=1,beta=2)")
+        self.assertEqual(sum(size for _, size in self.tokens(out).values()), 6 * int(0.4 * len(MIDDLE)))
 
     def test_as_is_is_what_kvpress_keeps(self):
         out = self.path(".h5")
