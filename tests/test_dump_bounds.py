@@ -42,13 +42,6 @@ class DumpBoundsTest(DumpCase):
             short = read_trace(self.dump(model, "--max-tokens", tokens, "--attn-check"))
             self.assertEqual("window" in short[0], window)
 
-    def test_windows_of_some_layers(self):
-        model = self.model("gemma16", "gemma3", sliding_window=16)
-        for options in ([], ["--chunk", 8]):
-            trace = read_trace(self.dump(model, "--attn-check", *options))
-            self.assertEqual([trace[i].get("window") for i in range(3)], [16, None, 16])
-            self.assert_outputs(model, trace)
-
     def test_shared_caches(self):
         model = self.model("shared", "Gemma3nTextConfig", intermediate_size=[96] * 4, num_hidden_layers=4,
                            num_kv_shared_layers=2, head_dim=16, laurel_rank=8, altup_num_inputs=2,

@@ -170,10 +170,11 @@ class PartsTest(DumpCase):
 class CompareTest(unittest.TestCase):
     """Random heads with keys of all sizes, without a model."""
 
-    def compare(self, size, change=lambda out: out, compute="float32", stored="float16"):
+    def compare(self, size, change=lambda out: out, compute="float32", stored="float16", offset=0.0):
         torch.manual_seed(2)
-        q, k, v = (part.to(getattr(torch, compute)) for part in (
-            torch.randn(4, 8, 16), size * torch.randn(2, 30, 16), torch.randn(2, 30, 8)))
+        q, k, v = torch.randn(4, 8, 16), size * torch.randn(2, 30, 16), torch.randn(2, 30, 8)
+        k[..., 0] += offset
+        q, k, v = (part.to(getattr(torch, compute)) for part in (q, k, v))
         last = torch.arange(22, 30)
         seen = torch.arange(30)[None] <= last[:, None]
         out = torch.nn.functional.scaled_dot_product_attention(
@@ -185,6 +186,10 @@ class CompareTest(unittest.TestCase):
             for types in (("float32", "float16"), *((one, one) for one in ("float32", "float16", "bfloat16"))):
                 found = self.compare(size, compute=types[0], stored=types[1])
                 self.assertIsNone(check.reason(found, *types), (size, types, found))
+        # A part of the logits that all keys have alike: sums of float32 are off by more than the usual limit.
+        found = self.compare(1.0, stored="float32", offset=1e4)
+        self.assertGreater(found.own, check.CHECK_LIMIT["float32"])
+        self.assertIsNone(check.reason(found, "float32", "float32"))
         self.assertGreater(self.compare(100.0).rounding_limit, self.compare(1.0).rounding_limit)
         self.assertEqual(self.compare(1.0).own_limit, check.CHECK_LIMIT["float32"])
 

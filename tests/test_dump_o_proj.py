@@ -67,15 +67,6 @@ class OutputProjectionTest(DumpCase):
             norms = read_projections(path, f"p{i}")[1][1]
             self.assert_close(norms, whole[:n], CHUNK_TOLERANCE)
 
-    def expect_projections(self, model, path, layers):
-        """`layers`: of each prompt."""
-        weights = own_run(model, self.ids)[2]
-        for i, expected in enumerate(layers):
-            projections = read_projections(path, f"p{i}")
-            self.assertEqual(sorted(projections), expected)
-            for index, (weight, _, _) in projections.items():
-                self.assert_same(weight, weights[index])
-
     def prompts_of(self, *tokens):
         """Options of dump: prompts of these lengths."""
         lines = [json.dumps(self.ids[:n].tolist()) for n in tokens]
@@ -93,7 +84,12 @@ class OutputProjectionTest(DumpCase):
         model = self.model("llama")
         with mock.patch.object(capture.Capture, "bounds", capped):
             path = self.dump(model, "--o-proj", "--inexact", "skip", "--chunk", "8", prompts=self.prompts_of(40, 8))
-        self.expect_projections(model, path, [[1], [0, 1, 2]])
+        weights = own_run(model, self.ids)[2]
+        for prompt, expected in (("p0", [1]), ("p1", [0, 1, 2])):
+            projections = read_projections(path, prompt)
+            self.assertEqual(sorted(projections), expected)
+            for index, (weight, _, _) in projections.items():
+                self.assert_same(weight, weights[index])
 
     def expect_refusal(self, text, change):
         """`change` alters the loaded model, whose dump is then refused."""

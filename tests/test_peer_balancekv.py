@@ -22,8 +22,8 @@ if not MISSING:
     import torch
     from philox import Stream
 
+    import kvbench
     from kvbench.caches.reader import CacheReader
-    from kvbench.trace.writer import TraceWriter
 
 KV_HEADS, WIDTH, SINK, RECENT = 2, 64, 16, 24
 AUTHORS = "step=repo;select=repo;center=padded;bias=plain;denominator=uniform"
@@ -49,11 +49,7 @@ class BalanceKvPeerTest(FolderCase):
         q, k, v = (generator.normal(0.2 * size, size, (KV_HEADS, n, WIDTH)).astype(np.float32)
                    for size in (1, 0.7, 0.1))
         path = self.path(f"{middle}.h5")
-        with TraceWriter(path, "m", "s", created="2026-01-02", dtype="float32") as writer:
-            writer.begin_prompt("p0", n)
-            writer.begin_layer(0, KV_HEADS, KV_HEADS, n, WIDTH, WIDTH)
-            for name, array in (("q", q), ("k", k), ("v", v)):
-                writer.write(name, 0, 0, array)
+        kvbench.write_trace(path, {"p0": [(q, k, v)]}, model="m", source="s", dtype="float32")
         return path, k[:, SINK:SINK + middle], v[:, SINK:SINK + middle]
 
     def kept(self, trace, options):

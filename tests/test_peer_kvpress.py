@@ -32,7 +32,6 @@ skipped, aloud. Environment: KVBENCH, the program.
 """
 
 import contextlib
-import sys
 
 from peer_kvpress import (
     END,
@@ -306,8 +305,6 @@ class PeerTest(PeerCase):
         self.assertEqual(len(offs), 2 * 2 * 3 * 4 * len(SIZES))  # models, sinks, layers, heads
         self.assertGreater(np.median(gains), 100 * VALUE_ROUNDING)  # merging does something
         self.check_ties("value-merge", FEW_TIES)
-        print(f"value-merge: rel_error of {len(offs)} rows, off by at most {max(offs):.1e}",
-              file=sys.stderr)
 
     # ------------------------------------------------------------------------------------- think
 
@@ -345,5 +342,3 @@ class PeerTest(PeerCase):
                                                 (name, sink, index, ratio, head, off))
                                 offs.append(off)
         self.assertEqual(len(offs), 3 * 2 * 3 * 3 * 4)  # models, sinks, ratios, layers, heads
-        print(f"think: rel_error of {len(offs)} rows, off by at most {max(offs):.1e}",
-              file=sys.stderr)

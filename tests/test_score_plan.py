@@ -9,7 +9,7 @@ import os
 import subprocess
 import unittest
 
-from script_case import FolderCase, missing
+from script_case import FolderCase, missing, read_text
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
@@ -90,6 +90,16 @@ class RunsTest(FolderCase):
         with self.assertRaisesRegex(TraceError, "--work: .*none: no such folder"):
             replay.work_folder(self.path("none"))
         self.assertTrue(os.path.isdir(replay.work_folder(None)))
+
+    def test_tables_of_others_are_refused(self):
+        self.write_file("other.csv", "x,y\n1,2\n")
+        self.write_file("r.csv", "schema,trace,prompt,layer,algorithm,params,seed,budget_requested\n")
+        self.write_file("r.csv.json", "{}")
+        for name, text in (("other.csv", "got no table of kvbench replay"), ("none/r.csv", "its folder does not exist"),
+                           ("r.csv", "with its manifest: expected a name of its own")):
+            with self.assertRaisesRegex(TraceError, text):
+                replay.Tables(self.path(name), False, True)
+        self.assertEqual(read_text(self.path("other.csv")), "x,y\n1,2\n")
 
     def test_folders_of_killed_runs_are_removed(self):
         ended = subprocess.Popen(["true"])

@@ -106,7 +106,7 @@ class ScoreReplayTest(ScoreCase):
             self.assertIn("already exists", self.replayed(algorithm=algorithm, code=2))
             self.assertEqual((read_text(self.out), read_text(self.scores)), (whole, scores))
         lines, rows = scores.splitlines(keepends=True), whole.splitlines(keepends=True)
-        for kept, held, cut in ((3, len(rows), 30), (len(lines), 1 + 4 * 12 + 5, -1), (1, 1, -1), (4, 40, 30)):
+        for kept, held, cut in ((3, len(rows), 30), (len(lines), 5 * 12, -1), (1, 1, 30), (4, 40, 30)):
             write_text(self.scores, "".join(lines[:kept]) + "half")
             write_text(self.out, "".join(rows[:held]) + rows[held % len(rows)][:cut])
             self.replayed("--resume", algorithm=algorithm)

@@ -10,16 +10,14 @@ import unittest
 
 from dump_models import MISSING, TOKENS
 from score_case import MIDDLE, QUERIES, RECENT, SINK, TOLERANCE, ScoreCase, held_by, keep, loop_logits, middle_of
-from script_case import KVBENCH, call, read_rows
+from script_case import KVBENCH
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
-    from dump_models import command
 
     from kvbench import caches as kc
-    from kvbench.score import main as score_model
 
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
 WINDOWED = (0, 2)  # layers
@@ -153,14 +151,3 @@ class WindowsTest(ScoreCase):
                 rows = self.check(model, trace, caches, {"quant-rotated": np.array(middle_of(window), int)})
                 self.assertTrue(0 <= float(rows[0]["kl"]) <= 1e-8, rows[0])
 
-    @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
-    def test_a_replay_takes_such_layers(self):
-        model = self.gemma(16)
-        trace, out = self.trace(model), self.path(".csv")
-        done = call(lambda: command.run_main(score_model.main), "kvbench-py score", trace, "--model", model, "-o", out,
-                    "--rows", self.path(".rows.csv"), "--program", KVBENCH, "--algorithm", "exact,h2o",
-                    "--budget", "0.5", "--each-layer", "--sink", SINK, "--recent", RECENT, "--queries", QUERIES)
-        self.assertEqual(done.code, 0, done.err)
-        for path in (out, out.removesuffix(".csv") + ".layers.csv"):
-            for row in read_rows(path):
-                self.assertEqual(float(row["kl"]) <= 1e-8, row["algorithm"] == "exact", row)
