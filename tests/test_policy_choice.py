@@ -161,6 +161,8 @@ class PolicyTest(CommandCase):
                          [(0, "h2o:k=0"), (2, "h2o:k=0"), (4, "h2o:k=1"), (6, "h2o:k=1"), (8, "h2o:k=2")])
         for one, budget in zip(layers, (0.5, 0.5, 0.1, 0.1, 0.1)):
             self.assertAlmostEqual(one["budget"], budget * 0.25 / 0.26, places=12)
+        layers, *_ = self.choice(words[0], "--budget", "0.5", *words[3:], out="whole.json")
+        self.assertEqual([one["budget"] for one in layers], [0.5, 0.5, 0.1, 0.1, 0.1])
         write_text(other, json.dumps({"layers": [{"layer": 0, "heads": []}]}))
         self.refused("expected a policy with an algorithm", *words, "-o", self.path("p.json"))
 

@@ -9,8 +9,10 @@ from dump_models import MISSING, SIZES
 from score_case import ScoreCase, everything, keep
 
 if not MISSING:
+    import torch
     from transformers import cache_utils
 
+    from kvbench.score import states
     from kvbench.score.attention import CompressedAttention
 
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_expand": 2}
@@ -52,6 +54,19 @@ class HybridTest(ScoreCase):
             self.assertTrue(0 <= float(exact["kl"]) <= 1e-8, exact)
             self.assertGreater(float(some["kl"]), 1e-6)
             self.assertEqual(some["kl"], again["kl"])
+
+    def test_copies_share_keys_and_values_alone(self):
+        layer = cache_utils.DynamicLayer()
+        layer.update(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
+        layer.states = {0: torch.zeros(3)}
+        for copied in (states.copy_layer(layer), states.new_tokens(layer, 3)):
+            copied.states[0] += 1
+            self.assertEqual(float(layer.states[0].sum()), 0)
+            self.assertEqual(copied.get_seq_length(), 3)
+            copied.update(torch.ones(1, 2, 5, 4), torch.ones(1, 2, 5, 4))
+            self.assertEqual((copied.get_seq_length(), layer.get_seq_length()), (8, 3))
+        self.assertIs(states.copy_layer(layer).keys, layer.keys)
+        self.assertEqual(copied.keys.shape[2], 5)
 
     def test_layers_that_share_keys_are_replaced_together(self):
         model = self.model("gemma3n", "Gemma3nTextConfig", **SIZES | {

@@ -224,6 +224,16 @@ class ScoreRunsTest(ScoreCase):
         order = np.argsort(-own_logits(model, self.ids)[-1])
         return [f"w{token}" for token in order if 2 < token != 41][:2]
 
+    def test_likelihoods_where_some_layers_stay_exact(self):
+        model = self.words_model()
+        trace = self.trace(model)
+        caches = self.caches(trace, *((name, lambda head, layer, _, f=f: f(head) if layer == 1 else None)
+                                      for name, f in (("exact", everything), ("some", keep([9, 20])))))
+        rows = self.score(model, trace, caches, "--records",
+                          self.records_of(answer="w40 w7", wrong=["w7 w40"]))
+        self.check_nats(model, rows[0], "w40 w7", ["w7 w40"], np.zeros((4, TOKENS)))
+        self.assertGreater(abs(float(rows[1]["answer_nll"]) - float(rows[0]["answer_nll"])), TOLERANCE)
+
     def test_answers_without_wrong_ones_and_refusals(self):
         model = self.words_model()
         trace = self.trace(model)
