@@ -226,7 +226,8 @@ class DumpTracesTest(DumpCase):
                 ("--prompts: no record prose-9", one, two, "--prompts", "prose-1,prose-9"),
                 ("--prompts: no record prose-1 in set test", one, two, "--prompts", "prose-1,prose-2", "--set", "test"),
                 ("--set: no record has the set tset", one, two, "--set", "tset"),
-                ("plain.txt: --set needs a .jsonl file", self.file("plain.txt", "w5"), "--set", "dev"),
+                *((f"plain.txt: {option} needs a .jsonl file", self.file("plain.txt", "w5"), option, "dev")
+                  for option in ("--set", "--prompts")),
                 ("--set and --prompts need PROMPTS", "--token-ids", self.ids_file, "--prompts", "a")):
             self.expect_error(text, "--model", self.words_model(), *options)
 

@@ -69,7 +69,7 @@ def read_records(args):
         name = os.path.basename(path)
         if not path.lower().endswith((".jsonl", ".json")):
             for value, option in ((args.field, "field"), (args.template, "template"),
-                                  (args.set, "set"), (args.prompts, "ids")):
+                                  (args.set, "set"), (args.prompts, "prompts")):
                 if value is not None:
                     raise TraceError(f"{path}: --{option} needs a .jsonl file")
             yield None, name, path, read_file(path)
