@@ -87,12 +87,6 @@ class PeerCase(DumpCase):
         cls.ids_file = cls.file("peer.jsonl", json.dumps(cls.ids.tolist()) + "\n")
         cls.traces, cls.peers, cls.counts = {}, {}, {}
 
-    @classmethod
-    def tearDownClass(cls):
-        for algorithm, (compared, ties) in sorted(cls.counts.items()):
-            print(f"{algorithm}: {compared} tokens selected by both, {ties} within rounding of a "
-                  "tie and selected by one alone", file=sys.stderr)
-
     def trace(self, name):
         if name not in self.traces:
             folder = self.model(name, "llama", max_position_embeddings=2048, **MODELS[name])

@@ -88,7 +88,6 @@ class BalanceKvPeerTest(FolderCase):
         return [dict(zip(places[0, head].tolist(), weights[0, head].tolist(), strict=True)) for head in range(KV_HEADS)]
 
     def test_tokens_and_weights_are_the_peers(self):
-        compared = 0
         # No multiples of 256 but one; with 31 tokens and four halvings one token is left.
         for middle in (31, 255, 300, 512, 777, 1023):
             trace, keys, values = self.trace(middle)
@@ -105,5 +104,3 @@ class BalanceKvPeerTest(FolderCase):
                                 self.assertTrue(abs(weight / theirs[head][token] - 1) <= ROUNDING, (*where, token))
                                 common = middle / len(mine)
                                 self.assertTrue(abs(below / common - 1) <= ROUNDING, (*where, token))
-                                compared += 1
-        print(f"balanced_walk: {compared} equal tokens and weights", file=sys.stderr)

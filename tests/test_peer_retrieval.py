@@ -55,13 +55,6 @@ WEIGHT_ROUNDING = 1e-6
 
 @unittest.skipIf(MISSING, REASON)
 class RetrievalPeerTest(FolderCase):
-    counts: dict = {}
-
-    @classmethod
-    def tearDownClass(cls):
-        for name, (queries, largest) in sorted(cls.counts.items()):
-            print(f"{name}: errors of {queries} queries, largest difference {largest:.2g}", file=sys.stderr)
-
     def peer(self, variable, *parts):
         """A folder or file of the checkout that the environment names."""
         if not os.environ.get(variable):
@@ -111,9 +104,6 @@ class RetrievalPeerTest(FolderCase):
         self.assertTrue(0 < read.sum() < weights.size, where)
         seen = np.abs(errors - problem.errors(problem.lightest_left_out(weights)))[read > 0] > rounding
         self.assertTrue(seen.mean() >= (1 if rounding == ROUNDING else 0.95), (*where, seen.mean()))
-        name = self.id().rpartition(".")[2]
-        queries, largest = self.counts.get(name, (0, 0.0))
-        self.counts[name] = queries + off.size, max(largest, off.max())
 
     # ----------------------------------------------------------------------------- random numbers
 

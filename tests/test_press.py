@@ -240,9 +240,6 @@ class RunsTest(PressCase):
             for place, token in other.items():
                 same += len(set(token) & set(found[name, *place][0]))
                 total += len(token)
-            print(f"{name}: {same} of {total} tokens as {algorithm}", file=sys.stderr)
-            if least == 1:
-                self.assertEqual(same, total, name)
             self.assertGreaterEqual(same / total, least, name)
 
 
