@@ -1,16 +1,12 @@
-"""Small tables of every kind, what tests of figures share, and a check of every figure that they draw."""
+"""Small tables of every kind, and what tests of figures share."""
 
 import contextlib
 import io
 import math
 import os
-import sys
-import warnings
 from unittest import mock
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
 from script_case import FolderCase, call, program, read_rows, read_text, write_text
 
 from kvbench import command
@@ -43,6 +39,7 @@ CLUSTER = {"coverage": HEAD + "k,radius,radius_rel,center", "delta": HEAD + "del
 
 
 NAMES, SIZES = ("h2o", "uniform", "snapkv"), (0.5, 0.25, 0.125)
+DELTAS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9)
 
 
 def replay(layers, names=NAMES, sizes=SIZES, **more):
@@ -58,6 +55,29 @@ def points_of(points, **more):
     """Rows of (algorithm, budget, share of the middle that is held, error)."""
     return [{"algorithm": name, "budget_requested": budget, "middle_ratio": held, "rel_error": error, **more}
             for name, budget, held, error in points]
+
+
+def radius(layer, k):
+    """radius_rel of cluster_tables."""
+    return (k / (1 + layer / 100))**-0.1
+
+
+def alpha(layer, delta):
+    """The exponent of cluster_tables."""
+    return min(1, 0.01 * layer + 1 - delta)
+
+
+def cluster_tables(case, layers):
+    """A folder as of kvbench cluster, of 4096 tokens and two KV heads that are alike."""
+    heads = [(a, h, what) for a in layers for h in range(2) for what in ("keys", "values")]
+    case.lines("coverage", [f"t,p,{a},{h},{w},{2**i},{10 * radius(a, 2**i)},{radius(a, 2**i)},0"
+                            for a, h, w in heads for i in range(12)])
+    case.lines("delta", [f"t,p,{a},{h},{w},{10 * radius(a, 1) * d},{2**n},{2**(n / 2)}"
+                         for a, h, w in heads for d in DELTAS for n in range(4, 13)])
+    case.lines("growth", [f"t,p,{a},{h},{w},{10 * radius(a, 1) * d},{alpha(a, d)},1"
+                          for a, h, w in heads for d in DELTAS])
+    case.lines("norms", [f"t,p,{a},{h},{w},1,2,{3 + a},4,{5 + a},{6 + a + h}" for a, h, w in heads])
+    return case.folder
 
 
 def kept_row(step=7, tokens="0-7", label="h2o", params="reduce=mean", budget="0.5", seed=0, layer=0, head=0,
@@ -108,88 +128,6 @@ def revive_rows():
                              f"recent_ratio={share:g};vague_ratio={vague}"}
 
 
-# What may leave the axes, by the module that draws it, the kind of artist and the scale of y, and why.
-BELOW = "a mean minus its deviation may be below zero"
-MAY_LEAVE = {
-    ("bits", "spread", "log"): BELOW,
-    ("error", "spread", "linear"): BELOW,
-    ("error", "spread", "log"): BELOW,
-    ("error", "line", "log"): "the axis is for lines: the level of `exact` may be below",
-    ("pareto", "spread", "log"): BELOW,
-    ("stream", "line", "log"): "of the first errors a share FIRST_ERRORS lies below",
-    ("stream", "spread", "log"): BELOW,
-}
-MAY_BE_EMPTY = {"kept_map": "a label may have no rows of a head"}
-OUTSIDE = 1e-6  # of the panel's width or height: rounding
-
-
-def maker():
-    """The module that asked for the figure that is being made."""
-    frame = sys._getframe()
-    while frame is not None:
-        package, _, name = frame.f_globals.get("__name__", "").rpartition(".")
-        if package.startswith("kvbench") and name not in ("figures", "layers", "kind"):
-            return name
-        if package.startswith("kvbench") and package != "kvbench.plot":
-            return package.rpartition(".")[2]
-        frame = frame.f_back
-    return "test"
-
-
-def in_panel(axes, transform, points):
-    """Places [n, 2] of points within the panel, 0 to 1 of its width and height, and which of the two
-    are places in data. Points that are not finite there are left out."""
-    in_data = list(transform.contains_branch_seperately(axes.transData))
-    if not any(in_data) and not any(transform.contains_branch_seperately(axes.transAxes)):
-        in_data = [True, True]  # beside its place in data by some points (offset_copy)
-    points = np.asarray(points, float).reshape(-1, 2)
-    points = points[np.isfinite(points[:, in_data]).all(axis=1)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # logarithms of what is not above zero
-        places = (axes.transScale + axes.transLimits).transform(points)
-    return places[np.isfinite(places[:, in_data]).all(axis=1)], in_data
-
-
-def parts_of(axes):
-    """(kind, transform, points) of each artist of the panel."""
-    for line in axes.lines:
-        kind = "spread" if line.get_marker() in ("_", "|") else "line"  # caps of bars
-        yield kind, line.get_transform(), np.ma.filled(line.get_xydata().astype(float), np.nan)
-    for drawn in axes.collections:
-        if isinstance(drawn, PathCollection):
-            yield "dots", drawn.get_offset_transform(), np.ma.filled(drawn.get_offsets(), np.nan)
-        else:
-            points = [path.vertices for path in drawn.get_paths() if len(path.vertices)]
-            kind = "map" if drawn.get_array() is not None else "spread"
-            yield kind, drawn.get_transform(), np.concatenate(points or [np.empty((0, 2))])
-    for patch in axes.patches:
-        yield "spread", axes.transData, patch.get_patch_transform().transform(patch.get_path().vertices)
-    for image in axes.images:
-        left, right, bottom, top = image.get_extent()
-        yield "map", axes.transData, [(left, bottom), (right, top)]
-
-
-def faults(picture, by):
-    """What is wrong with a figure's panels: one has no data, or data that are outside of its axes."""
-    out = []
-    for axes in picture.findobj(Axes):
-        if not axes.get_visible() or axes.get_label() == "<colorbar>":
-            continue
-        seen = 0
-        for kind, transform, points in parts_of(axes):
-            places, in_data = in_panel(axes, transform, points)
-            if not any(in_data) or not len(places):
-                continue
-            outside = ((places < -OUTSIDE) | (places > 1 + OUTSIDE))[:, in_data].any(axis=1)
-            seen += int((~outside).sum()) if all(in_data) else 0
-            if outside.any() and (by, kind, axes.get_yscale()) not in MAY_LEAVE:
-                out.append(f"{by}: {kind} of {axes.get_yscale()} `{axes.get_title()}` leaves the axes: "
-                           f"{places[outside][0]}")
-        if not seen and by not in MAY_BE_EMPTY:
-            out.append(f"{by}: panel `{axes.get_title()}` shows no data")
-    return out
-
-
 def load(module, paths, *arguments, **options):
     """What the kind's load() makes of files."""
     one = KINDS[module.__name__.rpartition(".")[2]]
@@ -197,36 +135,7 @@ def load(module, paths, *arguments, **options):
     return module.load(*one.read(paths, **{each.name: each.default for each in options_of(one)}), *arguments, **options)
 
 
-class DrawingCase(FolderCase):
-    """A folder of the test's own. At its end every figure that was made is checked: no panel is
-    empty, and no data lie outside of the axes but for MAY_LEAVE."""
-
-    def setUp(self):
-        super().setUp()
-        self.made, self.allowed = [], []
-        make = kf.new_picture
-
-        def new_picture(*size):
-            self.made.append((make(*size), maker()))
-            return self.made[-1][0]
-
-        patch = mock.patch.object(kf, "new_picture", new_picture)
-        patch.start()
-        self.addCleanup(self.check_figures)
-        self.addCleanup(patch.stop)
-
-    def allow(self, fault, why):
-        """A fault that is meant, and why."""
-        self.assertTrue(why)
-        self.allowed.append(fault)
-
-    def check_figures(self):
-        found = [fault for picture, by in self.made if by != "test" for fault in faults(picture, by)]
-        self.made.clear()
-        self.assertEqual([fault for fault in found if fault not in self.allowed], [])
-
-
-class FigureTest(DrawingCase):
+class FigureTest(FolderCase):
     def table(self, name):
         return read_rows(self.path(name))
 
@@ -279,6 +188,11 @@ class FigureTest(DrawingCase):
         figures[0].canvas.draw()
         self.below = " ".join(next(t for t in figures[0].texts if t.get_gid() == "footer").get_text().split())
         return figures[0]
+
+    def on_one_page(self, figure):
+        box = figure.get_tightbbox(figure.canvas.get_renderer())
+        self.assertLess(box.width, kf.PAGE_WIDTH + 0.02)  # the outermost ink is not the outermost text
+        self.assertLess(box.height, kf.PAGE_HEIGHT + 0.02)
 
     def caption(self, module, *arguments):
         self.must(module, *arguments, "-o", self.path("x.png"), "--caption", self.path("x.txt"))

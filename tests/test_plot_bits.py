@@ -81,14 +81,6 @@ class BitsOfRowsTest(FigureTest):
         np.testing.assert_array_equal(k, [4, 8, 3, 5, 4, math.nan, math.nan])
         np.testing.assert_array_equal(v, [3, 8, 3, 4, 2, math.nan, math.nan])
 
-    def test_parts_of_a_name(self):
-        self.assertEqual(
-            kb.parts_of("h2o@quant-kivi", "T=auto;fit=after;h2o.reduce=mean;k_bits=4;keys=pre;v_bits=4"),
-            ("h2o", {"fit": "after", "reduce": "mean"}, "quant-kivi", {"keys": "pre"}))
-        self.assertEqual(kb.parts_of("h2o", "T=auto;reduce=mean"), ("h2o", {"reduce": "mean"}, "", {}))
-        for name in ("quant-kivi", "exact@quant-kivi"):
-            self.assertEqual(kb.parts_of(name, "k_bits=4;keys=pre;v_bits=4"), ("", {}, "quant-kivi", {"keys": "pre"}))
-
     def test_plain_methods_have_the_bits_of_the_trace(self):
         for dtype, bits in (("bfloat16", 16), ("float32", 32), ("", 16)):
             rows = [{**row, "dtype": dtype} for row in everything()]
@@ -226,20 +218,6 @@ class MapTest(FigureTest):
                 # What a budget buys: 1/8 of the bytes are 1/2, 1/4, 1/8 of the tokens at 4, 8, 16 bits.
                 eighth = axes.lines[0].get_xydata()
                 self.near(eighth[-3:], [(1, -1), (2, -2), (3, -3)])
-
-    def test_cells_that_would_lie_over_each_other(self):
-        rows = [row for budget in (0.25, 0.24, 0.06) for row in
-                (plain("h2o", budget), stored("h2o", "quant-kivi", 8, 8, budget))]
-        self.picture(plot_bits, self.write(rows), "--kind", "map")
-        table = kbm.placed(kbm.load_map(rows_of(self.path("t.csv"))))
-        ys = sorted(table.loc[table["k"] == 16, "y"])
-        self.near(ys[0], math.log2(0.06))
-        self.assertGreater(ys[2] - ys[1], 5 * math.log2(0.25 / 0.24))
-        self.near((ys[2] + ys[1]) / 2, (math.log2(0.24) + math.log2(0.25)) / 2)
-
-    def test_names_of_shares(self):
-        self.assertEqual([kbm.share_text(v) for v in (1, 0.5, 1 / 3, 0.3, 0.75, 0.0625, 0.1)],
-                         ["1", "1/2", "1/3", "0.3", "0.75", "1/16", "1/10"])
 
     def test_other_bits_of_keys_and_values_are_columns(self):
         rows = [*everything(), stored("h2o", "quant-kivi", 4, 2, 0.125)]

@@ -93,15 +93,6 @@ class NormsTest(FigureTest):
 
 
 class KeptMapTest(FigureTest):
-    def test_ranges(self):
-        self.assertEqual(kcc.parse_ranges("0-255 300 305-310"), [(0, 255), (300, 300), (305, 310)])
-        self.assertEqual(kcc.parse_ranges(""), [])
-        for text in ("3-1", "1-", "-1", "2 1", "0-3 3", "a", "1.5"):
-            with self.assertRaises(ValueError, msg=text):
-                kcc.parse_ranges(text)
-        np.testing.assert_array_equal(kcc.held("1-2 4", 5), [False, True, True, False, True])
-        with self.assertRaises(kt.CsvError):
-            kcc.held("1-5", 5)
 
     def test_labels_name_what_differs(self):
         path = self.lines("kept", [

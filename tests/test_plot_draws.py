@@ -1,4 +1,4 @@
-"""Every kind of figure, of 4 layers and of 30: legible, on one page, of the same bytes each time."""
+"""Every kind of figure, of 4 layers and of 30: on one page, of the same bytes each time."""
 
 import contextlib
 import importlib
@@ -8,34 +8,22 @@ import unittest
 
 import matplotlib
 import pandas as pd
-from figure_checks import LegibleTest
-from plot_tables import NAMES, STEP_COLUMNS, kept_row, lambda_rows, points_rows, replay, revive_rows
+import plot_tables as pt
 from script_case import missing, read_bytes
 
 import kvbench
+from kvbench import plot
 from kvbench.plot import figures as kf
-from kvbench.plot.kind import KINDS
 
-DELTAS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9)
 QUANTISED = [(f"{name}@{quantizer}", budget, f"k_bits={bits};v_bits={bits}") for name in ("h2o", "snapkv")
              for quantizer in ("quant-kivi", "quant-rotated") for bits in (2, 4, 8) for budget in (0.25, 0.125)]
 WHOLE = [("exact@quant-kivi", "", f"k_bits={k};v_bits={v}") for k in (2, 4, 8) for v in (2, 4, 8)]
 
 
-def cluster(case, layers):
-    """A folder as of kvbench cluster, of 4096 tokens and two KV heads."""
-    heads = [(a, h, what) for a in layers for h in range(2) for what in ("keys", "values")]
-    case.lines("coverage", [f"t,p,{a},{h},{w},{2**i},{10 * 0.9**i},{0.9**i},0" for a, h, w in heads for i in range(12)])
-    case.lines("delta", [f"t,p,{a},{h},{w},{10 * d},{2**n},{2**(n / 2)}" for a, h, w in heads for d in DELTAS
-                         for n in range(4, 13)])
-    case.lines("growth", [f"t,p,{a},{h},{w},{10 * d},{1 - d + 0.001 * a},1" for a, h, w in heads for d in DELTAS])
-    case.lines("norms", [f"t,p,{a},{h},{w},1,2,{3 + a},4,{5 + a},{6 + a + h}" for a, h, w in heads])
-    return case.folder
-
-
 def stream(case, layers):
-    rows = replay(layers, protocol="stream")
-    case.write([{**row, "step": step} for row in rows for step in (9, 19, 59, 99)], "t.steps.csv", columns=STEP_COLUMNS)
+    rows = pt.replay(layers, protocol="stream")
+    case.write([{**row, "step": step} for row in rows for step in (9, 19, 59, 99)], "t.steps.csv",
+               columns=pt.STEP_COLUMNS)
     return case.write(rows)
 
 
@@ -44,33 +32,32 @@ def coded(case, layers):
                        "middle_ratio": budget or 0.3, "tokens_kept": 100 if budget == "" else 60,
                        "rel_error": 0.1 / (budget or 1) + 0.01 * at}
                       for layer in layers for at, (name, budget, params) in enumerate(
-                          [*QUANTISED, *WHOLE, *((name, budget, "") for name in NAMES for budget in (0.25, 0.125))]))
+                          [*QUANTISED, *WHOLE, *((name, budget, "") for name in pt.NAMES for budget in (0.25, 0.125))]))
 
 
 # Kind (or kind and its case): a table of these layers, and options.
 DRAWN = {
-    "amnesia": (lambda case, layers: case.write(replay(layers)), "--by-layer"),
+    "amnesia": (lambda case, layers: case.write(pt.replay(layers)), "--by-layer"),
     "bits": (coded, ""), "bits map": (coded, "--kind map --algorithm h2o,h2o@quant-kivi"),
     "bits keys-values": (coded, "--kind keys-values"),
     "bumblebee_lambda": (lambda case, layers: case.write(
-        {**row, "layer": layer, "budget_requested": budget} for row in lambda_rows() for layer in layers
+        {**row, "layer": layer, "budget_requested": budget} for row in pt.lambda_rows() for layer in layers
         for budget in (0.2, 0.1)), "--by-layer"),
-    "coverage": (cluster, ""), "growth": (cluster, ""), "norms": (cluster, ""),
-    "error": (lambda case, layers: case.write(replay(layers)), ""),
-    "error budget": (lambda case, layers: case.write(replay(layers)), "--x budget --log-y --title Title --model M"),
-    "error names": (lambda case, layers: case.write(replay(layers, [f"method-{i}" for i in range(25)])), "--all"),
-    "heatmap": (lambda case, layers: case.write(replay(layers, [f"a-long-name-no-{i}" for i in range(34)], (0.5,))),
+    "coverage": (pt.cluster_tables, ""), "growth": (pt.cluster_tables, ""), "norms": (pt.cluster_tables, ""),
+    "error": (lambda case, layers: case.write(pt.replay(layers)), ""),
+    "error budget": (lambda case, layers: case.write(pt.replay(layers)), "--x budget --log-y --title Title --model M"),
+    "heatmap": (lambda case, layers: case.write(pt.replay(layers, [f"a-long-name-no-{i}" for i in range(34)], (0.5,))),
                 ""),
     "kept_map": (lambda case, layers: case.lines("kept", [
-        kept_row(step, f"0-{step}", name, layer=layer) for step in (3, 7) for name in NAMES for layer in layers]), ""),
+        pt.kept_row(step, f"0-{step}", name, layer=at) for step in (3, 7) for name in pt.NAMES for at in layers]), ""),
     "offset": (lambda case, layers: case.write(
-        ({**row, "offset": at} for row in replay(layers) for at in range(4)), "q.queries.csv"), ""),
-    "pareto": (lambda case, layers: case.write(replay(layers, [*NAMES, "oracle", "oracle-matching"])), ""),
-    "reads": (lambda case, layers: case.write(replay(layers, ("topk", "pq", "quest"), protocol="retrieval")), ""),
-    "reconstruction": (lambda case, layers: case.write({**row, "layer": layer} for row in revive_rows()
+        ({**row, "offset": at} for row in pt.replay(layers) for at in range(4)), "q.queries.csv"), ""),
+    "pareto": (lambda case, layers: case.write(pt.replay(layers, [*pt.NAMES, "oracle", "oracle-matching"])), ""),
+    "reads": (lambda case, layers: case.write(pt.replay(layers, ("topk", "pq", "quest"), protocol="retrieval")), ""),
+    "reconstruction": (lambda case, layers: case.write({**row, "layer": layer} for row in pt.revive_rows()
                                                        for layer in layers), ""),
     "stream": (stream, ""),
-    "tsne": (lambda case, layers: case.lines("points", [row for layer in layers for row in points_rows(12, layer)]),
+    "tsne": (lambda case, layers: case.lines("points", [row for layer in layers for row in pt.points_rows(12, layer)]),
              "--jobs 1 --what keys"),
 }
 SKLEARN = {"tsne"}
@@ -79,13 +66,14 @@ LAYERS = {"error budget": (30,), "heatmap": (30,), **dict.fromkeys(
     ("bits", "bits map", "bits keys-values", "offset", "pareto", "reads", "reconstruction", "stream", "tsne", "norms"),
     (4,))}
 
+
 def module_of(name):
     return importlib.import_module("kvbench.plot.kinds." + name.split()[0])
 
 
-class DrawsTest(LegibleTest):
-    def test_every_kind_is_legible(self):
-        self.assertEqual({name.split()[0] for name in DRAWN}, {*KINDS})
+class DrawsTest(pt.FigureTest):
+    def test_every_kind_fits_a_page(self):
+        self.assertEqual({name.split()[0] for name in DRAWN}, {*plot.__all__})
         for name, (make, options) in DRAWN.items():
             if name in SKLEARN and missing("sklearn"):
                 continue
@@ -93,7 +81,7 @@ class DrawsTest(LegibleTest):
                 with self.subTest(name, layers=layers):
                     figure = self.picture(module_of(name), make(self, range(layers)), *options.split())
                     self.assertIn("Measured", figure.caption)
-                    self.check(figure)
+                    self.on_one_page(figure)
 
     def test_every_kind_has_the_same_bytes_each_time(self):
         for name, (make, options) in DRAWN.items():

@@ -29,11 +29,6 @@ class PlotErrorTest(FigureTest):
         for some, said in ((rows[:2], False), (rows, True)):
             self.assertEqual("Bars: standard deviation" in self.caption(plot_error, self.write(some)), said)
 
-    def test_x_of_a_row(self):
-        self.assertEqual([plot_error.halvings(*pair) for pair in (("T=3;a=1", math.nan), ("T=auto", 0.25),
-                                                                  ("kernel=5", 0.5))], [3, 2, 1])
-        self.assertTrue(math.isnan(plot_error.halvings("", math.nan)))
-
     def test_groups_and_labels(self):
         rows = [line(), line(params="T=2;block=256"), *(line(algorithm="snapkv", params=f"T=auto;kernel={kernel}",
                                                              budget=0.25) for kernel in (5, 7)),

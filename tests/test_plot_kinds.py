@@ -10,13 +10,12 @@ import unittest
 
 import matplotlib
 from matplotlib.figure import Figure
-from plot_tables import STEP_COLUMNS, DrawingCase, FigureTest, faults
+from plot_tables import NAMES, STEP_COLUMNS, FigureTest, cluster_tables, replay
 from script_case import ROOT
 
 import kvbench
 from kvbench import plot, programs
 from kvbench import tables as kt
-from kvbench.plot import figures as kf
 from kvbench.plot import kind as kk
 from kvbench.plot.kinds import pareto as plot_pareto
 
@@ -72,6 +71,9 @@ class ImportTest(unittest.TestCase):
         self.assertTrue(done.stdout.startswith("unchanged"))
 
 
+ROWS = replay(range(3), NAMES[:2], (0.5, 0.25))
+
+
 class FunctionsTest(FigureTest):
     def silent(self, function, *tables, **options):
         """The result; nothing is printed, and rcParams, backend and warnings stay."""
@@ -90,13 +92,6 @@ class FunctionsTest(FigureTest):
         self.assertEqual(made._repr_png_()[:4], b"\x89PNG")
         return made
 
-    def rows(self, **more):
-        return [{"algorithm": name, "budget_requested": budget, "middle_ratio": budget,
-                 "layer": layer, "rel_error": (0.1 + 0.1 * i) / budget,
-                 "tokens_kept": 20 + 80 * budget, **more}
-                for i, name in enumerate(("h2o", "snapkv")) for budget in (0.5, 0.25)
-                for layer in range(3)]
-
     def read(self, path):
         return kt.read_results([path], [])
 
@@ -107,22 +102,19 @@ class FunctionsTest(FigureTest):
                 kvbench.figure("stream", {"rows": kvbench.read_results(path),
                                           "steps": kvbench.read_results(path, "steps")})]
         self.assertEqual(len({one._repr_png_() for one in made}), 1)
-        queries = self.write([{**row, "offset": at} for row in self.rows() for at in range(3)], "q.queries.csv")
-        rows = self.write(self.rows(), "q.csv")
+        queries = self.write([{**row, "offset": at} for row in ROWS for at in range(3)], "q.queries.csv")
+        rows = self.write(ROWS, "q.csv")
         lines = kt.read_table([queries], ["offset", "rel_error"], kt.TEXT_COLUMNS)
         made = [self.figure(plot.offset, lines, self.read(rows)), self.figure(plot.offset, lines),
                 kvbench.figure("offset", queries)]
         self.assertEqual(len({one.caption for one in made}), 1)
-        for name, rows in (("coverage", [f"t,p,0,0,keys,{k},{8 / k},{1 / k},0" for k in (1, 2, 4)]),
-                           ("delta", [f"t,p,0,0,keys,1.6,{n},{n // 2}" for n in (4, 8, 16)]),
-                           ("growth", ["t,p,0,0,keys,1.6,0.9,1"])):
-            self.lines(name, rows)
+        cluster_tables(self, range(2))
         made = self.figure(plot.growth, *(kt.pd.read_csv(self.path(name + ".csv"))
                                           for name in ("delta", "growth", "coverage")))
         self.assertEqual(made._repr_png_(), kvbench.figure("growth", self.folder)._repr_png_())
 
     def test_errors_are_raised(self):
-        frame = kt.pd.DataFrame(self.read(self.write(self.rows())).to_dict("list"))
+        frame = kt.pd.DataFrame(self.read(self.write(ROWS)).to_dict("list"))
         for call, kind, text in (
                 (lambda: plot.pareto(frame.drop(columns="layer")), kvbench.CsvError,
                  "^the table: column `layer` is missing"),
@@ -142,7 +134,7 @@ class FunctionsTest(FigureTest):
                 self.silent(call)
 
     def test_notes_are_logged(self):
-        rows = [*self.rows(), {"algorithm": "bad", "budget_requested": 0.5, "layer": 0}]
+        rows = [*ROWS, {"algorithm": "bad", "budget_requested": 0.5, "layer": 0}]
         frame = self.read(self.write(rows))
         with self.assertLogs("kvbench", logging.INFO) as said:
             self.silent(plot.pareto, frame)
@@ -165,24 +157,9 @@ class FunctionsTest(FigureTest):
                 if option != "jobs":  # a caller starts no processes unasked
                     self.assertEqual(given[option] or None, default or None, (name, option))
             self.assertIn("STEM", kk.parser_of(one).format_help())
-        frame = self.read(self.write(self.rows()))
-        made = [self.figure(plot.error, frame, algorithm=names) for names in ("h2o,snapkv", ["h2o", "snapkv"])]
+        frame = self.read(self.write(ROWS))
+        made = [self.figure(plot.error, frame, algorithm=names) for names in ("h2o,uniform", ["h2o", "uniform"])]
         self.assertEqual(made[0].caption, made[1].caption)
-
-
-class CheckTest(DrawingCase):
-    """The check of every figure finds what it is for."""
-
-    def test_an_empty_panel_and_data_outside_are_found(self):
-        figure, grid = kf.panels(1, 3)
-        grid[0, 0].axhline(1)
-        grid[0, 1].plot([0, 1], [0, 1])
-        grid[0, 1].set_xlim(0, 0.5)
-        grid[0, 2].plot([0, 1], [0, 1])
-        found = faults(figure, "x")
-        self.assertEqual(len(found), 2)
-        self.assertIn("shows no data", found[0])
-        self.assertIn("leaves the axes", found[1])
 
 
 if __name__ == "__main__":

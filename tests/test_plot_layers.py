@@ -3,7 +3,7 @@
 import math
 import unittest
 
-from plot_tables import NAMES, FigureTest, np, replay
+from plot_tables import DELTAS, NAMES, FigureTest, alpha, cluster_tables, np, radius, replay
 
 from kvbench import tables as kt
 from kvbench.plot import layers as kl
@@ -12,9 +12,6 @@ from kvbench.plot.kinds import bumblebee_lambda as plot_lambda
 from kvbench.plot.kinds import coverage as plot_coverage
 from kvbench.plot.kinds import error as plot_error
 from kvbench.plot.kinds import growth as plot_growth
-from kvbench.plot.kinds import heatmap as plot_heatmap
-
-DELTAS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9)
 
 
 def error(layer, size, scale=1.0):
@@ -50,14 +47,6 @@ class ReplayTest(FigureTest):
             if panels == count:
                 self.assertEqual(titles, [f"layer {i}" for i in range(count)])
 
-    def test_as_many_maps_as_a_page_has(self):
-        names = [f"method-number-{i}" for i in range(60)]
-        said = self.must(plot_error, self.write(replay(range(10), names, (0.5,))), "--all", "-o", self.path("out"),
-                         code=2)[1]
-        self.assertIn("choose fewer with --algorithm or --highlight", said)
-        most = int(said.split("at most ")[1].split()[0])
-        self.picture(plot_error, self.write(replay(range(10), names[:most], (0.5,))), "--all")
-
     def test_lambda(self):
         path = self.write({"layer": layer, "algorithm": "bumblebee", "params": f"lambda={at};phi={phi}",
                            "budget_requested": budget,
@@ -69,52 +58,27 @@ class ReplayTest(FigureTest):
         for axes in dotted:  # the least is at 0, then 0.5, then 1: the nearest to layer / 29
             np.testing.assert_array_equal(axes.lines[0].get_xdata(), [0] * 8 + [1] * 14 + [2] * 8)
 
-    def test_heatmap(self):
-        for layers in (4, 30):
-            maps = maps_of(self.picture(plot_heatmap, self.write(replay(range(layers), sizes=(0.5,)))))
-            self.assertEqual({name: cells.shape for name, cells in maps.items()}, dict.fromkeys(NAMES, (layers, 2)))
-
 
 class ClusterTest(FigureTest):
-    """4096 tokens; radius_rel is (k / (1 + layer / 100))^-0.1 and alpha min(1, 0.01 layer + 1 - delta)."""
-
-    def make(self, layers):
-        radius, heads = self.radius, [(layer, what) for layer in range(layers) for what in ("keys", "values")]
-        self.lines("coverage", [f"t,p,{a},0,{w},{2**i},{10 * radius(a, 2**i)},{radius(a, 2**i)},0"
-                                for a, w in heads for i in range(12)])
-        self.lines("delta", [f"t,p,{a},0,{w},{10 * radius(a, 1) * d},{2**n},{2**(n / 2)}"
-                             for a, w in heads for d in DELTAS for n in range(4, 13)])
-        self.lines("growth", [f"t,p,{a},0,{w},{10 * radius(a, 1) * d},{self.alpha(a, d)},1"
-                              for a, w in heads for d in DELTAS])
-        return self.folder
-
-    @staticmethod
-    def radius(layer, k):
-        return (k / (1 + layer / 100))**-0.1
-
-    @staticmethod
-    def alpha(layer, delta):
-        return min(1, 0.01 * layer + 1 - delta)
-
     def test_coverage(self):
-        figure = self.picture(plot_coverage, self.make(30))
+        figure = self.picture(plot_coverage, cluster_tables(self, range(30)))
         maps = maps_of(figure)
         self.assertEqual(list(maps), ["keys", "values"])
-        self.near(maps["keys"], [[self.radius(a, 2**i) for i in range(12)] for a in range(30)])
+        self.near(maps["keys"], [[radius(a, 2**i) for i in range(12)] for a in range(30)])
         self.assertIn("Maps: every layer", self.below)
-        self.assertIn("30 layers (0-29), 1 KV head.", self.below)
+        self.assertIn("30 layers (0-29), 2 KV heads.", self.below)
         (axes,) = self.picture(plot_coverage, self.folder, "--mean-over-layers").axes
-        self.near(axes.lines[0].get_ydata(), [np.mean([self.radius(a, 2**i) for a in range(30)]) for i in range(12)])
+        self.near(axes.lines[0].get_ydata(), [np.mean([radius(a, 2**i) for a in range(30)]) for i in range(12)])
 
     def test_growth(self):
-        figure = self.picture(plot_growth, self.make(4))
+        figure = self.picture(plot_growth, cluster_tables(self, range(4)))
         self.assertEqual((len(figure.axes), maps_of(figure)), (8, {}))
-        figure = self.picture(plot_growth, self.make(30))
+        figure = self.picture(plot_growth, cluster_tables(self, range(30)))
         self.assertEqual([a.get_title() for a in figure.axes if a.lines],
                          [f"{what}, layer {i}" for what in ("keys", "values") for i in (0, 10, 19, 29)])
         maps = maps_of(figure)
         self.assertEqual(list(maps), ["keys", "values"])
-        self.near(maps["values"], [[self.alpha(a, d) for d in DELTAS] for a in range(30)])
+        self.near(maps["values"], [[alpha(a, d) for d in DELTAS] for a in range(30)])
 
 
 class SharedTest(FigureTest):
@@ -144,12 +108,6 @@ class SharedTest(FigureTest):
         self.near([norm.vmin, norm.vmax], [0, 5])
         norm, _ = kl.colour_scale([3.0, 3.0], log=True)
         self.assertTrue(norm.vmin < 3 < norm.vmax)
-
-    def test_rows_of_panels_are_of_nearly_one_length(self):
-        for count, rows in ((1, [1]), (4, [4]), (5, [3, 2]), (8, [4, 4]), (9, [3, 3, 3])):
-            _, panels = kl.facets([list(range(count))])
-            places = [round(a.get_position().y0, 3) for a in panels.values()]
-            self.assertEqual([places.count(y) for y in dict.fromkeys(places)], rows)
 
 
 if __name__ == "__main__":

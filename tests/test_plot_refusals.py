@@ -63,6 +63,7 @@ REFUSED = [
     ("offset", [*QUERIES, {"offset": ""}], "", "row 25: column `offset`: got ``, expected a number"),
     ("offset", QUERIES, "--by layer", "3 budgets, expected one with --by layer; choose with --budget 0.5, 0.25"),
     ("offset", [{"offset": 0, "rel_error": 1e-16}], "", "errors are below 1e-06 in every point"),
+    ("pareto", [{"seed": 1}, {"q_head": 1}], "", "t.csv: no point has rows for every head"),
     ("pareto", [{}], "--layers 7", "no rows with layer 7"), ("pareto", [{}], "--y nope", "invalid choice"),
     ("reads", [{}], "", "expected rows of --protocol retrieval"),
     ("reads", replay([0], ["topk"], protocol="retrieval"), "--algorithm quest", "no rows of quest; it holds topk"),

@@ -1,4 +1,4 @@
-"""Figures from replay tables (lambda, pareto, amnesia, reads, reconstruction, stream, heatmap) against values
+"""Figures from replay tables (lambda, amnesia, reads, reconstruction, stream, heatmap) against values
 computed by hand from small tables, and what they share in python/kvbench/tables.py."""
 
 import errno
@@ -16,7 +16,6 @@ from kvbench.plot import style as ks
 from kvbench.plot.kinds import amnesia as plot_amnesia
 from kvbench.plot.kinds import bumblebee_lambda as plot_lambda
 from kvbench.plot.kinds import heatmap as plot_heatmap
-from kvbench.plot.kinds import pareto as plot_pareto
 from kvbench.plot.kinds import reads as plot_reads
 from kvbench.plot.kinds import reconstruction as plot_reconstruction
 from kvbench.plot.kinds import stream as plot_stream
@@ -42,34 +41,6 @@ def spans(axes):
 
 
 class SharedTest(FigureTest):
-    def test_points_that_lack_heads_are_left_out(self):
-        path = self.write([
-            {"algorithm": "a"}, {"algorithm": "a", "q_head": 1},
-            {"algorithm": "b"}, {"algorithm": "b", "q_head": 1, "seed": 1},
-            {"algorithm": "c"}, infeasible(algorithm="c", q_head=1)])
-        frame = kt.read_results([path], [*kt.HEAD_COLUMNS, "seed"])
-        frame, _ = self.quiet(kt.measured_rows, frame)
-        kept, said = self.quiet(kt.full_points, kt.add_labels(frame), ["label"], path)
-        self.assertEqual(set(kept["label"]), {"a"})
-        self.assertIn("b: points left out because some heads are missing: 1", said)
-        self.assertIn("c: points left out because some heads are missing: 1", said)
-        with self.assertRaisesRegex(kt.CsvError, "t.csv: no point has rows for every head"):
-            self.quiet(kt.full_points, frame[frame["label"] == "b"], ["label"], path)
-
-    def test_mean_and_sd(self):
-        # Seeds' means 0.2 and 0.4: mean 0.3, sd sqrt(2 0.1^2).
-        frame = kt.pd.DataFrame({"g": ["x"] * 4 + ["y"], "seed": [0, 0, 1, 1, 0], "e": [0.1, 0.3, 0.2, 0.6, np.nan]})
-        table = kt.mean_and_sd(frame, ["g"], "e")
-        self.near(table.loc[0, ["mean", "sd", "seeds"]], [0.3, math.sqrt(0.02), 2])
-        self.assertTrue(math.isnan(table.loc[1, "mean"]))
-
-    def test_spread_out(self):
-        self.near(kf.spread_out([0.0, 1.0], 0.1), [0, 1])
-        self.near(kf.spread_out([0.5, 0.5, 0.9], 0.2), [0.4, 0.6, 0.9])
-        self.near(kf.spread_out([1.0, 1.08], 0.1), [0.99, 1.09])
-        places = kf.spread_out([3.0, 1.0, 1.0, 1.1, 2.9], 0.5)
-        self.assertEqual(list(np.argsort(places)), [1, 2, 3, 4, 0])
-        self.assertGreater(np.diff(np.sort(places)).min(), 0.5 - 1e-12)
 
     def test_numbers_from_the_command_line(self):
         self.assertEqual(command.number_list("0.5,2"), [0.5, 2.0])
@@ -116,71 +87,6 @@ class LambdaTest(FigureTest):
         figure = plot_lambda.draw(load(plot_lambda, [path], "rel_error", budgets=[0.25]))
         self.assertEqual([a.get_title() for a in figure.axes], ["budget 0.25"])
         self.near(line_of(figure.axes[0], self.colors[1])[1], [0.9])  # mean of 0.6 and 1.2
-
-
-class ParetoTest(FigureTest):
-    def rows(self):
-        points = [("a", 0.5, 0.01), ("a", 0.25, 0.2), ("b", 0.5, 0.1), ("b", 0.25, 0.1),
-                  ("c", 0.3, 0.1), ("d", 0.249, 0.3), ("oracle", 0.25, 0.001), ("exact", 1, 1e-16)]
-        for name, ratio, error in points:
-            for seed, shift in ((0, 0.8), (1, 1.2)):
-                yield {"algorithm": name, "ratio": ratio, "rel_error": error * shift, "seed": seed,
-                       "budget_requested": "" if name == "exact" else ratio,
-                       "middle_ratio": ratio, "bytes": 2000 * ratio}
-
-    def test_front(self):
-        table, said = self.quiet(load, plot_pareto, [self.write(self.rows())])
-        # d has 0.4 % less memory than b, which counts as the same; c has b's error with more.
-        front = plot_pareto.pareto_front(table)
-        self.assertEqual(list(front["label"]), ["b", "a", "exact"])
-        self.near(front["x"], [0.25, 0.5, 1])
-        self.assertIn("note: exact has points", said)
-
-    def test_what_sees_the_evaluated_queries_stays_outside_and_the_floor_is_drawn(self):
-        rows = list(self.rows())
-        for name, params in (("oracle+uniform", ""), ("a", "keys=oracle"), ("oracle-matching", "")):
-            rows += [{"algorithm": name, "params": params, "ratio": ratio, "middle_ratio": ratio,
-                      "rel_error": 0.0005 / ratio, "seed": 0, "budget_requested": ratio,
-                      "bytes": 2000 * ratio}
-                     for ratio in (0.25, 0.5)]
-        table, _ = self.quiet(load, plot_pareto, [self.write(rows)])
-        self.assertEqual(list(plot_pareto.pareto_front(table)["algorithm"]), ["b", "a", "exact"])
-        self.assertNotIn("keys=oracle", set(plot_pareto.pareto_front(table)["params"]))
-        axes = plot_pareto.draw(table).axes[0]
-        dashed = {line.get_label() for line in axes.lines if line.get_linestyle() == "--"}
-        self.assertLessEqual({"oracle", "oracle+uniform", "a keys=oracle"}, dashed)
-        self.assertIn("least error known", [text.get_text() for text in axes.texts])
-        # The area goes down from the floor's own points.
-        area = np.vstack([path.vertices for drawn in axes.collections for path in drawn.get_paths()])
-        for x, y in ((0.25, 0.002), (0.5, 0.001)):
-            self.assertTrue(np.isclose(area, (x, y), rtol=1e-9, atol=0).all(axis=1).any())
-
-    def test_lines_and_bars(self):
-        table, _ = self.quiet(load, plot_pareto, [self.write(self.rows())])
-        axes = plot_pareto.draw(table).axes[0]
-        line = next(a for a in axes.lines if a.get_label() == "a")
-        self.near([line.get_xdata(), line.get_ydata()], [[0.25, 0.5], [0.2, 0.01]])
-        # sd of 0.8 and 1.2 times the mean: 0.2 sqrt(2) of it
-        half = 0.2 * math.sqrt(2)
-        want = [(m * (1 - half), m * (1 + half)) for m in (0.2, 0.01)]
-        for span in want:
-            self.assertTrue(any(np.allclose(span, got, rtol=1e-9, atol=0) for got in spans(axes)))
-        front = next(a for a in axes.lines if a.get_label() == "Pareto front")
-        self.near(front.get_ydata(), [0.1, 0.01, 0.01])
-        self.near(front.get_xdata()[:2], [0.25, 0.5])
-        self.assertEqual(front.get_drawstyle(), "steps-post")
-        bold = {t.get_text() for t in axes.texts if t.get_weight() == "bold"}
-        self.assertEqual(bold, {"a", "b"})
-        labels = [a.get_label() for a in axes.lines]
-        self.assertNotIn("exact", labels)
-
-    def test_native_sizes_join_one_line(self):
-        rows = [{"algorithm": "uniform", "params": f"T={t};tokens=auto", "budget_requested": "",
-                 "middle_ratio": 0.5**t, "rel_error": 0.1 * t} for t in (2, 1)]
-        table = load(plot_pareto, [self.write(rows)], x="middle_ratio")
-        axes = plot_pareto.draw(table, x="middle_ratio").axes[0]
-        line = next(a for a in axes.lines if a.get_label() == "uniform")
-        self.near([line.get_xdata(), line.get_ydata()], [[0.25, 0.5], [0.2, 0.1]])
 
 
 class AmnesiaTest(FigureTest):

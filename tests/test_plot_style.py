@@ -7,7 +7,6 @@ from plot_tables import FigureTest, load, np
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import frame as kfr
-from kvbench.plot import names as kn
 from kvbench.plot import style as ks
 from kvbench.plot.kinds import error as plot_error
 from kvbench.plot.kinds import heatmap as plot_heatmap
@@ -106,16 +105,8 @@ class ManyMethodsTest(ShownTest):
             self.assertEqual(bold, {"h2o", "bumblebee"})
             self.assertEqual([a.get_title() for a in figure.axes if a.images and a.get_title()], maps)
 
-    def test_places_of_names(self):
-        for wanted, gap, expected in (([0, 0, 1], 0.1, [0, 0.1, 1]), ([1, 1, 0.2], 0.1, [0.9, 1.0, 0.2]),
-                                      ([0.5] * 3, 0.9, [0, 0.5, 1])):  # no room: closer
-            self.near(kn.placed(np.array(wanted, float), gap, 0.0, 1.0), expected)
-
 
 class FactsTest(unittest.TestCase):
-    def test_spans(self):
-        for values, text in (([3, 1, 2], "1-3"), ([0, 4], "0, 4"), (range(0, 40, 4), "0 to 36")):
-            self.assertEqual(kfr.span(values), text)
 
     def test_settings_that_differ_are_all_named(self):
         frame = kt.pd.DataFrame({"trace": ["a", "b"], "prompt": ["p", "p"], "protocol": "prefill",
