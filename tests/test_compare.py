@@ -3,25 +3,21 @@ pictures. Its statistics alone: test_kvbench_stats.py."""
 
 import itertools
 import json
-import struct
 import sys
 import unittest
 from unittest import mock
 
 import numpy as np
-from matplotlib.text import Text
 from plot_tables import FigureTest, infeasible
-from script_case import missing, run_program
+from script_case import missing, read_bytes, read_text, run_program
 
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 
 SCIPY = not missing("scipy")
 if SCIPY:
-    from kvbench.compare import figures as compare_figures
     from kvbench.compare import main as compare
 
-SMALLEST = 6.0  # pt, the least that journals take
 SMALL = {  # mean rel_error by prompt and method
     "a": (0.1, 0.3, 0.2, 0.4), "b": (0.2, 0.5, 0.1, 0.6), "c": (0.4, 0.4, 0.4, 0.8)}
 
@@ -167,11 +163,8 @@ class CompareTest(FigureTest):
     def test_selections(self):
         rows = list(planted(3, 6, budgets=(0.5, 0.25)))
         path = self.write(rows)
-        records = self.path("r.jsonl")
-        with open(records, "w", encoding="utf-8") as file:
-            for i in range(9):
-                file.write(json.dumps({"id": f"p{i}", "set": "test" if i % 2 else "dev",
-                                       "text": "x"}) + "\n")
+        records = self.write_file("r.jsonl", "".join(json.dumps(
+            {"id": f"p{i}", "set": "test" if i % 2 else "dev", "text": "x"}) + "\n" for i in range(9)))
 
         def prompts(*options):
             self.run_compare(path, "--csv", self.path("c.csv"), *options)
@@ -247,103 +240,54 @@ class CompareTest(FigureTest):
                          (2, "kvbench-py compare: none.csv: no such file\n"))
 
     def test_markdown_and_latex(self):
-        rows = [{**row, "algorithm": row["algorithm"].replace("c", "c+x"),
-                 "params": "a_b=1" if row["seed"] == 0 else "a_b=2"} for row in small_rows()
-                if row["seed"] == 0] + [{**row, "params": "a_b=2"} for row in small_rows()
-                                        if row["algorithm"] == "b" and row["seed"] == 0]
+        rows = [{**row, "algorithm": row["algorithm"].replace("c", "c+x"), "params": f"a_b={setting}"}
+                for row in small_rows() if row["seed"] == 0 for setting in (1, 2)
+                if setting == 1 or row["algorithm"] == "b"]
         path = self.write(rows)
         text, _ = self.run_compare(path, "--to", "a")
         lines = text.splitlines()
         at = next(i for i, line in enumerate(lines) if line.startswith("| method | mean"))
-        table = lines[at:at + 6]
-        self.assertEqual({line.count("|") for line in table}, {12})
-        self.assertTrue(table[2].startswith("| `a` | 0.2500 |"))
-        self.assertIn("`b a_b=1`", text)
-        self.assertIn("Friedman's test of 4 methods at 4 prompts: chi2 =", text)
-        self.assertIn("- too few prompts for Wilcoxon's test", text)
-        self.assertIn("| method | 0 | 3 |", text)
-        self.run_compare(path, "--to", "a", "--latex", self.path("t.tex"), "--markdown",
-                         self.path("t.md"))
-        with open(self.path("t.md"), encoding="utf-8") as file:
-            self.assertEqual(file.read(), text)
-        with open(self.path("t.tex"), encoding="utf-8") as file:
-            tex = [line for line in file.read().splitlines() if not line.startswith("%")]
+        self.assertEqual({line.count("|") for line in lines[at:at + 6]}, {12})
+        self.assertTrue(lines[at + 2].startswith("| `a` | 0.2500 |"))
+        for words in ("`b a_b=1`", "Friedman's test of 4 methods at 4 prompts: chi2 =",
+                      "- too few prompts for Wilcoxon's test", "| method | 0 | 3 |"):
+            self.assertIn(words, text)
+        self.run_compare(path, "--to", "a", "--latex", self.path("t.tex"), "--markdown", self.path("t.md"))
+        self.assertEqual(read_text(self.path("t.md")), text)
+        tex = [line for line in read_text(self.path("t.tex")).splitlines() if not line.startswith("%")]
         self.assertIn("\\texttt{b a\\_b=1}", "\n".join(tex))
         self.assertIn("95 \\%", "\n".join(tex))
         self.assertEqual(tex.count("\\begin{tabular}{lrrrrrrrrrr}"), 1)
-        self.assertEqual(sum(line.endswith("\\\\") for line in tex), 2 * 5)
-        self.assertEqual({line.count(" & ") for line in tex if line.endswith("\\\\")}, {10, 2})
+        self.assertEqual([line.count(" & ") for line in tex if line.endswith("\\\\")], 5 * [10] + 5 * [2])
 
     def test_the_same_again(self):
         path = self.write(planted(4, 7))
         for name in ("x", "y"):
             self.run_compare(path, "--to", "method-0", "--csv", self.path(f"{name}.csv"))
         for end in (".csv", ".layers.csv", ".prompts.csv", ".tests.csv"):
-            with open(self.path("x" + end), "rb") as x, open(self.path("y" + end), "rb") as y:
-                self.assertEqual(x.read(), y.read())
+            self.assertEqual(read_bytes(self.path("x" + end)), read_bytes(self.path("y" + end)))
         self.run_compare(path, "--to", "method-0", "--seed", "1", "--csv", self.path("z.csv"))
         self.assertNotEqual(self.table("x.csv")[0]["low"], self.table("z.csv")[0]["low"])
 
+    def test_pictures(self):
+        """Of few and of many methods with long names: on a page, and the same bytes again."""
+        for methods, budgets, options in ((5, (0.5,), []), (33, (0.5, 0.25, 0.125, 0.06), ["--to", "method-1"])):
+            rows = [{**row, "algorithm": row["algorithm"] + "-of-a-long-name" * (methods == 5)}
+                    for row in planted(methods, 9, worse=range(methods // 2), budgets=budgets)]
+            names, contents, figures = [f"cd.{b:g}" for b in budgets] + ["intervals"], [], []
 
-@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
-class PicturesTest(FigureTest):
-    def test_legible_with_few_and_many_methods(self):
-        for methods, budgets, options in ((5, (0.5,), []), (15, (0.5, 0.25), ["--to", "method-1"]),
-                                          (33, (0.5, 0.25, 0.125, 0.06), ["--to", "method-1"])):
-            with self.subTest(methods=methods):
-                path = self.write(planted(methods, 9, worse=range(methods // 2), budgets=budgets))
-                contents = []
-                for stem in ("one", "two"):
-                    figures = []
-                    save = kf.save_figure
-
-                    def keep(figure, stem, figures=figures, save=save):
-                        figures.append(figure)
-                        save(figure, stem)
-                    with mock.patch.object(kf, "save_figure", keep):
-                        code, said = self.run_script(compare, path, "--figures", self.path(stem),
-                                                     "--resamples", "200", *options)
-                    self.assertEqual(code, 0, said)
-                    names = [f"cd.{b:g}" for b in budgets] + ["intervals"]
-                    self.assertEqual(len(figures), len(names))
-                    contents.append([open(self.path(f"{stem}.{name}{end}"), "rb").read()
-                                     for name in names for end in (".png", ".pdf")])
-                self.assertEqual(contents[0], contents[1])
-                for figure, png in zip(figures, contents[0][::2]):
-                    self.check(figure, png)
-
-    def check(self, figure, png):
-        width, height = (pixels / 200 for pixels in struct.unpack(">II", png[16:24]))  # 200 dpi
-        self.assertLessEqual(width, kf.PAGE_WIDTH + 0.2)
-        self.assertLess(height, kf.PAGE_HEIGHT + 0.2)
-        target = kf.COLUMN_WIDTH if width < kf.COLUMN_WIDTH + 0.2 else kf.PAGE_WIDTH
-        texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text()]
-        self.assertGreater(len(texts), 8)
-        small = min(t.get_fontsize() for t in texts) * min(1.0, target / width)
-        self.assertGreaterEqual(small, SMALLEST)
-        # Names of methods and of panels do not lie over one another.
-        renderer = figure.canvas.get_renderer()
-        names = [t for t in texts if t.get_text().startswith(("method-", "budget "))]
-        boxes = [t.get_window_extent(renderer) for t in names]
-        self.assertGreaterEqual(len(boxes), 4)
-        for one, other in itertools.combinations(boxes, 2):
-            self.assertFalse(one.overlaps(other))
-
-    def test_bars_do_not_touch(self):
-        groups = [(0, 3), (1, 4), (4, 6), (5, 8), (9, 10)]
-        rows = compare_figures.stacked(groups)
-        for (a, row), (b, other) in itertools.combinations(zip(groups, rows), 2):
-            if row == other:
-                self.assertLess(a[1], b[0])
-        self.assertEqual(rows, [0, 1, 0, 1, 0])
-
-    def test_long_names(self):
-        rows = [{**row, "algorithm": row["algorithm"] + "-of-a-name-that-goes-on-and-on-and-on"}
-                for row in planted(6, 6)]
-        code, said = self.run_script(compare, self.write(rows), "--figures", self.path("x"))
-        self.assertEqual(code, 0, said)
-        with open(self.path("x.cd.0.5.png"), "rb") as file:
-            self.assertLessEqual(struct.unpack(">I", file.read()[16:20])[0] / 200, kf.PAGE_WIDTH + 0.2)
+            def keep(figure, stem, figures=figures, save=kf.save_figure):
+                figures.append(figure)
+                save(figure, stem)
+            for stem in ("one", "two"):
+                with mock.patch.object(kf, "save_figure", keep):
+                    self.run_compare(self.write(rows), "--figures", self.path(stem), "--resamples", "200", *options)
+                contents.append([read_bytes(self.path(f"{stem}.{name}{end}")) for name in names
+                                 for end in (".png", ".pdf")])
+            self.assertTrue(contents[0] == contents[1])
+            self.assertEqual(len(figures), 2 * len(names))
+            for figure in figures:
+                self.on_one_page(figure)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import itertools
 import unittest
 
-import numpy as np
 import script_case  # noqa: F401  (finds kvbench)
 from cielab import cielab, distances
 
