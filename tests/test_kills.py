@@ -16,7 +16,7 @@ import time
 import unittest
 
 import killing
-from script_case import KVBENCH, FolderCase, missing, untimed
+from script_case import KVBENCH, FolderCase, missing, read_bytes, untimed, write_bytes
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
@@ -26,8 +26,7 @@ KILLS = int(os.environ.get("KVBENCH_KILLS", "40"))
 REPLAY_KILLS = int(os.environ.get("KVBENCH_KILLS", "20"))
 SEED = int(os.environ.get("KVBENCH_KILL_SEED", "1"))
 WINDOWS = ("--sink", "4", "--recent", "16", "--queries", "8")
-SHAPE = ("--layers", "4", "--q-heads", "2", "--kv-heads", "2", "--n", "256", "--d", "16",
-         "--dv", "8")
+SHAPE = ("--layers", "4", "--q-heads", "2", "--kv-heads", "2", "--n", "256", "--d", "16", "--dv", "8")
 
 
 class Command:
@@ -49,8 +48,7 @@ class Command:
         return os.path.join(self.folder, name)
 
     def run(self, *words):
-        subprocess.run([KVBENCH, *words], cwd=self.folder, check=True, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.PIPE)
+        subprocess.run([KVBENCH, *words], cwd=self.folder, check=True, capture_output=True)
 
     def there(self):
         """Bytes by name of the files that a run may have written, whatever their names."""
@@ -59,8 +57,7 @@ class Command:
             for name in names:
                 path = os.path.join(root, name)
                 if os.path.relpath(path, self.folder) not in self.inputs:
-                    with open(path, "rb") as file:
-                        out[os.path.relpath(path, self.folder)] = file.read()
+                    out[os.path.relpath(path, self.folder)] = read_bytes(path)
         return out
 
     def clear(self):
@@ -84,33 +81,39 @@ class Command:
     def restore(self):
         for name, data in self.old.items():
             os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
-            with open(self.path(name), "wb") as file:
-                file.write(data)
+            write_bytes(self.path(name), data)
+
+
+def killed_at(moment, words, folder):
+    """Runs a program and kills it after so many seconds; None, or the seconds that it took where it ended first."""
+    start = time.monotonic()
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        try:
+            child.wait(moment)
+            return time.monotonic() - start
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return None
 
 
 @unittest.skipIf(not KVBENCH, "KVBENCH names no program")
 class KillTest(FolderCase):
-
     def commands(self):
         inputs = self.path("inputs")
         os.mkdir(inputs)
 
         def prepare(*words):
-            done = subprocess.run([KVBENCH, *words], cwd=inputs, capture_output=True, text=True,
-                                  check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
+            subprocess.run([KVBENCH, *words], cwd=inputs, capture_output=True, check=True)
 
         prepare("synth", "-o", "t.h5", *SHAPE)
         replay = ("replay", "t.h5", "--algorithm", "uniform:T=1", "--kept", "--per-query", *WINDOWS)
         for seeds, name in (("20", ""), ("2", "old")):
             for i in "12":
                 prepare(*replay, "--seeds", seeds, "--shard", f"{i}/2", "-o", f"{name}{i}.csv")
-        prepare("replay", "t.h5", "--algorithm", "uniform", "--budget", "0.5", "--seeds", "4",
-                *WINDOWS, "-o", "export.csv", "--export-caches", "c.h5")
-        prepare("replay", "t.h5", "--algorithm", "local", "--budget", "0.5", *WINDOWS,
-                "-o", "other.csv", "--export-caches", "old.h5")
-        tables = [f"c/{name}.csv" for name in ("attention", "coverage", "delta", "growth", "keys",
-                                               "norms", "spectrum")]
+        for name, *method in (("c", "uniform", "--seeds", "4"), ("old", "local")):
+            prepare("replay", "t.h5", "--budget", "0.5", *WINDOWS, "-o", f"{name}.csv", "--export-caches",
+                    f"{name}.h5", "--algorithm", *method)
+        tables = [f"c/{name}.csv" for name in ("attention", "coverage", "delta", "growth", "keys", "norms", "spectrum")]
         cluster = ("cluster", "t.h5", "-o", "c", "--pca", "3")
         evaluate = ("evaluate", "t.h5", "-o", "e.csv", "--kept", "--caches")
         made = {
@@ -121,14 +124,11 @@ class KillTest(FolderCase):
                               tables=["s.csv"]),
             "merge": dict(words=("merge", "1.csv", "2.csv", "-o", "m.csv"),
                           earlier=("merge", "old1.csv", "old2.csv", "-o", "m.csv"),
-                          tables=["m.kept.csv", "m.queries.csv", "m.csv"], manifest="m.csv.json",
-                          add=("--overwrite",)),
+                          tables=["m.kept.csv", "m.queries.csv", "m.csv"], manifest="m.csv.json", add=("--overwrite",)),
             "cluster": dict(words=cluster, earlier=(*cluster, "--points", "none", "--max-k", "4"),
-                            tables=[*tables, "c/points.csv"], manifest="c/cluster.json",
-                            add=("--overwrite",)),
+                            tables=[*tables, "c/points.csv"], manifest="c/cluster.json", add=("--overwrite",)),
             "evaluate": dict(words=(*evaluate, "c.h5"), earlier=(*evaluate, "old.h5"),
-                             tables=["e.kept.csv", "e.csv"], manifest="e.csv.json",
-                             add=("--overwrite",), grows=True),
+                             tables=["e.kept.csv", "e.csv"], manifest="e.csv.json", add=("--overwrite",), grows=True),
         }
         out = {}
         for name, what in made.items():
@@ -211,19 +211,12 @@ class KillTest(FolderCase):
             moment = draw.uniform(0.0, 1.1) * command.seconds
 
             def disturb(words, folder):
-                start = time.monotonic()
-                with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL,
-                                      stderr=subprocess.DEVNULL) as child:
-                    try:
-                        child.wait(moment)
-                        command.seconds = min(command.seconds, time.monotonic() - start)
-                    except subprocess.TimeoutExpired:
-                        child.kill()
-                        killed[name] += 1
+                took = killed_at(moment, words, folder)
+                killed[name] += took is None
+                command.seconds = min(command.seconds, took or command.seconds)
 
             self.trial(command, over, f"run {runs}, seed {SEED}: {name}, "
-                       f"{'over an earlier run' if over else 'anew'}, {moment * 1000:.1f} ms",
-                       disturb)
+                       f"{'over an earlier run' if over else 'anew'}, {moment * 1000:.1f} ms", disturb)
         print(f"seed {SEED}: {runs} runs, of which killed: {killed}")
         if KILLS >= 40:
             self.assertGreater(sum(killed.values()), KILLS // 2)
@@ -231,12 +224,9 @@ class KillTest(FolderCase):
     @unittest.skipIf(killing.LIBC is None, "no system calls known here")
     def test_an_extended_table(self):
         """Killed before any change of a file, --extend goes on, and no row is lost on the way."""
-        folder = self.path("extend")
-        os.mkdir(folder)
-        subprocess.run([KVBENCH, "synth", "-o", "t.h5", *SHAPE], cwd=folder, check=True,
-                       capture_output=True)
-        replay = ["replay", "t.h5", "--algorithm", "uniform:T=1", "--kept", *WINDOWS, "--threads",
-                  "1"]
+        folder = self.folder
+        self.done("synth", "-o", self.path("t.h5"), *SHAPE)
+        replay = ["replay", "t.h5", "--algorithm", "uniform:T=1", "--kept", *WINDOWS, "--threads", "1"]
         more = ["--seeds", "6", "--algorithm", "local:T=2"]
         whole = Command(folder, (*replay, *more, "-o", "e.csv"), (*replay, "-o", "e.csv"),
                         ["e.kept.csv", "e.csv"], manifest="e.csv.json", grows=True)
@@ -256,22 +246,20 @@ class KillTest(FolderCase):
             whole.restore()
             had = of_any_plan(whole.old["e.csv"].decode())
             killing.run_until([KVBENCH, *words], folder, call)
-            if "e.csv" not in whole.there():  # its rows are in the log
+            in_log = "e.csv" not in whole.there()  # its rows are in the log
+            if in_log:
                 whole.run("merge", "e.csv.log", "-o", "now.csv")
                 os.rename(whole.path("now.csv"), whole.path("e.csv"))
-                self.assertLessEqual(had, of_any_plan(whole.there()["e.csv"].decode()), what)
-                for name in set(whole.there()) - {"e.csv.log"}:
-                    os.remove(whole.path(name))
-                logged += 1
-            else:
-                self.assertLessEqual(had, of_any_plan(whole.there()["e.csv"].decode()), what)
+            self.assertLessEqual(had, of_any_plan(whole.there()["e.csv"].decode()), what)
+            for name in set(whole.there()) - {"e.csv.log"} if in_log else ():
+                os.remove(whole.path(name))
+            logged += in_log
             whole.run(*whole.words, "--extend")
             there = whole.there()
             self.assertEqual(set(there), whole.names, what)
             for table in whole.tables:
                 self.assertEqual(untimed(whole.path(table)), whole.rows[table], what)
-            self.assertLessEqual(
-                had, of_any_plan(there["e.csv"].decode()), what)
+            self.assertLessEqual(had, of_any_plan(there["e.csv"].decode()), what)
         if KILLS >= 40:
             self.assertTrue(0 < logged < len(calls), f"{logged} of {len(calls)} in the log alone")
 
@@ -341,34 +329,26 @@ class ResumeTest(FolderCase):
     TABLES = ("o.csv", "o.kept.csv", "o.queries.csv")
 
     def check(self, draw, kills, *options):
-        """Kills so many times; returns how many runs there were."""
+        """Kills so many times."""
         words = [KVBENCH, "replay", "t.h5", *self.OPTIONS, "-o", "o.csv", *options]
         caches = "c.h5" in options
-        start = time.monotonic()
-        self.finish(words)
-        seconds = time.monotonic() - start
+        seconds = killed_at(None, words, self.folder)
         expected = {name: untimed(self.path(name)) for name in self.TABLES}
         names = set(os.listdir(self.folder))
         held = contents(self.path("c.h5")) if caches else None
-        killed = trials = 0
+        killed = 0
         while killed < kills:
             for name in names - {"t.h5"}:
                 os.remove(self.path(name))
             moments = []
             for attempt in range(1 + draw.randrange(4)):
                 moments.append(draw.uniform(0.0, 1.0) * seconds)
-                start = time.monotonic()
-                with subprocess.Popen(words + ["--resume"] * (attempt > 0), cwd=self.folder,
-                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-                    try:
-                        child.wait(moments[-1])
-                        seconds = min(seconds, time.monotonic() - start)
-                        break
-                    except subprocess.TimeoutExpired:
-                        child.kill()
-                        killed += 1
-            self.finish([*words, "--resume"])
-            trials += 1
+                took = killed_at(moments[-1], words + ["--resume"] * (attempt > 0), self.folder)
+                if took is not None:
+                    seconds = min(seconds, took)
+                    break
+                killed += 1
+            subprocess.run([*words, "--resume"], cwd=self.folder, capture_output=True, check=True)
             what = f"seed {SEED}: {' '.join(options)}, killed after " + ", ".join(
                 f"{moment * 1000:.1f} ms" for moment in moments)
             self.assertEqual(set(os.listdir(self.folder)), names, what)
@@ -376,21 +356,13 @@ class ResumeTest(FolderCase):
                 self.assertEqual(untimed(self.path(name)), expected[name], f"{what}: {name}")
             if caches:
                 self.assertEqual(contents(self.path("c.h5")), held, what)
-        return trials
-
-    def finish(self, words):
-        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_resumed_runs_are_whole(self):
         draw = random.Random(SEED)
-        done = self.program("synth", "-o", self.path("t.h5"), *SHAPE)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("synth", "-o", self.path("t.h5"), *SHAPE)
         for options in ((), ("--export-caches", "c.h5")):
             with self.subTest(options):
-                trials = self.check(draw, REPLAY_KILLS // 2, *options)
-                print(f"seed {SEED}: replay {' '.join(options)}: {trials} runs, killed "
-                      f"{REPLAY_KILLS // 2} times or more")
+                self.check(draw, REPLAY_KILLS // 2, *options)
             for name in os.listdir(self.folder):
                 if name != "t.h5":
                     os.remove(self.path(name))
