@@ -53,37 +53,29 @@ class CachesTest(FolderCase):
     def entry(self, count=5, **more):
         return {"k": self.rng.normal(0, 1, (count, D)), "v": self.rng.normal(0, 1, (count, DV))} | more
 
-    # --- Traces ------------------------------------------------------------------------------
-
     def test_heads_of_a_trace(self):
         for dtype in ("float16", "bfloat16", "float32"):
             path = self.make_trace(f"{dtype}.h5", dtype, prompts=("x",), scale=0.3)
             self.assertEqual(kc.trace_heads(path), [("x", layer, head) for layer in (3, 10) for head in range(HEADS)])
             head = kc.read_head(path, "x", 10, 1)
             with h5py.File(path) as file:
-                for name, own in (("k", head.k), ("v", head.v)):
-                    data = file[f"prompts/x/layers/10/{name}"][1]
-                    expected = data.astype(np.uint32) << 16 if dtype == "bfloat16" else data
-                    expected = (expected.astype(np.uint32).view(np.float32)
-                                if dtype == "bfloat16" else expected.astype(np.float32))
-                    self.assertTrue((own == expected).all())
+                layer = file["prompts/x/layers/10"]
+                for name, own in (("k", head.k), ("v", head.v), ("q", head.q[0])):
+                    data = layer[name][{"q": 3}.get(name, 1)]
+                    if dtype == "bfloat16":
+                        data = (data.astype(np.uint32) << 16).view(np.float32)
+                    self.assertTrue((own == data.astype(np.float32)).all())
                     self.assertEqual(own.dtype, np.float32)
-                if dtype == "float32":
-                    self.assertTrue((head.q == file["prompts/x/layers/10/q"][3:6]).all())
-                    self.assertTrue((kc.read_head(file, "x", 10, 1).q == head.q).all())
+                self.assertTrue((kc.read_head(file, "x", 10, 1).q == head.q).all())
             self.assertEqual((head.q.shape, head.scale, head.dtype), ((GROUP, 9, D), 0.3, dtype))
         self.assertEqual(kc.read_head(self.trace, "a", 3, 0).scale, 0.5)
         self.assertIsNone(kc.read_head(self.trace, "a", 3, 0, with_q=False).q)
-        for place, text in ((("z", 3, 0), "prompts/z/layers/3: not in the trace"),
-                            (("a", 4, 0), "prompts/a/layers/4: not in the trace"),
-                            (("a", 3, 2), "KV head: got 2, expected 0 to 1")):
-            with self.assertRaises(kt.TraceError) as caught:
-                kc.read_head(self.trace, *place)
-            self.assertIn(text, str(caught.exception))
-        with self.assertRaises(kt.TraceError):
-            kc.read_head(self.path("none.h5"), "a", 3, 0)
-
-    # --- Writing and reading -----------------------------------------------------------------
+        for path, place, text in ((self.trace, ("z", 3, 0), "prompts/z/layers/3: not in the trace"),
+                                  (self.trace, ("a", 4, 0), "prompts/a/layers/4: not in the trace"),
+                                  (self.trace, ("a", 3, 2), "KV head: got 2, expected 0 to 1"),
+                                  (self.path("none.h5"), ("a", 3, 0), "no such file")):
+            with self.assertRaisesRegex(kt.TraceError, text):
+                kc.read_head(path, *place)
 
     def test_what_is_written_is_read(self):
         head = kc.read_head(self.trace, "b", 3, 1)
@@ -154,9 +146,8 @@ class CachesTest(FolderCase):
         for other, text in (
                 (self.write(part("a"), "4.h5"), "0000-m/prompts/a/layers/3/0: is also in"),
                 (self.write(part("b"), "5.h5", sink=3), "sink: got 3, expected 2, as")):
-            with self.assertRaises(kt.TraceError) as caught:
+            with self.assertRaisesRegex(kt.TraceError, text):
                 kc.CacheReader([one, other])
-            self.assertIn(text, str(caught.exception))
 
     def test_a_run_that_fails_leaves_what_was_there(self):
         path = self.write(lambda w: w.group("m").put("a", 3, 0, **self.entry()))
@@ -165,8 +156,6 @@ class CachesTest(FolderCase):
             self.write(lambda w: 1 / 0)
         self.assertEqual(read_bytes(path), before)
         self.assertEqual(sorted(os.listdir(self.folder)), ["c.h5", "t.h5"])
-
-    # --- Refusals ----------------------------------------------------------------------------
 
     def test_the_writer_refuses(self):
         def put(prompt="a", layer=3, head=0, **entry):
@@ -248,11 +237,9 @@ class CachesTest(FolderCase):
         read = (
             (where + "k: got nothing, expected a dataset", lambda f: f[inner].__delitem__("k")),
             (where + "k: shape: got [5, 3], expected [B, 4]", replace("k", np.ones((5, 3)))),
-            (where + "v: rows: got 2, expected 5", replace("v", np.ones((2, DV)))),
             (where + "token: got 3 twice", replace("token", [3, 3, 4, 5, 6])),
             (where + "log_weight: shape: got [], expected [5]", replace("log_weight", 0.0)),
             (where + "v[4, 5]: got inf", replace("v", last_inf)),
-            (where + "k: elements: got int64", replace("k", np.ones((5, D), int))),
             (where + "aux_bytes: got -1", put(inner, "aux_bytes", -1)),
             ("0/k: got a group", lambda f: (f[inner].__delitem__("k"), f.create_group(inner + "/k"))))
         for text, act in (*opened, *read):
@@ -265,11 +252,6 @@ class CachesTest(FolderCase):
                     reader.groups[0].read("a", 3, 0, (D, DV))
             self.assertIn(text, str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))
-        for text, content in (("not an HDF5 file", b"abc"), ("not an HDF5 file", good[:1000])):
-            write_bytes(path, content)
-            with self.assertRaises(kt.TraceError) as caught:
-                kc.CacheReader(path)
-            self.assertIn(text, str(caught.exception))
         with self.assertRaises(kt.TraceError):
             kc.CacheReader([])
 
@@ -297,8 +279,6 @@ class CachesTest(FolderCase):
             entry = group.read("a", 3, 0)
             self.assertEqual((entry.k.dtype, entry.v.dtype, entry.token.dtype), (np.float32, np.float32, np.int64))
             self.assertEqual(entry.attributes, {})
-
-    # --- The table of kvbench-py score ---------------------------------------------------------
 
     def test_fields_with_commas_and_line_ends_survive(self):
         path = self.path("s.csv")
