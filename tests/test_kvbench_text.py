@@ -4,7 +4,6 @@ terminal, and a text that is nested too deeply is one line."""
 import contextlib
 import glob
 import io
-import json
 import os
 import re
 import sys
@@ -34,7 +33,7 @@ class TextTest(FolderCase):
         self.assertEqual(kx.printable_lines("a\x9b\nb\r\n"), "a?\nb?\n")
         self.assertEqual(kx.one_line(f" a\n  b\t{UNSAFE[:6]}\r\n c\u2028d "), "a b ?????? c?d")
         self.assertEqual(kx.one_line(ValueError("x\n\x9by")), "x ?y")
-        # All that Unicode calls a control or a surrogate goes, and nothing else of Latin-1.
+        # Of Latin-1 the controls alone.
         for code in range(0x100):
             self.assertEqual(kx.printable(chr(code)) == "?", code < 32 or 127 <= code < 160 or code == ord("?"), code)
 
@@ -136,42 +135,30 @@ class NestedTest(FolderCase):
                  if re.search(r"\bjson\.loads?\(", read_text(path))]
         self.assertEqual([os.path.relpath(path, ROOT) for path in found], ["python/kvbench/text.py"])
 
-    def refused(self, said, read):
+    @unittest.skipIf(NO_TABLES or missing("h5py", "scipy"), f"{sys.executable} lacks packages")
+    def test_every_reader_says_it_in_one_line(self):
+        from kvbench import checksums, records
         from kvbench.checksums import ChangedError
         from kvbench.errors import CsvError, TraceError
-        with self.assertRaisesRegex((ChangedError, CsvError, TraceError), said):
-            read()
-
-    @unittest.skipIf(NO_TABLES or missing("scipy"), f"{sys.executable} lacks packages")
-    def test_sensitivities(self):
         from kvbench.policy import tables
-        for text in (NESTED, '{"layers": 1' + "0" * 400 + "}"):
-            path = self.write_file("s.json", text)
-            self.refused("s.json: ", lambda path=path: tables.read_sensitivities(path))
+        from kvbench.score.table import Manifest
 
-    def test_manifests_and_records(self):
-        from kvbench import checksums, records
         table = self.write_file("t.csv", "a\n1\n")
         self.write_file("t.csv.json", NESTED)
-        self.refused("t.csv.json: cannot be read: nested", lambda: checksums.check_table(table))
-        path = self.write_file("p.jsonl", '{"text": "a"}\n' + NESTED + "\n")
-        self.refused(r"p.jsonl:2: not JSON \(nested", lambda: records.read_jsonl(path))
-
-    @unittest.skipIf(missing("numpy", "h5py"), f"{sys.executable} lacks numpy or h5py")
-    def test_manifests_of_scores(self):
-        from kvbench.score.table import Manifest
-        self.write_file("s.csv", "")
-        self.write_file("s.csv.json", NESTED)
-        args = types.SimpleNamespace(output=self.path("s.csv"), resume=True, trace=[], caches=[])
-        self.refused("s.csv.json: not a manifest of kvbench-py score", lambda: Manifest(args, {}, {}))
-
-    @unittest.skipIf(missing("numpy", "h5py", "transformers"), "no transformers")
-    def test_prompts_of_a_dump(self):
-        from kvbench.dump.prompts import read_lines
-        for bad, what in ((NESTED, "nested too deeply"), ("1" * 5000, "Exceeds the limit"),
-                          ("{", "Expecting property name .*, column 2")):
-            path = self.write_file("p.jsonl", json.dumps({"text": "a"}) + "\n" + bad + "\n")
-            self.refused(rf"p.jsonl:2: not JSON \({what}", lambda path=path: list(read_lines(path)))
+        args = types.SimpleNamespace(output=table, resume=True, trace=[], caches=[])
+        lines = self.write_file("p.jsonl", '{"text": "a"}\n' + NESTED + "\n")
+        large = '{"layers": 1' + "0" * 400 + "}"
+        cases = [*(("s.json: ", lambda text=text: tables.read_sensitivities(self.write_file("s.json", text)))
+                   for text in (NESTED, large)),
+                 ("t.csv.json: cannot be read: nested", lambda: checksums.check_table(table)),
+                 (r"p.jsonl:2: not JSON \(nested", lambda: records.read_jsonl(lines)),
+                 ("t.csv.json: not a manifest of kvbench-py score", lambda: Manifest(args, {}, {}))]
+        if not missing("transformers"):
+            from kvbench.dump.prompts import read_lines
+            cases.append((r"p.jsonl:2: not JSON \(nested too deeply", lambda: list(read_lines(lines))))
+        for said, read in cases:
+            with self.subTest(said), self.assertRaisesRegex((ChangedError, CsvError, TraceError), said):
+                read()
 
     def test_records_of_a_run_on_a_cluster(self):
         spec = util.spec_from_file_location("run", os.path.join(SCRIPTS, "slurm", "run.py"))
