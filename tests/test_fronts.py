@@ -71,11 +71,10 @@ class ProgramsTest(FolderCase):
             done = call(lambda words=words: entry.run(words), "kvbench-py")
             self.assertEqual((done.code, done.out, done.err.count("\n")), (2, "", 1))
             self.assertTrue(done.err.startswith(says), done.err)
-        for words in (["plot", "--help"], ["plot", "-h"]):
-            done = call(lambda words=words: entry.run(words), "kvbench-py")
-            self.assertEqual((done.code, done.err), (0, ""))
-            self.assertEqual(re.findall(r"^  (plot \S+) ", done.out, re.M),
-                             [name for name in programs.PROGRAMS if name.startswith("plot ")])
+        done = call(lambda: entry.run(["plot", "--help"]), "kvbench-py")
+        self.assertEqual((done.code, done.err), (0, ""))
+        self.assertEqual(re.findall(r"^  (plot \S+) ", done.out, re.M),
+                         [name for name in programs.PROGRAMS if name.startswith("plot ")])
 
     def test_the_version(self):
         version = re.search(r"^version: (\S+)$", read_text(os.path.join(ROOT, "CITATION.cff")), re.M)[1]

@@ -54,8 +54,7 @@ class SlurmCase(FolderCase):
                             "REAL_KVBENCH": os.path.abspath(KVBENCH)}
 
     def trace(self, *shape):
-        done = self.program("synth", "-o", self.path("t.h5"), "--layers", "2", "--d", "16", "--dv", "8", *shape)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("synth", "-o", self.path("t.h5"), "--layers", "2", "--d", "16", "--dv", "8", *shape)
 
     def drive(self, *arguments, options=(), shards=3):
         return subprocess.run(
@@ -65,8 +64,7 @@ class SlurmCase(FolderCase):
 
     def expect_whole(self, *options):
         """out.csv is what one run without shards writes."""
-        done = self.program("replay", self.path("t.h5"), "-o", self.path("whole.csv"), *OPTIONS, *options)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("replay", self.path("t.h5"), "-o", self.path("whole.csv"), *OPTIONS, *options)
         self.assertEqual(untimed(self.path("out.csv")), untimed(self.path("whole.csv")))
 
 
@@ -146,14 +144,7 @@ class FakeSlurmTest(SlurmCase):
                         'exec "$REAL_KVBENCH" "$@"\n')
 
     def test_only_what_failed_is_submitted_again(self):
-        self.failing(2, 3, times=2)
-        done = self.drive()
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.submitted(), ["1,2,3", "2", "2"])
-        self.expect_whole()
-
-    def test_retries_end_and_the_same_command_goes_on(self):
-        self.failing(2, 3, times=2)
+        self.failing(2, 3, times=3)
         done = self.drive("--retries", "1")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("shard 2/3: unfinished after 2 attempts; see out.shard-2-of-3.log", done.stderr)
@@ -161,7 +152,7 @@ class FakeSlurmTest(SlurmCase):
         self.assertFalse(os.path.exists(self.path("out.csv")))
         done = self.drive("--retries", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.submitted(), ["1,2,3", "2", "2"])
+        self.assertEqual(self.submitted(), ["1,2,3", "2", "2", "2"])
         self.expect_whole()
 
     def test_a_program_that_is_not_there_is_not_tried_again(self):
@@ -173,20 +164,14 @@ class FakeSlurmTest(SlurmCase):
 
     def test_another_command_does_not_take_its_parts(self):
         self.failing(2, 3)
-        self.assertEqual(self.drive("--retries", "0").returncode, 3)
-        for change in ({"options": ["--seeds", "2"]}, {"shards": 4}):
-            done = self.drive(**change)
+        config = ["--config", self.write_file("grid.toml", "seeds = 2\n")]
+        self.assertEqual(self.drive("--retries", "0", *config).returncode, 3)
+        for change in ({"options": ["--seeds", "2"]}, {"shards": 4}, {}):
+            if not change:  # the same words, another configuration
+                self.write_file("grid.toml", "seeds = 3\n")
+            done = self.drive(*config, **change)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("out.run.json", done.stderr)
-        self.assertEqual(self.submitted(), ["1,2,3"])
-
-    def test_a_changed_configuration_is_another_command(self):
-        self.failing(2, 3)
-        self.write_file("grid.toml", "seeds = 2\n")
-        self.assertEqual(self.drive("--retries", "0", "--config", "grid.toml").returncode, 3)
-        self.write_file("grid.toml", "seeds = 3\n")
-        done = self.drive("--config", "grid.toml")
-        self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(self.submitted(), ["1,2,3"])
 
     def test_a_queue_that_does_not_answer_is_asked_again(self):
@@ -224,26 +209,18 @@ class FakeSlurmTest(SlurmCase):
 
     def test_usage(self):
         self.failing(9, 3)
-        for arguments, says in ((["--shards", "0"], "--shards: got 0"), (["--retries", "-1"], "--retries: got -1"),
-                                (["--plot", "none"], "got `none`, expected one of amnesia"),
-                                (["--config", "none.toml"], "none.toml: no such file")):
-            done = self.drive(*arguments)
+        config = self.write_file("export.toml", "seeds = 2\n[replay]\n  export-caches = 'c.h5'\n")
+        exported = "--export-caches: all shards would write one file"
+        for says, arguments, options in (
+                ("--shards: got 0", ["--shards", "0"], []), ("--retries: got -1", ["--retries", "-1"], []),
+                ("got `none`, expected one of amnesia", ["--plot", "none"], []),
+                ("none.toml: no such file", ["--config", "none.toml"], []),
+                ("--output: got 'table.txt'", ["--output", "table.txt"], []),
+                ("--shard after --", [], ["--shard", "1/2"]), (exported, [], ["--export-caches", "c.h5"]),
+                (exported, [], ["--export-caches=c.h5"]), (exported, ["--config", config], [])):
+            done = self.drive(*arguments, options=options)
             self.assertEqual(done.returncode, 2)
             self.assertIn(says, done.stderr)
-        done = self.drive("--output", "table.txt")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--output: got 'table.txt'", done.stderr)
-        done = self.drive(options=["--shard", "1/2"])
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--shard after --", done.stderr)
-        config = self.write_file("export.toml", "seeds = 2\n[replay]\n  export-caches = 'c.h5'\n")
-        for more in ({"options": ["--export-caches", "c.h5"]}, {"options": ["--export-caches=c.h5"]}):
-            done = self.drive(**more)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn("--export-caches: all shards would write one file", done.stderr)
-        done = self.drive("--config", config)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--export-caches: all shards would write one file", done.stderr)
         self.assertFalse(os.path.exists(self.path("submitted")))
 
 
