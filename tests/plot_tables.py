@@ -159,11 +159,6 @@ class FigureTest(FolderCase):
     def call(self, module, *arguments):
         return call(lambda: command.run_main(getattr(module, "main", lambda: run(module))), program(module), *arguments)
 
-    def run_script(self, module, *arguments):
-        """Exit code and stderr."""
-        done = self.call(module, *arguments)
-        return done.code, done.err
-
     def must(self, module, *arguments, code=0):
         """stdout and stderr of a run that ends with this code."""
         done = self.call(module, *arguments)

@@ -6,6 +6,7 @@ import unittest
 
 from matplotlib.collections import PolyCollection
 from plot_tables import STEP_COLUMNS, FigureTest, load
+from script_case import read_bytes, write_bytes
 
 from kvbench.plot import style as ks
 from kvbench.plot.kinds import offset as plot_offset
@@ -79,11 +80,10 @@ class OffsetTest(FigureTest):
 
     def test_layers(self):
         path = self.table(rows())
-        figure = plot_offset.draw(self.draw(path, by="layer"), by="layer")
-        self.assertEqual([a.get_title() for a in figure.axes], ["layer 0", "layer 3"])
-        self.near([line_of(a, 0)[1][0] for a in figure.axes], [0.015, 0.035])
-        figure = plot_offset.draw(self.draw(path, layers=[3]))
-        self.near(line_of(figure.axes[0], 0)[1][0], 0.035)
+        for layers, options in (((0, 3), {"by": "layer"}), ((3,), {"by": "layer", "layers": [3]})):
+            axes = plot_offset.draw(self.draw(path, **options), by="layer").axes
+            self.assertEqual([a.get_title() for a in axes], [f"layer {layer}" for layer in layers])
+            self.near([line_of(a, 0)[1][0] for a in axes], [0.015 if layer == 0 else 0.035 for layer in layers])
 
     def test_budgets(self):
         two = [{**r, "budget_requested": budget, "rel_error": r["rel_error"] * (2 - budget)}
@@ -154,8 +154,7 @@ class BinsTest(FigureTest):
         path = self.tables()
         table, _ = self.quiet(load, plot_offset, [path])
         for name in (path, self.path("t.csv")):
-            with open(name, "rb") as file, gzip.open(name + ".gz", "wb") as out:
-                out.write(file.read())
+            write_bytes(name + ".gz", gzip.compress(read_bytes(name)))
             os.remove(name)
         got, _ = self.quiet(load, plot_offset, [path + ".gz"])
         self.assertTrue(got.equals(table))
@@ -166,32 +165,28 @@ class BinsTest(FigureTest):
         self.assertEqual({*table["label"]}, {"a"})
         self.assertIn("note: 2 degenerate rows are left out (b)", said)
 
-    def test_rows_that_differ_are_refused(self):
-        for more, words in (({"sink": 4}, "sink (4, 10)"), ({"model": "n"}, "model (m, n)"),
-                            ({"precision": "float64"}, "")):
-            first = self.tables(({"model": "m"}, {"algorithm": "b", "model": "m", **more}))
-            code, said = self.run_script(plot_offset, first, "-o", self.path("out"))
-            self.assertEqual((code, words in said), (2 if words else 0, True), said)
-
-    def test_what_is_missing(self):
+    def test_refusals(self):
+        for more, words in (({"sink": 4}, "sink (4, 10)"), ({"model": "n"}, "model (m, n)")):
+            self.refused(words, plot_offset, self.tables(({"model": "m"}, {"algorithm": "b", "model": "m", **more})))
+        self.must(plot_offset, self.tables(({}, {"algorithm": "b", "precision": "float64"})), "-o", self.path("out"))
         path = self.tables()
-        other = self.write([{"algorithm": "a", "first": 0.5, "last": 1, "queries": 1, "rel_error_p50": 1,
-                             "rel_error_mean": 1}], "u.queries.csv", columns=self.COLUMNS)
         self.write([{"algorithm": "a"}], "u.csv")
-        self.refused("u.queries.csv: column `first`: expected whole", plot_offset, other)
+        for words, lines, name, columns in (
+                ("u.queries.csv: column `first`: expected whole", [
+                    {"algorithm": "a", "first": 0.5, "last": 1, "queries": 1, "rel_error_p50": 1, "rel_error_mean": 1}],
+                 "u.queries.csv", self.COLUMNS),
+                ("t.steps.csv: the steps of a stream, expected OUT.queries.csv of kvbench replay --per-query; "
+                 "kvbench-py plot stream OUT.csv draws the steps", [{"budget_requested": 0.5, "step": 9}],
+                 "t.steps.csv", STEP_COLUMNS),
+                ("x.csv: no table of queries, expected OUT.queries.csv", [{}], "x.csv",
+                 ["schema", "algorithm", "params", "status", "step"])):
+            self.refused(words, plot_offset, self.write(lines, name, columns=columns))
         self.refused("expected one form", plot_offset, path, self.write(
             ({**row, "trace": "u.h5"} for row in rows()), "v.queries.csv", columns=COLUMNS))
         os.remove(self.path("t.csv"))
         self.refused("t.csv: no such file, expected the table beside", plot_offset, path)
         os.rename(path, self.path("moved.csv"))
         self.refused("moved.csv is not OUT.queries.csv", plot_offset, self.path("moved.csv"))
-
-    def test_other_tables_are_named_with_what_draws_them(self):
-        steps = self.write([{"budget_requested": 0.5, "step": 9}], "t.steps.csv", columns=STEP_COLUMNS)
-        self.refused("t.steps.csv: the steps of a stream, expected OUT.queries.csv of kvbench replay --per-query; "
-                     "kvbench-py plot stream OUT.csv draws the steps", plot_offset, steps)
-        table = self.write([{}], columns=["schema", "algorithm", "params", "status", "step"])
-        self.refused("t.csv: no table of queries, expected OUT.queries.csv", plot_offset, table)
 
 
 if __name__ == "__main__":
