@@ -51,15 +51,11 @@ class ClusterAgainstSklearnTest(unittest.TestCase):
 
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        trace = os.path.join(cls.folder.name, "t.h5")
-        out = os.path.join(cls.folder.name, "out")
-        subprocess.run([KVBENCH, "synth", "-o", trace, "--layers", "1", "--q-heads", "1",
-                        "--kv-heads", "1", "--n", str(N), "--nq", "16", "--d", "32", "--dv", "16"],
-                       check=True)
+        trace, out = (os.path.join(cls.folder.name, name) for name in ("t.h5", "out"))
+        subprocess.run([KVBENCH, "synth", "-o", trace, "--layers", "1", "--q-heads", "1", "--kv-heads", "1",
+                        "--n", str(N), "--nq", "16", "--d", "32", "--dv", "16"], check=True)
         subprocess.run([KVBENCH, "cluster", trace, "-o", out, "--points", "none"], check=True)
-        cls.tables = {}
-        for name in ("coverage", "delta", "norms"):
-            cls.tables[name] = read_rows(os.path.join(out, name + ".csv"))
+        cls.tables = {name: read_rows(os.path.join(out, name + ".csv")) for name in ("coverage", "delta", "norms")}
         with h5py.File(trace) as file:
             layer = next(iter(next(iter(file["prompts"].values()))["layers"].values()))
             cls.rows = {"keys": layer["k"][0].astype(np.float64), "values": layer["v"][0].astype(np.float64)}

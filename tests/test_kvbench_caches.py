@@ -85,7 +85,7 @@ class CachesTest(FolderCase):
         def fill(writer):
             first = writer.group("m+x", {"z": 1, "b": "u"}, budget=0.25, seed=3, scores="none", scope="layer")
             first.put("b", 3, 1, head.k[kept], head.v[kept], token=kept, aux_bytes=7, compress_ms=1.5, diag="a=1")
-            first.put("a", 10, 0, **made)
+            first.put("a", 10, 0, **made, counted=[])  # as if it were not there
             writer.group("m+x", "b=u;z=1", budget=0.5).put("a", 3, 0, infeasible="too few bytes")
         path = self.write(fill)
         with kc.CacheReader(path) as reader:
@@ -104,7 +104,7 @@ class CachesTest(FolderCase):
             entry = first.read("a", 10, 0)
             self.assertTrue((entry.k == made["k"].astype(np.float32)).all())
             self.assertEqual(entry.log_weight.tolist(), [0, -np.inf, 1, 2])
-            self.assertEqual(entry.k_den.shape, (0, D))
+            self.assertEqual((entry.k_den.shape, entry.counted), ((0, D), None))
             self.assertEqual(second.read("a", 3, 0).infeasible, "too few bytes")
             self.assertIsNone(second.read("a", 3, 0).k)
             self.assertIsNone(first.read("a", 3, 0))
@@ -180,6 +180,14 @@ class CachesTest(FolderCase):
                 (where + "token: got -2", put(token=[8, 9, -2, -1, -1])),
                 (where + "token: got 1, expected a position of the middle, 2 to 21", put(token=[1, 2, 3, 4, 5])),
                 (where + "token: got 22", put(token=[22, 2, 3, 4, 5])),
+                *((where + f"counted: got {text}", put(counted=counted, quantised=3)) for counted, text in (
+                    ([9, 8], "[9, 8], expected ascending positions"), ([8, 8], "[8, 8], expected ascending"),
+                    ([-1, 8], "[-1, 8], expected ascending"), ([8.0], "float64 of shape [1], expected integers"),
+                    ([[8]], "int64 of shape [1, 1], expected integers"),
+                    (range(2, 6), "4 tokens, expected at most the 3 quantised"),
+                    ([1], "1, expected a position of the middle, 2 to 21"), ([22], "22, expected a position"))),
+                (where + "counted: got 8, expected no position that token holds exactly",
+                 put(counted=[8], quantised=3, token=[8, -1, -1, -1, -1])),
                 (where + "attribute: got `auxbytes`", put(auxbytes=3)),
                 (where + "aux_bytes: got 2.5, expected an integer", put(aux_bytes=2.5)),
                 (where + "got k, v, expected nothing", put(infeasible="no")),
@@ -238,6 +246,7 @@ class CachesTest(FolderCase):
             (where + "k: got nothing, expected a dataset", lambda f: f[inner].__delitem__("k")),
             (where + "k: shape: got [5, 3], expected [B, 4]", replace("k", np.ones((5, 3)))),
             (where + "token: got 3 twice", replace("token", [3, 3, 4, 5, 6])),
+            (where + "counted: got [4, 3], expected ascending positions", replace("counted", [4, 3])),
             (where + "log_weight: shape: got [], expected [5]", replace("log_weight", 0.0)),
             (where + "v[4, 5]: got inf", replace("v", last_inf)),
             (where + "aux_bytes: got -1", put(inner, "aux_bytes", -1)),

@@ -394,10 +394,6 @@ class ExtraTest(FolderCase):
         self.assertEqual({(row["status"], row["scores"]) for row in rows}, {("ok", "past")})
         self.assertEqual({row["params"] for row in rows if row["algorithm"] == "external-scores"},
                          {"T=auto;name=gate.v1;threshold=auto;tokens=auto"})
-        common = ("replay", self.trace, "-o", self.path("no.csv"), "--budget", "0.5")
-        self.done(*common, *self.WINDOWS, "--algorithm", "snapkv:ref=second", code=2, says="t.h5: prompt a layer 0: "
-                  "snapkv: the layer has no extra queries 'second', has: question-a, repeat")
-        self.done(*common, *self.WINDOWS[:-1], "9", "--algorithm", "kvzip", code=2, says="had read 52 tokens")
         self.done("replay", self.trace, "-o", out, "--overwrite", *self.WINDOWS, "--config",
                   os.path.join(ROOT, "configs", "second_question.toml"))
         rows = read_rows(out)
