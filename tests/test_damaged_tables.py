@@ -103,11 +103,8 @@ LET_PASS = {
 
 def run_script(name, *words, front=programs.COMMANDS):
     """The program, in this process."""
-    def main():
-        if name.startswith(front.name + " "):
-            return entry.run([*name.split()[1:], *words], front)
-        return runpy.run_path(os.path.join(SCRIPTS, name), run_name="__main__") and 0
-    return call(main, name, *words)
+    return call(lambda: entry.run([*name.split()[1:], *words], front) if name.startswith(front.name + " ")
+                else runpy.run_path(os.path.join(SCRIPTS, name), run_name="__main__") and 0, name, *words)
 
 
 def files_of(folder):
@@ -267,13 +264,9 @@ class DamagedTablesTest(FolderCase):
         self.assertFalse(tried & set(self.left_out))
 
     def test_damaged_tables(self):
-        known = {}
         for script, words, name, other in self.commands:
             data = read_bytes(name)
-            if name not in known:
-                known[name] = damages(data)
-            broken = {**known[name], "another kind": read_bytes(other)}
-            for what, bad in broken.items():
+            for what, bad in {**damages(data), "another kind": read_bytes(other)}.items():
                 with self.subTest(script, words=words, table=name, damage=what):
                     write_bytes(name, bad)
                     if (script, name, what) in self.let_pass:

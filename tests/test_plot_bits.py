@@ -141,17 +141,6 @@ class LinesTest(FigureTest):
         _, said = self.quiet(load_lines, self.path("t.csv"))
         self.assertIn("note: points of all tokens with other bits of keys than of values are left out: 12", said)
 
-    def test_variants_of_all_tokens_differ(self):
-        rows = [*everything(), *({**whole("quant-kivi", bits, bits), "algorithm": "quant-kivi",
-                                  "params": f"{KIVI};k_bits={bits};residual={length};v_bits={bits}",
-                                  "middle_ratio": bits / 16 + length / 1000}
-                                 for bits in BITS for length in (0, 128))]
-        table, _ = self.quiet(load_lines, self.write(rows))
-        colours = plot_bits.colours_of(table)
-        self.assertEqual([name for name in colours if name.startswith("all")],
-                         ["all tokens", "all tokens residual=0", "all tokens residual=128"])
-        self.assertEqual(len(set(colours.values())), len(colours))
-
     def test_settings_of_methods_and_quantizers(self):
         rows = [{**row, "params": row["params"].replace("reduce=mean", f"reduce={reduce}").replace(
             "keys=post", f"keys={keys}")} for row in everything() for reduce in ("mean", "max")
@@ -179,6 +168,12 @@ class LinesTest(FigureTest):
         self.assertTrue(text.startswith("Measured, least rel_error of each budget: h2o@quant-kivi 8 bits "
                                         f"{best:.3g} at 0.125, "), text)
         self.assertIn("Colour: method; marker and dash: bits.", text)
+
+    def test_points_that_some_heads_lack(self):
+        rows = [*everything((0, 1)), *(stored("h2o", "quant-kivi", 3, 3, b) for b in BUDGETS)]
+        table, said = self.quiet(load_lines, self.write(rows))
+        self.assertNotIn("3", set(table["bits"]))
+        self.assertIn("note: h2o@quant-kivi: points left out because some heads are missing: 2", said)
 
 
 class MapTest(FigureTest):
@@ -257,16 +252,6 @@ class KeysValuesTest(FigureTest):
                       [[worth("h2o", "quant-kivi", k, v, budget) for v in BITS] for k in BITS])
         self.assertIn("budget 0.125 is shown", self.must(
             plot_bits, path, "--kind", "keys-values", "-o", self.path("x.png"))[1])
-
-
-class LeftOutTest(FigureTest):
-
-    def test_points_that_some_heads_lack(self):
-        rows = [*everything((0, 1)), *(stored("h2o", "quant-kivi", 3, 3, b) for b in BUDGETS)]
-        table, said = self.quiet(load_lines, self.write(rows))
-        self.assertNotIn("3", set(table["bits"]))
-        self.assertIn("note: h2o@quant-kivi: points left out because some heads are missing: 2", said)
-
 
 
 if __name__ == "__main__":
