@@ -1,7 +1,6 @@
 """attention.csv, keys.csv and spectrum.csv of kvbench cluster against numpy."""
 
 import os
-import subprocess
 import unittest
 
 import numpy as np
@@ -45,9 +44,8 @@ class HeadFactsTest(FolderCase):
         import h5py
 
         trace = self.path("t.h5")
-        subprocess.run([KVBENCH, "synth", "-o", trace, "--layers", "2", "--q-heads", "4", "--kv-heads", "2",
-                        "--n", str(N), "--nq", str(NQ), "--d", str(D), "--dv", str(DV)], check=True,
-                       capture_output=True)
+        self.done("synth", "-o", trace, "--layers", "2", "--q-heads", "4", "--kv-heads", "2", "--n", str(N), "--nq",
+                  str(NQ), "--d", str(D), "--dv", str(DV))
         self.sinks, self.windows = [[-np.inf] * 4, [3.0, 5.0, -1.0, 8.0]], [0, 320]
         with h5py.File(trace, "a") as file:
             layers = next(iter(file["prompts"].values()))["layers"]
@@ -58,8 +56,7 @@ class HeadFactsTest(FolderCase):
 
     def tables(self, *options):
         out = self.path("out" + "".join(options))
-        subprocess.run([KVBENCH, "cluster", self.path("t.h5"), "-o", out, "--points", "none", *options], check=True,
-                       capture_output=True)
+        self.done("cluster", self.path("t.h5"), "-o", out, "--points", "none", *options)
         return {name: read_rows(os.path.join(out, name + ".csv")) for name in ("attention", "keys", "spectrum")}
 
     def test_attention(self):

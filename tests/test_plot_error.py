@@ -61,12 +61,6 @@ class PlotErrorTest(FigureTest):
             dots = [drawn for drawn in axes.lines if 0.0625 in list(drawn.get_xdata())]
             self.assertEqual([(list(d.get_xdata()), d.get_linestyle()) for d in dots], [([0.0625, 0.0625], "None")])
 
-    def test_the_axis_says_where_t_is_from(self):
-        for params, text in ((("T=2", "T=2"), "halvings $T$"), (("", "T=auto"), "halvings ($-\\log_2$ of the budget)"),
-                             (("", "T=2"), "halvings ($T$, or $-\\log_2$ of the budget)")):
-            rows = [line(algorithm=name, params=one, budget=0.25) for name, one in zip("ab", params)]
-            self.assertEqual(self.picture(plot_error, self.write(rows))._supxlabel.get_text(), text)
-
     def test_maps_below_lines_over_bytes_are_over_budgets(self):
         path = self.write(line(layer, 0, name, "", budget=budget, ratio=budget * share, error=0.1 / budget)
                           for layer in range(12) for name, share in (("a", 1), ("b", 0.97)) for budget in (0.25, 0.125))

@@ -23,42 +23,34 @@ from kvbench.plot.kinds import pareto as plot_pareto
 IMPORTS = """
 import importlib, logging, pkgutil, sys, warnings
 sys.path.insert(0, sys.argv[1])
+for name in ("numpy", "pandas", "matplotlib", "transformers", "torch", "scipy.stats", "sklearn.manifold", "h5py"):
+    try:
+        importlib.import_module(name)  # what these change is not ours
+    except ImportError:
+        pass
 import matplotlib
-try:
-    import transformers, torch  # what these change is not ours
-except ImportError:
-    pass
 
 def state():
     root = logging.getLogger()
-    raw = {name: dict.__getitem__(matplotlib.rcParams, name) for name in matplotlib.rcParams}
-    return {"backend": repr(raw.pop("backend")), "rcParams": raw, "path": list(sys.path),
-            "filters": list(warnings.filters), "excepthook": sys.excepthook,
+    return {"rcParams": {name: repr(dict.__getitem__(matplotlib.rcParams, name)) for name in matplotlib.rcParams},
+            "path": list(sys.path), "filters": list(warnings.filters), "excepthook": sys.excepthook,
             "logging": (root.level, list(root.handlers), logging.raiseExceptions),
             "streams": (sys.stdout, sys.stderr), "argv": list(sys.argv)}
 
-import numpy, pandas
-try:
-    import scipy.stats, sklearn.manifold, h5py
-except ImportError:
-    pass
-before = state()
+before, done = state(), 0
 import kvbench
-done = []
 for module in pkgutil.walk_packages(kvbench.__path__, "kvbench."):
-    if module.name.endswith("__main__"):
-        continue
-    try:
-        importlib.import_module(module.name)
-        done.append(module.name)
-    except ImportError as error:
-        assert not (error.name or "").startswith("kvbench"), error
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+            done += 1
+        except ImportError as error:
+            assert not (error.name or "").startswith("kvbench"), error
 after = state()
-assert len(done) > 40, done
+assert done > 40, done
 for name in before:
     assert before[name] == after[name], (name, before[name], after[name])
 assert "matplotlib.pyplot" not in sys.modules, "pyplot is imported"
-print("unchanged", len(done))
 """
 
 
@@ -68,7 +60,6 @@ class ImportTest(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", IMPORTS, os.path.join(ROOT, "python")], env=env,
                               capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-        self.assertTrue(done.stdout.startswith("unchanged"))
 
 
 ROWS = replay(range(3), NAMES[:2], (0.5, 0.25))

@@ -77,13 +77,6 @@ class FrameTest(ShownTest):
 class ManyMethodsTest(ShownTest):
     names_25 = ["h2o", *[f"method-{i}" for i in range(23)], "bumblebee"]
 
-    def test_names_at_line_ends(self):
-        for layers, panels in ((4, 4), (30, 1)):
-            figure = self.picture(plot_error, self.write(self.rows(range(layers), self.names_25)), "--all")
-            named = [set(self.names(a)) for a in figure.axes if a.lines]
-            self.assertEqual(named, [set(self.names_25)] * panels)
-            self.assertEqual(figure.legends, [])
-
     def test_mean_over_layers(self):
         path = self.write(self.rows(range(4), ["h2o", "snapkv"]))
         (axes,) = self.picture(plot_error, path, "--mean-over-layers").axes
