@@ -69,12 +69,12 @@ class ClusterAgainstSklearnTest(unittest.TestCase):
             with self.subTest(what=what):
                 curve = self.table("coverage", what)
                 self.assertEqual([int(r["k"]) for r in curve], [2 ** i for i in range(11)])
-                radii, centers = greedy_k_center(distances, N // 2)
-                for row in curve:
-                    k = int(row["k"])
-                    np.testing.assert_allclose(float(row["radius"]), radii[k - 1], rtol=RELATIVE)
-                    np.testing.assert_allclose(float(row["radius_rel"]), radii[k - 1] / radii[0], rtol=2 * RELATIVE)
-                    self.assertEqual(int(row["center"]), centers[k - 1])
+                radii, centers = (np.array(one)[[2 ** i - 1 for i in range(11)]]
+                                  for one in greedy_k_center(distances, N // 2))
+                np.testing.assert_allclose([float(row["radius"]) for row in curve], radii, rtol=RELATIVE)
+                np.testing.assert_allclose([float(row["radius_rel"]) for row in curve], radii / radii[0],
+                                           rtol=2 * RELATIVE)
+                self.assertEqual([int(row["center"]) for row in curve], list(centers))
 
     def test_delta_counts(self):
         prefixes = [2 ** i for i in range(4, 12)]

@@ -45,43 +45,41 @@ class PoolingTest(FigureTest):
         os.remove(self.path("p.png"))
 
     def test_other_differences(self):
-        for second, options, expected in ((("m", "float16"), {}, "dtype (bfloat16, float16)"),
-                                          (("m", "bfloat16"), {"precision": "float64"},
-                                           "precision (float32, float64)")):
+        for second, options, expected in (
+                (("m", "float16"), {}, "dtype (bfloat16, float16)"),
+                (("m", "bfloat16"), {"precision": "float64"}, "precision (float32, float64)")):
             with self.subTest(expected):
                 tables = self.two(("m", "bfloat16"), second, **options)
                 self.both_ways(lambda *more: self.plot("pareto", *tables, *more), expected)
         for column, value, expected in (("protocol", "stream", "protocol (prefill, stream)"),
-                                        ("sink", 4, "sink (4, 10)"),
-                                        ("device", "cuda:0", "device (cpu, cuda:0)")):
+                                        ("sink", 4, "sink (4, 10)"), ("device", "cuda:0", "device (cpu, cuda:0)")):
             # Of two methods as well: a figure compares them.
             for other in ("h2o", "snapkv"):
                 with self.subTest(expected, other=other):
                     table = self.write([{}, {column: value, "algorithm": other}], "c.csv")
                     self.both_ways(lambda *more: self.plot("pareto", table, *more), expected)
+        one = self.write([{"scores": "past"}, {"scores": "all", "q_head": 1}], "c.csv")
+        self.assertIn(MIXED + "scores (all, past)", self.plot("pareto", one).err)
 
     def test_what_may_stand_beside_each_other(self):
-        # Prompts of one model in several traces; a model that no row tells; methods that look at
-        # other queries; what is not drawn.
-        for model in ("m", ""):
-            with self.subTest(model=model):
-                done = self.plot("pareto", *self.two(("m", "bfloat16"), (model, "bfloat16")))
+        def norms(name, cells="", header=""):
+            return self.lines("norms", [f"{name}.h5,p,0,0,keys,1,2,3,4,5,6{cells}"], name + ".csv",
+                              CLUSTER["norms"] + header)
+        m = ("m", "bfloat16")
+        for name, make, *more in (
+                ("pareto", lambda: self.two(m, m)),
+                ("pareto", lambda: self.two(m, ("", "bfloat16"))),  # a model that no row tells
+                # A method that looks at no query; rows that are not drawn.
+                ("pareto", lambda: [self.write([{}, {"algorithm": "uniform", "scores": "none"}], "c.csv")]),
+                ("pareto", lambda: [self.write([{}, {"algorithm": "local", "protocol": "stream"}], "c.csv")],
+                 "--algorithm", "h2o"),
+                # A hand-made table may lack these columns.
+                ("pareto", lambda: [self.two(m, m)[0], self.write([{"trace": "c.h5"}], "c.csv")]),
+                ("norms", lambda: [norms("f", ",m1,bfloat16", ",model,dtype"), norms("g")])):
+            tables = make()
+            with self.subTest(tables=tables):
+                done = self.plot(name, *tables, *more)
                 self.assertEqual((done.code, done.err), (0, ""))
-        for second, more in (({"algorithm": "uniform", "scores": "none"}, ()),
-                             ({"algorithm": "local", "protocol": "stream"}, ("--algorithm", "h2o"))):
-            with self.subTest(second=second):
-                done = self.plot("pareto", self.write([{}, second], "c.csv"), *more)
-                self.assertEqual((done.code, done.err), (0, ""))
-        one = self.write([{"scores": "past"}, {"scores": "all", "q_head": 1}], "c.csv")
-        # A hand-made table may lack these columns.
-        with_model = self.two(("m1", "bfloat16"), ("m1", "bfloat16"))[0]
-        done = self.plot("pareto", with_model, self.write([{"trace": "c.h5"}], "d.csv"))
-        self.assertEqual((done.code, done.err), (0, ""))
-        self.assertIn(MIXED + "scores (all, past)", self.plot("pareto", one).err)
-        tables = [self.lines("norms", [f"{name}.h5,p,0,0,keys,1,2,3,4,5,6{cells}"], f"{name}.csv",
-                             CLUSTER["norms"] + header)
-                  for name, cells, header in (("e", ",m1,bfloat16", ",model,dtype"), ("f", "", ""))]
-        self.assertEqual(self.plot("norms", *tables).code, 0)
 
     @unittest.skipIf(missing("scipy"), "no scipy")
     def test_tables(self):
