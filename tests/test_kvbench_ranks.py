@@ -56,20 +56,6 @@ class RanksTest(unittest.TestCase):
                 undefined += math.isnan(rho)
             self.assertLess(undefined, 15)
 
-    def test_each_cell_as_often_is_the_same(self):
-        """Copies tie on both sides: they neither raise nor lower a correlation."""
-        dice = np.random.default_rng(7)
-        x, y = dice.normal(size=(2, 20, 6))
-        pairs = kr.Pairs(6)
-        members = list(range(6))
-        group = pairs.group(members)
-        sides = {}
-        for times in (1, 3):
-            copies = kr.Copies(np.full((20, 6), times), pairs, members, group)
-            sides[times] = [kr.Ranked(pairs.signs(v), group, copies) for v in (x, y)]
-        for measure in (kr.spearman, kr.kendall):
-            np.testing.assert_allclose(measure(*sides[3]), measure(*sides[1]), rtol=1e-12)
-
     def test_many_copies_do_not_overflow(self):
         pairs = kr.Pairs(3)
         group = pairs.group([0, 1, 2])

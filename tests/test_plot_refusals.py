@@ -4,11 +4,9 @@ import glob
 import os
 import unittest
 
-from plot_tables import CLUSTER, DEFAULTS, NAMES, FigureTest, kept_row, points_rows, replay
+from plot_tables import CLUSTER, NAMES, FigureTest, kept_row, points_rows, replay
 from script_case import missing, read_rows, write_rows
 from test_plot_draws import DRAWN, SKLEARN, module_of
-
-from kvbench.tables import ORIGINS
 
 # Kind: a table, options, what is said of it. A header alone stands for a table without rows.
 COVERAGE = "t,p,0,0,keys,1,1,1,0"
@@ -75,9 +73,6 @@ REFUSED = [
     ("tsne", points_rows(12), "--kv-heads 4", "--kv-heads: got 4"),
     ("tsne", [*points_rows(), "t.h5,p,0,0,keys,99,0,,far,1"], "", "column `x0`: got `far`, expected a number"),
 ]
-# Kind: columns without which it is refused.
-NEEDED = {"error": ["rel_error"], "pareto": ["layer"], "coverage": ["radius_rel"], "norms": ["p95"],
-          "kept_map": ["tokens"], "tsne": ["x0"]}
 
 
 class RefusalsTest(FigureTest):
@@ -118,15 +113,6 @@ class RefusalsTest(FigureTest):
                 continue
             with self.subTest(name, text=text):
                 self.refused(text, module_of(name), self.source(name, rows), *options.split())
-
-    def test_columns_are_needed(self):
-        for name, columns in NEEDED.items():
-            for column in columns:
-                header = CLUSTER.get({"kept_map": "kept", "tsne": "points"}.get(name, name), ",".join(
-                    [*(c for c in DEFAULTS), *ORIGINS])).split(",")
-                path = self.write_file("t.csv", ",".join(c for c in header if c != column) + "\n"
-                                       + ",".join("1" for c in header if c != column) + "\n")
-                self.refused(f"column `{column}` is missing", module_of(name), path)
 
 
 if __name__ == "__main__":
