@@ -71,6 +71,10 @@ class CompareTest(FigureTest):
         self.assertEqual((rows["a"]["difference"], rows["a"]["p"], rows["a"]["verdict"]), ("", "", ""))
         self.assertEqual((rows["b"]["verdict"], rows["b"]["to"]), ("undecided", "a"))
         self.assertTrue(float(rows["b"]["low"]) < 0.35 < float(rows["b"]["high"]))
+        for alpha, verdict in (("0.2", "undecided"), ("0.3", "worse")):  # p is .125, of Holm .25
+            found, _ = self.compare(small_rows(), "--to", "a", "--alpha", alpha)
+            self.assertEqual(found["c"]["verdict"], verdict)
+        self.compare(small_rows(), "--to", "a")
         tests = self.table("c.tests.csv")[0]
         # 12 * 4 / (3 * 4) * (1.25^2 + 2^2 + 2.75^2 - 3 * 16 / 4)
         self.near([tests["chi2"], tests["prompts"], tests["methods"]], [4.5, 4, 3])

@@ -49,16 +49,19 @@ class CoverageTest(FigureTest):
 
 
 class GrowthTest(FigureTest):
-    def tables(self, deltas=(2, 4)):
+    def tables(self, deltas=(2, 4), more=()):
         """Two heads of radius 10 and 20, whose deltas are a fifth of these."""
         self.lines("coverage", ["t,p,0,0,keys,1,10,1,0", "t,p,0,0,keys,2,5,0.5,7", "t,p,0,1,keys,1,20,1,0"])
-        self.lines("delta", [f"t,p,0,{h},keys,{d},{n},{m}" for h, d, counts in
-                             ((0, deltas[0], (4, 8)), (1, deltas[1], (9, 32))) for n, m in zip((16, 64), counts)])
+        counts = ((0, deltas[0], (4, 8)), (1, deltas[1], (9, 32)))
+        self.lines("delta", [*(f"t,p,0,{head},keys,{delta},{n},{m}" for head, delta, found in counts
+                               for n, m in zip((16, 64), found)), *more])
         self.lines("growth", [f"t,p,0,0,keys,{deltas[0]},0.5,1", f"t,p,0,1,keys,{deltas[1]},0.9,1"])
         return self.folder
 
     def test_heads_meet_on_delta_over_radius(self):
-        table, alpha, absolute = load(plot_growth, [self.tables()], [])
+        longer = self.tables(more=["t,p,0,0,keys,2,128,20"])  # of one head
+        (table, alpha, absolute), said = self.quiet(load, plot_growth, [longer], [])
+        self.assertIn("prefixes that only some heads have are left out", said)
         self.assertFalse(absolute)
         self.assertEqual(plot_growth.shown_deltas(table, []), [0.2])
         axes = plot_growth.draw(table, alpha, absolute, [0.2]).axes[0]
