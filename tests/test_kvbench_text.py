@@ -37,10 +37,6 @@ class TextTest(FolderCase):
         for code in range(0x100):
             self.assertEqual(kx.printable(chr(code)) == "?", code < 32 or 127 <= code < 160 or code == ord("?"), code)
 
-    def test_what_hdf5_can_hold(self):
-        self.assertEqual(kx.storable("a\x9b\u202e\n"), "a\x9b\u202e\n")
-        self.assertEqual(kx.storable("a\0\udcff\ud800"), "a???")
-
     def test_lists(self):
         """`\\,` is a comma within a part, as in tests/cli/selection.sh."""
         from kvbench.dump.options import names

@@ -5,7 +5,6 @@ import unittest
 
 from plot_tables import FigureTest, load
 
-from kvbench import tables as kt
 from kvbench.plot.kinds import error as plot_error
 
 
@@ -77,10 +76,6 @@ class PlotErrorTest(FigureTest):
         two = self.write([line(seed=2), line(seed=1, head=1), line(seed=1)], "two.csv")
         self.refused(f"{two}: duplicate row: prompt 007, layer 0, head 0, balancekv: row 3, "
                      f"and row 2 of {one}", plot_error, one, two)
-
-    def test_text_stays_text(self):
-        self.assertEqual(kt.read_results([self.write([line()])], ["prompt"])["prompt"][0], "007")
-        self.assertEqual(kt.parse_params("T=2;a=b=c;odd"), {"T": "2", "a": "b=c", "odd": ""})
 
 
 if __name__ == "__main__":
