@@ -90,9 +90,11 @@ class SharedTest(FigureTest):
                                 for layer, value in enumerate((1, 2, 3, 4, 10))))
         self.assertEqual(said, "")
         self.near(out[["x", "at", "mean", "low", "high"]], [[1, 1, 4, 2, 4], [2, 2, 8, 4, 8]])
-        out, said = self.over(("a", 0, 1, 1), ("a", 1, 1, 3), ("b", 0, 1, 1))  # a layer lacks a point
+        # A layer lacks a point of b, and has none that is finite of c.
+        out, said = self.over(("a", 0, 1, 1), ("a", 1, 1, 3), ("b", 0, 1, 1), ("c", 0, 1, 1), ("c", 1, 1, math.nan))
         self.assertEqual(out["label"].tolist(), ["a"])
-        self.assertIn("note: b: the mean over layers is not drawn", said)
+        for label in "bc":
+            self.assertIn(f"note: {label}: the mean over layers is not drawn", said)
         out, _ = self.over(*(("a", layer, math.nan, 1 + layer) for layer in (0, 1)))  # levels have no x
         self.near(out["mean"], [1.5])
         self.assertTrue(out["x"].isna().all())
