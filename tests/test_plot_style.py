@@ -12,20 +12,16 @@ from kvbench.plot.kinds import error as plot_error
 from kvbench.plot.kinds import heatmap as plot_heatmap
 from kvbench.plot.kinds import pareto as plot_pareto
 
+NAMES = ["h2o", *[f"method-{i}" for i in range(23)], "bumblebee"]
 
-class ShownTest(FigureTest):
+
+class StyleTest(FigureTest):
     def rows(self, layers, names, budgets=(0.5, 0.25, 0.125), **more):
         return [{"layer": layer, "q_head": head, "algorithm": name, "budget_requested": budget,
                  "ratio": budget, "middle_ratio": budget, "sink": 10, "recent": 12,
                  "rel_error": (0.1 + 0.001 * i + 0.01 * layer) / budget, **more}
                 for layer in layers for head in range(2) for i, name in enumerate(names) for budget in budgets]
 
-    def names(self, axes):
-        """{name: its place}: the texts right of a panel."""
-        return {t.get_text(): t for t in axes.texts if t.get_position()[0] == 1.06}
-
-
-class FrameTest(ShownTest):
     def test_footer_and_title(self):
         rows = self.rows(range(3), ["h2o", "snapkv"])
         path = self.write(rows + [{**row, "seed": 1, "rel_error": 2 * row["rel_error"]} for row in rows])
@@ -73,10 +69,6 @@ class FrameTest(ShownTest):
         self.near(figure.axes[0].lines[0].get_ydata(), [0.25] * 3)
         self.assertEqual(figure._supylabel.get_text(), kt.METRIC_LABELS["amnesia_mass"])
 
-
-class ManyMethodsTest(ShownTest):
-    names_25 = ["h2o", *[f"method-{i}" for i in range(23)], "bumblebee"]
-
     def test_mean_over_layers(self):
         path = self.write(self.rows(range(4), ["h2o", "snapkv"]))
         (axes,) = self.picture(plot_error, path, "--mean-over-layers").axes
@@ -88,13 +80,13 @@ class ManyMethodsTest(ShownTest):
 
     def test_highlight(self):
         for layers, maps in ((4, []), (30, ["h2o", "bumblebee"])):
-            path = self.write(self.rows(range(layers), self.names_25))
+            path = self.write(self.rows(range(layers), NAMES))
             figure = self.picture(plot_error, path, "--highlight", "h2o,bumblebee")
             axes = next(a for a in figure.axes if a.lines)
             own = [line for line in axes.lines if len(line.get_xdata()) == 3 and line.get_marker() != "None"]
             self.assertEqual({line.get_color() for line in own} - {ks.GREY},
                              {ks.styles([name])[name]["color"] for name in ("h2o", "bumblebee")})
-            bold = {name for name, t in self.names(axes).items() if t.get_weight() == "bold"}
+            bold = {t.get_text() for t in axes.texts if t.get_position()[0] == 1.06 and t.get_weight() == "bold"}
             self.assertEqual(bold, {"h2o", "bumblebee"})
             self.assertEqual([a.get_title() for a in figure.axes if a.images and a.get_title()], maps)
 
