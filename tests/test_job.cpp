@@ -109,10 +109,10 @@ TEST_F(JobTest, AnExceptionBecomesAStatusOfOneLine) {
       "failed: no such size");
 }
 
-// It says nothing of the method: no row, and a resumed run tries again.
-TEST_F(JobTest, RunningOutOfMemoryOrThreadsEndsTheRun) {
+// It says nothing of the method: no row (test_lacking_memory.cpp).
+TEST_F(JobTest, RunningOutOfMemoryOrThreadsIsThrown) {
   EXPECT_THROW(run([](const Task&, const Params&) -> Compressed { throw std::bad_alloc(); }),
-               IoError);
+               OutOfMemory);
   EXPECT_THROW(run([](const Task&, const Params&) -> Compressed {
                  throw std::system_error(std::make_error_code(std::errc::too_many_files_open));
                }),

@@ -33,6 +33,12 @@ class IoError : public Error {
   using Error::Error;
 };
 
+/// A job or a device has no memory left. The replay runs such a job again, alone.
+class OutOfMemory : public IoError {
+ public:
+  using IoError::IoError;
+};
+
 /// A method cannot meet its byte budget. A result (`status=infeasible`), not a fault.
 class Infeasible : public Error {
  public:

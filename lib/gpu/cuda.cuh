@@ -51,10 +51,10 @@ class Device {
       std::size_t free = 0;
       std::size_t total = 0;
       check(cudaMemGetInfo(&free, &total), "getting free memory", ordinal_);
-      throw IoError("cuda:" + std::to_string(ordinal_) + ": out of memory: asked for " +
-                    std::to_string(bytes) + " bytes, " + std::to_string(free) + " of " +
-                    std::to_string(total) +
-                    " are free, expected fewer --threads or --queries, or --device cpu");
+      throw OutOfMemory("cuda:" + std::to_string(ordinal_) + ": out of memory: asked for " +
+                        std::to_string(bytes) + " bytes, " + std::to_string(free) + " of " +
+                        std::to_string(total) +
+                        " are free, expected fewer --threads or --queries, or --device cpu");
     }
     check(code, "allocating", ordinal_);
     return p;

@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
+#include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "replay/job.hpp"
 #include "replay/progress.hpp"
 #include "replay/repeat.hpp"
 #include "replay/resources.hpp"
 #include "replay/retrieval_job.hpp"
+#include "replay/row_parts.hpp"
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
 
@@ -46,14 +49,40 @@ struct JobRunner {
           return open_wave<Context>(end, then);
         });
       }
-      parallel_for(end - begin, threads, stop, [&](Index i) {
-        const Index job = *(begin + i);
-        const Unit* unit = &plan.unit_of(job);
-        const auto context = std::find_if(wave.begin(), wave.end(),
-                                          [&](const auto& c) { return &c->unit() == unit; });
-        sink.write(job, run_one(**context, job));
-      });
+      run_wave(wave, begin, end, run_one);
       begin = end;
+    }
+  }
+
+  // Jobs that get no memory run again when the others are done, one at a time.
+  template <class Context, class Run>
+  void run_wave(const Wave<Context>& wave, Jobs begin, Jobs end, const Run& run_one) const {
+    const auto context_of = [&](Index job) -> const Context& {
+      const Unit* unit = &plan.unit_of(job);
+      return **std::ranges::find_if(wave, [&](const auto& c) { return &c->unit() == unit; });
+    };
+    std::vector<Index> again;
+    again.reserve(static_cast<std::size_t>(end - begin));
+    std::mutex mutex;
+    parallel_for(end - begin, threads, stop, [&](Index i) {
+      const Index job = *(begin + i);
+      try {
+        sink.write(job, run_one(context_of(job), job));
+      } catch (const OutOfMemory&) {
+        const std::lock_guard lock(mutex);
+        again.push_back(job);
+      }
+    });
+    for (const Index job : again) {
+      if (stop) {
+        return;
+      }
+      const Context& context = context_of(job);
+      try {
+        sink.write(job, run_one(context, job));
+      } catch (const OutOfMemory&) {
+        sink.write(job, lacking_memory(context, plan.entry_of(job)));
+      }
     }
   }
 

@@ -49,7 +49,7 @@ struct ShareOrError {
 };
 
 /// Runs one job. `share`: null if the scope is a head. An exception of the method becomes the rows'
-/// status. Throws IoError if the device or memory fails.
+/// status. Throws as run_guarded().
 JobResult run_job(const HeadContext& context, const Entry& entry,
                   const ShareOrError* share = nullptr);
 

@@ -64,6 +64,15 @@ std::unique_ptr<JobRecords> earlier_run(const std::string& csv, bool has_log) {
   return fs::exists(csv) ? open_tables(csv, true) : nullptr;
 }
 
+bool any_lacked_memory(JobRecords& run) {
+  for (JobRecord record; run.manifest().failures > 0 && run.next(record);) {
+    if (record.lacked_memory) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void ResultStore::check(const PlanSpec& plan) {
@@ -106,10 +115,11 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
   remove_leftovers(files(plan));
   if (earlier) {
     open_layers(true);
-    if (same_plan && !has_log) {
+    if (same_plan && !has_log &&
+        (!o.export_caches.empty() || !any_lacked_memory(*earlier_run(o.out, false)))) {
       keep_tables(*earlier);
     } else {
-      take_over(*earlier, now, same_plan);
+      take_over(*earlier, now, same_plan && has_log);
     }
     if (layers_) {
       for (const Index job : layers_->open()) {
@@ -151,23 +161,23 @@ void ResultStore::start_anew(const Manifest& now) {
   log_ = std::make_unique<JobLog>(log_path(plan_.options.out), now, false);
 }
 
-// The whole tables of a run of the same plan stay as they are, unless their caches are missing.
+// The whole tables of a run of the same plan stay as they are, unless caches or jobs are missing.
 void ResultStore::keep_tables(JobRecords& earlier) {
   for (JobRecord record; earlier.next(record);) {
     const Index job = job_at(record.place);
-    if (job >= 0) {
+    if (job >= 0 && !record.lacked_memory) {
       note(job, record);
     }
   }
   kept_ = earlier.manifest();
 }
 
-// Jobs of the earlier run. Those of a log of the same plan stay in it; others are copied.
-void ResultStore::take_over(JobRecords& earlier, const Manifest& now, bool same_plan) {
+// Jobs of the earlier run. `in_place`: they stay in the log of the same plan. Others are copied.
+void ResultStore::take_over(JobRecords& earlier, const Manifest& now, bool in_place) {
   const fs::path path = log_path(plan_.options.out);
   std::unordered_map<std::string, Index> by_key;
   std::unique_ptr<JobLog> copy;
-  if (!same_plan) {
+  if (!in_place) {
     for (Index job = range_.begin; job < range_.end; ++job) {
       by_key.emplace(planned_key(plan_, job), job);
     }
@@ -175,13 +185,13 @@ void ResultStore::take_over(JobRecords& earlier, const Manifest& now, bool same_
   }
   const auto job_of = [&](const JobRecord& record) -> Index {
     const auto found = by_key.find(record.key);
-    return same_plan ? job_at(record.place) : found == by_key.end() ? -1 : found->second;
+    return in_place ? job_at(record.place) : found == by_key.end() ? -1 : found->second;
   };
   const std::vector<const TableSpec*> tables = written_tables(now);
   try {
     for (JobRecord record; earlier.next(record);) {
       const Index job = job_of(record);
-      if (job < 0) {
+      if (job < 0 || record.lacked_memory) {
         continue;
       }
       if (copy) {

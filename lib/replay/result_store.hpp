@@ -66,7 +66,7 @@ class ResultStore {
   void open_layers(bool resume);
   void start_anew(const Manifest& now);
   void keep_tables(JobRecords& earlier);
-  void take_over(JobRecords& earlier, const Manifest& now, bool same_plan);
+  void take_over(JobRecords& earlier, const Manifest& now, bool in_place);
   void note(Index job, const JobRecord& record);
   Job& state(Index job) { return jobs_[job - range_.begin]; }
   Index place(Index job) const;

@@ -11,8 +11,7 @@ namespace kvbench {
 /// of a wrong number, negative or not finite; impossible counts.
 void check_reads(const Reads& reads, const Task& task);
 
-/// Runs one job. An exception of the method becomes the rows' status. Throws IoError if the device
-/// or memory fails.
+/// Runs one job. An exception of the method becomes the rows' status. Throws as run_guarded().
 JobResult run_retrieval_job(const HeadContext& context, const Entry& entry,
                             const ShareOrError* share = nullptr);
 

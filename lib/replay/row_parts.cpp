@@ -19,14 +19,19 @@ std::string one_line(std::string text) {
   return text;
 }
 
-}  // namespace
-
-JobResult run_guarded(const HeadInput& c, const Entry& entry,
-                      const std::function<void(JobResult&)>& measure) {
+JobResult blank_result(const HeadInput& c, const Entry& entry) {
   JobResult out;
   for (const Index q_head : c.unit().q_heads) {
     out.rows.push_back(blank_row(c.plan(), c.unit(), entry, q_head));
   }
+  return out;
+}
+
+}  // namespace
+
+JobResult run_guarded(const HeadInput& c, const Entry& entry,
+                      const std::function<void(JobResult&)>& measure) {
+  JobResult out = blank_result(c, entry);
   JobResult blank = out;
   try {
     measure(out);
@@ -34,10 +39,7 @@ JobResult run_guarded(const HeadInput& c, const Entry& entry,
   } catch (const IoError&) {
     throw;  // the device failed, not the method
   } catch (const std::bad_alloc&) {
-    throw IoError(fmt::format(
-        "not enough memory for {} (prompt {}, layer {}, KV head {}); expected fewer --threads or a "
-        "--memory-limit",
-        c.plan().variant_of(c.unit(), entry).name(), c.id().prompt, c.id().layer, c.id().kv_head));
+    throw OutOfMemory(c.plan().variant_of(c.unit(), entry).name() + ": out of memory");
   } catch (const std::system_error& e) {  // no thread or no file, also not the method's fault
     throw IoError(fmt::format("{}: {}", c.plan().variant_of(c.unit(), entry).name(), e.what()));
   } catch (const std::exception& e) {
@@ -49,6 +51,14 @@ JobResult run_guarded(const HeadInput& c, const Entry& entry,
     }
     return blank;
   }
+}
+
+JobResult lacking_memory(const HeadInput& c, const Entry& entry) {
+  JobResult out = blank_result(c, entry);
+  for (Row& row : out.rows) {
+    row.status = kLackedMemory;
+  }
+  return out;
 }
 
 std::string degenerate_reason(const HeadInput& c, const Entry& entry, bool empty_middle) {

@@ -16,10 +16,13 @@
 namespace kvbench {
 
 /// Calls `measure` with blank rows of the entry and returns what it fills in. If it throws, returns
-/// the blank rows with status `infeasible` or `failed`. Throws IoError if the device or memory
+/// the blank rows with status `infeasible` or `failed`. Throws OutOfMemory, and IoError if the device
 /// fails.
 JobResult run_guarded(const HeadInput& c, const Entry& entry,
                       const std::function<void(JobResult&)>& measure);
+
+/// Returns blank rows with status kLackedMemory.
+JobResult lacking_memory(const HeadInput& c, const Entry& entry);
 
 /// Returns why the input makes measured rows degenerate, or "".
 std::string degenerate_reason(const HeadInput& c, const Entry& entry, bool empty_middle);

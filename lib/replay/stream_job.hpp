@@ -44,8 +44,7 @@ class StreamContext : public HeadInput {
   ValueNorms norms_;
 };
 
-/// Runs one job. An exception of the method becomes the rows' status. Throws IoError if the device
-/// or memory fails.
+/// Runs one job. An exception of the method becomes the rows' status. Throws as run_guarded().
 JobResult run_stream_job(const StreamContext& context, const Entry& entry);
 
 /// As prefill_memory_need(), for streams.

@@ -83,7 +83,7 @@ class Parts {
 std::string encoded(const JobRecord& record) {
   std::string out;
   put(out, record.key);
-  put(out, record.measured ? "measured" : "");
+  put(out, record.measured ? "measured" : record.lacked_memory ? "lacked memory" : "");
   put(out, std::to_string(record.statuses.size()));
   for (const auto& [status, rows] : record.statuses) {
     put(out, status);
@@ -103,7 +103,9 @@ JobRecord read_record(const Journal& journal, Index place) {
   const std::vector<std::byte> bytes = journal.read(job_number(place));
   Parts parts(text_of(bytes));
   out.key = parts.next();
-  out.measured = !parts.next().empty();
+  const std::string_view state = parts.next();
+  out.measured = state == "measured";
+  out.lacked_memory = state == "lacked memory";
   for (Index left = parts.next_number(); left > 0; --left) {
     const std::string status(parts.next());
     out.statuses[status] = parts.next_number();
@@ -321,6 +323,7 @@ class TableRecords : public JobRecords {
 
 void JobRecord::count(std::string_view status) {
   measured = has_lines(status);
+  lacked_memory = status == kLackedMemory;
   ++statuses[std::string(status_kind(status))];
 }
 

@@ -24,6 +24,7 @@ struct JobRecord {
   Index place = 0;                        ///< of its first row in the undivided OUT.csv, from 0
   std::string key;                        ///< what the job is: job_key()
   bool measured = false;                  ///< has_lines() of its rows
+  bool lacked_memory = false;             ///< kLackedMemory is the status of its rows
   std::map<std::string, Index> statuses;  ///< rows of OUT.csv by status_kind()
   /// Whole lines with their line ends, by TableSpec::name. A line of OUT.layers.csv is with the
   /// first KV head of its layer.

@@ -114,6 +114,9 @@ std::string field_text(const T& value) {
 /// A status without its reason: "ok", "degenerate", "infeasible" or "failed" if it is valid.
 std::string_view status_kind(std::string_view status);
 
+/// Status of the rows of a job that got no memory. A resumed run computes it again.
+inline constexpr const char* kLackedMemory = "failed: memory";
+
 /// Splits canonical `key=value;key=value` (params, diag). A part without `=` gets an empty value.
 std::vector<std::pair<std::string, std::string>> split_params(std::string_view params);
 
