@@ -184,7 +184,6 @@ TEST_P(EveryMethod, InfoIsComplete) {
   EXPECT_FALSE(info.summary.empty());
   EXPECT_FALSE(info.source.empty());
   EXPECT_EQ(info.source.find("papers/"), std::string::npos) << info.source;  // no file of ours
-  EXPECT_NE(info.scratch_bytes, nullptr);
   for (const ParamSpec& p : info.params) {
     EXPECT_FALSE(p.doc.empty()) << p.name;
   }

@@ -123,8 +123,8 @@ TEST_F(RunTest, ARowDoesNotDependOnWhatElseIsReplayed) {
   }
 }
 
-// What settings keep in a head's score book (MethodInfo::book) is that of their own parameters and
-// tokens: of the other parameters alone, or of what a composition leaves, rows would differ.
+// What settings keep in a head's score book is that of their own parameters and tokens: of the
+// other parameters alone, or of what a composition leaves, rows would differ.
 TEST_F(RunTest, SettingsThatShareScoresHaveTheRowsThatTheyHaveAlone) {
   TraceShape shape;
   shape.tokens = {60, 37};

@@ -195,12 +195,6 @@ class StreamCache {
   virtual Compressed view() const = 0;
 };
 
-/// Numbers that a head's score book keeps.
-struct BookEntry {
-  std::string key;
-  Index count = 0;
-};
-
 /// A layer before any of its heads is read.
 struct LayerFacts {
   Index n = 0;   ///< tokens
@@ -210,14 +204,10 @@ struct LayerFacts {
   Range scoring;  ///< positions of the queries that a method may score with
   bool has_fisher = false;
   Index rope_positions = 0;  ///< rows of the rotary tables; 0: none in the trace
-  Index rope_dim = 0;
-  Index hidden = 0;         ///< rows of the output projection; 0: none in the trace
-  Index group = 1;          ///< query heads per KV head
-  Index evaluated = 0;      ///< evaluated queries per query head
-  Index element_bytes = 4;  ///< of an element of KvHead::precision
-  Index pair_bytes = 0;     ///< of one (k,v) pair
-  Index sink = 0;           ///< tokens; at most n
-  Index recent = 0;         ///< tokens of the recent window; at most n
+  Index hidden = 0;          ///< rows of the output projection; 0: none in the trace
+  Index group = 1;           ///< query heads per KV head
+  Index evaluated = 0;       ///< evaluated queries per query head
+  Index element_bytes = 4;   ///< of an element of KvHead::precision
   std::span<const ExtraSetInfo> extra = {};  ///< sets of extra queries in the trace
   std::span<const ScoresInfo> scores = {};   ///< scores of other programs in the trace
   Index window = 0;                          ///< KvHead::window
@@ -226,17 +216,8 @@ struct LayerFacts {
   Index prompt() const { return n - evaluated; }
 };
 
-/// Bytes of `tokens` entries in MadeTokens.
-inline Index made_bytes(const LayerFacts& layer, Index tokens) {
-  return 4 * tokens * (layer.d + layer.dv + 1);
-}
-
 inline bool always(const Params&) {
   return true;
-}
-
-inline Index no_scratch(const Params&, const LayerFacts&, Index /*middle*/, Index /*kept*/) {
-  return 0;
 }
 
 /// What a method does with tokens over the budget; `--algorithm @NAME` selects a family.
@@ -303,8 +284,6 @@ struct MethodInfo {
   std::vector<std::string> (*extra_sets)(const Params&) = nullptr;
   /// The same for scores (`scores/<name>`). Requires `scores`, as their source is unknown.
   std::vector<std::string> (*named_scores)(const Params&) = nullptr;
-  /// What it keeps in the head's score book (ScoreBook::cached) under prefill. Null: nothing.
-  std::vector<BookEntry> (*book)(const Params&, const LayerFacts&) = nullptr;
   /// Whether only queries at positions to compress may score (a streamed middle). Null: all
   /// positions of the prompt.
   bool (*middle_queries_only)(const Params&) = nullptr;
@@ -316,10 +295,12 @@ struct MethodInfo {
   /// Returns values in place of `auto`, from the trace. Throws InputError if the layer lacks what
   /// the parameters need. Null: none.
   std::map<std::string, std::string> (*resolve)(const Params&, const LayerFacts&) = nullptr;
-  /// For --memory-limit: bound on the peak bytes of a job that compresses `middle` tokens to at
-  /// most `kept`, beside the head and what every job needs (replay/job.cpp). Tight to a tenth of a
-  /// small run (tests/test_memory.py). Required.
-  Index (*scratch_bytes)(const Params&, const LayerFacts&, Index middle, Index kept) = nullptr;
+  /// Most memory of a job, in copies of the head's keys and values in float32. --memory-limit plans
+  /// threads with it.
+  double copies = 0.5;
+  /// Bytes of a matrix beside that, of tokens by tokens or queries, to keep `kept` tokens.
+  /// Null: none.
+  Index (*matrix_bytes)(const Params&, const LayerFacts&, Index kept) = nullptr;
   /// For A@Q: bytes beside keys and values. Null: none.
   WeightBytes (*weight_bytes)(const Params&) = nullptr;
   /// Why it cannot be the A of an A@Q ("shares no tokens"). Empty: it can.

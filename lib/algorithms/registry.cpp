@@ -23,9 +23,6 @@ std::span<const Method> methods() {
       if (!names.insert(m.info.name).second) {
         throw std::logic_error("duplicate method: " + m.info.name);
       }
-      if (m.info.scratch_bytes == nullptr) {
-        throw std::logic_error("method without scratch_bytes: " + m.info.name);
-      }
       if (!m.info.family) {
         throw std::logic_error("method without family: " + m.info.name);
       }

@@ -9,7 +9,7 @@
 namespace kvbench {
 
 /// All methods, in the order of methods.inc. The first call throws std::logic_error on a duplicate
-/// name or a method without scratch_bytes or family.
+/// name or a method without family.
 std::span<const Method> methods();
 
 /// Throws InputError listing all names.

@@ -237,17 +237,6 @@ std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<S
   }
 }
 
-Index stored_fit_bytes(const Method& a, const Params& params, const LayerFacts& layer, Index kept) {
-  // A copy of all keys; the kept keys in order, and coded.
-  return fits_after(a, params) ? 4 * layer.n * layer.d + 3 * made_bytes(layer, kept) : 0;
-}
-
-Index stored_coding_bytes(const Method& a, const LayerFacts& layer, Index kept) {
-  // A's made entries, if any; all entries in order; their codes.
-  const bool holds = a.info.keeps_tokens || a.info.selects_tokens;
-  return (holds ? 2 : 3) * made_bytes(layer, kept) + 64 * kept;
-}
-
 Compressed store(const Method& a, const Method& q, const Task& task, const Params& params) {
   const Params own = stored_part(a, params);
   const EntryShape shape = shape_of(task.head);

@@ -46,11 +46,6 @@ Task surveyed_part(const Method& a, const Method& q, const Task& task, const Par
 std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<Survey> surveys,
                                  const Params& params);
 
-/// For --memory-limit: bytes to fit to stored keys, beside A's scratch; bytes to code, after A is
-/// done.
-Index stored_fit_bytes(const Method& a, const Params& params, const LayerFacts& layer, Index kept);
-Index stored_coding_bytes(const Method& a, const LayerFacts& layer, Index kept);
-
 /// Runs A, then codes what it holds.
 Compressed store(const Method& a, const Method& q, const Task& task, const Params& params);
 

@@ -104,15 +104,6 @@ FacilityLocation<T>::FacilityLocation(MatrixView keys, std::span<const Index> gr
   });
 }
 
-Index facility_location_bytes(Index element, Index n, Index d, Index matrix_bytes) {
-  const Index padded = (n + kBlock - 1) / kBlock * kBlock;
-  const Index matrix = padded * padded <= matrix_bytes / 4 ? 4 * padded * padded : 0;
-  // Of one tile of a sweep, or of one pass: rows and cosines.
-  const Index tile = kBlock * (element * (kBlock + d) + 4 * kBlock);
-  const Index pass = FacilityLocation<float>::kBatch * element * (kBlock + d);
-  return padded * (element * (d + 1) + 20) + matrix + std::max(tile, pass);
-}
-
 // Calls visit(bi, bj, tile) for every block of similarities on or above the diagonal, for different
 // bi at the same time. Products are symmetric to the bit: both orders have the same FMAs.
 template <class T>

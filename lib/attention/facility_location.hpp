@@ -79,10 +79,6 @@ class FacilityGains {
   virtual void add(Index u) = 0;
 };
 
-/// Bytes that FacilityLocation holds for n keys of width d, all_gains() included. `element`: bytes
-/// of a T.
-Index facility_location_bytes(Index element, Index n, Index d, Index matrix_bytes);
-
 /// Facility location on the CPU. Keeps the n x n matrix of similarities if its 4-byte elements fit
 /// into `matrix_bytes`. Otherwise each call computes them from the unit keys. Results are the same.
 template <class T>

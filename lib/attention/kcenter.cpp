@@ -199,10 +199,6 @@ KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index 
   return out;
 }
 
-Index k_center_bytes(Index rows) {
-  return 48 * rows;  // nearest and squared; centres and radii grow by doubling
-}
-
 void admit_lowest(KCenter& out, std::size_t count) {
   if (out.centers.size() >= count) {
     return;

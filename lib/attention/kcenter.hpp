@@ -54,9 +54,6 @@ struct KCenter {
 /// Time O(k m d), memory O(m + d) beside the points.
 KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first = 0);
 
-/// Bytes that k_center holds for `rows` rows, its result included.
-Index k_center_bytes(Index rows);
-
 /// Ends k_center where every row equals a centre: all others are equally far, so those of lowest
 /// index follow until `out` has `count` centres.
 void admit_lowest(KCenter& out, std::size_t count);

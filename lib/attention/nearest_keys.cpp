@@ -26,11 +26,6 @@ std::vector<double> inverse_norms(MatrixView keys, std::span<const Index> tokens
   return out;
 }
 
-Index nearest_keys_bytes(Index d, Index to, Index from) {
-  const auto rows = static_cast<Index>(kKeyRows);
-  return 4 * (2 * to * d + rows * (to + d)) + 12 * to + 8 * from;
-}
-
 std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                 std::span<const Index> from) {
   const Index d = head.d();

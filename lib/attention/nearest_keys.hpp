@@ -16,9 +16,6 @@ namespace kvbench {
 std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                 std::span<const Index> from);
 
-/// Bytes that nearest_keys holds, its result included.
-Index nearest_keys_bytes(Index d, Index to, Index from);
-
 /// [tokens]: 1 / |k| of the keys; 0 of a zero key.
 std::vector<double> inverse_norms(MatrixView keys, std::span<const Index> tokens);
 

@@ -38,10 +38,6 @@ class KnownClusters final : public ClusterStream {
 
 }  // namespace
 
-Index online_clusters_bytes(Index d, Index clusters) {
-  return 2 * 4 * clusters * (2 * d + 1);
-}
-
 OnlineClusters::OnlineClusters(Index d, double delta) : d_(d), delta_(delta) {}
 
 OnlineClusters::Joined OnlineClusters::add(std::span<const float> key) {

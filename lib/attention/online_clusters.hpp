@@ -54,9 +54,6 @@ class ClusterStream {
   virtual Index next() = 0;
 };
 
-/// Bytes that OnlineClusters holds for `clusters` clusters; its arrays grow by doubling.
-Index online_clusters_bytes(Index d, Index clusters);
-
 /// A whole stream's clusters.
 struct Clusters {
   std::vector<Index> representatives;  ///< indices into `rows`, ascending: a prefix of the stream

@@ -106,9 +106,4 @@ void visit_products(const MatrixD& queries, MatrixView of, std::span<const Index
                [&](auto element) { visit_in<decltype(element)>(queries, of, rows, use); });
 }
 
-Index visit_products_bytes(Index element, Index rows, Index width) {
-  return 8 * kReadBlock * rows + 2 * element * kSlab * width +
-         element * kReadBlock * (kSlab + width);
-}
-
 }  // namespace kvbench

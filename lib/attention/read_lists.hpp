@@ -46,7 +46,4 @@ void visit_products(const MatrixD& queries, MatrixView of, std::span<const Index
 
 inline constexpr Index kReadBlock = 32;  ///< queries at a time
 
-/// Bytes that visit_products holds for `rows` rows of `width` elements. `element`: bytes of one.
-Index visit_products_bytes(Index element, Index rows, Index width);
-
 }  // namespace kvbench

@@ -56,10 +56,6 @@ std::vector<std::vector<double>> attention_sums(const KvHead& head, Range querie
 template std::vector<std::vector<double>> attention_sums<float>(const KvHead&, Range);
 template std::vector<std::vector<double>> attention_sums<double>(const KvHead&, Range);
 
-Index attention_sums_bytes(Index element, Index queries, Index n) {
-  return query_block_bytes(element, std::min(kQueryBlock, queries), n) + 8 * n;
-}
-
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce) {
   std::vector<double> out = scores.front();
   for (std::size_t g = 1; g < scores.size(); ++g) {

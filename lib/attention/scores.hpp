@@ -25,10 +25,6 @@ std::vector<std::vector<double>> attention_sums(const KvHead& head, Range querie
 template <class T>
 std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries);
 
-/// Bytes that attention_sums holds for `queries` queries of a head of n tokens, without the sums.
-/// `element`: bytes of a T.
-Index attention_sums_bytes(Index element, Index queries, Index n);
-
 /// Element-wise reduction over the group: [group][n] -> [n].
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce);
 

@@ -33,11 +33,6 @@ WalkCounts& WalkCounts::operator+=(const WalkCounts& o) {
   return *this;
 }
 
-Index walk_bytes(Index element, Index block, Index d, Index dv) {
-  const Index transposed = std::max(d, dv);
-  return element * block * (2 * block + d + dv + transposed + 2) + 16 * block;
-}
-
 double log_diagonal(const WalkOptions& options, double key_square, double value_square,
                     double weight) {
   return options.scale * key_square + log_value(options, weight, value_square);

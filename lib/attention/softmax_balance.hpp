@@ -114,9 +114,6 @@ WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
                           WalkNumbers<T>& scratch);
 
-/// Bytes that the walk of a block of `block` tokens holds. `element`: bytes of a T.
-Index walk_bytes(Index element, Index block, Index d, Index dv);
-
 // The parts of a walk that every backend shares.
 
 /// log G_jj, from token j's squared norms.

@@ -79,12 +79,6 @@ class CpuRevival final : public ReviveStream {
   std::vector<ReviveMove> moves_;
 };
 
-// Calls use(x) with an x of `element` bytes.
-template <class Use>
-Index with_bytes(Index element, const Use& use) {
-  return element == sizeof(float) ? use(0.0F) : use(0.0);
-}
-
 }  // namespace
 
 template <class T>
@@ -135,43 +129,6 @@ ReviveState<T> ReviveTask::state(const StreamHead& head, Index n) const {
 
 template ReviveState<float> ReviveTask::state(const StreamHead&, Index) const;
 template ReviveState<double> ReviveTask::state(const StreamHead&, Index) const;
-
-Index attended_tokens_bytes(Index element, Index group, Index d, Index capacity) {
-  return with_bytes(element, [&](auto x) {
-    EvictionState<decltype(x)> state;
-    state.group = group;
-    state.d = d;
-    ArenaBytes size;
-    reserve(state, capacity, size);
-    return size.bytes;
-  });
-}
-
-Index retention_bytes(Index element, Index group, Index d, Index kept, Index sink) {
-  return with_bytes(element, [&](auto x) {
-    RetentionState<decltype(x)> state;
-    state.group = group;
-    state.d = d;
-    state.sinks = sink;
-    ArenaBytes size;
-    reserve(state, kept + 1, size);
-    return size.bytes;
-  });
-}
-
-Index revival_bytes(Index element, Index n, Index d, Index group, Index rows, Index cells) {
-  return with_bytes(element, [&](auto x) {
-    ReviveState<decltype(x)> state;
-    state.n = n;
-    state.d = d;
-    state.group = group;
-    state.sketch.rows = rows;
-    state.sketch.per_row = cells;
-    ArenaBytes size;
-    reserve(state, size);
-    return size.bytes + 4 * n;  // scores
-  });
-}
 
 template <class T>
 std::unique_ptr<EvictionStream> open_eviction(const KvHead& head, const EvictionRules& rules) {

@@ -72,15 +72,6 @@ std::unique_ptr<RetentionStream> open_retention(const KvHead& head, const Retent
 template <class T>
 std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task);
 
-// Bytes that a stream of d-wide keys holds; `element`: bytes of a T.
-
-/// AttendedTokens with room for `capacity` tokens.
-Index attended_tokens_bytes(Index element, Index group, Index d, Index capacity);
-/// A retention of `kept` tokens beside `sink` sinks.
-Index retention_bytes(Index element, Index group, Index d, Index kept, Index sink);
-/// A revival over n positions with a sketch of `rows` rows of `cells` cells.
-Index revival_bytes(Index element, Index n, Index d, Index group, Index rows, Index cells);
-
 /// The tokens that queries attend to, with the softmax weight that each received within this set. A
 /// step costs O(group size d). T: element type of logits.
 template <class T>

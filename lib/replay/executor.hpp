@@ -29,8 +29,8 @@ class Executor {
 
   /// Runs the jobs (ascending numbers) in waves of heads, and calls sink.write once for each. Holds
   /// the heads of one wave and, on a device, of the next. A job that gets no memory, also when it
-  /// runs alone, has the status kLackedMemory. Throws what `sink` throws, IoError if a device fails,
-  /// and std::bad_alloc if a head cannot be opened.
+  /// runs alone, has the status kLackedMemory. Throws what `sink` throws, IoError if a device
+  /// fails, and std::bad_alloc if a head cannot be opened.
   void run(const std::vector<Index>& jobs, const JobSink& sink);
 
  private:

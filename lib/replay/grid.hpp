@@ -72,8 +72,6 @@ struct Variant {
   /// Names of extra query sets and of stored scores that some part reads. May repeat.
   std::vector<std::string> extra_sets() const { return names_read(&MethodInfo::extra_sets); }
   std::vector<std::string> named_scores() const { return names_read(&MethodInfo::named_scores); }
-  /// What the parts keep in a head's score book. May repeat.
-  std::vector<BookEntry> book(const LayerFacts& layer) const;
   /// Column `scores` of the rows under `--scores scores`.
   std::string scores_text(Scores scores) const;
   /// Heads that share one budget. A+B and A@Q: that of A. A policy: the widest of its parts.
@@ -89,8 +87,8 @@ struct Variant {
   /// needs.
   Variant resolved(const LayerFacts& layer) const;
   bool runs_under(Protocol protocol) const;
-  /// Upper bound of a job's scratch bytes (MethodInfo::scratch_bytes).
-  Index scratch_bytes(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
+  /// About the most bytes of a job's own memory: the sum over the parts (MethodInfo::copies).
+  Index job_bytes(const LayerFacts& layer, std::optional<double> budget) const;
   Compressed compress(const Task& task) const;
   /// Under the retrieval protocol, in place of compress().
   std::unique_ptr<ReadIndex> open_reads(const Task& task) const;
@@ -126,10 +124,6 @@ struct Variant {
   /// Throws InputError if the layer has a sliding window and some part makes entries without a
   /// position.
   void check_window(const LayerFacts& layer) const;
-  /// Upper bound of the tokens kept of a middle of `middle` tokens; for scratch_bytes().
-  Index kept_tokens(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
-  /// scratch_bytes() of one call of compress().
-  Index compress_bytes(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
 };
 
 /// A range of a spec and its expansion.

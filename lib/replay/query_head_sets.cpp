@@ -104,9 +104,4 @@ MemoryFigures by_query_head(const std::vector<MemoryFigures>& all, Index own, co
   return out;
 }
 
-Index query_head_bytes(const LayerFacts& l) {
-  // Keys, values, queries; the output projection's columns.
-  return 4 * (l.n * (2 * l.d + l.dv) + l.hidden * l.dv);
-}
-
 }  // namespace kvbench

@@ -27,7 +27,4 @@ std::vector<Compressed> compress_by_query_head(
 MemoryFigures by_query_head(const std::vector<MemoryFigures>& all, Index own, const KvHead& head,
                             Index middle, std::optional<Index> seen);
 
-/// Bound on what compress_by_query_head() holds beside the method's scratch.
-Index query_head_bytes(const LayerFacts& layer);
-
 }  // namespace kvbench

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <set>
 
 #include "core/error.hpp"
 #include "metrics/layer_error.hpp"
 #include "replay/job.hpp"
 #include "replay/kept_heads.hpp"
-#include "replay/retrieval_job.hpp"
 #include "replay/stream_job.hpp"
 
 namespace kvbench {
@@ -93,24 +92,6 @@ Index score_sets(const Plan& plan, const Unit& unit) {
   return static_cast<Index>(out.size());
 }
 
-// Numbers that methods keep in a head's score book besides.
-Index book_numbers(const Plan& plan, const Unit& unit) {
-  const LayerFacts facts = layer_facts(plan, unit);
-  std::map<std::string, Index> counts;
-  for (std::size_t v = 0; !plan.stream() && v < plan.variants.size(); ++v) {
-    for (const Unit& one : plan.distinct_units(unit, v)) {
-      for (const BookEntry& entry : plan.variant_of(one, v).book(facts)) {
-        counts[entry.key] = std::max(counts[entry.key], entry.count);
-      }
-    }
-  }
-  Index out = 0;
-  for (const auto& [key, count] : counts) {
-    out += count;
-  }
-  return out;
-}
-
 void add_layer_need(const PlanSpec& plan, const Unit& unit, MemoryNeed& need) {
   if (!plan.makes_layer_error(unit)) {
     return;
@@ -180,8 +161,7 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
         extra_bytes(*find_named(layer.extra, name), layer.group(), layer.d));
   }
   need.unit += 4 * extra.scores.size() * static_cast<std::uint64_t>(layer.n);
-  need.unit += 8 * static_cast<std::uint64_t>(score_sets(plan, unit) * layer.group() * layer.n +
-                                              book_numbers(plan, unit));
+  need.unit += 8 * static_cast<std::uint64_t>(score_sets(plan, unit) * layer.group() * layer.n);
   need.unit *= plan.open_device ? 2 : 1;  // the next head is opened while jobs run
   if (plan.caches || !plan.options.export_caches.empty()) {
     // The held entries, and the same as a journal record or as read from a file.
@@ -191,14 +171,16 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   need.surveys = surveys_bytes(plan, unit);
   const std::uint64_t every = need.per_thread;
   const LayerFacts facts = layer_facts(plan, unit);
-  const Index middle = windows_of(plan.options, layer).middle.size();
   for (const Entries::Setting& setting : plan.entries.settings()) {
     for (const Unit& one : plan.distinct_units(unit, setting.first.variant)) {
       const Variant& variant = plan.variant_of(one, setting.first);
-      const Index scratch =
-          variant.scratch_bytes(facts, middle, plan.budget_of(one, setting.first));
-      const Index after = plan.retrieval() ? read_figures_bytes(facts) : 0;
-      const std::uint64_t bytes = every + static_cast<std::uint64_t>(std::max(scratch, after));
+      const std::optional<double> budget = plan.budget_of(one, setting.first);
+      Index own = variant.job_bytes(facts, budget);
+      if (plan.retrieval()) {  // what each query reads, twice and with its level
+        own += static_cast<Index>(budget.value_or(1.0) * 12.0 *
+                                  static_cast<double>(facts.group * facts.evaluated * facts.n));
+      }
+      const std::uint64_t bytes = every + static_cast<std::uint64_t>(own);
       std::uint64_t& job = need.jobs[variant.label()];
       job = std::max(job, bytes);
       need.per_thread = std::max(need.per_thread, bytes);

@@ -246,9 +246,4 @@ JobResult run_retrieval_job(const HeadContext& context, const Entry& entry,
                      [&](JobResult& out) { RetrievalJob(context, entry, share).run(out); });
 }
 
-Index read_figures_bytes(const LayerFacts& l) {
-  // Logits of a block of queries; lost attention, its order and flags by token.
-  return visit_products_bytes(l.element_bytes, l.n, l.d) + 18 * l.n;
-}
-
 }  // namespace kvbench

@@ -15,7 +15,4 @@ void check_reads(const Reads& reads, const Task& task);
 JobResult run_retrieval_job(const HeadContext& context, const Entry& entry,
                             const ShareOrError* share = nullptr);
 
-/// Bytes that measuring a job's reads takes, when the method's scratch is free again.
-Index read_figures_bytes(const LayerFacts& layer);
-
 }  // namespace kvbench

@@ -16,8 +16,8 @@
 namespace kvbench {
 
 /// Calls `measure` with blank rows of the entry and returns what it fills in. If it throws, returns
-/// the blank rows with status `infeasible` or `failed`. Throws OutOfMemory, and IoError if the device
-/// fails.
+/// the blank rows with status `infeasible` or `failed`. Throws OutOfMemory, and IoError if the
+/// device fails.
 JobResult run_guarded(const HeadInput& c, const Entry& entry,
                       const std::function<void(JobResult&)>& measure);
 

@@ -106,16 +106,6 @@ std::vector<std::string> Variant::names_read(NamesHook hook) const {
   return out;
 }
 
-std::vector<BookEntry> Variant::book(const LayerFacts& layer) const {
-  std::vector<BookEntry> out;
-  for (const Part& p : parts()) {
-    if (p.method->info.book != nullptr) {
-      std::ranges::move(p.method->info.book(p.params, layer), std::back_inserter(out));
-    }
-  }
-  return out;
-}
-
 std::string Variant::scores_text(Scores scores) const {
   if (!declared_scores.empty()) {
     return declared_scores;
@@ -254,75 +244,24 @@ bool Variant::runs_under(Protocol protocol) const {
   return false;
 }
 
-namespace {
-
-// Scratch of a method and of the methods that it names, which run within it.
-Index scratch_of(const Method& m, const Params& params, const LayerFacts& layer, Index middle,
-                 Index kept) {
-  Index out =
-      m.info.scratch_bytes == nullptr ? 0 : m.info.scratch_bytes(params, layer, middle, kept);
-  for (const Method* named : named_methods(m, params)) {
-    out += scratch_of(*named, part_params(*named, params), layer, middle, kept);
-  }
-  return out;
-}
-
-}  // namespace
-
-Index Variant::scratch_bytes(const LayerFacts& layer, Index middle,
-                             std::optional<double> budget) const {
-  return (by_query_head() ? query_head_bytes(layer) : 0) + compress_bytes(layer, middle, budget);
-}
-
-Index Variant::compress_bytes(const LayerFacts& layer, Index middle,
-                              std::optional<double> budget) const {
-  const Index kept = kept_tokens(layer, middle, budget);
-  if (quantizer != nullptr && only_retrieves(*method)) {  // R@Q holds all tokens in codes
-    return scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
-           stored_coding_bytes(*method, layer, middle);
-  }
-  if (quantizer != nullptr) {
-    return std::max(scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
-                        stored_fit_bytes(*method, params, layer, kept),
-                    stored_coding_bytes(*method, layer, kept));
-  }
-  if (rest == nullptr) {
-    return scratch_of(*method, params, layer, middle, kept);
-  }
-  const Index lists = 36 * middle;  // tokens of A, of B, and of both
-  return lists + std::max(scratch_of(*method, part_params(*method, params), layer, middle, kept),
-                          scratch_of(*rest, part_params(*rest, params), layer, middle, kept));
-}
-
-Index Variant::kept_tokens(const LayerFacts& layer, Index middle,
-                           std::optional<double> budget) const {
-  const auto is_set = [&](const char* name) {
-    return std::ranges::find(sizes(), name) != sizes().end() && params.values().contains(name) &&
-           !params.is_auto(name);
-  };
-  if (is_set("tokens")) {
-    return std::min(middle, params.integer("tokens"));
-  }
-  if (is_set("T")) {
-    return layer.stream ? middle : middle >> params.integer("T");
-  }
-  if (!budget) {
-    return middle;
-  }
-  if (quantizer != nullptr && !layer.stream) {
-    const EntryShape shape{layer.d, layer.dv, layer.pair_bytes / (layer.d + layer.dv)};
-    const auto bytes = static_cast<Index>(*budget * static_cast<double>(middle * layer.pair_bytes));
-    try {
-      return stored_tokens(*method, *quantizer, shape, bytes, middle, params);
-    } catch (const Infeasible&) {
-      return 0;
+Index Variant::job_bytes(const LayerFacts& layer, std::optional<double> budget) const {
+  constexpr double kCoding = 2;   // A@Q: what A holds, and the same decoded
+  constexpr double kOwnHead = 2;  // store=query-head: the head of one query head
+  const auto most = static_cast<Index>((quantizer == nullptr && budget ? *budget : 1.0) *
+                                       static_cast<double>(layer.n));
+  double copies = (quantizer != nullptr ? kCoding : 0.0) + (by_query_head() ? kOwnHead : 0.0);
+  Index matrices = 0;
+  for (const Part& p : parts()) {
+    const MethodInfo& info = p.method->info;
+    copies += info.copies;
+    if (info.matrix_bytes != nullptr) {
+      const bool fixed = p.params.values().contains("tokens") && !p.params.is_auto("tokens");
+      const Index kept = fixed ? std::min(layer.n, p.params.integer("tokens")) : most;
+      matrices += info.matrix_bytes(p.params, layer, kept);
     }
   }
-  const auto part = [&](Index tokens) {
-    return static_cast<Index>(*budget * static_cast<double>(tokens));
-  };
-  const Index exact = layer.stream ? std::min(layer.n, layer.sink + layer.recent) : 0;
-  return std::clamp<Index>(layer.stream ? part(layer.n) - exact : part(middle), 0, middle);
+  return static_cast<Index>(copies * static_cast<double>(4 * layer.n * (layer.d + layer.dv))) +
+         matrices;
 }
 
 Compressed Variant::compress(const Task& task) const {

@@ -261,14 +261,4 @@ class HostArena {
   std::vector<AlignedVector<unsigned char>> blocks_;
 };
 
-/// Counts the bytes that a HostArena would allocate.
-struct ArenaBytes {
-  Index bytes = 0;
-
-  template <class T>
-  void allocate(T*& /*to*/, Index count) {
-    bytes += count * static_cast<Index>(sizeof(T));
-  }
-};
-
 }  // namespace kvbench

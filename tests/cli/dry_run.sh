@@ -43,3 +43,14 @@ sum=$(cksum whole.csv whole.csv.json)
 good "${command[@]}" --dry-run -o whole.csv
 [[ $(cksum whole.csv whole.csv.json) == "$sum" ]] || fail 'a dry run changed its output'
 refused 2 nosuch -- "${command[@]}" --dry-run --algorithm nosuch
+
+# A memory limit: fewer threads, or a refusal that names the methods that do not fit.
+good synth -o long.h5 --layers 1 --q-heads 2 --kv-heads 1 --n 16384 --nq 1024 --gzip 0
+limited=(replay long.h5 --budget 0.5 --memory-limit 120M --threads 64 --dry-run)
+good "${limited[@]}" --algorithm knorm
+threads=$(sed -nE 's/^memory: .* with ([0-9]+) threads .*/\1/p' <<< "$out")
+((threads > 0 && threads < 64)) || fail "threads within a limit: $out"
+refused 2 'memory-limit: got 125829120 bytes, expected at least' -- "${limited[@]}" \
+  --algorithm knorm,attention-matching,oracle-matching
+[[ $err =~ 'a job of '(attention|oracle)'-matching; also too large: '(attention|oracle)'-matching'$ ]] ||
+  fail "methods that do not fit: $err"

@@ -35,7 +35,6 @@ Method method_stride() {
   info.source = "systematic sampling (Madow and Madow, 1944)";
   info.params = size_params({real_param("phase", "0.5", 0, 0.999, "strides",
                                         "place of the kept token inside its stride")});
-  info.scratch_bytes = no_scratch;
   return {info, compress};
 }
 

@@ -67,12 +67,8 @@ Method method_attention_matching() {
   info.extra_sets = ref_sets;
   info.resolve = resolve_ref;
   info.query_window = [](const Params& p) { return p.integer("ref_queries"); };
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    return matching_scratch(p, l, reference_count(p, l), middle, kept);
-  };
-  info.book = [](const Params& p, const LayerFacts& l) {
-    const Index numbers = ReferenceAttention::book_numbers(reference_count(p, l), l.n, l.dv);
-    return std::vector<BookEntry>{{matching_book_key(p), numbers}};
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
+    return matching_bytes(p, l, reference_count(p, l), kept);
   };
   return method;
 }

@@ -204,17 +204,16 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
-  const Index block = std::min(params.integer("block"), middle);
-  return walk_bytes(l.element_bytes, block, l.d, l.dv) + 128 * middle;  // tokens, weights, signs
-}
-
 }  // namespace
 
 Method method_balancekv() {
   MethodInfo info;
   info.name = "balancekv";
   info.family = Family::sampling;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index) {
+    const Index block = std::min(l.n, p.integer("block"));
+    return 2 * l.element_bytes * block * (block + l.d + l.dv);
+  };
   info.summary = "repeated halving by the self-balancing walk, with weighted survivors";
   info.source =
       "Han et al., BalanceKV: KV Cache Compression through Discrepancy Theory, Algorithm 2 and "
@@ -258,7 +257,6 @@ Method method_balancekv() {
   info.authors = "step=repo;select=repo;center=padded;bias=plain;denominator=uniform";
   info.selects_tokens = true;
   info.random = always_random;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

@@ -341,29 +341,19 @@ class BalanceKvStream final : public StreamCache {
   WalkScratch scratch_;
 };
 
-// The longest walk is over the largest batch that can fill: t tokens, whose keys fit the budget.
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  Index t = 2;
-  if (!params.is_auto("t")) {
-    t = params.integer("t");
-  } else if (!params.is_auto("T")) {
-    t = batch_size(l.n, params.integer("T"));
-  } else {
-    const Index key_bytes = l.pair_bytes * l.d / (l.d + l.dv);
-    const Index most = std::min(params.integer("t_max"), kept * l.pair_bytes / key_bytes);
-    while (2 * t <= most) {
-      t *= 2;
-    }
-  }
-  return walk_bytes(l.element_bytes, std::min(t, middle), l.d, l.dv) + 128 * kept;
-}
-
 }  // namespace
 
 Method method_balancekv_stream() {
   MethodInfo info;
   info.name = "balancekv-stream";
   info.family = Family::sampling;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
+    const Index most = std::min(2 * kept, p.integer("t_max"));
+    const Index t = !p.is_auto("t")   ? p.integer("t")
+                    : !p.is_auto("T") ? batch_size(l.n, p.integer("T"))
+                                      : most;
+    return 2 * l.element_bytes * t * t;
+  };
   info.summary = "merge-and-reduce by the self-balancing walk, one tree per bucket of value norms";
   info.source =
       "Han et al., BalanceKV: KV Cache Compression through Discrepancy Theory, Algorithms 1 and 3";
@@ -396,7 +386,6 @@ Method method_balancekv_stream() {
   info.sizes = {"t", "T"};
   info.check = check;
   info.random = always_random;
-  info.scratch_bytes = scratch_bytes;
   return {info, nullptr, open_as<BalanceKvStream>};
 }
 

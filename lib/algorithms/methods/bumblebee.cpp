@@ -293,22 +293,17 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
-  const Index gains = 2 * static_cast<Index>(sizeof(Gain)) * middle + 16 * middle;
-  const double lambda = params.real("lambda");
-  return 8 * middle + std::max(lambda < 1.0 ? accumulated_scores_bytes(l, middle) : 0,
-                               gains + (lambda > 0.0 ? facility_location_bytes(
-                                                           l.element_bytes, middle, l.d,
-                                                           params.integer("matrix_mib") << 20)
-                                                     : 0));
-}
-
 }  // namespace
 
 Method method_bumblebee() {
   MethodInfo info;
   info.name = "bumblebee";
   info.family = Family::eviction;
+  info.copies = 1.5;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index) {
+    const Index bytes = 4 * l.n * l.n;
+    return bytes <= p.integer("matrix_mib") << 20 ? bytes : 0;
+  };
   info.summary =
       "recent tokens, and a greedy maximum of facility location over keys mixed with attention";
   info.source =
@@ -341,7 +336,6 @@ Method method_bumblebee() {
   info.scores = true;
   info.keeps_tokens = true;
   info.random = [](const Params& p) { return p.text("optimizer") == "stochastic"; };
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

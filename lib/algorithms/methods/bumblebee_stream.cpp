@@ -88,12 +88,6 @@ class BumbleBeeStream final : public StreamCache {
   Index evaluations_ = 0;
 };
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index /*middle*/, Index kept) {
-  const bool scores = params.real("lambda") < 1.0;
-  return retention_bytes(l.element_bytes, scores ? l.group : 0, l.d, kept, scores ? l.sink : 0) +
-         16 * kept;
-}
-
 }  // namespace
 
 Method method_bumblebee_stream() {
@@ -115,7 +109,6 @@ Method method_bumblebee_stream() {
   info.grid = {"lambda=0.1,0.3,0.6;phi=log,power"};
   info.sizes = {"tokens"};
   info.scores = true;
-  info.scratch_bytes = scratch_bytes;
   return {info, nullptr, open_as<BumbleBeeStream>};
 }
 

@@ -214,27 +214,13 @@ class CamStream final : public StreamCache {
   EvictingCache cache_;
 };
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  const Index made = made_bytes(l, kept) + 24 * kept;
-  if (!l.stream && params.text("prefill") == "once") {
-    const Index lists = 32 * middle + 40 * kept;  // added values and their receivers
-    return std::max(split_bytes(l, middle),
-                    split_result_bytes(l, middle) + lists + made + 4 * l.dv * kept);
-  }
-  const Index values = 24 * l.n + (4 * l.dv + 32) * kept;
-  const Index cache =
-      l.stream
-          ? evicting_cache_bytes(l, kept)
-          : attended_tokens_bytes(l.element_bytes, l.group, l.d, l.sink + kept + 1) + 16 * kept;
-  return values + cache + made;
-}
-
 }  // namespace
 
 Method method_cam() {
   MethodInfo info;
   info.name = "cam";
   info.family = Family::merging;
+  info.copies = 1;
   info.summary = "h2o's eviction; evicted values are added at random to the kept values after them";
   info.source = "Zhang et al., CaM, ICML 2024";
   info.departures =
@@ -253,7 +239,6 @@ Method method_cam() {
   info.scores = true;
   info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };
   info.random = always_random;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_as<CamStream>};
 }
 

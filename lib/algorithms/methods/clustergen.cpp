@@ -318,26 +318,13 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
                                       task.backend, task.rng);
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  const Index t = params.integer("t");
-  const Index key_bytes = l.pair_bytes * l.d / (l.d + l.dv);
-  const Index clusters =
-      params.is_auto("delta")
-          ? std::min(middle, kept * l.pair_bytes / ((1 + t) * key_bytes + kCountBytes) + 1)
-          : middle;
-  const Index samples = params.is_auto("samples") ? kept : params.integer("samples");
-  // While delta is searched: centres and clusters. Then slots, and their view.
-  const Index found = online_clusters_bytes(l.d, clusters);
-  return 16 * middle + std::max({k_center_bytes(middle), found + 16 * middle,
-                                 found + 80 * (samples + clusters * t)});
-}
-
 }  // namespace
 
 Method method_clustergen() {
   MethodInfo info;
   info.name = "clustergen";
   info.family = Family::sampling;
+  info.copies = 1;
   info.placed = true;
   info.unstorable = "it samples two sets";
   info.summary =
@@ -365,7 +352,6 @@ Method method_clustergen() {
   info.grid = {"t=2,8,32;share=0.1,0.25,0.5,0.75"};
   info.sizes = {"delta"};
   info.random = always_random;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_stream};
 }
 

@@ -54,11 +54,6 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& /*layer*/, Index middle,
-                    Index /*kept*/) {
-  return k_center_bytes(middle) + 24 * middle;
-}
-
 }  // namespace
 
 Method method_clustergen_kcenter() {
@@ -85,7 +80,6 @@ Method method_clustergen_kcenter() {
   info.weight_bytes = [](const Params& p) {
     return WeightBytes{p.text("weights") == "cluster" ? 4 : 0, 0};
   };
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

@@ -178,20 +178,13 @@ Compressed compress(const Task& task, const Params& params) {
   return hold(keep_top(task.tokens, scores, given.tokens));
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
-  const Index chunk = std::min(params.integer("chunk"), middle);
-  const auto rows = static_cast<Index>(kRows);
-  const Index attention = 8 * ((l.group + 2) * middle + chunk * (2 * l.d + rows) + 2 * rows * l.d);
-  return 24 * middle +
-         std::max({leverage_scores_bytes(params, l.d, middle), attention, selection_bytes(middle)});
-}
-
 }  // namespace
 
 Method method_compactor() {
   MethodInfo info;
   info.name = "compactor";
   info.family = Family::eviction;
+  info.copies = 2;
   info.summary = "leverage of un-rotated keys, blended with non-causal attention within chunks";
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures =
@@ -215,11 +208,7 @@ Method method_compactor() {
   info.reads_rope = always;
   info.resolve = require_rope_tables;
   info.scope = Scope::layer;
-  info.book = [](const Params& p, const LayerFacts& l) {
-    return std::vector<BookEntry>{{book_key(p), l.n}};
-  };
   info.random = draws_sketch;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress, nullptr, survey, share};
 }
 

@@ -52,20 +52,13 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  const Index lists = merged_lists_bytes(middle, kept);
-  return std::max(split_bytes(l, middle),
-                  split_result_bytes(l, middle) + lists +
-                      std::max(nearest_keys_bytes(l.d, kept, middle - kept),
-                               mean_of_each_bytes(l, middle, kept) + 8 * (middle - kept)));
-}
-
 }  // namespace
 
 Method method_count_merge() {
   MethodInfo info;
   info.name = "count-merge";
   info.family = Family::merging;
+  info.copies = 2.5;
   info.summary =
       "h2o's eviction; evicted tokens join the nearest kept keys as means, weighted by count";
   info.source = "kvbench";
@@ -73,7 +66,6 @@ Method method_count_merge() {
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.scores = true;
   info.weight_bytes = [](const Params&) { return WeightBytes{kCountBytes, 0}; };
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

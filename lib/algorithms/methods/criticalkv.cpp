@@ -62,11 +62,6 @@ std::map<std::string, std::string> resolve(const Params&, const LayerFacts& laye
   return {};
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
-  return snapkv_scores_bytes(params, l, middle) + 24 * middle + 8 * (l.group + 1) * l.n +
-         output_norms_bytes(l.hidden, l.dv);
-}
-
 }  // namespace
 
 Method method_criticalkv() {
@@ -82,11 +77,7 @@ Method method_criticalkv() {
   info.departures = "the first half is rounded down, to none for B = 1; SnapKV's departures";
   info.grid = {"first_share=0.25,0.5,0.75;window=32,256;kernel=1,5"};
   info.reads_o_proj = always;
-  info.book = [](const Params&, const LayerFacts& l) {
-    return std::vector<BookEntry>{{kNorms, l.n}};
-  };
   info.resolve = resolve;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

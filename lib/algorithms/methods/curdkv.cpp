@@ -68,9 +68,6 @@ Method method_curdkv() {
                      "oldest tokens of the middle, which rank highest")});
   info.grid = {"window=16,64,256,1024"};
   info.keeps_tokens = true;
-  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
-    return 24 * middle + selection_bytes(middle);
-  };
   return {info, compress};
 }
 

@@ -95,21 +95,13 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  const Index evicted = middle - kept;
-  const Index receivers = 112 * kept + 32 * evicted;  // two short lists for each kept token
-  const Index merging =
-      std::max(nearest_keys_bytes(l.d, kept, evicted),
-               receivers + std::max(16 * evicted, made_bytes(l, std::min(kept, evicted))));
-  return std::max(split_bytes(l, middle), split_result_bytes(l, middle) + 8 * kept + merging);
-}
-
 }  // namespace
 
 Method method_d2o() {
   MethodInfo info;
   info.name = "d2o";
   info.family = Family::merging;
+  info.copies = 2.5;
   info.summary =
       "h2o's eviction; evicted tokens join similar kept keys, or are dropped below a running "
       "threshold";
@@ -124,7 +116,6 @@ Method method_d2o() {
                   "dropped; larger follows the latest similarities")});
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75;ema=0.5,0.7,0.9"};
   info.scores = true;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

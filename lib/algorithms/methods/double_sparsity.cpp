@@ -108,11 +108,6 @@ Method method_double_sparsity() {
   info.sizes = {"tokens"};
   info.grid = {"channels=4,8,16;bits=2,4", "union=group"};
   info.scores = true;
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    const Index width = channels_of(p, l.d);
-    return (8 + 4 * width) * middle + 16 * l.prompt() +
-           ranked_reads_bytes(p, l, middle, kept, std::max(l.d, width));
-  };
   Method out{.info = info};
   out.open_reads = open_reads;
   return out;

@@ -64,6 +64,7 @@ Method method_duoattention() {
   MethodInfo info;
   info.name = "duoattention";
   info.family = Family::eviction;
+  info.copies = 1;
   info.unstorable = "it keeps whole heads";
   info.summary = "retrieval heads keep the whole middle, the others nothing of it";
   info.source = "Xiao et al., ICLR 2025, arXiv:2410.10819";
@@ -75,12 +76,6 @@ Method method_duoattention() {
   info.keeps_tokens = true;
   info.scores = true;
   info.scope = Scope::layer;
-  info.scratch_bytes = [](const Params&, const LayerFacts& l, Index middle, Index /*kept*/) {
-    // Surveys precede the first job, so no thread holds a block of the estimate yet.
-    return std::max<Index>(
-        0, accumulated_scores_bytes(l, middle) -
-               query_block_bytes(l.element_bytes, kQueryBlock, std::min(l.n, kSetTokens)));
-  };
   return {info, compress, nullptr, survey, share};
 }
 

@@ -25,7 +25,6 @@ Method method_exact() {
   info.summary = "the whole cache: the reference for memory and time";
   info.source = "definition of causal attention";
   info.sizes = {};
-  info.scratch_bytes = no_scratch;
   Method out{info, compress, open_stream};
   out.open_reads = [](const Task& task, const Params& params) {
     return fixed_reads(compress(task, params));

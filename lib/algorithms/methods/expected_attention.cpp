@@ -212,18 +212,13 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
   return {{"rope", rope}};
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index /*kept*/) {
-  const Index queries = 2 * l.scoring.size() * l.d;  // of one query head, and transposed
-  const Index slab = 2 * static_cast<Index>(kSlab) * l.d;
-  return 8 * (queries + slab + (l.group + 1) * middle) + selection_bytes(middle);
-}
-
 }  // namespace
 
 Method method_expected_attention() {
   MethodInfo info;
   info.name = "expected-attention";
   info.family = Family::eviction;
+  info.copies = 2;
   info.summary = "largest expected attention of a Gaussian query, times the value's norm";
   info.source = "Devoto et al., 2025, arXiv:2510.00636; NVIDIA/kvpress 8bb29b9";
   info.departures =
@@ -247,7 +242,6 @@ Method method_expected_attention() {
   info.scores = true;
   info.reads_rope = [](const Params& p) { return p.text("rope") != "post"; };
   info.resolve = resolve;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

@@ -77,9 +77,6 @@ Method method_external_scores() {
   info.scores = true;
   info.named_scores = [](const Params& p) { return std::vector<std::string>{p.text("name")}; };
   info.resolve = resolve;
-  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
-    return 16 * middle + selection_bytes(middle);
-  };
   return {info, compress};
 }
 

@@ -23,17 +23,16 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
   return std::make_unique<EvictingCache>(task, h2o_rules(task, params));
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  return l.stream ? evicting_cache_bytes(l, kept)
-                  : std::max(split_bytes(l, middle), extra_sums_bytes(params, l));
-}
-
 }  // namespace
 
 Method method_h2o() {
   MethodInfo info;
   info.name = "h2o";
   info.family = Family::eviction;
+  info.copies = 1;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index) {
+    return ref_sets(p).empty() ? 0 : 8 * l.n * (l.d + l.dv);
+  };
   info.summary = "largest accumulated attention, the rest most recent";
   info.source = "Zhang et al., NeurIPS 2023, arXiv:2306.14048";
   info.departures = "prefill compresses once instead of evicting at each step; one set per KV head";
@@ -43,7 +42,6 @@ Method method_h2o() {
   info.scores = true;
   info.extra_sets = ref_sets;
   info.resolve = resolve_ref;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_stream};
 }
 

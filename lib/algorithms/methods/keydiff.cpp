@@ -49,9 +49,6 @@ Method method_keydiff() {
   info.departures = "the middle is compressed once, not block by block";
   info.params = size_params();
   info.keeps_tokens = true;
-  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
-    return 16 * middle + selection_bytes(middle);
-  };
   return {info, compress};
 }
 

@@ -179,20 +179,13 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  const auto rows = static_cast<Index>(Assignment::kRows);
-  const Index centroids = (8 + 4 + 4) * kept * l.d + 4 * kept * (rows + 1);
-  const Index lists = merged_lists_bytes(middle, kept);
-  return lists +
-         std::max(k_center_bytes(middle) + lists + centroids, mean_of_each_bytes(l, middle, kept));
-}
-
 }  // namespace
 
 Method method_kmeans() {
   MethodInfo info;
   info.name = "kmeans";
   info.family = Family::merging;
+  info.copies = 2;
   info.summary = "means of k-means clusters of the keys, weighted by count";
   info.source = "kvbench";
   info.params = size_params({integer_param("iterations", "10", 1, 1e6, "assignments",
@@ -201,7 +194,6 @@ Method method_kmeans() {
   info.grid = {"iterations=1,3,10,30"};
   info.weight_bytes = [](const Params&) { return WeightBytes{kCountBytes, 0}; };
   info.has_positions = false;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

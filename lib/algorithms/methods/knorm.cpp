@@ -31,9 +31,6 @@ Method method_knorm() {
   info.departures = "no layer is left uncompressed";
   info.params = size_params();
   info.keeps_tokens = true;
-  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
-    return selection_bytes(middle);
-  };
   return {info, compress};
 }
 

@@ -201,34 +201,13 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
   return {};
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  const ReviveOptions o = read_options(params);
-  const auto part = [&](double ratio) {
-    return static_cast<Index>(ratio * static_cast<double>(kept)) + 1;
-  };
-  SketchShape sketch;
-  sketch.rows = params.integer("rows");
-  sketch.cells = o.vague == Vague::sketch ? std::min(middle, part(o.vague_ratio) / sketch.rows) : 0;
-  sketch.d = l.d;
-  sketch.dv = l.dv;
-  const Index shown = made_bytes(l, middle - part(o.recent_ratio)) + 24 * middle;
-  if (l.stream || !in_batch(params)) {
-    const Index steps = 48 * l.n;
-    const Index revived = part(o.candidate_ratio) * (4 * (l.d + l.dv) + 144);
-    return steps + revival_bytes(l.element_bytes, l.n, l.d, l.group, sketch.rows, sketch.cells) +
-           sketch_bytes(sketch) + revived + shown;
-  }
-  const Index filling = o.vague == Vague::sketch ? sketch_fill_bytes(sketch, middle) : 0;
-  return std::max(accumulated_scores_bytes(l, middle),
-                  16 * middle + sketch_bytes(sketch) + std::max(filling, shown));
-}
-
 }  // namespace
 
 Method method_kvreviver() {
   MethodInfo info;
   info.name = "kvreviver";
   info.family = Family::merging;
+  info.copies = 2;
   info.unstorable = "its sketch holds no tokens";
   info.summary = "recent and heavy tokens exactly, all others rebuilt from a count sketch";
   info.source =
@@ -283,7 +262,6 @@ Method method_kvreviver() {
   info.check = check;
   info.resolve = resolve;
   info.scope_of = [](const Params& p) { return by_fisher(p) ? Scope::layers : Scope::head; };
-  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_stream, survey, share};
 }
 

@@ -120,26 +120,13 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
   return {};
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
-  Index largest = 0;
-  if (const ExtraSetInfo* set = find_named(l.extra, kSet)) {
-    for (const ExtraSegmentInfo& s : set->segments) {
-      const Index chunk = s.about.value_or(Range{}).size();
-      const Index norms =
-          params.flag("plus") ? 8 * l.group * chunk + output_norms_bytes(l.hidden, l.dv) : 0;
-      largest = std::max(
-          largest, extra_weights_bytes(l.d, kFirstTokens + chunk, s.queries) + 8 * chunk + norms);
-    }
-  }
-  return std::max(largest + 8 * l.n, 8 * middle + selection_bytes(middle));
-}
-
 }  // namespace
 
 Method method_kvzip() {
   MethodInfo info;
   info.name = "kvzip";
   info.family = Family::eviction;
+  info.copies = 2;
   info.summary = "largest attention while the model repeats the prompt (extra queries 'repeat')";
   info.source = "Kim et al., 2025, arXiv:2505.23416; NVIDIA/kvpress 8bb29b9";
   info.departures =
@@ -161,7 +148,6 @@ Method method_kvzip() {
   info.reads_o_proj = [](const Params& p) { return p.flag("plus"); };
   info.extra_sets = [](const Params&) { return std::vector<std::string>{kSet}; };
   info.resolve = resolve;
-  info.scratch_bytes = scratch_bytes;
   info.scope_of = [](const Params& p) {
     return p.choice<Scope>(
         "budget", {{"head", Scope::head}, {"layer", Scope::layer}, {"model", Scope::layers}});

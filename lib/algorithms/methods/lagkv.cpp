@@ -135,9 +135,6 @@ Method method_lagkv() {
                      "the newest")});
   info.grid = {"lag=32,64,128,256,512"};
   info.keeps_tokens = true;
-  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
-    return selection_bytes(middle);
-  };
   return {info, compress};
 }
 

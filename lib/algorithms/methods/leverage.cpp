@@ -22,6 +22,7 @@ Method method_leverage() {
   MethodInfo info;
   info.name = "leverage";
   info.family = Family::eviction;
+  info.copies = 2;
   info.summary = "largest leverage of un-rotated keys, through a Gaussian sketch";
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures = "keys are centred over the middle (kvpress: over all tokens), in float64";
@@ -31,9 +32,6 @@ Method method_leverage() {
   info.reads_rope = always;
   info.resolve = require_rope_tables;
   info.random = draws_sketch;
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index /*kept*/) {
-    return leverage_scores_bytes(p, l.d, middle) + selection_bytes(middle);
-  };
   return {info, compress};
 }
 

@@ -25,7 +25,6 @@ Method method_local() {
   info.source = "sliding window attention (Beltagy et al., Longformer, arXiv:2004.05150)";
   info.params = size_params();
   info.keeps_tokens = true;
-  info.scratch_bytes = no_scratch;
   return {info, compress, open_stream};
 }
 

@@ -231,24 +231,13 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
   return {};
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  const Sizes sizes{middle, l.d, l.dv, l.pair_bytes / std::max<Index>(1, l.d + l.dv)};
-  const std::optional<Ranks> fixed = fixed_ranks(params);
-  // The budget is less than kept + 1 pairs.
-  const Ranks ranks = fixed ? sizes.capped(*fixed) : sizes.fitting((kept + 1) * l.pair_bytes);
-  // U and the rows that become Q; values after keys, which are then read back.
-  const Index keys = 8 * ranks.k + 8 * l.d;
-  const Index values = 4 * l.d + 8 * ranks.v + 8 * l.dv;
-  const Index wide = std::max(l.d, l.dv);
-  return middle * std::max(keys, values + 8) + 8 * wide * (8 * wide + 3 * kBlock);
-}
-
 }  // namespace
 
 Method method_lowrank() {
   MethodInfo info;
   info.name = "lowrank";
   info.family = Family::quantization;
+  info.copies = 2;
   info.placed = true;
   info.summary = "all tokens: keys and values as a mean and two thin factors per KV head";
   info.source = "truncated SVD; weight=queries: Lesens et al., KQ-SVD, 2025, arXiv:2512.05916";
@@ -278,7 +267,6 @@ Method method_lowrank() {
   info.scores_if = weighs_queries;
   info.reads_rope = codes_unrotated;
   info.resolve = resolve;
-  info.scratch_bytes = scratch_bytes;
   info.unstorable = "it is no set of tokens";
   return {info, compress};
 }

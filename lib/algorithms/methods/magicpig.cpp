@@ -196,6 +196,12 @@ Method method_magicpig() {
   MethodInfo info;
   info.name = "magicpig";
   info.family = Family::retrieval;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
+    const Index bits = p.integer("bits");
+    const Index tables =
+        p.is_auto("tables") ? 32 * kept * (l.d + l.dv) / (bits * l.n) + 1 : p.integer("tables");
+    return 4 * tables * (l.n + bits * (l.d + 256));
+  };
   info.summary =
       "each query samples tokens by hash collisions, with inverse probabilities as weights";
   info.source = "Chen et al., ICLR 2025, arXiv:2410.16179";
@@ -209,15 +215,6 @@ Method method_magicpig() {
   info.sizes = {"tables"};
   info.grid = {"bits=4,6,8,10,12"};
   info.random = [](const Params&) { return true; };
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    const Index bits = p.integer("bits");
-    const Index tables = p.is_auto("tables")
-                             ? 8 * kept * l.pair_bytes / (bits * std::max<Index>(1, middle)) + 1
-                             : p.integer("tables");
-    const Index read = p.is_auto("tables") ? kept : middle;  // of a query, in the mean
-    return 4 * middle * (tables + l.d) + 4 * bits * tables * (l.d + 256) +
-           4 * l.group * l.evaluated * tables + 8 * l.group * l.evaluated * read;
-  };
   Method out{.info = info};
   out.open_reads = [](const Task& task, const Params& params) -> std::unique_ptr<ReadIndex> {
     return std::make_unique<HashTables>(task, params);

@@ -22,9 +22,6 @@ Method method_oracle() {
   info.params = size_params();
   info.keeps_tokens = true;
   info.sees_evaluated = true;
-  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
-    return selection_bytes(middle);
-  };
   return {info, compress};
 }
 

@@ -21,8 +21,8 @@ Method method_oracle_matching() {
       "an oracle: attention-matching fitted to the evaluated queries; the smallest error known";
   info.source = "kvbench, after Zweiger et al., 2026, arXiv:2602.16284";
   info.sees_evaluated = true;
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    return matching_scratch(p, l, l.group * l.evaluated, middle, kept);
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
+    return matching_bytes(p, l, l.group * l.evaluated, kept);
   };
   return method;
 }

@@ -173,6 +173,7 @@ Method method_pq() {
   MethodInfo info;
   info.name = "pq";
   info.family = Family::retrieval;
+  info.copies = 1;
   info.summary = "each query reads the tokens whose product-quantised keys give the largest logits";
   info.source = "Zhang et al., SIGMOD 2025, arXiv:2407.12820";
   info.departures = "k-means++ starts; the middle alone is quantised";
@@ -187,12 +188,6 @@ Method method_pq() {
   info.grid = {"parts=2,4,8", "union=group"};
   info.random = [](const Params&) { return true; };
   info.resolve = resolve;
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    const Index width = l.d / parts_of(p, l.d);
-    return (16 + 4 * l.d) * middle +
-           std::max((4 * width + 24) * middle + 4 * kRows * (kCentroids + width),
-                    ranked_reads_bytes(p, l, middle, kept, l.d));
-  };
   Method out{.info = info};
   out.open_reads = open_reads;
   return out;

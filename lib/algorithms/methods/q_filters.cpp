@@ -87,10 +87,6 @@ Method method_q_filters() {
   info.params = size_params();
   info.keeps_tokens = true;
   info.scores = true;
-  info.scratch_bytes = [](const Params&, const LayerFacts& l, Index middle, Index) {
-    const Index slab = 8 * kTokenSlab * (l.d + 16);
-    return std::max(slab + 40 * l.d * l.d, selection_bytes(middle));
-  };
   return {info, compress};
 }
 

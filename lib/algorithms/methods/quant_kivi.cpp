@@ -261,12 +261,6 @@ class KiviStream final : public TokenStream {
   std::vector<Index> exact_;
 };
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  // A stream also holds codes, in arrays that grow by doubling, and lists of tokens.
-  return l.stream ? made_bytes(l, middle) + kept * l.pair_bytes * 3 / 2 + 32 * middle
-                  : coded_entries_bytes(params, l, middle);
-}
-
 void check(const Params& p) {
   if (p.is_auto("k_bits") != p.is_auto("v_bits") ||
       (!p.is_auto("k_bits") && p.values().contains("bits") && !p.is_auto("bits"))) {
@@ -313,6 +307,7 @@ Method method_quant_kivi() {
   MethodInfo info;
   info.name = "quant-kivi";
   info.family = Family::quantization;
+  info.copies = 1;
   info.placed = true;
   info.summary = "all tokens at 2, 3, 4 or 8 bits: keys per channel, values per token";
   info.source =
@@ -336,7 +331,6 @@ Method method_quant_kivi() {
   info.reads_rope = codes_unrotated;
   info.check = check;
   info.resolve = resolve;
-  info.scratch_bytes = scratch_bytes;
   Method method{info, compress, open_as<KiviStream>};
   method.quantizer =
       Quantizer{joined({{bits_param("k_bits", "4", "bits of keys"),

@@ -179,10 +179,6 @@ std::map<std::string, std::string> resolve(const Params& p, const LayerFacts& la
   return {};
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
-  return coded_entries_bytes(params, l, middle) + 16 * (l.d * l.d + l.dv * l.dv);  // rotations
-}
-
 std::vector<ParamSpec> format_params(const std::string& bits) {
   const auto bits_param = [&](const char* name, const char* doc) {
     return integer_param(name, bits, 1, 8, "bits", doc);
@@ -209,6 +205,7 @@ Method method_quant_rotated() {
   MethodInfo info;
   info.name = "quant-rotated";
   info.family = Family::quantization;
+  info.copies = 1;
   info.placed = true;
   info.summary = "all tokens at 1 to 8 bits: norms, and codes of randomly rotated directions";
   info.source = "Zandieh et al., TurboQuant, 2025, arXiv:2504.19874; QJL, 2024, arXiv:2406.03482";
@@ -228,7 +225,6 @@ Method method_quant_rotated() {
   info.reads_rope = codes_unrotated;
   info.check = check;
   info.resolve = resolve;
-  info.scratch_bytes = scratch_bytes;
   info.scope_of = [](const Params& p) {
     return p.integer("exempt") > 0 ? Scope::layers : Scope::head;
   };

@@ -86,13 +86,6 @@ Method method_quest() {
                  union_param()};
   info.sizes = {std::string(kSize)};
   info.grid = {"page=8,16,32,64", "union=group"};
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    const Index pages = pages_of(middle, p.integer("page"));
-    return 8 * (l.d + 1) * pages +
-           ranked_reads_bytes(p, l, pages, std::min(pages, pages_of(kept, p.integer("page"))),
-                              2 * l.d) +
-           4 * l.group * l.evaluated * kept;
-  };
   Method out{.info = info};
   out.open_reads = open_reads;
   return out;

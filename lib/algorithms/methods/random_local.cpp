@@ -60,9 +60,6 @@ Method method_random_local() {
   info.params = size_params();
   info.keeps_tokens = true;
   info.random = always_random;
-  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
-    return selection_bytes(middle);
-  };
   return {info, compress, open_as<RandomLocalStream>};
 }
 

@@ -111,14 +111,6 @@ void check(const Params& params) {
   }
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  if (l.stream) {
-    const Index cache = std::min(l.n, l.sink + kept + 1 + l.recent);
-    return 16 * kept + 8 * cache + rkv_scores_bytes(cache, kept, l.d) + selection_bytes(kept);
-  }
-  return 8 * l.n + std::max(rkv_scores_bytes(l.n, middle, l.d), selection_bytes(middle));
-}
-
 }  // namespace
 
 Method method_rkv() {
@@ -150,15 +142,7 @@ Method method_rkv() {
   info.keeps_tokens = true;
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("window"); };
-  info.book = [](const Params& p, const LayerFacts& l) {
-    std::vector<BookEntry> out;
-    for (std::string& key : rkv_book_keys(p.integer("window"), rules_of(p))) {
-      out.push_back({std::move(key), l.n});
-    }
-    return out;
-  };
   info.check = check;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_as<RkvCache>};
 }
 

@@ -144,13 +144,6 @@ Method method_simlayerkv() {
   info.query_window = [](const Params& p) { return p.integer("n_last"); };
   info.scope = Scope::layers;
   info.unstorable = "it keeps whole layers";
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index /*kept*/) {
-    // Surveys precede the first job, so no thread holds a block of the estimate yet.
-    const Index queries = std::min(p.integer("n_last"), l.scoring.size());
-    return std::max<Index>(
-        0, std::max(attention_sums_bytes(l.element_bytes, queries, l.n), 8 * (l.n + middle)) -
-               query_block_bytes(l.element_bytes, kQueryBlock, std::min(l.n, kSetTokens)));
-  };
   return {info, compress, nullptr, survey, share};
 }
 

@@ -68,7 +68,6 @@ Method method_static() {
     const MethodInfo& of = named(params).info;
     return of.scope_of != nullptr ? of.scope_of(params_of_named(params)) : of.scope;
   };
-  info.scratch_bytes = no_scratch;  // that of A is added
   Method out{.info = info, .survey = survey, .share = share};
   out.open_reads = [](const Task& task, const Params& params) {
     return fixed_reads(named(params).compress(sized(task, params), params_of_named(params)));

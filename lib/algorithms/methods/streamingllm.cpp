@@ -41,7 +41,6 @@ Method method_streamingllm() {
                      "--sink included); larger keeps fewer recent ones")});
   info.grid = {"n_sink=0,4,16,64"};
   info.keeps_tokens = true;
-  info.scratch_bytes = no_scratch;
   return {info, compress, open_stream};
 }
 

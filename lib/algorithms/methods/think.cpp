@@ -163,6 +163,7 @@ Method method_think() {
   MethodInfo info;
   info.name = "think";
   info.family = Family::quantization;
+  info.copies = 1;
   info.placed = true;
   info.summary = "all tokens, without the key channels that count least for the last queries";
   info.source = "Xu et al., ThinK, ICLR 2025, arXiv:2407.21018; NVIDIA/kvpress 8bb29b9";
@@ -174,9 +175,6 @@ Method method_think() {
   info.grid = {"window=8,32,128"};
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("window"); };
-  info.scratch_bytes = [](const Params&, const LayerFacts& l, Index middle, Index /*kept*/) {
-    return made_bytes(l, middle) + 4 * middle;
-  };
   Method out{info, compress};
   out.quantizer = {params_with("0.5"), coded_bytes, code};
   return out;

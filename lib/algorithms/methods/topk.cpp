@@ -27,9 +27,6 @@ Method method_topk() {
                  union_param()};
   info.sizes = {"tokens"};
   info.grid = {"union=head,group"};
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    return 8 * middle + ranked_reads_bytes(p, l, middle, kept, l.d);
-  };
   Method out{.info = info};
   out.open_reads = open_reads;
   return out;

@@ -135,6 +135,9 @@ Method method_topp() {
   MethodInfo info;
   info.name = "topp";
   info.family = Family::retrieval;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index) {
+    return 12 * l.n * l.evaluated * (p.text("union") == "group" ? l.group + 1 : 1);
+  };
   info.summary = "each query reads the fewest tokens with a share p of the middle's attention";
   info.source = "kvbench";
   info.params = {real_param("p", "auto", 0.001, 1, "",
@@ -143,11 +146,6 @@ Method method_topp() {
                  union_param()};
   info.sizes = {"p"};
   info.grid = {"union=head,group"};
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    const Index lists = l.evaluated * middle * (p.text("union") == "group" ? l.group + 1 : 1);
-    return 12 * lists + 4 * l.group * l.evaluated * kept + 16 * middle +
-           visit_products_bytes(l.element_bytes, middle, l.d);
-  };
   Method out{.info = info};
   out.open_reads = [](const Task& task, const Params& params) -> std::unique_ptr<ReadIndex> {
     return std::make_unique<ByMass>(task, params);

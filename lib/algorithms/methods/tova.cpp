@@ -57,14 +57,6 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
   return std::make_unique<EvictingCache>(task, rules);
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  if (l.stream) {
-    return evicting_cache_bytes(l, kept);
-  }
-  return std::max(attention_sums_bytes(l.element_bytes, 1, l.n),
-                  8 * l.n + 16 * middle + selection_bytes(middle));
-}
-
 }  // namespace
 
 Method method_tova() {
@@ -83,7 +75,6 @@ Method method_tova() {
   info.scores = true;
   info.query_window = [](const Params&) { return Index{1}; };
   info.scope = Scope::layer;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_stream, survey, share};
 }
 

@@ -64,9 +64,6 @@ Method method_uniform() {
   info.selects_tokens = true;
   info.random = always_random;
   info.weight_bytes = [](const Params&) { return WeightBytes{0, kWeightBytes}; };
-  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
-    return selection_bytes(middle);
-  };
   return {info, compress, open_as<UniformStream>};
 }
 

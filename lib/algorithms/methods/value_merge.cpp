@@ -80,29 +80,19 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  const Index evicted = middle - kept;
-  const Index changed = std::min(kept, evicted);
-  const Index received = 32 * kept + (8 * l.dv + 16) * changed;
-  return std::max(split_bytes(l, middle),
-                  split_result_bytes(l, middle) + 24 * kept +
-                      std::max(nearest_keys_bytes(l.d, kept, evicted),
-                               16 * evicted + received + made_bytes(l, changed)));
-}
-
 }  // namespace
 
 Method method_value_merge() {
   MethodInfo info;
   info.name = "value-merge";
   info.family = Family::merging;
+  info.copies = 2.5;
   info.summary = "h2o's eviction; evicted values blended into those of the nearest kept keys";
   info.source = "MergingPress of NVIDIA/kvpress 8bb29b9; Zhang et al., arXiv:2306.14048";
   info.departures = "evicts as h2o (kvpress: by any score); one rounding, in float64";
   info.params = heavy_recent_params();
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.scores = true;
-  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

@@ -300,23 +300,17 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
-  const Index bins = bin_count(params, kept);
-  const Index tokens = middle / bins + 1;
-  const Index rank = std::min(kept / bins + 1, tokens);
-  // x, factor, residuals, half squares, shares; the bin's combined rows.
-  const Index bin = 8 * (tokens * (l.d + rank + 3) + rank * (l.dv + 2));
-  const Index entries = kept * (32 + 8 * (l.dv + 3));  // one allocation each
-  const Index held = kept * (4 * (2 * l.d + l.dv) + 32);
-  return std::max(bin + 2 * 32 * kept + entries, entries + held + 32 * kept);
-}
-
 }  // namespace
 
 Method method_wildcat() {
   MethodInfo info;
   info.name = "wildcat";
   info.family = Family::merging;
+  info.copies = 2;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
+    const Index bins = bin_count(p, kept);
+    return 8 * (l.n / bins + 1) * (kept / bins + 1);
+  };
   info.summary = "keys by randomly pivoted Cholesky, Nystrom weights and values of all tokens";
   info.source = "Schroeder and Mackey, WildCat, 2026, arXiv:2602.10056; microsoft/wildcat 1166446";
   info.departures =
@@ -332,7 +326,6 @@ Method method_wildcat() {
                   "temperature of the kernel exp(s<k,k'>/tau^2); larger makes keys more alike and "
                   "weights larger; auto: the paper's closed form, per bin")});
   info.grid = {"per_bin=12,48,192"};
-  info.scratch_bytes = scratch_bytes;
   info.unstorable = "it has a denominator of its own";
   info.random = always_random;
   return {info, compress};

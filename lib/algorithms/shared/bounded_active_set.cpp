@@ -106,7 +106,7 @@ class ActiveSet {
   }
 
   // Returns false if no fixed weight can improve, or if more columns are requested than can be
-  // independent or than matching_scratch allows.
+  // independent.
   bool set_free() {
     const double rounding = kFlat * std::sqrt(objective_);
     std::vector<std::pair<double, Index>> asking;  // smallest first

@@ -91,11 +91,6 @@ Figures code_figures(const CodedEntries& coded, const ExactEntries& exact, int k
           {"v_distortion", text(std::ldexp(v, 2 * v_bits))}};
 }
 
-Index coded_entries_bytes(const Params& params, const LayerFacts& layer, Index middle) {
-  return made_bytes(layer, middle) + 8 * middle +
-         (codes_unrotated(params) ? 4 * middle * layer.d : 0);
-}
-
 KeptEntries entries_of(const KvHead& head, std::span<const Index> tokens) {
   return {copy_rows(head.k, tokens), copy_rows(head.v, tokens), {tokens.begin(), tokens.end()}};
 }

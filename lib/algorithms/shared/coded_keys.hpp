@@ -38,8 +38,4 @@ struct ExactEntries {
 /// times 4^bits, which are constant in bits if the error halves with each bit.
 Figures code_figures(const CodedEntries& coded, const ExactEntries& exact, int k_bits, int v_bits);
 
-/// For MethodInfo::scratch_bytes: entries and positions of `middle` tokens, and their keys again if
-/// keys=pre.
-Index coded_entries_bytes(const Params& params, const LayerFacts& layer, Index middle);
-
 }  // namespace kvbench

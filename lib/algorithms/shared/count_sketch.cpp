@@ -20,15 +20,6 @@ Index channels_at_once(Index cells) {
 
 }  // namespace
 
-Index sketch_bytes(const SketchShape& shape) {
-  return 4 * shape.rows * shape.cells * (shape.d + shape.dv + 1);
-}
-
-Index sketch_fill_bytes(const SketchShape& shape, Index tokens) {
-  const Index width = std::min(channels_at_once(shape.cells), std::max(shape.d, shape.dv));
-  return 16 * shape.rows * tokens + width * (4 * tokens + 8 * shape.cells);
-}
-
 CountSketch::CountSketch(const SketchShape& shape, const RngStream& words)
     : shape_(shape),
       keys_(shape.rows * shape.cells, shape.d),

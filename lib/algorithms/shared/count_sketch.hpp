@@ -33,10 +33,6 @@ struct SketchShape {
   }
 };
 
-/// Bytes of a sketch; scratch of `fill` in one thread for `tokens` tokens.
-Index sketch_bytes(const SketchShape& shape);
-Index sketch_fill_bytes(const SketchShape& shape, Index tokens);
-
 class CountSketch {
  public:
   /// All cells zero. 1 <= rows <= kMaxSketchRows; cells >= 0. Reads words 0 .. 4 rows - 1.

@@ -30,16 +30,6 @@ EvictionRules h2o_rules(const StreamTask& task, const Params& params, Index afte
   return out;
 }
 
-Index evicting_cache_bytes(const LayerFacts& layer, Index kept) {
-  EvictionRules rules;
-  rules.kept = kept;
-  rules.window = layer.recent;
-  rules.sink = layer.sink;
-  return attended_tokens_bytes(layer.element_bytes, layer.group, layer.d,
-                               most_held(rules, layer.n)) +
-         16 * (kept + layer.recent);
-}
-
 Eviction EvictingCache::step(Index j, Index leaving) {
   const Index left = j - rules_.window;
   if (leaving != (left < rules_.sink ? -1 : left)) {

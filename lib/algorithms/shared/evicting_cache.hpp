@@ -16,9 +16,6 @@ namespace kvbench {
 /// how many kept tokens behind an evicted one scores are summed. Throws as stream_tokens_to_keep.
 EvictionRules h2o_rules(const StreamTask& task, const Params& params, Index after = 0);
 
-/// Memory of an EvictingCache of `kept` tokens outside the window.
-Index evicting_cache_bytes(const LayerFacts& layer, Index kept);
-
 class EvictingCache final : public StreamCache {
  public:
   /// Throws as Backend::evictions.

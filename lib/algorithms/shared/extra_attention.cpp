@@ -162,10 +162,6 @@ void each_extra_weight(const KvHead& head, const ExtraSegment& segment,
   }
 }
 
-Index extra_weights_bytes(Index d, Index tokens, Index queries) {
-  return 8 * (d + kRowsAtOnce) * (tokens + queries) + 8 * kRowsAtOnce * d;
-}
-
 std::vector<Range> last_queries(const ExtraSet& set, Index count) {
   std::vector<Range> out(set.segments.size());
   for (std::size_t i = out.size(); i-- > 0;) {
@@ -197,19 +193,6 @@ const std::vector<std::vector<double>>& extra_sums(const Task& task, const std::
     }
     return out;
   });
-}
-
-Index extra_sums_bytes(const Params& params, const LayerFacts& layer) {
-  Index out = 0;
-  for (const std::string& name : ref_sets(params)) {
-    const ExtraSetInfo* set = find_named(layer.extra, name);
-    for (std::size_t i = 0; set != nullptr && i < set->segments.size(); ++i) {
-      const ExtraSegmentInfo& s = set->segments[i];
-      const Index tokens = s.prefix.value_or(0);
-      out = std::max(out, extra_weights_bytes(layer.d, tokens, s.queries) + 8 * tokens);
-    }
-  }
-  return out;
 }
 
 }  // namespace kvbench

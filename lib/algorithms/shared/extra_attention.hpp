@@ -37,18 +37,15 @@ using VisitWeights = std::function<void(Index g, Index j, std::span<const double
 
 /// Visits softmax weights of rows `queries` of a segment, by query head, then row. A softmax runs
 /// over `tokens` of the head and the segment's keys up to the query. float64, fixed order of sums.
-/// Time O(group m (t + m) d), memory extra_weights_bytes.
+/// Time O(group m (t + m) d), memory O((t + m) d).
 void each_extra_weight(const KvHead& head, const ExtraSegment& segment,
                        std::span<const Index> tokens, Range queries, const VisitWeights& visit);
-Index extra_weights_bytes(Index d, Index tokens, Index queries);
 
 /// [group][n]: summed softmax weights of the set's last `count` queries, each over tokens [0,
 /// prefix) and its segment's keys up to itself; 0 from prefix on. Computed once per head
 /// (ScoreBook::cached).
 const std::vector<std::vector<double>>& extra_sums(const Task& task, const std::string& set,
                                                    Index count);
-/// Scratch of extra_sums for the set named by `ref`.
-Index extra_sums_bytes(const Params& params, const LayerFacts& layer);
 
 /// The last `count` queries of a set, as a range in each segment.
 std::vector<Range> last_queries(const ExtraSet& set, Index count);

@@ -23,15 +23,6 @@ Index recent_of(const Params& params, Index kept) {
   return kept - floor_share(params.real("heavy_ratio"), kept);
 }
 
-Index split_bytes(const LayerFacts& layer, Index middle) {
-  return std::max(accumulated_scores_bytes(layer, middle),
-                  split_result_bytes(layer, middle) + selection_bytes(middle));
-}
-
-Index split_result_bytes(const LayerFacts& layer, Index middle) {
-  return 8 * layer.n + 16 * middle;  // lists grow by doubling
-}
-
 Split split_heavy_recent(const Task& task, const Params& params, Index kept) {
   Split out;
   out.scores = accumulated_scores(task, params);

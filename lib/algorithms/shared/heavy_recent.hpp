@@ -25,10 +25,6 @@ struct Split {
 /// Keeps the recent_of most recent tokens, and the heaviest of the others by accumulated attention.
 Split split_heavy_recent(const Task& task, const Params& params, Index kept);
 
-/// Peak bytes of split_heavy_recent; bytes of its result.
-Index split_bytes(const LayerFacts& layer, Index middle);
-Index split_result_bytes(const LayerFacts& layer, Index middle);
-
 /// Cosine of each evicted key to that of kept[target[i]]; 0 for a zero key.
 std::vector<double> cosines(MatrixView keys, const Split& split, std::span<const Index> target);
 

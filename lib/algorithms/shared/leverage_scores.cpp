@@ -103,13 +103,6 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
   return out;
 }
 
-Index leverage_scores_bytes(const Params& params, Index d, Index tokens) {
-  const Index sketch = params.integer("sketch");
-  // Keys, and their products if sketched; the transpose, or the scores.
-  const Index width = sketch > 0 ? sketch : d;
-  return 8 * tokens * ((sketch > 0 ? d : 0) + 2 * width) + 40 * width * width + 8 * kBlock * width;
-}
-
 std::vector<double> leverage_scores(const Task& task, std::span<const Index> tokens,
                                     const Params& params) {
   require_positions(params, task.rope != nullptr ? task.rope->positions() : 0,

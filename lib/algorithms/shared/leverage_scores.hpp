@@ -35,7 +35,4 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
 std::vector<double> leverage_scores(const Task& task, std::span<const Index> tokens,
                                     const Params& params);
 
-/// Scratch for `tokens` tokens.
-Index leverage_scores_bytes(const Params& params, Index d, Index tokens);
-
 }  // namespace kvbench

@@ -296,6 +296,7 @@ Method matching_method(std::string name, Compressed (*compress)(const Task&, con
   info.weight_bytes = [](const Params& p) {
     return WeightBytes{p.text("weights") == "fitted" ? kWeightBytes : 0, 0};
   };
+  info.copies = 2;
   info.fits_to_keys = true;
   info.scope_of = [](const Params& p) {
     const Method* method = sharing(p);
@@ -304,28 +305,16 @@ Method matching_method(std::string name, Compressed (*compress)(const Task&, con
   return {std::move(info), compress, nullptr, survey, share};
 }
 
-Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows, Index middle,
-                       Index kept) {
-  const Index d = layer.d;
-  const Index dv = layer.dv;
-  // Keys and their transpose, or values; a block of rows.
-  const Index reading = middle * (d + std::max(d, dv)) + ReferenceAttention::kBlock * (middle + d);
-  // E, with two scaled copies if B > R; Gram matrix, system, factor. X, and its decomposition
-  // without a ridge; values twice.
-  const Index side = std::min(rows, kept);
-  const Index vectors = 48 * kept;  // of the interior point: point, steps, targets, gradients
-  const Index weights =
-      vectors + (kept > rows ? 3 * rows * kept + 5 * side * side : rows * kept + 3 * side * side);
-  const Index values = (params.real("ridge") > 0.0 ? rows * kept : 4 * (rows + kept) * kept) +
-                       2 * side * side + kept * (d + 2 * dv);
-  Index fitting = std::max(weights, values);
-  if (params.text("keys") == "omp") {
-    // E of all tokens, beside their keys, or beside the chosen columns and their Gram matrix.
-    fitting =
-        std::max(fitting, rows * middle + std::max(middle * d, 2 * rows * kept + kept * kept));
+Index matching_bytes(const Params& params, const LayerFacts& layer, Index queries, Index kept) {
+  const Index side = std::min(queries, kept);
+  Index cells = queries * kept * (kept > queries ? 3 : 1) + 5 * side * side;
+  if (params.real("ridge") == 0.0) {
+    cells = std::max(cells, 4 * (queries + kept) * kept + 2 * side * side);
   }
-  return 8 * (rows * (d + 2 * dv) + middle + std::max(reading, fitting)) +
-         std::max(made_bytes(layer, kept) - 8 * rows * kept, selection_bytes(middle));
+  if (params.text("keys") == "omp") {
+    cells = std::max(cells, queries * (layer.n + 2 * kept) + kept * kept);
+  }
+  return 8 * (cells + queries * (layer.d + 2 * layer.dv));
 }
 
 std::string matching_book_key(const Params& params) {

@@ -17,9 +17,8 @@ namespace kvbench {
 Method matching_method(std::string name, Compressed (*compress)(const Task&, const Params&),
                        const std::vector<ParamSpec>& own = {});
 
-/// Peak bytes of match_attention for R reference queries, m tokens and B kept ones.
-Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows, Index middle,
-                       Index kept);
+/// MethodInfo::matrix_bytes for so many reference queries.
+Index matching_bytes(const Params& params, const LayerFacts& layer, Index queries, Index kept);
 
 /// Fits to the rows returned by `reference` (reference_rows), not called if no token fits. With
 /// values=fitted all entries are made; otherwise tokens are held with weights. Diagnostics:

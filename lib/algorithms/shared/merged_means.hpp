@@ -12,15 +12,6 @@ namespace kvbench {
 /// Bytes of the count that each list is held with (float32).
 inline constexpr Index kCountBytes = 4;
 
-/// Peak bytes of mean_of_each for `tokens` tokens in `lists` lists, with its result; and bytes of
-/// the lists.
-inline Index mean_of_each_bytes(const LayerFacts& layer, Index tokens, Index lists) {
-  return made_bytes(layer, std::min(lists, tokens / 2)) + 24 * tokens + 32 * lists;
-}
-inline Index merged_lists_bytes(Index tokens, Index lists) {
-  return 16 * tokens + 80 * lists;
-}
-
 /// One entry per list of positions. A list of one token is held with weight 1. A longer one is
 /// made: mean key and value (float64, in the list's order, rounded once to the trace's element
 /// type), weighted by its count. Made entries are in the order of their lists. Lists must not be

@@ -49,11 +49,6 @@ std::vector<std::vector<double>> output_norms(const Task& task, std::span<const 
   return out;
 }
 
-Index output_norms_bytes(Index hidden, Index dv) {
-  const auto rows = static_cast<Index>(kValuesAtOnce);
-  return 8 * (dv * hidden + rows * (hidden + dv));
-}
-
 void require_projection(const char* method, bool there) {
   if (!there) {
     throw InputError(

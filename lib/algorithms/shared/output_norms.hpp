@@ -11,10 +11,9 @@ namespace kvbench {
 enum class OutputNorm { one, two };
 
 /// [group][tokens]: norm of W_h v_i per query head; W_h [hidden, dv] are the head's columns of
-/// task.o_proj, which must be set. float64. Time O(group t dv hidden), memory output_norms_bytes.
+/// task.o_proj, which must be set. float64. Time O(group t dv hidden), memory O(dv hidden).
 std::vector<std::vector<double>> output_norms(const Task& task, std::span<const Index> tokens,
                                               OutputNorm norm);
-Index output_norms_bytes(Index hidden, Index dv);
 
 /// Throws InputError, with `method`, unless `there`.
 void require_projection(const char* method, bool there);

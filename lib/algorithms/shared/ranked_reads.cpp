@@ -221,12 +221,4 @@ std::unique_ptr<ReadIndex> ranked_reads(const Task& task, const Params& params,
   return std::make_unique<RankedReads>(task, params, size, std::move(index));
 }
 
-Index ranked_reads_bytes(const Params& params, const LayerFacts& l, Index entries, Index kept,
-                         Index width) {
-  // The lists that are read, for unions also lists with levels, and a query's order.
-  const Index each = reads_unions(params) ? 12 : 4;
-  return l.group * l.evaluated * (each * kept + 16) + 16 * entries +
-         visit_products_bytes(l.element_bytes, entries, width) + 16 * l.evaluated * width;
-}
-
 }  // namespace kvbench

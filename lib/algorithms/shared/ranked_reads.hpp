@@ -66,8 +66,4 @@ struct ScoredIndex {
 std::unique_ptr<ReadIndex> ranked_reads(const Task& task, const Params& params,
                                         std::string_view size, ScoredIndex index);
 
-/// Bytes of ranked_reads for `kept` of `entries` entries with `width` features, of all queries.
-Index ranked_reads_bytes(const Params& params, const LayerFacts& layer, Index entries, Index kept,
-                         Index width);
-
 }  // namespace kvbench

@@ -31,8 +31,6 @@ class ReferenceAttention {
   /// empty.
   ReferenceAttention(const Task& task, MatrixD queries, KeyScore score,
                      const std::string& book_key);
-  /// Numbers in the book of R queries and at most m tokens.
-  static Index book_numbers(Index rows, Index m, Index dv) { return rows * (dv + 2) + m; }
 
   Index rows() const { return queries_.rows(); }
   /// [m]; empty for `none`; 0 if R is 0.

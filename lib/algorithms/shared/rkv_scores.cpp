@@ -258,9 +258,4 @@ std::vector<std::string> rkv_book_keys(Index window, const RkvRules& rules) {
           fmt::format("rkv redundancy {}", rules.threshold)};
 }
 
-Index rkv_scores_bytes(Index cache, Index own, Index d) {
-  const Index tiles = 8 * kTile * (3 * d + kTile);
-  return 8 * (kQueries + 1) * cache + 8 * own + tiles + 8 * d;
-}
-
 }  // namespace kvbench

@@ -41,7 +41,4 @@ std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
 /// Keys in the book of rules and of a window of queries.
 std::vector<std::string> rkv_book_keys(Index window, const RkvRules& rules);
 
-/// Memory for a cache of so many tokens of width d, with the result.
-Index rkv_scores_bytes(Index cache, Index own, Index d);
-
 }  // namespace kvbench

@@ -41,11 +41,6 @@ ScoreBook::Scores whole_scores(const Task& task, const std::string& key,
   return task.scores != nullptr && task.whole ? task.scores->cached(key, compute) : compute();
 }
 
-Index accumulated_scores_bytes(const LayerFacts& layer, Index middle) {
-  return std::max(attention_sums_bytes(layer.element_bytes, layer.scoring.size(), layer.n),
-                  8 * layer.n + selection_bytes(middle));
-}
-
 Index floor_share(double ratio, Index count) {
   const double nearly = 1e-9;  // above the product's rounding, below a token
   return std::min(count,

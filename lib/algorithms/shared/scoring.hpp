@@ -25,9 +25,6 @@ std::vector<double> accumulated_scores(const Task& task, const Params& params);
 ScoreBook::Scores whole_scores(const Task& task, const std::string& key,
                                const std::function<ScoreBook::Scores()>& compute);
 
-/// Peak bytes of accumulated_scores and of a selection by them.
-Index accumulated_scores_bytes(const LayerFacts& layer, Index middle);
-
 /// floor(ratio * count), in [0, count]; a product that is whole up to rounding is that number (0.29
 /// * 100 is 28.999999999999996). 0 <= ratio <= 1.
 Index floor_share(double ratio, Index count);

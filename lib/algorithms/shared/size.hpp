@@ -29,11 +29,6 @@ Share share_of(const Task& task, const Params& params, Survey (*survey)(const Ta
 std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const double> scores,
                             Index count);
 
-/// Bytes to score `tokens` tokens and select the best: scores (grown by doubling) and their order.
-inline Index selection_bytes(Index tokens) {
-  return 32 * tokens;
-}
-
 /// Holds `tokens`, ascending, with weight 1.
 Compressed hold(std::span<const Index> tokens);
 /// Holds the pairs_to_keep tokens of the task with the highest scores [m].

@@ -63,17 +63,11 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own) {
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("window"); };
   info.check = check_snapkv;
-  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index) {
-    return snapkv_scores_bytes(p, l, middle);
+  info.copies = 1;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index) {
+    return ref_sets(p).empty() ? 0 : 8 * l.n * (l.d + l.dv);
   };
   return info;
-}
-
-Index snapkv_scores_bytes(const Params& params, const LayerFacts& layer, Index middle) {
-  const Index window = std::min(params.integer("window"), layer.scoring.size());
-  return std::max({attention_sums_bytes(layer.element_bytes, window, layer.n),
-                   8 * (layer.group + 3) * middle + selection_bytes(middle),
-                   extra_sums_bytes(params, layer)});
 }
 
 std::vector<double> snapkv_scores(const Task& task, const Params& params) {

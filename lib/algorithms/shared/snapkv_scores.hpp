@@ -20,7 +20,4 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own = {})
 /// reduced over the group. All 0 without scoring queries. Time O(group m kernel) beside the sums.
 std::vector<double> snapkv_scores(const Task& task, const Params& params);
 
-/// Peak bytes of the scores and of a selection by them.
-Index snapkv_scores_bytes(const Params& params, const LayerFacts& layer, Index middle);
-
 }  // namespace kvbench
