@@ -107,7 +107,7 @@ if(_test_units)
   string(CONCAT _slow "OptionFuzz.EveryParameterIsRefusedOrRuns:TableDamage.*"
     ":TraceMutations.*:CachesMutations.*:TraceHostile.WhatHdf5DoesNotSurvive")
   if(KVBENCH_SANITIZE)  # a process per test would take as long as the tests
-    # Each damaged file is surveyed in a process of its own, which takes a sanitizer long.
+    # Each damaged file is read in a process of its own first, which takes a sanitizer long.
     kvbench_add_shards(unit kvbench_tests 24 "-${_skipped}" unit KVBENCH_MUTATIONS=100)
   else()
     foreach(_label unit slow)
@@ -211,7 +211,7 @@ function(kvbench_add_test name)
     set_tests_properties(${name} PROPERTIES LABELS slow)
   endif()
   set(_own "${_environment}")
-  if(KVBENCH_COVERAGE AND NOT name MATCHES "^fuzz")
+  if(KVBENCH_COVERAGE)
     # Counts of their own: limits on the size of files would damage those of unit tests.
     list(APPEND _own "GCOV_PREFIX=${_files}/counts" "GCOV_ERROR_FILE=/dev/null")
   endif()
@@ -266,42 +266,6 @@ kvbench_target_options(kvbench_schema_docs)
 kvbench_link_dependencies(kvbench_schema_docs)
 kvbench_add_test(tree.schema_docs $<TARGET_FILE:kvbench_schema_docs> --check
   "${_src}/docs/schema.md")
-
-# ----------------------------------------------------------------------------------------- fuzzing
-# Feeds damaged survey answers to the readers of traces and caches files (tests/fuzz): a fixed number as
-# a test, and with clang the same targets under libFuzzer:
-#   build/fuzz_run_survey --write corpus TRACE... && build/fuzz_survey corpus
-#   build/fuzz_run_caches --write corpus CACHES... && build/fuzz_caches -max_len=65536 corpus
-set(_fuzz_survey tests/fuzz/fuzz_survey.cpp lib/trace/survey_data.cpp lib/trace/hdf5_object.cpp
-  lib/trace/dataset.cpp lib/trace/structure.cpp lib/trace/structure_extra.cpp lib/trace/schema.cpp)
-set(_fuzz_caches tests/fuzz/fuzz_caches.cpp lib/trace/cache_reader.cpp lib/trace/survey_data.cpp
-  lib/trace/hdf5_object.cpp lib/trace/dataset.cpp lib/trace/slab_read.cpp lib/trace/chunk_codec.cpp
-  lib/trace/schema.cpp lib/trace/input_file.cpp)
-foreach(_target survey caches)
-  add_executable(fuzz_run_${_target} tests/fuzz/fuzz_${_target}.cpp tests/fuzz/input_${_target}.cpp
-    tests/fuzz/run.cpp)
-  target_link_libraries(fuzz_run_${_target} PRIVATE kvbench_lib)
-  kvbench_target_options(fuzz_run_${_target})
-  kvbench_link_dependencies(fuzz_run_${_target})
-  if(KVBENCH_FUZZ)
-    if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-      message(FATAL_ERROR "KVBENCH_FUZZ needs clang, got ${CMAKE_CXX_COMPILER_ID}")
-    endif()
-    # Compiles its own copy of the tested sources, so that libFuzzer sees their branches.
-    add_executable(fuzz_${_target} ${_fuzz_${_target}})
-    target_include_directories(fuzz_${_target} PRIVATE "${_src}/lib")
-    set(_fuzz -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined)
-    target_compile_options(fuzz_${_target} PRIVATE -g ${_fuzz})
-    target_link_options(fuzz_${_target} PRIVATE ${_fuzz})
-    target_link_libraries(fuzz_${_target} PRIVATE kvbench_lib)
-    kvbench_link_dependencies(fuzz_${_target})
-  endif()
-endforeach()
-kvbench_add_test(fuzz.survey $<TARGET_FILE:fuzz_run_survey> 50000 "${_src}/tests/data/small.h5")
-if(TARGET kvbench)
-  kvbench_add_test(fuzz.caches bash "${_src}/tests/fuzz/caches.sh" $<TARGET_FILE:fuzz_run_caches>
-    50000)
-endif()
 
 # ------------------------------------------------------------------------------------------ shell
 file(GLOB _cli_tests ${_glob} tests/cli/*.sh)

@@ -1,22 +1,54 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "core/float16.hpp"
 #include "trace/caches.hpp"
+#include "trace/canary.hpp"
 #include "trace/dataset.hpp"
 #include "trace/slab_read.hpp"
-#include "trace/survey.hpp"
 
 namespace kvbench {
 
 using h5::Object;
 using h5::Place;
 
+namespace caches {
+
+enum Array : std::uint8_t { k, v, log_weight, token, counted, k_den, log_weight_den };
+constexpr std::array<const char*, 7> kArrays{"k",       "v",     "log_weight",    "token",
+                                             "counted", "k_den", "log_weight_den"};
+
+// A group with attributes of a cache and datasets, or why it cannot be read.
+struct Entry {
+  std::string fault;
+  HeadCache attributes;  // without arrays
+  std::array<std::shared_ptr<const h5::Dataset>, kArrays.size()> arrays;
+
+  bool has(Array which) const { return arrays[which] != nullptr; }
+};
+using Entries = std::map<std::string, Entry>;  // by path in the file
+
+struct Contents {
+  CachesMeta meta;
+  std::vector<CacheGroup> groups;
+  Entries entries;
+};
+
+}  // namespace caches
+
 namespace {
+
+using caches::Array;
+using caches::Contents;
+using caches::Entries;
+using caches::Entry;
+using caches::kArrays;
 
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -94,108 +126,162 @@ std::string optional_line(const Object& at, const char* name) {
   return value;
 }
 
-struct Entry : Object {
+// Reads the arrays of one entry.
+struct EntryReader {
   const h5::InputFile& file;
-};
-
-// A dataset whose type, shape and storage have been checked.
-struct Array {
-  const h5::InputFile& file;
-  const h5::Dataset& data;
+  const Entry& entry;
   Place where;
 
-  Index rows() const { return static_cast<Index>(data.sizes[0]); }
-  void read(float* to) const { read(h5::whole_reals(data, where, to)); }
-  void read(std::int64_t* to) const { read(h5::whole_integers(data, where, to)); }
+  Matrix matrix(Array which, Index rows, Index cols) const;
+  // Logarithms of weights in [0, largest float]; empty if absent.
+  std::vector<float> log_weights(Array which, Index rows) const;
+  // Positions of tokens, each at least as large as low(last one) says. `expected` ends the message.
+  // Empty if the dataset is absent.
+  template <class Low>
+  std::vector<std::int32_t> positions(Array which, Index rows, const Low& low,
+                                      const char* expected) const;
 
  private:
-  void read(const h5::Slab& all) const {
-    if (rows() > 0) {
-      h5::read_slabs(file, {&all, 1});
-    }
-  }
+  // Numbers of type T of a dataset [rows, cols], or [rows] with cols 0. A negative `rows` means at
+  // most -rows.
+  template <class T>
+  std::vector<T> numbers(Array which, Index rows, Index cols) const;
+  Place place(Array which) const { return where / kArrays[which]; }
 };
 
-// [rows, cols], or [rows] with cols 0. A negative `rows` means at most -rows.
-Array open_array(const Entry& entry, const char* name, bool reals, Index rows, Index cols) {
-  const Object object = h5::open_dataset(entry, name);
-  Array out{entry.file, h5::readable(object), object.where};
-  const h5::Element& e = out.data.element;
-  if (!e.standard || (e.kind == h5::Element::Kind::real) != reals) {
-    out.where.refuse("elements are of another type, expected {}",
-                     reals ? "16-, 32- or 64-bit floats" : "integers");
-  }
-  const std::vector<std::uint64_t>& sizes = out.data.sizes;
+void check_shape(const h5::Dataset& data, const Place& where, Index rows, Index cols) {
+  const std::vector<std::uint64_t>& sizes = data.sizes;
   const auto max_rows = static_cast<std::uint64_t>(std::abs(rows));
   const bool fits = sizes.size() == (cols == 0 ? 1 : 2) &&
                     (rows < 0 ? sizes[0] <= max_rows : sizes[0] == max_rows) &&
                     (cols == 0 || sizes[1] == static_cast<std::uint64_t>(cols));
   if (!fits) {
-    out.where.refuse("shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
-                     rows < 0 ? "at most " : "", max_rows,
-                     cols == 0 ? "" : fmt::format(", {}", cols));
+    where.refuse("shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
+                 rows < 0 ? "at most " : "", max_rows, cols == 0 ? "" : fmt::format(", {}", cols));
   }
-  if (out.rows() > 0) {
-    h5::check_storage(out.data, out.where, entry.file.bytes());
-  }
-  return out;
 }
 
-Matrix read_matrix(const Entry& entry, const char* name, Index rows, Index cols) {
-  const Array from = open_array(entry, name, /*reals=*/true, rows, cols);
-  Matrix out(from.rows(), cols);
-  from.read(out.data());
-  const Index count = out.rows() * cols;
-  const Index bad = first_non_finite(out.data(), count);
-  if (bad != count) {
-    from.where.refuse("row {}, channel {} is {}, expected finite values", bad / cols, bad % cols,
-                      out.data()[bad]);
+template <class T>
+std::vector<T> EntryReader::numbers(Array which, Index rows, Index cols) const {
+  constexpr bool kReals = std::is_floating_point_v<T>;
+  const Place at = place(which);
+  if (!entry.has(which)) {
+    at.refuse("dataset is missing");
   }
-  return out;
-}
-
-// Logarithms of weights in [0, largest float]; empty if absent.
-std::vector<float> read_log_weights(const Entry& entry, const char* name, Index rows) {
-  if (!h5::has_link(entry, name)) {
+  const h5::Dataset& data = *entry.arrays[which];
+  if (!data.element.standard || (data.element.kind == h5::Element::Kind::real) != kReals) {
+    at.refuse("elements are of another type, expected {}",
+              kReals ? "16-, 32- or 64-bit floats" : "integers");
+  }
+  check_shape(data, at, rows, cols);
+  if (data.sizes[0] == 0) {
     return {};
   }
-  const Array from = open_array(entry, name, /*reals=*/true, rows, 0);
-  std::vector<float> out(rows);
-  from.read(out.data());
+  h5::check_storage(data, at, file.bytes());
+  std::vector<T> out(data.sizes[0] * static_cast<std::uint64_t>(std::max<Index>(cols, 1)));
+  h5::Slab all;
+  if constexpr (kReals) {
+    all = h5::whole_reals(data, at, out.data());
+  } else {
+    all = h5::whole_integers(data, at, out.data());
+  }
+  h5::read_slabs(file, {&all, 1});
+  return out;
+}
+
+Matrix EntryReader::matrix(Array which, Index rows, Index cols) const {
+  const std::vector<float> values = numbers<float>(which, rows, cols);
+  const Index count = std::ssize(values);
+  const Index bad = first_non_finite(values.data(), count);
+  if (bad != count) {
+    place(which).refuse("row {}, channel {} is {}, expected finite values", bad / cols, bad % cols,
+                        values[bad]);
+  }
+  Matrix out(count / cols, cols);
+  std::ranges::copy(values, out.data());
+  return out;
+}
+
+std::vector<float> EntryReader::log_weights(Array which, Index rows) const {
+  if (!entry.has(which)) {
+    return {};
+  }
+  std::vector<float> out = numbers<float>(which, rows, 0);
   // The nearest float may be above it, and its weight infinite.
   const double largest = std::log(static_cast<double>(std::numeric_limits<float>::max()));
   const auto bad = std::ranges::find_if(out, [&](float x) { return !(x <= largest); });
   if (bad != out.end()) {
-    from.where.refuse("entry {} is {}, expected at most {:.4g} (-inf: weight 0)", bad - out.begin(),
-                      *bad, largest);
+    place(which).refuse("entry {} is {}, expected at most {:.4g} (-inf: weight 0)",
+                        bad - out.begin(), *bad, largest);
   }
   return out;
 }
 
-// Positions of tokens, each at least as large as low(last one) says. `expected` ends the message.
-// Empty if the dataset is absent.
 template <class Low>
-std::vector<std::int32_t> read_positions(const Entry& entry, const char* name, Index rows,
-                                         const Low& low, const char* expected) {
-  if (!h5::has_link(entry, name)) {
+std::vector<std::int32_t> EntryReader::positions(Array which, Index rows, const Low& low,
+                                                 const char* expected) const {
+  if (!entry.has(which)) {
     return {};
   }
-  const Array from = open_array(entry, name, /*reals=*/false, rows, 0);
-  std::vector<std::int64_t> wide(from.rows());
-  from.read(wide.data());
   std::vector<std::int32_t> out;
   std::int64_t last = -1;
-  for (const std::int64_t t : wide) {
+  for (const std::int64_t t : numbers<std::int64_t>(which, rows, 0)) {
     if (t < low(last) || t > std::numeric_limits<std::int32_t>::max()) {
-      from.where.refuse("row {} is {}, expected {}", out.size(), t, expected);
+      place(which).refuse("row {} is {}, expected {}", out.size(), t, expected);
     }
     out.push_back(static_cast<std::int32_t>(last = t));
   }
   return out;
 }
 
-CacheGroup read_group(const Object& root, const std::string& name) {
-  const Object group = h5::open_group(root, name);
+Entry describe_entry(const Object& at) {
+  Entry entry;
+  HeadCache& out = entry.attributes;
+  out.infeasible = optional_line(at, "infeasible");
+  out.failed = optional_line(at, "failed");
+  out.scoring_queries = optional_count(at, "scoring_queries");
+  if (out.absent()) {
+    return entry;
+  }
+  for (std::size_t i = 0; i < kArrays.size(); ++i) {
+    if (h5::has_link(at, kArrays[i])) {
+      entry.arrays[i] = h5::readable(h5::open_dataset(at, kArrays[i]));
+    }
+  }
+  out.aux_bytes = optional_count(at, "aux_bytes");
+  out.payload_bytes = optional_count(at, "payload_bytes");
+  out.quantised = optional_count(at, "quantised").value_or(0);
+  out.transient_bytes = optional_count(at, "transient_bytes").value_or(0);
+  out.compress_ms = optional_time(at, "compress_ms");
+  out.degenerate = optional_line(at, "degenerate");
+  out.diag = optional_line(at, "diag");
+  return entry;
+}
+
+// The steps from a group to its entries. Null: any name.
+constexpr std::array<const char*, 5> kSteps{"prompts", nullptr, "layers", nullptr, nullptr};
+
+// Describes the entries below `at`, which is `depth` steps below a group. What cannot be read is a
+// fault of that entry alone, or of a step on the way to it.
+void describe_entries(const Object& at, std::size_t depth, Entries& out) {
+  if (depth == kSteps.size()) {
+    out.insert_or_assign(at.where.path, describe_entry(at));
+    return;
+  }
+  const char* step = kSteps[depth];
+  for (const std::string& name :
+       step == nullptr ? h5::link_names(at) : std::vector{std::string(step)}) {
+    try {
+      if (h5::has_link(at, name)) {
+        describe_entries(h5::open_group(at, name), depth + 1, out);
+      }
+    } catch (const InputError& e) {
+      out[(at.where / name).path].fault = e.what();
+    }
+  }
+}
+
+CacheGroup read_group(const Object& group, const std::string& name) {
   CacheGroup out;
   out.name = name;
   out.algorithm = h5::required_string(group, "algorithm");
@@ -212,67 +298,7 @@ CacheGroup read_group(const Object& root, const std::string& name) {
   return out;
 }
 
-}  // namespace
-
-const h5::Request& caches::request() {
-  static const h5::Request request{
-      {"*/prompts/*/layers/*/*/k", "*/prompts/*/layers/*/*/v", "*/prompts/*/layers/*/*/log_weight",
-       "*/prompts/*/layers/*/*/token", "*/prompts/*/layers/*/*/counted",
-       "*/prompts/*/layers/*/*/k_den", "*/prompts/*/layers/*/*/log_weight_den"},
-      {"format",     "version",         "trace_sha256", "protocol",
-       "sink",       "recent",          "queries",      "plan",
-       "algorithm",  "params",          "budget",       "seed",
-       "scores",     "scope",           "aux_bytes",    "payload_bytes",
-       "quantised",  "transient_bytes", "compress_ms",  "scoring_queries",
-       "infeasible", "failed",          "degenerate",   "diag"}};
-  return request;
-}
-
-struct CacheReader::Impl {
-  h5::InputFile file;
-  h5::Survey survey;
-  Object root;
-  CachesMeta meta;
-  std::vector<CacheGroup> groups;
-
-  Impl(h5::InputFile&& from, h5::Survey&& found)
-      : file(std::move(from)), survey(std::move(found)), root(h5::open_root(survey, file.path())) {}
-
-  std::string inside(std::size_t group, const CachePlace& at) const {
-    return fmt::format("{}/{}", groups[group].name, caches::entry_path(at));
-  }
-  // Nothing if a step of the path is missing.
-  std::optional<Object> find(std::size_t group, const CachePlace& at) const {
-    Object here = h5::open_group(root, groups[group].name);
-    for (const std::string& step : {std::string("prompts"), at.prompt, std::string("layers"),
-                                    std::to_string(at.layer), std::to_string(at.kv_head)}) {
-      if (!h5::has_link(here, step)) {
-        return std::nullopt;
-      }
-      here = h5::open_group(here, step);
-    }
-    return here;
-  }
-};
-
-std::string caches::entry_path(const CachePlace& place) {
-  return fmt::format("prompts/{}/layers/{}/{}", place.prompt, place.layer, place.kv_head);
-}
-
-h5::InputFile caches::open(const std::string& path) {
-  return {path, "caches as docs/trace_format.md says"};
-}
-
-CacheReader::CacheReader(const std::string& path) : CacheReader(caches::open(path)) {}
-
-// The other constructor moves from the file only after the survey.
-CacheReader::CacheReader(h5::InputFile&& file)
-    : CacheReader(std::move(file), h5::survey(file, caches::request())) {}
-
-CacheReader::CacheReader(h5::InputFile&& file, h5::Survey&& survey)
-    : impl_(std::make_unique<Impl>(std::move(file), std::move(survey))) {
-  Impl& r = *impl_;
-  const Object& root = r.root;
+CachesMeta read_root(const Object& root) {
   const std::string format = h5::required_string(root, "format");
   if (format != caches::kFormat) {
     root.where.refuse("format is \"{}\", expected \"{}\"", format, caches::kFormat);
@@ -281,29 +307,74 @@ CacheReader::CacheReader(h5::InputFile&& file, h5::Survey&& survey)
   if (version != caches::kVersion) {
     root.where.refuse("version is {}, expected {}", version, caches::kVersion);
   }
-  CachesMeta& m = r.meta;
+  CachesMeta m;
   m.trace_sha256 = h5::required_strings(root, "trace_sha256");
   m.protocol = one_of(root, "protocol", "", {"prefill", "stream"});
   m.sink = at_least_0(root, "sink");
   m.recent = at_least_0(root, "recent");
   m.queries = at_least_0(root, "queries");
   m.plan = h5::optional_string(root, "plan").value_or("");
+  return m;
+}
+
+Contents read_contents(const Object& root) {
+  Contents out;
+  out.meta = read_root(root);
   std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::string>
       seen;
   for (const std::string& name : h5::link_names(root)) {
-    const CacheGroup& group = r.groups.emplace_back(read_group(root, name));
+    const Object at = h5::open_group(root, name);
+    const CacheGroup& group = out.groups.emplace_back(read_group(at, name));
     const auto [first, fresh] =
         seen.emplace(std::tuple{group.algorithm, group.params, group.budget, group.seed}, name);
     if (!fresh) {
-      (root.where / name)
-          .refuse("has the algorithm, params, budget and seed of {}, expected one group of each",
-                  first->second);
+      at.where.refuse(
+          "has the algorithm, params, budget and seed of {}, expected one group of each",
+          first->second);
     }
+    describe_entries(at, 0, out.entries);
   }
-  if (r.groups.empty()) {
+  if (out.groups.empty()) {
     root.where.refuse("holds no group, expected one per algorithm and setting");
   }
+  return out;
 }
+
+}  // namespace
+
+struct CacheReader::Impl {
+  h5::InputFile file;
+  caches::Contents contents;
+
+  explicit Impl(const std::string& path)
+      : file(path, "caches as docs/trace_format.md says"),
+        contents(h5::read_guarded(file, read_contents)) {}
+
+  std::string inside(std::size_t group, const CachePlace& at) const {
+    return fmt::format("/{}/{}", contents.groups[group].name, caches::entry_path(at));
+  }
+  // Null if the group has no such entry.
+  const Entry* find(std::size_t group, const CachePlace& at) const {
+    const std::string path = inside(group, at);
+    for (std::size_t end = 0; end != std::string::npos;) {
+      end = path.find('/', end + 1);
+      const auto found = contents.entries.find(path.substr(0, end));
+      if (found != contents.entries.end() && !found->second.fault.empty()) {
+        throw InputError(found->second.fault);
+      }
+      if (found != contents.entries.end() && end == std::string::npos) {
+        return &found->second;
+      }
+    }
+    return nullptr;
+  }
+};
+
+std::string caches::entry_path(const CachePlace& place) {
+  return fmt::format("prompts/{}/layers/{}/{}", place.prompt, place.layer, place.kv_head);
+}
+
+CacheReader::CacheReader(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
 
 CacheReader::~CacheReader() = default;
 CacheReader::CacheReader(CacheReader&&) noexcept = default;
@@ -314,58 +385,48 @@ const std::string& CacheReader::path() const {
 }
 
 const CachesMeta& CacheReader::meta() const {
-  return impl_->meta;
+  return impl_->contents.meta;
 }
 
 const std::vector<CacheGroup>& CacheReader::groups() const {
-  return impl_->groups;
+  return impl_->contents.groups;
 }
 
 bool CacheReader::has(std::size_t group, const CachePlace& place) const {
-  return impl_->find(group, place).has_value();
+  return impl_->find(group, place) != nullptr;
 }
 
 std::string CacheReader::where(std::size_t group, const CachePlace& place) const {
-  return h5::one_line(fmt::format("{}: /{}", impl_->file.path(), impl_->inside(group, place)));
+  return h5::one_line(fmt::format("{}: {}", impl_->file.path(), impl_->inside(group, place)));
 }
 
 std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& at,
                                            const Shape& shape) const {
-  const auto found = impl_->find(group, at);
-  if (!found) {
+  const Entry* entry = impl_->find(group, at);
+  if (entry == nullptr) {
     return std::nullopt;
   }
-  const Entry entry{*found, impl_->file};
-  HeadCache out;
-  out.infeasible = optional_line(entry, "infeasible");
-  out.failed = optional_line(entry, "failed");
-  out.scoring_queries = optional_count(entry, "scoring_queries");
+  HeadCache out = entry->attributes;
   if (out.absent()) {
     return out;
   }
-  out.k = read_matrix(entry, "k", -shape.largest, shape.d);
+  const EntryReader from{impl_->file, *entry, {path(), impl_->inside(group, at)}};
+  out.k = from.matrix(caches::k, -shape.largest, shape.d);
   const Index rows = out.k.rows();
-  out.v = read_matrix(entry, "v", rows, shape.dv);
-  out.log_weight = read_log_weights(entry, "log_weight", rows);
-  out.token = read_positions(
-      entry, "token", rows, [](std::int64_t) { return -1; }, "a position, or -1 where it was made");
-  out.counted = read_positions(
-      entry, "counted", -rows, [](std::int64_t last) { return last + 1; }, "ascending positions");
-  const bool own_keys = h5::has_link(entry, "k_den");
-  if (own_keys || h5::has_link(entry, "log_weight_den")) {
+  out.v = from.matrix(caches::v, rows, shape.dv);
+  out.log_weight = from.log_weights(caches::log_weight, rows);
+  out.token = from.positions(
+      caches::token, rows, [](std::int64_t) { return -1; }, "a position, or -1 where it was made");
+  out.counted = from.positions(
+      caches::counted, -rows, [](std::int64_t last) { return last + 1; }, "ascending positions");
+  const bool own_keys = entry->has(caches::k_den);
+  if (own_keys || entry->has(caches::log_weight_den)) {
     CacheDenominator& den = out.denominator.emplace();
     if (own_keys) {
-      den.k = read_matrix(entry, "k_den", -shape.largest, shape.d);
+      den.k = from.matrix(caches::k_den, -shape.largest, shape.d);
     }
-    den.log_weight = read_log_weights(entry, "log_weight_den", den.k ? den.k->rows() : rows);
+    den.log_weight = from.log_weights(caches::log_weight_den, den.k ? den.k->rows() : rows);
   }
-  out.aux_bytes = optional_count(entry, "aux_bytes");
-  out.payload_bytes = optional_count(entry, "payload_bytes");
-  out.quantised = optional_count(entry, "quantised").value_or(0);
-  out.transient_bytes = optional_count(entry, "transient_bytes").value_or(0);
-  out.compress_ms = optional_time(entry, "compress_ms");
-  out.degenerate = optional_line(entry, "degenerate");
-  out.diag = optional_line(entry, "diag");
   return out;
 }
 

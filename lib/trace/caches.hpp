@@ -13,12 +13,6 @@
 
 namespace kvbench {
 
-namespace h5 {
-class InputFile;
-struct Request;
-struct Survey;
-}  // namespace h5
-
 /// The denominator's own keys or weights.
 struct CacheDenominator {
   std::optional<Matrix> k;        ///< [B2, d]; absent: the numerator's keys
@@ -84,10 +78,6 @@ inline constexpr Index kVersion = 1;
 
 /// The path of an entry in its group.
 std::string entry_path(const CachePlace& place);
-/// Opens a caches file without surveying it. Errors: as InputFile's.
-h5::InputFile open(const std::string& path);
-/// What to survey of it: the paths and attributes of docs/trace_format.md.
-const h5::Request& request();
 }  // namespace caches
 
 /// Writes PATH.tmp, which close() renames to PATH. Not thread-safe. Throws IoError;
@@ -115,10 +105,9 @@ class CacheWriter {
 /// An open caches file. Throws InputError of one line: file, path inside it, got, expected.
 class CacheReader {
  public:
-  /// Reads and checks all attributes of the root and of the groups.
+  /// Reads and checks all attributes of the root and of the groups. Entries that cannot be read
+  /// are refused when they are asked for.
   explicit CacheReader(const std::string& path);
-  /// From an untrusted survey of the file (caches::open, caches::request).
-  CacheReader(h5::InputFile&& file, h5::Survey&& survey);
   ~CacheReader();
   CacheReader(CacheReader&&) noexcept;
   CacheReader& operator=(CacheReader&&) noexcept;
@@ -142,7 +131,6 @@ class CacheReader {
   std::string where(std::size_t group, const CachePlace& place) const;
 
  private:
-  explicit CacheReader(h5::InputFile&& file);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -77,22 +77,21 @@ std::vector<float> read_norms(const InputFile& file, const Tensor& norms, const 
   return out;
 }
 
-std::vector<std::int64_t> read_integers(const InputFile& file, const Object& dataset) {
-  const Dataset& data = readable(dataset);
-  std::vector<std::int64_t> out(data.sizes.front());
-  const Slab all = whole_integers(data, dataset.where, out.data());
+std::vector<std::int64_t> read_integers(const InputFile& file, const Tensor& integers) {
+  std::vector<std::int64_t> out(integers.data->sizes.front());
+  const Slab all = whole_integers(*integers.data, integers.where, out.data());
   read_slabs(file, {&all, 1});
-  if (const auto digests = digests_of(dataset, 1); !digests.empty()) {
+  if (!integers.digests.empty()) {
     ElementHash hash(DType::float32);
-    hash.add_integers(out, data.element.bytes);
-    check_digest(dataset.where, "", digests.front(), hash);
+    hash.add_integers(out, integers.data->element.bytes);
+    check_digest(integers.where, "", integers.digests.front(), hash);
   }
   return out;
 }
 
 void CheckedOnce::check(const InputFile& file, const Tensor& matrix) const {
   const std::lock_guard lock(lock_);
-  if (matrix.digests.empty() || done_.contains(matrix.data)) {
+  if (matrix.digests.empty() || done_.contains(matrix.data.get())) {
     return;
   }
   ElementHash hash(matrix.dtype);
@@ -104,7 +103,7 @@ void CheckedOnce::check(const InputFile& file, const Tensor& matrix) const {
     hash.add(part.data(), count * matrix.width());
   }
   check_digest(matrix.where, "", matrix.digests.front(), hash);
-  done_.insert(matrix.data);
+  done_.insert(matrix.data.get());
 }
 
 }  // namespace kvbench::h5

@@ -11,7 +11,7 @@
 
 #include "core/sha256.hpp"
 #include "core/types.hpp"
-#include "trace/survey_data.hpp"
+#include "trace/storage.hpp"
 
 namespace kvbench::h5 {
 

@@ -86,29 +86,30 @@ void check_chunks(const Dataset& d, const Place& where, std::uint64_t bytes,
     where.refuse("chunks have rank {}, expected {}", d.chunk.size(), d.sizes.size());
   }
   std::uint64_t chunk_bytes = d.element.bytes;
-  std::uint64_t grid = 1;
-  for (std::size_t i = 0; i < d.sizes.size(); ++i) {
-    if (d.chunk[i] == 0 || __builtin_mul_overflow(chunk_bytes, d.chunk[i], &chunk_bytes) ||
+  for (const std::uint64_t size : d.chunk) {
+    if (size == 0 || __builtin_mul_overflow(chunk_bytes, size, &chunk_bytes) ||
         chunk_bytes > kMaxBytes) {
       where.refuse("chunks are [{}], expected sizes of at least 1 that fit memory",
                    fmt::join(d.chunk, ", "));
     }
-    const std::uint64_t steps = (d.sizes[i] - 1) / d.chunk[i] + 1;
-    grid = steps > kMaxChunks / grid ? kMaxChunks + 1 : grid * steps;
   }
   if (chunk_bytes > std::max(bytes, kFreeBytes)) {
     where.refuse("chunks have {} bytes, expected at most the {} of the dataset", chunk_bytes,
                  bytes);
   }
-  if (d.end > file_bytes || d.stored > file_bytes) {
-    where.refuse(
-        "has chunks of {} bytes that end at {}, expected to lie within the file's {} bytes",
-        d.stored, d.end, file_bytes);
+  std::uint64_t stored = 0;  // at most a million times 32 bits
+  for (const Chunk& c : d.chunks) {
+    stored += c.bytes;
+    if (c.bytes > file_bytes || c.address > file_bytes - c.bytes || stored > file_bytes) {
+      where.refuse("has a chunk of {} bytes at {}, expected all within the file's {} bytes",
+                   c.bytes, c.address, file_bytes);
+    }
   }
-  if (bytes > kFreeBytes && bytes / kMaxRatio > d.stored) {
+  if (bytes > kFreeBytes && bytes / kMaxRatio > stored) {
     where.refuse("needs {} bytes, expected at most {} times the {} that are stored", bytes,
-                 kMaxRatio, d.stored);
+                 kMaxRatio, stored);
   }
+  const std::uint64_t grid = grid_size(d);
   if (grid > kMaxChunks) {
     where.refuse("has more than {} chunks, expected fewer and larger ones", kMaxChunks);
   }
@@ -149,16 +150,32 @@ bool is_digest(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
+// The texts of a dataset's attribute `sha256`, one for each of `parts` (heads, or 1 for the whole
+// dataset), or none.
+std::vector<std::string> digests_of(const Object& dataset, std::size_t parts) {
+  std::vector<std::string> texts = optional_strings(dataset, schema::kDigest);
+  if (!texts.empty() && texts.size() != parts) {
+    dataset.where.refuse("attribute {} has {} texts, expected {}", schema::kDigest, texts.size(),
+                         parts);
+  }
+  const auto bad = std::ranges::find_if_not(texts, is_digest);
+  if (bad != texts.end()) {
+    dataset.where.refuse("attribute {} is \"{}\", expected 64 lower-case hexadecimal digits",
+                         schema::kDigest, *bad);
+  }
+  return texts;
+}
+
 }  // namespace
 
-const Dataset& readable(const Object& dataset) {
-  const Dataset& d = dataset.node->dataset.front();
-  if (d.layout == Dataset::Layout::external || d.layout == Dataset::Layout::virtual_storage) {
+std::shared_ptr<const Dataset> readable(const Object& dataset) {
+  auto d = dataset.file->dataset(dataset.way.back(), dataset.id);
+  if (d->layout == Dataset::Layout::external || d->layout == Dataset::Layout::virtual_storage) {
     dataset.where.refuse("has {} storage in other files, expected its values in this one",
-                         d.layout == Dataset::Layout::external ? "external" : "virtual");
+                         d->layout == Dataset::Layout::external ? "external" : "virtual");
   }
-  if (!d.fault.empty()) {
-    dataset.where.refuse("cannot be read ({}), expected a complete dataset", d.fault);
+  if (!d->fault.empty()) {
+    dataset.where.refuse("cannot be read ({}), expected a complete dataset", d->fault);
   }
   return d;
 }
@@ -195,14 +212,12 @@ void check_disjoint(const Object& root) {
       extents.emplace_back(address, address + bytes);
     }
   };
-  for (const Node& node : root.survey->nodes) {
-    for (const Dataset& d : node.dataset) {
-      if (d.layout == Dataset::Layout::contiguous) {
-        add(d.address, d.bytes);
-      }
-      for (const Chunk& c : d.chunks) {
-        add(c.address, c.bytes);
-      }
+  for (const auto& [header, d] : root.file->datasets()) {
+    if (d->layout == Dataset::Layout::contiguous) {
+      add(d->address, d->bytes);
+    }
+    for (const Chunk& c : d->chunks) {
+      add(c.address, c.bytes);
     }
   }
   std::ranges::sort(extents);
@@ -214,44 +229,29 @@ void check_disjoint(const Object& root) {
   }
 }
 
-Object open_integers(const Object& group, std::string_view name, Index count, const char* noun,
-                     const char* size, std::uint64_t file_bytes) {
-  Object object = open_dataset(group, name);
-  const Dataset& d = readable(object);
+Tensor open_integers(const Object& group, std::string_view name, Index count, const char* noun,
+                     const char* size) {
+  const Object object = open_dataset(group, name);
+  Tensor t{readable(object), object.where, {count}, DType::float32, {}};
+  const Dataset& d = *t.data;
   if (!d.element.standard || d.element.kind == Element::Kind::real) {
-    object.where.refuse("elements are no integers, expected int32");
+    t.where.refuse("elements are no integers, expected int32");
   }
   if (d.sizes.size() != 1) {
-    object.where.refuse("rank is {}, expected 1: [{}]", d.sizes.size(), size);
+    t.where.refuse("rank is {}, expected 1: [{}]", d.sizes.size(), size);
   }
   if (std::cmp_not_equal(d.sizes[0], count)) {
-    object.where.refuse("holds {} {}, expected {} = {}", d.sizes[0], noun, size, count);
+    t.where.refuse("holds {} {}, expected {} = {}", d.sizes[0], noun, size, count);
   }
-  check_storage(d, object.where, file_bytes);
-  return object;
+  check_storage(d, t.where, group.file->bytes());
+  t.digests = digests_of(object, 1);
+  return t;
 }
 
-std::span<const std::string> digests_of(const Object& dataset, std::size_t parts) {
-  const std::vector<std::string>* texts = optional_strings(dataset, schema::kDigest);
-  if (texts == nullptr) {
-    return {};
-  }
-  if (texts->size() != parts) {
-    dataset.where.refuse("attribute {} has {} texts, expected {}", schema::kDigest, texts->size(),
-                         parts);
-  }
-  const auto bad = std::ranges::find_if_not(*texts, is_digest);
-  if (bad != texts->end()) {
-    dataset.where.refuse("attribute {} is \"{}\", expected 64 lower-case hexadecimal digits",
-                         schema::kDigest, *bad);
-  }
-  return *texts;
-}
-
-Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint64_t file_bytes) {
+Tensor open_tensor(const Object& group, const Spec& spec, DType dtype) {
   const Object object = open_dataset(group, spec.name);
-  const Dataset& d = readable(object);
-  Tensor t{&d, object.where, {}, DType::float32, {}};
+  Tensor t{readable(object), object.where, {}, DType::float32, {}};
+  const Dataset& d = *t.data;
   const DType expected = spec.type == Spec::always_float32 ? DType::float32 : dtype;
   const bool or_float32 = spec.type == Spec::as_trace_or_float32;
   const auto found = stored_dtype(d.element);
@@ -264,7 +264,7 @@ Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint
   }
   t.dtype = *found;
   t.sizes = checked_sizes(d, t.where, spec);
-  check_storage(d, t.where, file_bytes);
+  check_storage(d, t.where, group.file->bytes());
   t.digests = digests_of(object, spec.rank == 3 ? d.sizes.front() : 1);
   return t;
 }

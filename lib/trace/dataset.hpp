@@ -1,16 +1,15 @@
 // Internal to lib/trace: the datasets of a trace or caches file, checked.
 #pragma once
 
-#include <cstdint>
-#include <span>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/types.hpp"
 #include "trace/hdf5_object.hpp"
-#include "trace/input_file.hpp"
 #include "trace/schema.hpp"
+#include "trace/storage.hpp"
 
 namespace kvbench::h5 {
 
@@ -41,44 +40,40 @@ inline Spec scores_spec(const std::string& name) {
 inline constexpr Spec kCos{"cos", 2, "positions, rope_dim / 2", Spec::always_float32};
 inline constexpr Spec kSin{"sin", 2, "positions, rope_dim / 2", Spec::always_float32};
 
-/// A dataset whose rank, sizes, element type, filters and storage have been checked. It points into
-/// the survey.
+/// A dataset whose rank, sizes, element type, filters and storage have been checked. It needs no
+/// open file.
 struct Tensor {
-  const Dataset* data = nullptr;
+  std::shared_ptr<const Dataset> data;
   Place where;
   std::vector<Index> sizes;  ///< [rank], each at least 1
   DType dtype = DType::float32;
-  std::span<const std::string> digests;  ///< rank 3: one per head, otherwise one; or none
+  std::vector<std::string> digests;  ///< rank 3: one per head, otherwise one; or none
 
   Index heads() const { return sizes.front(); }
   Index rows() const { return sizes.end()[-2]; }
   Index width() const { return sizes.back(); }
 };
 
-/// The texts of a dataset's attribute `sha256`, one for each of `parts` (heads, or 1 for the whole
-/// dataset), or none. Throws InputError unless each is 64 lower-case hexadecimal digits.
-std::span<const std::string> digests_of(const Object& dataset, std::size_t parts);
+/// A dataset of `group` in a trace of `dtype`. Throws InputError as docs/trace_format.md says, but
+/// checks neither values nor sizes against other datasets.
+Tensor open_tensor(const Object& group, const Spec& spec, DType dtype);
 
-/// A dataset of `group` in a trace of `dtype`, in a file of `file_bytes`. Throws InputError as
-/// docs/trace_format.md says, but checks neither values nor sizes against other datasets.
-Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint64_t file_bytes);
-
-/// The description of a dataset. Throws InputError if HDF5 could not read it, or if its values are
-/// in other files.
-const Dataset& readable(const Object& dataset);
+/// The storage of a dataset. Throws InputError if HDF5 cannot read it, or if its values are in
+/// other files.
+std::shared_ptr<const Dataset> readable(const Object& dataset);
 
 /// A dataset of `group` of integers, [count]. Messages call its elements `noun` and the count
 /// `size`.
-Object open_integers(const Object& group, std::string_view name, Index count, const char* noun,
-                     const char* size, std::uint64_t file_bytes);
+Tensor open_integers(const Object& group, std::string_view name, Index count, const char* noun,
+                     const char* size);
 
 /// Throws InputError on a dataset of at least one element whose bytes do not fit memory or the
 /// file, whose filters are not supported, or that lacks a chunk. Afterwards slab_read.hpp reads it
 /// without checking it again.
 void check_storage(const Dataset& dataset, const Place& where, std::uint64_t file_bytes);
 
-/// Throws InputError if two datasets or chunks share bytes of the file. A chunk's checksum does not
-/// show that its bytes are another chunk's.
+/// Throws InputError if two datasets or chunks that were opened share bytes of the file. A chunk's
+/// checksum does not show that its bytes are another chunk's.
 void check_disjoint(const Object& root);
 
 }  // namespace kvbench::h5

@@ -6,10 +6,9 @@
 
 #include "core/error.hpp"
 #include "trace/caches.hpp"
-#include "trace/hdf5_object.hpp"
+#include "trace/canary.hpp"
 #include "trace/input_file.hpp"
 #include "trace/schema.hpp"
-#include "trace/survey.hpp"
 #include "trace/synth.hpp"
 
 namespace kvbench {
@@ -18,16 +17,12 @@ namespace {
 // An HDF5 file whose root has these attributes.
 FileKind hdf5_kind(std::string name, std::vector<std::pair<const char*, std::string>> texts) {
   const auto made_here = [texts = std::move(texts)](const std::filesystem::path& path) {
-    h5::Request request;  // of the root alone
-    for (const auto& text : texts) {
-      request.attributes.emplace_back(text.first);
-    }
     try {
       const h5::InputFile file(path.string(), "a file of kvbench");
-      const h5::Survey survey = h5::survey(file, request);
-      const h5::Object root = h5::open_root(survey, path.string());
-      return std::ranges::all_of(texts, [&](const auto& text) {
-        return h5::optional_string(root, text.first) == text.second;
+      return h5::read_guarded(file, [&](const h5::Object& root) {
+        return std::ranges::all_of(texts, [&](const auto& text) {
+          return h5::optional_string(root, text.first) == text.second;
+        });
       });
     } catch (const Error&) {
       return false;

@@ -1,5 +1,6 @@
-// Internal to lib/trace: groups, datasets and attributes of a surveyed file. Each function throws
-// InputError if what it looks for is missing or of the wrong kind.
+// Internal to lib/trace: groups, datasets and attributes of an open file (hdf5_file.hpp). Each
+// function throws InputError if what it looks for is missing, cannot be read or is of the wrong
+// kind.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +11,29 @@
 #include <vector>
 
 #include "core/types.hpp"
+#include "trace/hdf5_file.hpp"
 #include "trace/refuse.hpp"
-#include "trace/survey_data.hpp"
 
 namespace kvbench::h5 {
 
-/// A group or dataset of a survey, which outlives it, and where it is.
+/// An open group or dataset, and where it is. The file outlives it.
 struct Object {
-  const Survey* survey = nullptr;
-  const Node* node = nullptr;
+  Hdf5File* file = nullptr;
+  Handle id = {};
   Place where = {};
+  std::vector<haddr_t> way = {};  ///< addresses from the root to this object
 };
 
-/// The root group of the file `path`.
-Object open_root(const Survey& survey, const std::string& path);
+/// The root group of the file, which messages call `path`.
+Object open_root(Hdf5File& file, const std::string& path);
 /// The object `name` of `parent`. Links out of the file or to a group that holds them are rejected.
 Object open_group(const Object& parent, std::string_view name);
 Object open_dataset(const Object& parent, std::string_view name);
 
-/// Whether a link of that name exists among those surveyed.
+/// Whether a link of that name exists.
 bool has_link(const Object& parent, std::string_view name);
 
-/// Names of all links of a group, ordered by natural_less.
+/// Names of all links of a group, ordered by natural_less, each once.
 std::vector<std::string> link_names(const Object& group);
 
 /// Throws InputError if the group's attribute `members` names a missing link. Checks only the names
@@ -47,8 +49,8 @@ std::optional<std::int64_t> optional_int(const Object& at, const char* name);
 std::optional<std::uint64_t> optional_unsigned(const Object& at, const char* name);
 std::optional<double> optional_float(const Object& at, const char* name);
 std::string required_string(const Object& at, const char* name);
-/// One string or an array of at least one, in the survey; null if the attribute is absent.
-const std::vector<std::string>* optional_strings(const Object& at, const char* name);
+/// One string or an array of at least one; empty if the attribute is absent.
+std::vector<std::string> optional_strings(const Object& at, const char* name);
 std::vector<std::string> required_strings(const Object& at, const char* name);
 std::int64_t required_int(const Object& at, const char* name);
 

@@ -43,6 +43,8 @@ Session::Session() : lock_(mutex()) {
   // At exit HDF5 would close files after a failed write, and crash (output_file.hpp). The call
   // fails if HDF5 was used before.
   [[maybe_unused]] static const herr_t no_exit_handler = H5dont_atexit();
+  // No filter is loaded from a file that the environment names.
+  [[maybe_unused]] static const herr_t no_plugins = H5PLset_loading_state(0);
   H5Eget_auto2(H5E_DEFAULT, &handler_, &data_);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }

@@ -1,5 +1,4 @@
-// Internal to lib/trace: handles on top of the HDF5 C API, for writers (output_file.hpp) and for
-// the process that surveys files (survey_walk.cpp).
+// Internal to lib/trace: handles on top of the HDF5 C API.
 #pragma once
 
 #include <hdf5.h>

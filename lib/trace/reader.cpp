@@ -14,11 +14,9 @@
 #include <utility>
 
 #include "core/float16.hpp"
+#include "trace/canary.hpp"
 #include "trace/checked_read.hpp"
-#include "trace/dataset.hpp"
 #include "trace/structure.hpp"
-#include "trace/structure_extra.hpp"
-#include "trace/survey.hpp"
 
 namespace kvbench {
 
@@ -35,18 +33,16 @@ void check_index(const TraceMeta& meta, const char* what, Index got, Index count
 
 struct TraceReader::Impl {
   h5::InputFile file;
-  h5::Survey survey;
-  h5::Object root;
-  TraceMeta meta;
+  h5::Structure structure;
+  const TraceMeta& meta = structure.meta;
   std::mutex rope_lock;
   std::map<std::string, std::weak_ptr<const RopeTables>> ropes;  // by path in the file
   h5::CheckedOnce checked;
 
   Impl(const std::string& path, Require require)
       : file(path, "a trace written as docs/trace_format.md says"),
-        survey(h5::survey(file, h5::trace_request())),
-        root(h5::open_root(survey, path)),
-        meta(h5::read_structure(root, file.bytes(), require)) {}
+        structure(h5::read_guarded(
+            file, [&](const h5::Object& root) { return h5::read_structure(root, require); })) {}
 
   const PromptMeta& prompt(std::size_t at) const {
     check_index(meta, "prompt", static_cast<Index>(at), std::ssize(meta.prompts));
@@ -59,15 +55,15 @@ struct TraceReader::Impl {
     return p.layers[at];
   }
 
-  // Calls work(group) of a layer. Memory that runs out is an IoError which names the head.
+  // Calls work(place) of a layer. Memory that runs out is an IoError which names the head.
   template <class Work>
   auto in_layer(std::size_t prompt, const LayerMeta& layer, Index head, const Work& work) const {
-    const h5::Object group = h5::layer_group(root, meta.prompts[prompt], layer);
+    const h5::Place group{meta.path, h5::layer_path(meta.prompts[prompt], layer)};
     try {
       return work(group);
     } catch (const std::bad_alloc&) {
       h5::raise<IoError>("{}: {}: not enough memory for head {} of {} tokens", meta.path,
-                         group.where.path, head, layer.n);
+                         group.path, head, layer.n);
     }
   }
 
@@ -78,18 +74,18 @@ struct TraceReader::Impl {
     return l;
   }
 
-  h5::Tensor open(const h5::Object& group, const h5::Spec& spec) const {
-    return h5::open_tensor(group, spec, meta.dtype, meta.file_bytes);
+  const h5::Tensor& tensor(const h5::Place& group, std::string_view name) const {
+    return structure.tensors.at((group / name).path);
   }
 
-  KvHead read_head(const h5::Object& group, const LayerMeta& layer, Index kv_head) const;
-  Matrix read_o_proj(const h5::Object& group, const LayerMeta& layer, Index kv_head) const;
+  KvHead read_head(const h5::Place& group, const LayerMeta& layer, Index kv_head) const;
+  Matrix read_o_proj(const h5::Place& group, const LayerMeta& layer, Index kv_head) const;
   RopeTables read_rope(const LayerMeta& layer) const;
-  ExtraSegment read_segment(const h5::Object& at, const ExtraSegmentInfo& info,
+  ExtraSegment read_segment(const h5::Place& at, const ExtraSegmentInfo& info,
                             const LayerMeta& layer, Index kv_head) const;
 };
 
-KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& layer,
+KvHead TraceReader::Impl::read_head(const h5::Place& group, const LayerMeta& layer,
                                     Index kv_head) const {
   KvHead head;
   head.scale = layer.scale;
@@ -101,31 +97,27 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
   head.dtype = meta.dtype;
   head.k = Matrix(layer.n, layer.d);
   head.v = Matrix(layer.n, layer.dv);
-  std::vector<h5::Tensor> tensors;
-  tensors.reserve(3);
   std::vector<h5::HeadRead> reads;
   const auto add = [&](Rows what, Index which, Matrix& to) {
     if (layer.has(what)) {
-      reads.push_back({&tensors.emplace_back(open(group, h5::rows_spec(what))), which, to.data()});
+      reads.push_back({&tensor(group, h5::rows_spec(what).name), which, to.data()});
     }
   };
   add(Rows::keys, kv_head, head.k);
   add(Rows::values, kv_head, head.v);
-  if (layer.has(Rows::queries)) {
-    const h5::Tensor& q = tensors.emplace_back(open(group, h5::rows_spec(Rows::queries)));
-    for (Index i = 0; i < layer.group(); ++i) {
-      head.q.emplace_back(layer.nq, layer.d);
-      reads.push_back({&q, kv_head * layer.group() + i, head.q.back().data()});
-    }
+  const Index group_size = layer.has(Rows::queries) ? layer.group() : 0;
+  for (Index i = 0; i < group_size; ++i) {
+    head.q.emplace_back(layer.nq, layer.d);
+    add(Rows::queries, kv_head * group_size + i, head.q.back());
   }
   h5::read_heads(file, reads, layer.n);
   return head;
 }
 
-Matrix TraceReader::Impl::read_o_proj(const h5::Object& group, const LayerMeta& layer,
+Matrix TraceReader::Impl::read_o_proj(const h5::Place& group, const LayerMeta& layer,
                                       Index kv_head) const {
   const Index width = layer.group() * layer.dv;
-  const h5::Tensor w = open(group, h5::kOProj);
+  const h5::Tensor& w = tensor(group, h5::kOProj.name);
   checked.check(file, w);
   const Index first = kv_head * width;
   Matrix out(layer.hidden, width);
@@ -137,14 +129,12 @@ Matrix TraceReader::Impl::read_o_proj(const h5::Object& group, const LayerMeta& 
 }
 
 RopeTables TraceReader::Impl::read_rope(const LayerMeta& layer) const {
-  const h5::Object all = h5::open_group(root, schema::kRope);
-  const h5::Object group =
-      layer.rope_path == all.where.path ? all : h5::open_group(all, std::to_string(layer.layer));
+  const h5::Place group{meta.path, layer.rope_path};
   RopeTables out;
-  out.layout = h5::rope_layout(group);
+  out.layout = structure.rope_layouts.at(layer.rope_path);
   const Index pairs = layer.rope_dim / 2;
   for (const auto& [spec, to] : {std::pair{h5::kCos, &out.cos}, {h5::kSin, &out.sin}}) {
-    const h5::Tensor table = open(group, spec);
+    const h5::Tensor& table = tensor(group, spec.name);
     *to = Matrix(layer.rope_positions, pairs);
     h5::read_whole(file, table, to->data());
     h5::check_finite(table, to->data(), to->rows(), pairs, [](Index position, Index pair) {
@@ -153,17 +143,17 @@ RopeTables TraceReader::Impl::read_rope(const LayerMeta& layer) const {
   }
   for (Index i = 0; i < out.cos.rows() * pairs; ++i) {
     if (out.cos.data()[i] == 0.0F && out.sin.data()[i] == 0.0F) {
-      group.where.refuse("position {}, pair {}: cos and sin are both 0, expected a rotation",
-                         i / pairs, i % pairs);
+      group.refuse("position {}, pair {}: cos and sin are both 0, expected a rotation", i / pairs,
+                   i % pairs);
     }
   }
   return out;
 }
 
-ExtraSegment TraceReader::Impl::read_segment(const h5::Object& at, const ExtraSegmentInfo& info,
+ExtraSegment TraceReader::Impl::read_segment(const h5::Place& at, const ExtraSegmentInfo& info,
                                              const LayerMeta& layer, Index kv_head) const {
-  const h5::Tensor k = open(at, h5::kExtraK);
-  const h5::Tensor q = open(at, h5::kExtraQ);
+  const h5::Tensor& k = tensor(at, h5::kExtraK.name);
+  const h5::Tensor& q = tensor(at, h5::kExtraQ.name);
   ExtraSegment out;
   out.info = info;
   out.k = Matrix(info.queries, layer.d);
@@ -173,7 +163,7 @@ ExtraSegment TraceReader::Impl::read_segment(const h5::Object& at, const ExtraSe
     reads.push_back({&q, kv_head * layer.group() + g, out.q.back().data()});
   }
   h5::read_heads(file, reads, info.queries, "query");
-  const h5::Object positions = h5::open_dataset(at, h5::kPosition);
+  const h5::Tensor& positions = tensor(at, h5::kPosition);
   Index last = -1;
   for (const std::int64_t position : h5::read_integers(file, positions)) {
     if (position <= last || position > std::numeric_limits<std::int32_t>::max()) {
@@ -185,7 +175,7 @@ ExtraSegment TraceReader::Impl::read_segment(const h5::Object& at, const ExtraSe
     out.positions.push_back(last = position);
   }
   if (info.has_residual_norm) {
-    out.residual_norm = h5::read_norms(file, open(at, h5::kExtraNorm), "query", 0);
+    out.residual_norm = h5::read_norms(file, tensor(at, h5::kExtraNorm.name), "query", 0);
   }
   return out;
 }
@@ -211,18 +201,18 @@ bool TraceReader::unchanged() const {
 
 KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_head) const {
   const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
-  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
+  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Place& group) {
     return impl_->read_head(group, l, kv_head);
   });
 }
 
 Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const {
   const LayerMeta& l = impl_->layer(prompt, layer);
-  return impl_->in_layer(prompt, l, head, [&](const h5::Object& group) {
+  return impl_->in_layer(prompt, l, head, [&](const h5::Place& group) {
     if (!l.has(what)) {
-      group.where.refuse("holds no {}, expected some", name(what));
+      group.refuse("holds no {}, expected some", name(what));
     }
-    const h5::Tensor tensor = impl_->open(group, h5::rows_spec(what));
+    const h5::Tensor& tensor = impl_->tensor(group, h5::rows_spec(what).name);
     check_index(impl_->meta, what == Rows::queries ? "q_head" : "kv_head", head, tensor.heads());
     Matrix out(tensor.rows(), tensor.width());
     const h5::HeadRead one{&tensor, head, out.data()};
@@ -251,7 +241,7 @@ Matrix TraceReader::read_o_proj(std::size_t prompt, std::size_t layer, Index kv_
   if (l.hidden == 0) {
     return {};
   }
-  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
+  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Place& group) {
     return impl_->read_o_proj(group, l, kv_head);
   });
 }
@@ -261,8 +251,8 @@ std::vector<float> TraceReader::read_residual_norm(std::size_t prompt, std::size
   if (!l.has_residual_norm) {
     return {};
   }
-  return impl_->in_layer(prompt, l, 0, [&](const h5::Object& group) {
-    const h5::Tensor norms = impl_->open(group, h5::kResidualNorm);
+  return impl_->in_layer(prompt, l, 0, [&](const h5::Place& group) {
+    const h5::Tensor& norms = impl_->tensor(group, h5::kResidualNorm.name);
     return h5::read_norms(impl_->file, norms, "token", l.n - l.nq);
   });
 }
@@ -270,14 +260,14 @@ std::vector<float> TraceReader::read_residual_norm(std::size_t prompt, std::size
 ExtraSet TraceReader::read_extra(std::size_t prompt, std::size_t layer, const std::string& name,
                                  Index kv_head) const {
   const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
-  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
+  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Place& group) {
     const ExtraSetInfo* set = find_named(l.extra, name);
     if (set == nullptr) {
-      group.where.refuse("holds no extra queries '{}', expected some", name);
+      group.refuse("holds no extra queries '{}', expected some", name);
     }
     ExtraSet out{name, {}};
     for (const ExtraSegmentInfo& info : set->segments) {
-      const h5::Object at = h5::extra_segment_group(group, name, out.segments.size());
+      const auto at = group / schema::kExtra / name / std::to_string(out.segments.size());
       out.segments.push_back(impl_->read_segment(at, info, l, kv_head));
     }
     return out;
@@ -287,11 +277,11 @@ ExtraSet TraceReader::read_extra(std::size_t prompt, std::size_t layer, const st
 NamedScores TraceReader::read_scores(std::size_t prompt, std::size_t layer, const std::string& name,
                                      Index kv_head) const {
   const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
-  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
+  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Place& group) {
     if (find_named(l.scores, name) == nullptr) {
-      group.where.refuse("holds no scores '{}', expected some", name);
+      group.refuse("holds no scores '{}', expected some", name);
     }
-    const h5::Tensor scores = impl_->open(h5::scores_group(group), h5::scores_spec(name));
+    const h5::Tensor& scores = impl_->tensor(group / schema::kScores, name);
     impl_->checked.check(impl_->file, scores);
     NamedScores out{name, std::vector<float>(l.n)};
     h5::read_box(impl_->file, scores, {kv_head, 0}, {1, l.n}, out.values.data());
@@ -307,9 +297,8 @@ std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const 
   if (!p.has_token_ids) {
     return {};
   }
-  const h5::Object at = h5::open_group(h5::open_group(impl_->root, schema::kPrompts), p.id);
-  const h5::Object ids = h5::open_dataset(at, schema::kTokenIds);
-  const std::vector<std::int64_t> wide = h5::read_integers(impl_->file, ids);
+  const auto at = h5::Place{impl_->meta.path, "/"} / schema::kPrompts / p.id;
+  const auto wide = h5::read_integers(impl_->file, impl_->tensor(at, schema::kTokenIds));
   std::vector<std::int32_t> out;
   using Limits = std::numeric_limits<std::int32_t>;
   for (const std::int64_t id : wide) {

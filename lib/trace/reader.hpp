@@ -16,10 +16,10 @@ namespace kvbench {
 
 /// An open trace.
 ///
-/// Opening surveys the file with HDF5 in a process of its own (survey.hpp), which may die; values
-/// are read without HDF5. Threads: all reads may run at the same time, on one reader or several,
-/// and use OpenMP threads of their own; opening is for one thread at a time. Errors: InputError of
-/// one line that names the file, the path inside it, what is wrong and what was expected.
+/// HDF5 reads the structure, first in a process of its own (canary.hpp), which may die; values are
+/// read without it. Threads: all reads may run at the same time, on one reader or several, and use
+/// OpenMP threads of their own; opening is for one thread at a time. Errors: InputError of one line
+/// that names the file, the path inside it, what is wrong and what was expected.
 class TraceReader {
  public:
   /// Opens `path` and checks everything in docs/trace_format.md except values. Key-only layers are

@@ -8,15 +8,11 @@
 #include <span>
 #include <utility>
 
-#include "trace/dataset.hpp"
 #include "trace/structure_extra.hpp"
 
 namespace kvbench::h5 {
 
 namespace {
-
-// Links can multiply groups; no trace has so many layers.
-constexpr std::size_t kMaxLayers = 100000;
 
 std::optional<double> read_scale(const Object& at) {
   const auto scale = optional_float(at, "scale");
@@ -85,12 +81,11 @@ void check_queries_shape(const Tensor& q, const Tensor& k) {
   }
 }
 
-// q or v of a layer.
-std::optional<Tensor> open_beside_keys(const Object& layer, Rows what, const TraceMeta& meta,
-                                       Require require) {
+// q or v of a layer, or null.
+const Tensor* add_beside_keys(const Object& layer, Rows what, Structure& out, Require require) {
   const Spec spec = rows_spec(what);
   if (has_link(layer, spec.name)) {
-    return open_tensor(layer, spec, meta.dtype, meta.file_bytes);
+    return &out.add(layer, spec);
   }
   if (require == Require::all) {
     (layer.where / spec.name)
@@ -98,16 +93,16 @@ std::optional<Tensor> open_beside_keys(const Object& layer, Rows what, const Tra
             "dataset is missing, expected q, k and v in every layer (a trace of keys alone serves "
             "kvbench cluster and info)");
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 // o_proj and residual_norm, both optional. Without q both are ignored, without v o_proj is.
-void read_projection(const Object& group, const TraceMeta& meta, LayerMeta& layer) {
+void read_projection(const Object& group, Structure& out, LayerMeta& layer) {
   if (!layer.has(Rows::queries)) {
     return;
   }
   if (layer.has(Rows::values) && has_link(group, kOProj.name)) {
-    const Tensor w = open_tensor(group, kOProj, meta.dtype, meta.file_bytes);
+    const Tensor& w = out.add(group, kOProj);
     // A quotient, because the product may overflow.
     if (w.width() % layer.dv != 0 || w.width() / layer.dv != layer.q_heads) {
       w.where.refuse("shape is [{}, {}], expected [hidden, {} * {}]: query heads times width of v",
@@ -116,7 +111,7 @@ void read_projection(const Object& group, const TraceMeta& meta, LayerMeta& laye
     layer.hidden = w.rows();
   }
   if (has_link(group, kResidualNorm.name)) {
-    const Tensor norms = open_tensor(group, kResidualNorm, meta.dtype, meta.file_bytes);
+    const Tensor& norms = out.add(group, kResidualNorm);
     if (norms.width() != layer.nq) {
       norms.where.refuse("holds {} norms, expected nq = {}", norms.width(), layer.nq);
     }
@@ -124,8 +119,8 @@ void read_projection(const Object& group, const TraceMeta& meta, LayerMeta& laye
   }
 }
 
-LayerMeta read_layer(const Object& layers, const std::string& name, Index n_tokens,
-                     const TraceMeta& meta, Require require, std::size_t& parts) {
+LayerMeta read_layer(const Object& layers, const std::string& name, Index n_tokens, Structure& out,
+                     Require require) {
   const auto index = parse_layer_name(name);
   if (!index) {
     (layers.where / name)
@@ -134,9 +129,9 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
   const Object group = open_group(layers, name);
   check_members(group, {"q", "k", "v", schema::kOProj, schema::kResidualNorm, schema::kExtra,
                         schema::kScores});
-  const Tensor k = open_tensor(group, rows_spec(Rows::keys), meta.dtype, meta.file_bytes);
-  const auto q = open_beside_keys(group, Rows::queries, meta, require);
-  const auto v = open_beside_keys(group, Rows::values, meta, require);
+  const Tensor& k = out.add(group, rows_spec(Rows::keys));
+  const Tensor* q = add_beside_keys(group, Rows::queries, out, require);
+  const Tensor* v = add_beside_keys(group, Rows::values, out, require);
   if (k.rows() != n_tokens) {
     k.where.refuse("holds {} tokens, expected the prompt's n_tokens = {}", k.rows(), n_tokens);
   }
@@ -145,11 +140,11 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
   layer.kv_heads = k.heads();
   layer.n = k.rows();
   layer.d = k.width();
-  if (v) {
+  if (v != nullptr) {
     check_values_shape(*v, k);
     layer.dv = v->width();
   }
-  if (q) {
+  if (q != nullptr) {
     check_queries_shape(*q, k);
     layer.q_heads = q->heads();
     layer.nq = q->rows();
@@ -157,23 +152,23 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
     check_q_start(open_dataset(group, rows_spec(Rows::queries).name), layer);
   }
   const auto own = read_scale(group);
-  layer.scale = own          ? *own
-                : meta.scale ? *meta.scale
-                             : 1.0 / std::sqrt(static_cast<double>(layer.d));
+  layer.scale = own              ? *own
+                : out.meta.scale ? *out.meta.scale
+                                 : 1.0 / std::sqrt(static_cast<double>(layer.d));
   layer.fisher = optional_float(group, "fisher");
   if (layer.fisher && !(std::isfinite(*layer.fisher) && *layer.fisher >= 0)) {
     group.where.refuse("attribute fisher is {}, expected a finite number >= 0", *layer.fisher);
   }
-  read_projection(group, meta, layer);
-  read_extra(group, meta, layer, parts);
-  read_scores(group, meta, layer, parts);
+  read_projection(group, out, layer);
+  read_extra(group, out, layer);
+  read_scores(group, out, layer);
   layer.retrieval_heads = optional_flags(group, "retrieval_heads", layer.kv_heads);
   layer.window = optional_int(group, "window");
   if (layer.window && *layer.window < 1) {
     group.where.refuse("attribute window is {}, expected at least 1", *layer.window);
   }
   layer.shares_cache_of = optional_int(group, "shares_cache_of");
-  if (q) {
+  if (q != nullptr) {
     layer.sink_logit = optional_floats(group, "sink_logit", layer.q_heads);
   }
   return layer;
@@ -200,8 +195,8 @@ void check_shared_cache(std::span<const LayerMeta> earlier, const LayerMeta& lay
   }
 }
 
-PromptMeta read_prompt(const Object& prompts, const std::string& id, const TraceMeta& meta,
-                       Require require, std::size_t& parts) {
+PromptMeta read_prompt(const Object& prompts, const std::string& id, Structure& out,
+                       Require require) {
   const Object group = open_group(prompts, id);
   check_members(group, {schema::kTokenIds, schema::kLayers});
   PromptMeta prompt;
@@ -214,12 +209,8 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
   prompt.has_token_ids = has_link(group, schema::kTokenIds);
   const Object layers = open_group(group, schema::kLayers);
   check_members(layers);
-  if (layers.node->links.size() > kMaxLayers) {
-    layers.where.refuse("holds {} layers, expected at most {}", layers.node->links.size(),
-                        kMaxLayers);
-  }
   for (const std::string& name : link_names(layers)) {
-    prompt.layers.push_back(read_layer(layers, name, prompt.n_tokens, meta, require, parts));
+    prompt.layers.push_back(read_layer(layers, name, prompt.n_tokens, out, require));
   }
   if (prompt.layers.empty()) {
     layers.where.refuse("holds no layers, expected at least one");
@@ -230,7 +221,7 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
                        layers.where / std::to_string(prompt.layers[l].layer));
   }
   if (prompt.has_token_ids) {
-    open_integers(group, schema::kTokenIds, prompt.n_tokens, "ids", "n_tokens", meta.file_bytes);
+    out.add(open_integers(group, schema::kTokenIds, prompt.n_tokens, "ids", "n_tokens"));
   }
   return prompt;
 }
@@ -241,10 +232,15 @@ struct Tables {
   Index pairs = 0;
 };
 
-Tables read_tables(const Object& group, const TraceMeta& meta) {
-  rope_layout(group);
-  const Tensor cos = open_tensor(group, kCos, meta.dtype, meta.file_bytes);
-  const Tensor sin = open_tensor(group, kSin, meta.dtype, meta.file_bytes);
+Tables read_tables(const Object& group, Structure& out) {
+  const std::string layout = required_string(group, "layout");
+  if (layout != "half" && layout != "interleaved") {
+    group.where.refuse("attribute layout is \"{}\", expected \"half\" or \"interleaved\"", layout);
+  }
+  out.rope_layouts[group.where.path] =
+      layout == "half" ? RopeLayout::half : RopeLayout::interleaved;
+  const Tensor& cos = out.add(group, kCos);
+  const Tensor& sin = out.add(group, kSin);
   if (sin.sizes != cos.sizes) {
     sin.where.refuse("shape is [{}], expected [{}] as cos has", fmt::join(sin.sizes, ", "),
                      fmt::join(cos.sizes, ", "));
@@ -267,20 +263,20 @@ void assign_tables(const Tables& tables, LayerMeta& layer) {
   layer.rope_path = tables.where.path;
 }
 
-void read_rope(const Object& root, TraceMeta& meta) {
+void read_rope(const Object& root, Structure& out) {
   if (!has_link(root, schema::kRope)) {
     return;
   }
-  if (meta.rope != schema::kRopePost) {
+  if (out.meta.rope != schema::kRopePost) {
     (root.where / schema::kRope)
-        .refuse("holds rotary tables, expected none where attribute rope is \"{}\"", meta.rope);
+        .refuse("holds rotary tables, expected none where attribute rope is \"{}\"", out.meta.rope);
   }
   const Object group = open_group(root, schema::kRope);
   check_members(group);
   std::optional<Tables> shared;
   std::map<Index, Tables> own;
   if (has_link(group, kCos.name)) {
-    shared = read_tables(group, meta);
+    shared = read_tables(group, out);
   } else {
     for (const std::string& name : link_names(group)) {
       const auto layer = parse_layer_name(name);
@@ -288,13 +284,13 @@ void read_rope(const Object& root, TraceMeta& meta) {
         (group.where / name)
             .refuse("is no layer's index, expected cos and sin, or a group for each layer");
       }
-      own[*layer] = read_tables(open_group(group, name), meta);
+      own[*layer] = read_tables(open_group(group, name), out);
     }
     if (own.empty()) {
       group.where.refuse("is empty, expected cos and sin, or a group for each layer");
     }
   }
-  for (PromptMeta& prompt : meta.prompts) {
+  for (PromptMeta& prompt : out.meta.prompts) {
     for (LayerMeta& layer : prompt.layers) {
       // A layer without tables does not rotate.
       const auto found = own.find(layer.layer);
@@ -307,58 +303,37 @@ void read_rope(const Object& root, TraceMeta& meta) {
 
 }  // namespace
 
-const Request& trace_request() {
-  static const Request request{
-      {"prompts/*/token_ids", "prompts/*/layers/*/q", "prompts/*/layers/*/k",
-       "prompts/*/layers/*/v", "prompts/*/layers/*/o_proj", "prompts/*/layers/*/residual_norm",
-       "prompts/*/layers/*/extra/*/*/q", "prompts/*/layers/*/extra/*/*/k",
-       "prompts/*/layers/*/extra/*/*/position", "prompts/*/layers/*/extra/*/*/residual_norm",
-       "prompts/*/layers/*/scores/*", "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
-      {"format",         "version",         "dtype",      "rope",     "scale",
-       "model",          "source",          "created",    "n_tokens", "text_id",
-       "fisher",         "retrieval_heads", "sink_logit", "window",   "q_start",
-       "prefix",         "first",           "last",       "layout",   schema::kDigest,
-       schema::kMembers, "shares_cache_of"}};
-  return request;
+const Tensor& Structure::add(const Object& group, const Spec& spec) {
+  return add(open_tensor(group, spec, meta.dtype));
 }
 
-TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require require) {
-  TraceMeta meta;
+const Tensor& Structure::add(Tensor tensor) {
+  std::string path = tensor.where.path;
+  return tensors.insert_or_assign(std::move(path), std::move(tensor)).first->second;
+}
+
+Structure read_structure(const Object& root, Require require) {
+  Structure out;
+  TraceMeta& meta = out.meta;
   meta.path = root.where.file;
-  meta.file_bytes = file_bytes;
+  meta.file_bytes = root.file->bytes();
   read_root(root, meta);
   check_members(root, {schema::kPrompts, schema::kRope});
   const Object prompts = open_group(root, schema::kPrompts);
   check_members(prompts);
-  std::size_t layers = 0;
-  std::size_t parts = 0;
   for (const std::string& id : link_names(prompts)) {
-    const PromptMeta& prompt =
-        meta.prompts.emplace_back(read_prompt(prompts, id, meta, require, parts));
-    layers += prompt.layers.size();
-    if (layers > kMaxLayers) {
-      prompts.where.refuse("holds more than {} layers, expected fewer", kMaxLayers);
-    }
+    meta.prompts.push_back(read_prompt(prompts, id, out, require));
   }
   if (meta.prompts.empty()) {
     prompts.where.refuse("holds no prompts, expected at least one");
   }
-  read_rope(root, meta);
+  read_rope(root, out);
   check_disjoint(root);
-  return meta;
+  return out;
 }
 
-Object layer_group(const Object& root, const PromptMeta& prompt, const LayerMeta& layer) {
-  const Object at = open_group(open_group(root, schema::kPrompts), prompt.id);
-  return open_group(open_group(at, schema::kLayers), std::to_string(layer.layer));
-}
-
-RopeLayout rope_layout(const Object& group) {
-  const std::string layout = required_string(group, "layout");
-  if (layout != "half" && layout != "interleaved") {
-    group.where.refuse("attribute layout is \"{}\", expected \"half\" or \"interleaved\"", layout);
-  }
-  return layout == "half" ? RopeLayout::half : RopeLayout::interleaved;
+std::string layer_path(const PromptMeta& prompt, const LayerMeta& layer) {
+  return fmt::format("/{}/{}/{}/{}", schema::kPrompts, prompt.id, schema::kLayers, layer.layer);
 }
 
 }  // namespace kvbench::h5

@@ -1,26 +1,31 @@
 // Internal to lib/trace: checks of a trace that read no value.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "core/rope.hpp"
-#include "trace/hdf5_object.hpp"
+#include "trace/dataset.hpp"
 #include "trace/schema.hpp"
-#include "trace/survey_data.hpp"
 
 namespace kvbench::h5 {
 
-/// The paths and attributes of docs/trace_format.md.
-const Request& trace_request();
+/// What a trace holds.
+struct Structure {
+  TraceMeta meta;
+  std::map<std::string, Tensor> tensors;           ///< all datasets, by path in the file
+  std::map<std::string, RopeLayout> rope_layouts;  ///< of the tables of LayerMeta::rope_path
 
-/// Checks groups, attributes, datasets, shapes and storage of a surveyed file of `file_bytes`, and
-/// returns what they describe. Datasets that `require` does not name may be absent.
-TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require require);
+  /// Opens a dataset of `group` and keeps it.
+  const Tensor& add(const Object& group, const Spec& spec);
+  const Tensor& add(Tensor tensor);
+};
 
-/// The group of a layer.
-Object layer_group(const Object& root, const PromptMeta& prompt, const LayerMeta& layer);
+/// Checks groups, attributes, datasets, shapes and storage of a trace. Datasets that `require` does
+/// not name may be absent.
+Structure read_structure(const Object& root, Require require);
 
-/// The layout of the rotary tables in `group`.
-RopeLayout rope_layout(const Object& group);
+/// The path of a layer's group in the file.
+std::string layer_path(const PromptMeta& prompt, const LayerMeta& layer);
 
 }  // namespace kvbench::h5

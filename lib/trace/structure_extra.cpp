@@ -3,20 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "trace/dataset.hpp"
-
 namespace kvbench::h5 {
 
 namespace {
-
-constexpr std::size_t kMaxParts = 1000000;
-
-void count_part(const Object& at, std::size_t& parts) {
-  if (++parts > kMaxParts) {
-    at.where.refuse("is one of more than {} segments and scores, expected fewer in a trace",
-                    kMaxParts);
-  }
-}
 
 void check_set_name(const Object& parent, const std::string& name) {
   if (!is_set_name(name)) {
@@ -52,23 +41,23 @@ std::optional<Range> read_about(const Object& at, Index end, const char* end_nam
   return Range{*first, *last};
 }
 
-ExtraSegmentInfo read_segment(const Object& at, const TraceMeta& meta, const LayerMeta& layer) {
+ExtraSegmentInfo read_segment(const Object& at, Structure& structure, const LayerMeta& layer) {
   check_members(at);
-  const Tensor q = open_tensor(at, kExtraQ, meta.dtype, meta.file_bytes);
+  const Tensor& q = structure.add(at, kExtraQ);
   if (q.heads() != layer.q_heads || q.width() != layer.d) {
     q.where.refuse("shape is [{}], expected [{}, m, {}]: query heads and width of the layer",
                    fmt::join(q.sizes, ", "), layer.q_heads, layer.d);
   }
-  const Tensor k = open_tensor(at, kExtraK, meta.dtype, meta.file_bytes);
+  const Tensor& k = structure.add(at, kExtraK);
   if (k.heads() != layer.kv_heads || k.rows() != q.rows() || k.width() != layer.d) {
     k.where.refuse("shape is [{}], expected [{}, {}, {}]: KV heads of the layer, m of q, width",
                    fmt::join(k.sizes, ", "), layer.kv_heads, q.rows(), layer.d);
   }
-  open_integers(at, kPosition, q.rows(), "positions", "m", meta.file_bytes);
+  structure.add(open_integers(at, kPosition, q.rows(), "positions", "m"));
   ExtraSegmentInfo out;
   out.queries = q.rows();
   if (has_link(at, kExtraNorm.name)) {
-    const Tensor norms = open_tensor(at, kExtraNorm, meta.dtype, meta.file_bytes);
+    const Tensor& norms = structure.add(at, kExtraNorm);
     if (norms.width() != out.queries) {
       norms.where.refuse("holds {} norms, expected m = {} as q has", norms.width(), out.queries);
     }
@@ -81,7 +70,7 @@ ExtraSegmentInfo read_segment(const Object& at, const TraceMeta& meta, const Lay
 
 }  // namespace
 
-void read_extra(const Object& group, const TraceMeta& meta, LayerMeta& layer, std::size_t& parts) {
+void read_extra(const Object& group, Structure& out, LayerMeta& layer) {
   if (!layer.has(Rows::queries) || !has_link(group, schema::kExtra)) {
     return;
   }
@@ -91,24 +80,23 @@ void read_extra(const Object& group, const TraceMeta& meta, LayerMeta& layer, st
     check_set_name(sets, name);
     const Object set = open_group(sets, name);
     check_members(set);
-    ExtraSetInfo& out = layer.extra.emplace_back(ExtraSetInfo{name, {}});
+    ExtraSetInfo& info = layer.extra.emplace_back(ExtraSetInfo{name, {}});
     const std::vector<std::string> segments = link_names(set);
     if (segments.empty()) {
       set.where.refuse("holds no segments, expected at least one");
     }
     for (const std::string& segment : segments) {
-      count_part(set, parts);
-      if (segment != std::to_string(out.segments.size())) {
+      if (segment != std::to_string(info.segments.size())) {
         (set.where / segment)
             .refuse("is not the name of segment {}, expected segments 0, 1, ... of the set",
-                    out.segments.size());
+                    info.segments.size());
       }
-      out.segments.push_back(read_segment(open_group(set, segment), meta, layer));
+      info.segments.push_back(read_segment(open_group(set, segment), out, layer));
     }
   }
 }
 
-void read_scores(const Object& group, const TraceMeta& meta, LayerMeta& layer, std::size_t& parts) {
+void read_scores(const Object& group, Structure& out, LayerMeta& layer) {
   if (!has_link(group, schema::kScores)) {
     return;
   }
@@ -116,22 +104,13 @@ void read_scores(const Object& group, const TraceMeta& meta, LayerMeta& layer, s
   check_members(all);
   for (const std::string& name : link_names(all)) {
     check_set_name(all, name);
-    count_part(all, parts);
-    const Tensor scores = open_tensor(all, scores_spec(name), meta.dtype, meta.file_bytes);
+    const Tensor& scores = out.add(all, scores_spec(name));
     if (scores.rows() != layer.kv_heads || scores.width() != layer.n) {
       scores.where.refuse("shape is [{}], expected [{}, {}]: KV heads and tokens of the layer",
                           fmt::join(scores.sizes, ", "), layer.kv_heads, layer.n);
     }
     layer.scores.push_back({name, read_prefix(open_dataset(all, name), layer.n)});
   }
-}
-
-Object extra_segment_group(const Object& layer, const std::string& name, std::size_t segment) {
-  return open_group(open_group(open_group(layer, schema::kExtra), name), std::to_string(segment));
-}
-
-Object scores_group(const Object& layer) {
-  return open_group(layer, schema::kScores);
 }
 
 }  // namespace kvbench::h5

@@ -1,0 +1,46 @@
+// Internal to lib/trace: an InputFile as HDF5 reads it. Everything here must be called within a
+// Session, one file at a time, and nowhere but in what read_guarded (canary.hpp) is given.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "trace/hdf5_util.hpp"
+#include "trace/input_file.hpp"
+#include "trace/storage.hpp"
+
+namespace kvbench::h5 {
+
+/// An open file. HDF5 reads through the InputFile's descriptor and can open no other file, neither
+/// the target of an external link nor the source of a virtual dataset.
+class Hdf5File {
+ public:
+  /// Throws InputError if HDF5 cannot open it.
+  explicit Hdf5File(const InputFile& file);
+
+  hid_t id() const { return id_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+  /// Counts an object that is opened; false above the limit. Links can multiply objects.
+  bool count_object();
+  /// The storage of the open dataset `id` at `address`, read once however many links lead to it.
+  std::shared_ptr<const Dataset> dataset(haddr_t address, hid_t id);
+  /// All datasets so far.
+  const std::map<haddr_t, std::shared_ptr<const Dataset>>& datasets() const { return datasets_; }
+
+ private:
+  Handle id_;
+  std::uint64_t bytes_;
+  std::uint64_t objects_ = 0;
+  std::map<haddr_t, std::shared_ptr<const Dataset>> datasets_;
+};
+
+/// Sets the processor time of a step, an object or some chunks, and begins the first. A step that
+/// takes more ends the process by SIGPROF. Without it steps take as long as they need.
+void limit_steps(std::chrono::microseconds time);
+void begin_step();
+
+}  // namespace kvbench::h5
