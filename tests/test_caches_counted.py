@@ -7,7 +7,6 @@ from script_case import KVBENCH, FolderCase, missing, read_rows
 
 NEEDED = missing("numpy", "h5py")
 if not NEEDED:
-    import h5py
     import numpy as np
 
     from kvbench import caches as kc

@@ -179,7 +179,8 @@ class PolicyTest(CommandCase):
                 ("which --vary methods needs", good, table, "--budget", "0.3", "--vary", "methods"),
                 ("expected the 3 of", three, table, "--budget", "0.5"),
                 ("expected either OUT.layers.csv or --like", good, "--budget", "0.5"),
-                ("--each-prompt: got --like too", good, "--like", table, "--each-prompt", "--budget", "0.5"),
+                *((f"{words[0]}: got --like too", good, "--like", table, *words, "--budget", "0.5")
+                  for words in (["--each-prompt"], ["--vary", "budgets"], ["--algorithm", "h2o"])),
                 ("prompt `a/b`: expected a name", good, slash, "--each-prompt", "--budget", "0.5")):
             with self.subTest(what):
                 self.refused(what, *words, "-o", self.path("p.json"))

@@ -269,8 +269,7 @@ std::vector<std::string> link_names(const Object& group) {
     group.where.refuse("the members of the group cannot be listed ({})", last_error());
   }
   std::ranges::sort(names, natural_less);
-  const auto twice = std::ranges::unique(names);
-  names.erase(twice.begin(), twice.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }
 

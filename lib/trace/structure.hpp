@@ -1,25 +1,11 @@
 // Internal to lib/trace: checks of a trace that read no value.
 #pragma once
 
-#include <map>
 #include <string>
 
-#include "core/rope.hpp"
-#include "trace/dataset.hpp"
-#include "trace/schema.hpp"
+#include "trace/structure_tensors.hpp"
 
 namespace kvbench::h5 {
-
-/// What a trace holds.
-struct Structure {
-  TraceMeta meta;
-  std::map<std::string, Tensor> tensors;           ///< all datasets, by path in the file
-  std::map<std::string, RopeLayout> rope_layouts;  ///< of the tables of LayerMeta::rope_path
-
-  /// Opens a dataset of `group` and keeps it.
-  const Tensor& add(const Object& group, const Spec& spec);
-  const Tensor& add(Tensor tensor);
-};
 
 /// Checks groups, attributes, datasets, shapes and storage of a trace. Datasets that `require` does
 /// not name may be absent.

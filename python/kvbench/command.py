@@ -115,7 +115,7 @@ INDICES = {"type": argument(index_list), "metavar": "N|A:B[:STEP],..."}
 LAYERS = {**INDICES, "default": [], "help": "only these layers; a range excludes its end"}
 PROMPTS = {"type": name_list, "default": [], "metavar": "ID,...", "help": "only these prompts"}
 EXCLUDE = {"type": name_list, "default": [], "metavar": "NAME,...", "help": "exclude these, such as oracle,exact"}
-ALGORITHM = {"type": name_list, "default": [], "metavar": "NAME,...", "help": "only these; default: all"}
+ALGORITHM = {"type": name_list, "default": [], "metavar": "NAME,...", "help": "only these [default: all]"}
 BUDGET = {"type": number_list, "default": [], "metavar": "RHO,...", "help": "only these budgets"}
 
 

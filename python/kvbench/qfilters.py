@@ -234,10 +234,10 @@ def main(arguments=None):
     two.add_argument("filters", metavar="FILTERS.h5")
     two.add_argument("trace", metavar="TRACE.h5", help="stays as it is")
     two.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="the trace to write")
-    two.add_argument("--name", default="q-filters", metavar="NAME", help="name of the scores, default: %(default)s")
+    two.add_argument("--name", default="q-filters", metavar="NAME", help="name of the scores [default: %(default)s]")
     for each in (one, two):
         each.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
-                          help="only these; default: all")
+                          help="only these [default: all]")
     options = parser.parse_args(arguments)
     if options.command == "fit":
         found = fit(options.inputs, options.prompts)

@@ -257,13 +257,16 @@ def parse_arguments(arguments=None):
         sub = commands.add_parser(name, description=__doc__, formatter_class=parser.formatter_class)
         sub.set_defaults(run=run)
         sub.add_argument("tables", nargs="+", metavar="OUT.csv", help="files of kvbench replay")
-        sub.add_argument("--metric", default="rel_error", metavar="COLUMN", help="[rel_error]")
+        sub.add_argument("--metric", default="rel_error", metavar="COLUMN",
+                         help="figure to compare [default: %(default)s]")
         sub.add_argument("--layer-table", nargs="+", metavar="OUT.layers.csv",
                          help="tables of whole layers, for a metric of theirs")
         sub.add_argument("--csv", metavar="FILE.csv")
         sub.add_argument("--markdown", metavar="FILE", help="- for stdout")
-        sub.add_argument("--digits", type=command.count, default=3, metavar="N", help="[3]")
-        sub.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N", help="[10000]")
+        sub.add_argument("--digits", type=command.count, default=3, metavar="N",
+                         help="digits in tables [default: %(default)s]")
+        sub.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
+                         help="of the bootstrap [default: %(default)s]")
         sub.add_argument("--by", **units.BY)
         sub.add_argument("--records", **units.RECORDS)
         if name == "choose":

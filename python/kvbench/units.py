@@ -12,7 +12,7 @@ from kvbench.records import read_jsonl
 
 BY = {"choices": ("prompt", "source"), "default": "prompt",
       "help": "unit of means, intervals and tests: source takes the mean of a source's prompts first; "
-              "sources come from the tables (column `source`) or in --records [prompt]"}
+              "sources come from the tables (column `source`) or in --records [default: prompt]"}
 RECORDS = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
            "help": "the records of prompts, with `set` and `source`"}
 

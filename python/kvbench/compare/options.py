@@ -51,25 +51,27 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     add("inputs", nargs="*", metavar="FILE", help="rows of kvbench replay, or scores of one model")
     add("--to", metavar="NAME", help="compare each method with this one")
-    add("--metric", metavar="COLUMN", help=f"[rel_error; of scores kl, one of {', '.join(METRICS)}]")
+    add("--metric", metavar="COLUMN",
+        help=f"figure to compare [default: rel_error]; of scores one of {', '.join(METRICS)} [default: kl]")
     command.add_choice(add)
     add("--prompts", **command.PROMPTS)
     add("--records", **units.RECORDS)
     add("--csv", metavar="FILE.csv", help="a row per budget and method")
     add("--markdown", metavar="FILE", help="- for stdout")
-    add("--digits", type=command.count, metavar="N", help="in tables [4; of scores 3]")
+    add("--digits", type=command.count, metavar="N", help="digits in tables [default: 4; of scores 3]")
     add("--figures", metavar="STEM", help="of rows STEM.cd.BUDGET and STEM.intervals, of scores STEM; .png and .pdf")
     add = parser.add_argument_group(ROWS).add_argument
-    add("--higher-better", action="store_true", default=None, help="larger is better [for cosine and mass_kept]")
+    add("--higher-better", action="store_true", default=None,
+        help="larger is better [default: for cosine and mass_kept]")
     add("--layers", **command.LAYERS)
     add("--set", metavar="SET", help="only prompts whose record has this `set`, such as test")
     add("--by", **{**units.BY, "default": None})
     add("--pool", **command.POOL)
-    add("--alpha", type=share, metavar="SHARE", help="level of the tests [0.05]")
-    add("--level", type=share, metavar="SHARE", help="level of the intervals [0.95]")
-    add("--interval", choices=ks.INTERVALS, help="kind of bootstrap [t]")
-    add("--resamples", type=command.positive, metavar="N", help="[10000]")
-    add("--seed", type=command.count, metavar="N", help="seed of the bootstrap [0]")
+    add("--alpha", type=share, metavar="SHARE", help="level of the tests [default: 0.05]")
+    add("--level", type=share, metavar="SHARE", help="level of the intervals [default: 0.95]")
+    add("--interval", choices=ks.INTERVALS, help="kind of bootstrap [default: t]")
+    add("--resamples", type=command.positive, metavar="N", help="of the bootstrap [default: 10000]")
+    add("--seed", type=command.count, metavar="N", help="seed of the bootstrap [default: 0]")
     add("--latex", metavar="FILE", help="tabulars for booktabs; - for stdout")
     add = parser.add_argument_group(SCORES).add_argument
     add("--score-table", nargs="+", action="append", default=[], metavar=("MODEL", "FILE"),
@@ -77,8 +79,8 @@ def parse_arguments(arguments=None):
     add("--tuned", nargs="+", action="append", default=[], metavar=("MODEL", "FILE"),
         help="tables of settings that replace those of --score-table")
     add("--show", type=command.name_list, default=[], metavar="NAME,...",
-        help=f"at most {MOST_SHOWN} methods of the figure; default: the best of each budget and model, then by mean "
-             "rank")
+        help=f"at most {MOST_SHOWN} methods of the figure [default: the best of each budget and model, then by mean "
+             "rank]")
     add("--sources", metavar="FILE.csv", help="a row per source as well")
     add("--orders", metavar="FILE.csv", help="a row per budget and two models: how alike they order methods")
     options = parser.parse_args(arguments)

@@ -36,11 +36,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "x": {"help": "the x axis"},
     "kind": {"help": "error over bytes, tokens against bits, or keys' bits against values'"},
     "spread": {"help": "standard deviation over seeds, or over all rows"},
-    "algorithm": {"metavar": "NAME,...", "help": "only these; default: all"},
-    "all": {"help": f"draw every line; default: at most {kf.MOST}, the references and those with the "
-                    "smallest error at the smallest budget"},
-    "layers": {**command.INDICES, "help": "only these; default: all, or as many as fit"},
-    "kv_heads": {**command.INDICES, "help": "default: the first"},
+    "algorithm": {"metavar": "NAME,...", "help": "only these [default: all]"},
+    "all": {"help": f"draw every line [default: at most {kf.MOST}, the references and those with the "
+                    "smallest error at the smallest budget]"},
+    "layers": {**command.INDICES, "help": "only these [default: all, or as many as fit]"},
+    "kv_heads": {**command.INDICES, "help": "[default: the first]"},
     "mean_over_layers": {"help": "one panel with the mean over layers"},
     "by_layer": {"help": "panels per layer; of many layers the mean, and maps of all"},
     "by": {"help": "a panel per budget (over all layers) or per layer, which needs one budget"},
@@ -48,9 +48,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "relative_to": {"metavar": "METHOD", "help": "divide each point by that of this method at the same "
                                                  "budget, layer or step"},
     "pool": command.POOL,
-    "budget": {**_NUMBERS, "metavar": "RHO,...", "help": "only these; default: all"},
-    "deltas": {**_NUMBERS, "metavar": "X,...", "help": "lines to draw, in the legend's numbers; default: all, "
-                                                       "or five evenly spaced ones of more"},
+    "budget": {**_NUMBERS, "metavar": "RHO,...", "help": "only these [default: all]"},
+    "deltas": {**_NUMBERS, "metavar": "X,...", "help": "lines to draw, in the legend's numbers [default: all, "
+                                                       "or five evenly spaced ones of more]"},
     "bins": {"type": command.positive, "metavar": "N", "help": "maximum number of points per line"},
     "mean": {"help": "lines are means, not medians"},
     "band": {"help": "shade the spread"},
@@ -58,9 +58,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "linear_y": {"help": "linear error axis"},
     "share_y": {"help": "one error scale for all layers"},
     "labels": {"metavar": "LABEL,...", "help": "panels: algorithms, with what of their budgets, parameters and "
-                                               "seeds differs; default: the first four"},
-    "prompt": {"metavar": "ID", "help": "default: the first"},
-    "what": {"metavar": "keys,values", "help": "default: both, with --marked keys"},
+                                               "seeds differs [default: the first four]"},
+    "prompt": {"metavar": "ID", "help": "[default: the first]"},
+    "what": {"metavar": "keys,values", "help": "[default: both, with --marked keys]"},
     "marked": {"metavar": "LABEL,...", "help": "mark the tokens that these kept (labels of column kept_by)"},
     "color_by": {"help": "kind: tokens, centres, kept; position: of the token"},
     "max_points": {**_COUNT, "help": "about N evenly spaced tokens per picture, and all centres; 0: all; t-SNE of 2000 "
@@ -69,7 +69,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "seed": {**_COUNT, "help": "t-SNE's random state"},
     "jobs": {**_COUNT, "help": "embeddings at a time; no influence on the picture"},
     "title": {"metavar": "TEXT", "help": "above the figure"},
-    "model": {"metavar": "MODEL", "help": "model name in the footer; default: that of the trace"},
+    "model": {"metavar": "MODEL", "help": "model name in the footer [default: that of the trace]"},
 }
 
 
@@ -162,7 +162,7 @@ def parser_of(one: Kind) -> argparse.ArgumentParser:
         if option.annotation == "bool":
             more["action"] = "store_true"
         elif option.annotation == "float | None":
-            more.update(type=command.number, metavar="RHO", help="default: the smallest")
+            more.update(type=command.number, metavar="RHO", help="[default: the smallest]")
         elif option.annotation == "bool | None":
             more.update(action=argparse.BooleanOptionalAction, default=None)
         else:
@@ -172,7 +172,7 @@ def parser_of(one: Kind) -> argparse.ArgumentParser:
                 more["choices"] = list(one.choices[option.name])
                 more["help"] += f": {', '.join(more['choices'])}" if "metavar" in more else ""
             if default not in ("", (), None, 0):
-                more["help"] += f"; default: {default}"
+                more["help"] += f" [default: {default}]"
         parser.add_argument("--" + option.name.replace("_", "-"), **more)
     return parser
 

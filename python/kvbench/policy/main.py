@@ -54,12 +54,13 @@ def parse_arguments(arguments=None):
     command.add_choice(add, budget={"type": command.above_0(most=1), "required": True, "metavar": "RHO",
                                     "help": "mean over layers of the fraction of the middle's full bytes"})
     add("--prompts", **command.PROMPTS)
-    add("--vary", choices=VARY, default=BOTH, help="what may differ between layers [both]")
-    add("--per", choices=(LAYER, HEAD), default=LAYER, help="choose for each layer, or for each KV head [layer]")
+    add("--vary", choices=VARY, default=BOTH, help="what may differ between layers [default: %(default)s]")
+    add("--per", choices=(LAYER, HEAD), default=LAYER,
+        help="choose for each layer, or for each KV head [default: %(default)s]")
     add("--each-prompt", action="store_true", help="a policy from each prompt alone")
     add("--like", metavar="POLICY.json", help="take the policy of another model, by relative depth")
     add("-o", "--output", required=True, metavar="POLICY.json")
-    add("--markdown", metavar="FILE", help="report [stdout]")
+    add("--markdown", metavar="FILE", help="report [default: stdout]")
     for name, *about in (("fit", "estimate the layers' sensitivities", FIT),
                          ("measure", "measure the sensitivities, one layer at a time", MEASURE),
                          ("check", "compare predictions with scores", CHECK)):
@@ -77,24 +78,25 @@ def parse_arguments(arguments=None):
             add("-o", "--output", required=True, metavar="SENSITIVITIES.json")
         if name == "fit":
             add("--ridge", type=command.above_0(), default=model.RIDGE, metavar="X",
-                help="weight of the variance of log s over layers [%(default)g]")
+                help="weight of the variance of log s over layers [default: %(default)g]")
         if name == "measure":
             add("--alone", nargs="+", required=True, metavar="SCORES.layers.csv",
                 help="of kvbench-py score --each-layer")
         else:
             add("--csv", metavar="FILE.csv", help="predictions of every cell")
-        add("--markdown", metavar="FILE", help="report [stdout]")
+        add("--markdown", metavar="FILE", help="report [default: stdout]")
     add = adder("apply", "predict from rows of kvbench replay", APPLY)
     add("sensitivities", **known)
     add("layer_table", nargs="+", metavar="OUT.layers.csv", help="of kvbench replay")
     add("--csv", metavar="FILE.csv", help="a row per prompt, method, budget and seed")
-    add("--markdown", metavar="FILE", help="means over prompts [stdout]")
+    add("--markdown", metavar="FILE", help="means over prompts [default: stdout]")
     options = parser.parse_args(arguments)
     if options.command == "choose":
         if bool(options.layer_table) == bool(options.like):
             parser.error("expected either OUT.layers.csv or --like POLICY.json")
-        if options.each_prompt and options.like:
-            parser.error("--each-prompt: got --like too, expected OUT.layers.csv")
+        for name in ("each_prompt", "vary", "per", "algorithm", "exclude", "prompts"):
+            if options.like and getattr(options, name) not in (False, BOTH, LAYER, []):
+                parser.error(f"--{name.replace('_', '-')}: got --like too, expected OUT.layers.csv")
     return options
 
 
