@@ -27,9 +27,10 @@ namespace kvbench::h5 {
 
 namespace {
 
-// Memory beyond what the process has when it begins. HDF5 needs some MB, a caches file of 100,000
-// entries some 200.
-constexpr rlim_t kMemory = rlim_t{512} << 20;
+// Memory beyond what the process has when it begins: the least, and the most for large files. HDF5
+// needs some MB; an entry of a caches file needs some 3 KB, and has more in the file.
+constexpr std::uint64_t kLeastMemory = std::uint64_t{512} << 20;
+constexpr std::uint64_t kMostMemory = std::uint64_t{4} << 30;
 // Without memory HDF5 crashes or reports damage that is not there. With less free address space
 // than the first bound no child starts; with less than the second, memory may explain its failure.
 constexpr std::uint64_t kMinAddressSpace = std::uint64_t{8} << 20;
@@ -38,6 +39,10 @@ constexpr std::uint64_t kAmpleAddressSpace = std::uint64_t{64} << 20;
 constexpr int kFileSeconds = 600;
 
 enum ExitCode : std::uint8_t { kAccepted, kRefused, kNoMemory, kFailed };
+
+std::uint64_t memory_for(const InputFile& file) {
+  return std::clamp(file.bytes(), kLeastMemory, kMostMemory);
+}
 
 // Bytes of address space that may still be mapped.
 std::uint64_t address_space_left() {
@@ -70,7 +75,7 @@ void confine(rlim_t mapped, const InputFile& file, int to) {
   }
   lower_limit(RLIMIT_CORE, 0);
   lower_limit(RLIMIT_CPU, kFileSeconds);
-  lower_limit(RLIMIT_AS, mapped + kMemory);
+  lower_limit(RLIMIT_AS, mapped + memory_for(file));
   prctl(PR_SET_DUMPABLE, 0);
 }
 
@@ -151,7 +156,8 @@ Verdict ask(const InputFile& file, const std::function<void()>& read,
 }
 
 // Why a child gave no verdict.
-std::string describe_death(const Verdict& v, std::chrono::microseconds step) {
+std::string describe_death(const Verdict& v, const InputFile& file,
+                           std::chrono::microseconds step) {
   if (v.silent || v.ended_by(SIGXCPU)) {
     return fmt::format("HDF5 needed more than {} s", kFileSeconds);
   }
@@ -160,7 +166,7 @@ std::string describe_death(const Verdict& v, std::chrono::microseconds step) {
                        std::chrono::duration<double>(step).count());
   }
   if (v.exited_with(kNoMemory)) {
-    return fmt::format("HDF5 needed more than {} MiB", kMemory >> 20);
+    return fmt::format("HDF5 needed more than {} MiB", memory_for(file) >> 20);
   }
   return WIFSIGNALED(v.status) ? fmt::format("HDF5 ended with signal {}", WTERMSIG(v.status))
                                : fmt::format("HDF5 ended with code {}", WEXITSTATUS(v.status));
@@ -194,7 +200,7 @@ void rehearse(const InputFile& file, const std::function<void()>& read, const St
           : fmt::format(
                 "{}: is damaged: {} while reading its structure, expected a readable HDF5 "
                 "file",
-                file.path(), describe_death(verdict, times.back()));
+                file.path(), describe_death(verdict, file, times.back()));
   if (left < kAmpleAddressSpace) {
     raise<IoError>(
         "{}; {} MiB of address space are left (ulimit -v), and memory may have been short: "
