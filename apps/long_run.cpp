@@ -71,7 +71,7 @@ void end_after_signal() {
     } catch (const std::exception&) {  // the log keeps what could not be written
     }
   }
-  hold_writes();
+  block_writes();
   remove_temporaries();
   [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, line.data(), line.size());
   std::_Exit(kExitInterrupted);

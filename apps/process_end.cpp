@@ -23,7 +23,7 @@ bool ended_normally = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global
     [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, part, std::strlen(part));
   }
   try {
-    hold_writes();
+    block_writes();
     remove_temporaries();
   } catch (...) {  // the next run replaces remaining files
   }

@@ -36,7 +36,7 @@ void log_text(std::string_view text) {
     out += text.substr(end, 1);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  write_if_read(STDERR_FILENO, out);
+  write_message(STDERR_FILENO, out);
 }
 
 std::optional<std::size_t> stdout_width() {

@@ -196,7 +196,7 @@ inline HeadCache random_cache(Index most, Index d, Index dv, DType dtype, std::m
   if (chance()) {
     c.payload_bytes = below(1000);
   }
-  c.quantised = chance() ? below(5) : 0;
+  c.quantized = chance() ? below(5) : 0;
   c.transient_bytes = chance() ? below(5000) : 0;
   if (chance()) {
     c.compress_ms = 0.125 * static_cast<double>(below(100));

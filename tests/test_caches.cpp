@@ -43,7 +43,7 @@ void expect_equal(const HeadCache& got, const HeadCache& expected, const std::st
   }
   EXPECT_EQ(got.aux_bytes, expected.aux_bytes);
   EXPECT_EQ(got.payload_bytes, expected.payload_bytes);
-  EXPECT_EQ(got.quantised, expected.quantised);
+  EXPECT_EQ(got.quantized, expected.quantized);
   EXPECT_EQ(got.transient_bytes, expected.transient_bytes);
   EXPECT_EQ(got.compress_ms, expected.compress_ms);
   EXPECT_EQ(got.scoring_queries, expected.scoring_queries);
@@ -199,7 +199,7 @@ void expect_planted(const std::string& path) {
   EXPECT_EQ(cache->token, (std::vector<std::int32_t>{8, -1, 6, 7, -1}));
   EXPECT_FALSE(cache->denominator || cache->aux_bytes || cache->payload_bytes ||
                cache->compress_ms || cache->scoring_queries);
-  EXPECT_EQ(cache->quantised, 0);
+  EXPECT_EQ(cache->quantized, 0);
 }
 
 TEST(Caches, OtherProgramsFilesAreRead) {
@@ -269,7 +269,7 @@ TEST(Caches, OptionalMembersOfOtherPrograms) {
   EXPECT_EQ(cache->denominator->log_weight, (std::vector<float>{-kInfinity, 88.7F}));
   EXPECT_EQ(cache->aux_bytes, 5);
   EXPECT_EQ(cache->payload_bytes, 6);
-  EXPECT_EQ(cache->quantised, 1);
+  EXPECT_EQ(cache->quantized, 1);
   EXPECT_EQ(cache->transient_bytes, 8);
   EXPECT_EQ(cache->compress_ms, 0.5);
   EXPECT_EQ(cache->scoring_queries, 9);

@@ -207,7 +207,7 @@ TEST_F(EvaluateTest, WhatTheFileSaysStandsInTheRow) {
     c.log_weight = {1.0F, 1.0F};
     c.aux_bytes = 9;
     c.payload_bytes = 30;
-    c.quantised = 2;
+    c.quantized = 2;
     c.transient_bytes = 77;
     c.compress_ms = 1.25;
     c.scoring_queries = 6;

@@ -98,7 +98,7 @@ TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
   expect(message(), where + ": token: row 0 is 2, expected a position of the middle, 4 to 24");
   write({{named("mine"), changed([](HeadCache& c) { c.v.row(1)[2] *= -2.0F; })}});
   expect(message(), where + ": v: row 1 is marked as token 7, but channel 2 is");
-  write({{named("mine"), changed([](HeadCache& c) { c.quantised = 1; })}});
+  write({{named("mine"), changed([](HeadCache& c) { c.quantized = 1; })}});
   expect(message(), where + ": quantised is 1, expected at most the 0");
   write({{named("mine"), changed([](HeadCache& c) { c.v = Matrix(3, 5); })}});
   expect(message(), where + "/v: shape is [3, 5], expected [3, 6]");

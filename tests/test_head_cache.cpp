@@ -47,7 +47,7 @@ enum class Weights { one, common, each, some_zero };
 struct Kind {
   bool held = true, made = false, denominator = false, same_keys = false;
   Weights weights = Weights::one;
-  bool payload = false, quantised = false;
+  bool payload = false, quantized = false;
 };
 
 std::vector<float> random_weights(Weights kind, std::size_t count, std::mt19937_64& random) {
@@ -109,7 +109,7 @@ Compressed random_result(const KvHead& head, const Kind& kind, std::mt19937_64& 
   if (kind.payload) {
     out.payload_bytes = static_cast<Index>(random() % 1000);
   }
-  out.quantised = kind.quantised ? out.made.k.rows() / 2 : 0;
+  out.quantized = kind.quantized ? out.made.k.rows() / 2 : 0;
   return out;
 }
 
@@ -182,7 +182,7 @@ std::string text_of(const Kind& k) {
   return "held " + std::to_string(k.held) + " made " + std::to_string(k.made) + " denominator " +
          std::to_string(k.denominator) + " same_keys " + std::to_string(k.same_keys) + " weights " +
          std::to_string(static_cast<int>(k.weights)) + " payload " + std::to_string(k.payload) +
-         " quantised " + std::to_string(k.quantised);
+         " quantised " + std::to_string(k.quantized);
 }
 
 std::vector<Kind> kinds() {
@@ -191,7 +191,7 @@ std::vector<Kind> kinds() {
     for (const Weights w : {Weights::one, Weights::common, Weights::each, Weights::some_zero}) {
       const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
       const Kind kind{bit(0), bit(1), bit(2), bit(3), w, bit(4), bit(5)};
-      if ((kind.same_keys && !kind.denominator) || (kind.quantised && !kind.made)) {
+      if ((kind.same_keys && !kind.denominator) || (kind.quantized && !kind.made)) {
         continue;
       }
       out.push_back(kind);
@@ -382,7 +382,7 @@ TEST(HeadCache, WhatAnEntryMayNotSayIsRefused) {
            c.denominator->k->row(0)[5] = 0.1F;
          }),
          "k_den: row 0, channel 5");
-  expect(message([](HeadCache& c) { c.quantised = 3; }), "quantised is 3, expected at most the 2");
+  expect(message([](HeadCache& c) { c.quantized = 3; }), "quantised is 3, expected at most the 2");
 
   // Numbers of any precision where the bytes are said.
   HeadCache said = good;

@@ -88,7 +88,7 @@ TEST(LowRank, EqualsTheReference) {
           expect_factors(c.made.v, reference::rows_of(copy_rows(job.head().v, tokens)), {},
                          std::min<Index>(rank, 5), dtype);
           ASSERT_EQ(c.made.positions, tokens);
-          ASSERT_EQ(c.quantised, static_cast<Index>(tokens.size()));
+          ASSERT_EQ(c.quantized, static_cast<Index>(tokens.size()));
           ASSERT_TRUE(c.held.tokens.empty());
         }
       }
@@ -274,7 +274,7 @@ TEST(LowRank, ScoresWithQueriesOnlyWhereItWeighsThem) {
   EXPECT_TRUE(method.info.scores_with(job.params({{"weight", "queries"}})));
   EXPECT_TRUE(method.info.agnostic());
   EXPECT_FALSE(method.info.random(job.params()));
-  EXPECT_FALSE(method.info.unstorable.empty());
+  EXPECT_FALSE(method.info.not_quantizable.empty());
   EXPECT_FALSE(method.quantizer.has_value());
 }
 

@@ -232,7 +232,7 @@ TEST_F(OutputGuardTest, KindsTellEachOtherApart) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     write_bytes(at("out"), all[i].bytes);
     for (std::size_t j = 0; j < all.size(); ++j) {
-      EXPECT_EQ(all[j].kind.made_here(at("out")), i == j) << all[i].kind.name << all[j].kind.name;
+      EXPECT_EQ(all[j].kind.matches(at("out")), i == j) << all[i].kind.name << all[j].kind.name;
     }
     EXPECT_TRUE(all[i].kind.begins(first_bytes(at("out"), 64)));
     EXPECT_TRUE(all[i].kind.begins(all[i].bytes.substr(0, 3)));
@@ -240,7 +240,7 @@ TEST_F(OutputGuardTest, KindsTellEachOtherApart) {
   }
   // A trace of a model may be hours of work.
   const std::string dumped = make_trace(at("model.h5"));
-  EXPECT_FALSE(synthetic_trace_kind().made_here(dumped));
+  EXPECT_FALSE(synthetic_trace_kind().matches(dumped));
 }
 
 TEST_F(OutputGuardTest, AnUnfinishedFileIsNotWrittenThrough) {

@@ -66,7 +66,7 @@ TEST(WriteIfRead, ABrokenPipeIsIgnoredWithoutAnotherSignalHandler) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   ::close(ends[0]);
-  write_if_read(ends[1], "to nobody");
+  write_message(ends[1], "to nobody");
   ::close(ends[1]);
   struct sigaction after {};
   ASSERT_EQ(::sigaction(SIGPIPE, &before, &after), 0);

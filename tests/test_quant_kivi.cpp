@@ -144,7 +144,7 @@ TEST(QuantKivi, EqualsTheReference) {
             c.held.tokens,
             std::vector<Index>(tokens.begin() + static_cast<std::ptrdiff_t>(coded), tokens.end()));
         ASSERT_EQ(c.made.k.rows(), static_cast<Index>(coded));
-        ASSERT_EQ(c.quantised, static_cast<Index>(coded));
+        ASSERT_EQ(c.quantized, static_cast<Index>(coded));
         for (std::size_t b = 0; b < coded; b += group) {
           const std::size_t end = std::min(b + group, coded);
           const reference::Rows channels = reference::transposed(rows_at(head.k, tokens, b, end));
@@ -189,7 +189,7 @@ TEST(QuantKivi, CodedTokensAreKeptTokens) {
     if (j % 97 == 0 || j == 2047) {
       const Compressed view = cache->view();
       const Index left = std::max<Index>(0, j + 1 - 512);
-      ASSERT_EQ(view.quantised, view.made.k.rows());
+      ASSERT_EQ(view.quantized, view.made.k.rows());
       ASSERT_EQ(memory_figures(holding_of(view), head, left).tokens_kept, 2048);
     }
   }

@@ -116,7 +116,7 @@ TEST_F(QuantRotated, EqualsTheReferenceAndItsFile) {
         EXPECT_EQ(static_cast<Index>(size_of_file(file)), *c.payload_bytes);
         // Two float16 norms a token, and the means.
         EXPECT_EQ(c.aux_bytes, 137 * 4 + (centred ? (16 + 8) * 2 : 0));
-        EXPECT_EQ(c.quantised, 137);
+        EXPECT_EQ(c.quantized, 137);
         EXPECT_TRUE(c.held.tokens.empty());
       }
     }

@@ -151,7 +151,7 @@ TEST(SimLayerKv, Info) {
   EXPECT_EQ(info.name, "simlayerkv");
   EXPECT_EQ(info.scope, Scope::layers);
   EXPECT_EQ(info.sizes, std::vector<std::string>{"threshold"});
-  EXPECT_FALSE(info.unstorable.empty());
+  EXPECT_FALSE(info.not_quantizable.empty());
   EXPECT_TRUE(info.keeps_tokens);
 }
 

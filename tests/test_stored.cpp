@@ -75,7 +75,7 @@ TEST_F(Stored, WhatAKeepsAsQHoldsIt) {
   EXPECT_TRUE(c.held.tokens.empty());
   EXPECT_EQ(c.counted, plain.held.tokens);
   EXPECT_EQ(c.made.positions, plain.held.tokens);
-  EXPECT_EQ(c.quantised, 75);
+  EXPECT_EQ(c.quantized, 75);
   EXPECT_TRUE(c.made.weights.empty());
   expect_rows(c.made.k, coded_keys(head_, plain.held.tokens, 4, 32));
   expect_rows(c.made.v, reference::quantized_rows(
@@ -146,7 +146,7 @@ TEST_F(Stored, MergedTokensKeepTheirPlaces) {
   ASSERT_EQ(c.made.k.rows(), 150);
   EXPECT_TRUE(std::ranges::is_sorted(c.made.positions));
   EXPECT_EQ(c.counted, plain.held.tokens);
-  EXPECT_EQ(c.quantised, static_cast<Index>(plain.held.tokens.size()));
+  EXPECT_EQ(c.quantized, static_cast<Index>(plain.held.tokens.size()));
   std::map<Index, float> weights;
   for (std::size_t i = 0; i < plain.held.tokens.size(); ++i) {
     weights[plain.held.tokens[i]] = plain.held.weight(i);

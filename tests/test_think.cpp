@@ -80,7 +80,7 @@ TEST(Think, EqualsTheReference) {
             ASSERT_TRUE(
                 std::equal(c.made.v.row(i), c.made.v.row(i) + 5, job.head().v.row(tokens[i])));
           }
-          ASSERT_EQ(c.quantised, static_cast<Index>(tokens.size()));
+          ASSERT_EQ(c.quantized, static_cast<Index>(tokens.size()));
           ASSERT_EQ(c.made.positions, tokens);
           ASSERT_EQ(diag_text(c, "channels"), std::to_string(12 - dropped));
         }

@@ -272,7 +272,7 @@ TEST(WildCat, SeedsMatterAndAreKept) {
   EXPECT_NE(a.made.positions, other.made.positions);
   EXPECT_TRUE(method.info.random(job.params()));
   EXPECT_TRUE(method.info.agnostic());
-  EXPECT_FALSE(method.info.unstorable.empty());
+  EXPECT_FALSE(method.info.not_quantizable.empty());
 }
 
 TEST(WildCat, BudgetsAndOddInputs) {

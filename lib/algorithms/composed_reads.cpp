@@ -103,7 +103,7 @@ std::unique_ptr<ReadIndex> compose_reads(const Method& a, const Method& r, const
 std::vector<ParamSpec> coded_reads_params(const Method& r, const Method& q,
                                           const std::map<std::string, std::string>& given) {
   check_quantizer(r, q);
-  if (r.info.stands_for != nullptr || r.info.sizes.empty()) {
+  if (r.info.acts_as != nullptr || r.info.sizes.empty()) {
     throw InputError(
         fmt::format("{0}@{1}: {0} reads one set for all queries, expected a method "
                     "that searches, such as topk@{1}",

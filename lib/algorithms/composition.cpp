@@ -70,7 +70,7 @@ HeldTokens join(const std::vector<Index>& kept, const HeldTokens& rest) {
 std::vector<ParamSpec> composition_params(const Method& a, const Method& b,
                                           const std::map<std::string, std::string>& given) {
   check_part(a, a.compress != nullptr);
-  check_part(b, b.compress != nullptr || (b.open_reads != nullptr && b.info.stands_for == nullptr));
+  check_part(b, b.compress != nullptr || (b.open_reads != nullptr && b.info.acts_as == nullptr));
   check_scope(b, b.info.scope);
   if (&a == &b) {
     throw InputError(fmt::format("{0}+{0}: expected two different methods", a.info.name));
@@ -143,7 +143,7 @@ Compressed compose(const Method& a, const Method& b, const Task& task, const Par
   out.payload_bytes = row_bytes(kept, task.head) + row_bytes(rest, task.head);
   out.aux_bytes = kept.aux_bytes + rest.aux_bytes;
   out.transient_bytes = std::max(kept.transient_bytes, rest.transient_bytes);
-  out.quantised = rest.quantised;
+  out.quantized = rest.quantized;
   out.degenerate = kept.degenerate.empty() ? rest.degenerate : kept.degenerate;
   out.held = join(kept.held.tokens, rest.held);
   out.made = std::move(rest.made);

@@ -94,7 +94,7 @@ struct HeldTokens {
   float weight(std::size_t i) const { return weights.empty() ? common : weights[i]; }
 };
 
-/// Entries that the method made: merged, averaged, dequantised or estimated keys and values.
+/// Entries that the method made: merged, averaged, dequantized or estimated keys and values.
 struct MadeTokens {
   Matrix k;                    ///< [c, d]
   Matrix v;                    ///< [c, dv]; empty in a denominator
@@ -128,7 +128,7 @@ struct Compressed {
   /// Bytes needed only while attending (a rebuilt cache). Not part of `bytes`.
   Index transient_bytes = 0;
   /// Entries of `made` that are tokens of the task in fewer bits: kept, but not exactly.
-  Index quantised = 0;
+  Index quantized = 0;
   /// Tokens of the task, ascending, that count as held in `mass_kept` and amnesia although `made`
   /// has them in fewer bits: what A of an A@Q holds. Not in `held`.
   std::vector<Index> counted = {};
@@ -248,6 +248,8 @@ struct WeightBytes {
   Index once = 0;
 };
 
+enum class Positions { none, some, all };
+
 /// What `kvbench list` prints and what the replay must know before a run.
 struct MethodInfo {
   std::string name;              ///< the word in CLI, CSV and file name
@@ -304,20 +306,21 @@ struct MethodInfo {
   /// For A@Q: bytes beside keys and values. Null: none.
   WeightBytes (*weight_bytes)(const Params&) = nullptr;
   /// Why it cannot be the A of an A@Q ("shares no tokens"). Empty: it can.
-  std::string unstorable;
+  std::string not_quantizable;
   /// Whether the denominator is a set of its own, which A@Q does not support. Null: no.
   bool (*own_denominator)(const Params&) = nullptr;
   bool fits_to_keys = false;  ///< uses Task::code_keys
-  bool has_positions = true;  ///< made entries have MadeTokens::positions
-  /// Every entry has a position, although the method makes entries.
-  bool placed = false;
+  /// Which entries that it makes have MadeTokens::positions.
+  Positions positions = Positions::some;
   /// Whether what it holds can be restricted to a layer's window.
-  bool fits_windows() const { return keeps_tokens || selects_tokens || placed; }
+  bool fits_windows() const {
+    return keeps_tokens || selects_tokens || positions == Positions::all;
+  }
   /// Null: `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
   Scope scope = Scope::head;  ///< heads that share one budget
   /// The method whose random numbers, surveys and shares it uses (`static:A=NAME`). Null: its own.
-  const Method& (*stands_for)(const Params&) = nullptr;
+  const Method& (*acts_as)(const Params&) = nullptr;
   /// Whether a run draws random numbers; otherwise it has one row, seed 0.
   bool (*random)(const Params&) = [](const Params&) { return false; };
 };
@@ -329,7 +332,7 @@ struct KeptEntries {
   std::vector<Index> positions;  ///< as MadeTokens has them
 };
 
-/// Dequantised entries.
+/// Dequantized entries.
 struct CodedEntries {
   Matrix k;               ///< [c, d]
   Matrix v;               ///< [c, dv]

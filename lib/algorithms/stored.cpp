@@ -128,7 +128,7 @@ std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
                                      const std::map<std::string, std::string>& given) {
   check_quantizer(a, q);
   const std::string why = a.compress == nullptr                   ? "it does not run under prefill"
-                          : !a.info.unstorable.empty()            ? a.info.unstorable
+                          : !a.info.not_quantizable.empty()       ? a.info.not_quantizable
                           : a.info.family == Family::quantization ? "it is a quantizer itself"
                                                                   : "";
   if (!why.empty()) {
@@ -148,7 +148,7 @@ void check_stored(const Method& a, const Method& q, const Params& params) {
                     params.method(), a.info.name));
   }
   if (q.quantizer->needs_positions != nullptr && q.quantizer->needs_positions(params) &&
-      !a.info.has_positions) {
+      a.info.positions == Positions::none) {
     throw InputError(
         fmt::format("{}: keys=pre needs positions, but entries made by {} have none, "
                     "expected keys=post",
@@ -264,14 +264,15 @@ Compressed store(const Method& a, const Method& q, const Task& task, const Param
   Compressed kept = a.compress(first, own);
   if (kept.denominator || kept.payload_bytes) {
     throw std::logic_error(fmt::format(
-        "{}: has a denominator or payload of its own, expected it to set unstorable", a.info.name));
+        "{}: has a denominator or payload of its own, expected it to set not_quantizable",
+        a.info.name));
   }
   Compressed out;
   out.payload_bytes = 0;
   out.aux_bytes = kept.aux_bytes;
   out.transient_bytes = kept.transient_bytes;
   out.degenerate = kept.degenerate;
-  out.quantised = static_cast<Index>(kept.held.tokens.size()) + kept.quantised;
+  out.quantized = static_cast<Index>(kept.held.tokens.size()) + kept.quantized;
   add_part_diag(a, kept.diag, out.diag);
   Holdings holdings = holdings_of(task.head, kept);
   if (holdings.entries.k.rows() > 0) {

@@ -19,7 +19,7 @@ std::vector<ParamSpec> sized_params(const Method& a, const Method& q,
 
 /// Parameters: A's sizes, Q's format (Quantizer::params), `fit` if A can fit to stored keys, and
 /// A's own prefixed "NAME.". `given`: the values set. Throws InputError if A cannot be stored
-/// (MethodInfo::unstorable, a quantizer, no prefill) or Q is not a quantizer.
+/// (MethodInfo::not_quantizable, a quantizer, no prefill) or Q is not a quantizer.
 std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
                                      const std::map<std::string, std::string>& given = {});
 

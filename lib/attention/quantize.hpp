@@ -1,4 +1,4 @@
-// Asymmetric round-to-nearest quantisation of short groups of numbers to 2, 3, 4 or 8 bits, packed.
+// Asymmetric round-to-nearest quantization of short groups of numbers to 2, 3, 4 or 8 bits, packed.
 // [1] Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache", ICML 2024,
 //     arXiv:2402.02750, section 3.
 // [2] Hooper et al., "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache
@@ -52,7 +52,7 @@ KVB_HD inline float read_code(unsigned code, float zero_point, float scale) {
   return std::fma(static_cast<float>(code), scale, zero_point);
 }
 
-/// Rows of equal length, quantised in groups and packed as a cache would store them.
+/// Rows of equal length, quantized in groups and packed as a cache would store them.
 class QuantizedRows {
  public:
   /// `bits` 2, 3, 4 or 8; `length` numbers per row in groups of `group` (the last may be shorter).
@@ -90,7 +90,7 @@ class QuantizedRows {
 /// may be shorter.
 enum class GroupAlong { tokens, channels };
 
-/// The quantisation of a matrix.
+/// The quantization of a matrix.
 struct CodeFormat {
   int bits = 8;  ///< 2, 3, 4 or 8
   Index group = 32;
@@ -110,7 +110,7 @@ Index outlier_count(double share, Index count);
 /// Bytes of the outliers of `length` numbers in groups of `group`.
 Index outlier_bytes(double share, Index length, Index group);
 
-/// Quantises `rows` [c, cols] and reads them back in place; without outliers as QuantizedRows. Time
+/// Quantizes `rows` [c, cols] and reads them back in place; without outliers as QuantizedRows. Time
 /// O(c cols), with outliers O(c cols log group).
 void read_back(Matrix& rows, const CodeFormat& format);
 

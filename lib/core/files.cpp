@@ -75,7 +75,7 @@ void throw_io(std::string_view action, const fs::path& path, int error) {
   throw IoError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
 }
 
-void hold_writes() {
+void block_writes() {
   write_gate().lock();
 }
 
@@ -102,7 +102,7 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-void write_if_read(int fd, std::string_view text) {
+void write_message(int fd, std::string_view text) {
   // A broken pipe signals the writing thread: the other threads keep their handling of the signal.
   sigset_t pipe;
   sigemptyset(&pipe);

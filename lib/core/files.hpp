@@ -25,11 +25,11 @@ std::filesystem::path partial_path(const std::filesystem::path& path);
 bool write_all(int fd, std::string_view bytes);
 
 /// Writes a message. Errors (closed, full, broken pipe) are ignored: the run goes on without it.
-void write_if_read(int fd, std::string_view text);
+void write_message(int fd, std::string_view text);
 
 /// Waits for running write_all calls and blocks new ones, for a process that ends while other
 /// threads work.
-void hold_writes();
+void block_writes();
 
 /// Returns a file's bytes, at most `most` and one more: then the file is larger. Nothing if it
 /// cannot be read. The path may be a pipe or an endless device.

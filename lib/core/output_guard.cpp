@@ -100,7 +100,7 @@ void check_node(const fs::path& path, const Output& output, bool partial) {
                                  output.kind.name));
   }
   const bool ours = s.st_size == 0 || (partial ? output.kind.begins(first_bytes(path, kKindBytes))
-                                               : output.kind.made_here(path));
+                                               : output.kind.matches(path));
   if (!ours) {
     throw InputError(
         fmt::format("{}: exists and is not {}{} that kvbench wrote, expected such a "

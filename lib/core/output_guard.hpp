@@ -18,7 +18,7 @@ struct FileKind {
   std::string name;  ///< with its article: "a result table"
   /// Whether an existing, regular, non-empty file is of this kind. Must return false for unreadable
   /// files.
-  std::function<bool(const std::filesystem::path&)> made_here;
+  std::function<bool(const std::filesystem::path&)> matches;
   /// Whether a partial file, left by a killed run, may begin with these bytes.
   std::function<bool(std::string_view)> begins;
 };

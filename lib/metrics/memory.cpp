@@ -10,7 +10,7 @@ MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index m
   const Index payload = holding.payload_bytes.value_or(
       (holding.pairs + holding.made_pairs) * head.pair_bytes() + holding.keys_only * key_bytes);
   MemoryFigures out;
-  out.tokens_kept = uncompressed + holding.pairs + holding.quantised;
+  out.tokens_kept = uncompressed + holding.pairs + holding.quantized;
   out.middle_bytes = payload + holding.aux_bytes;
   out.bytes = uncompressed * head.pair_bytes() + out.middle_bytes;
   out.full_bytes = all * head.pair_bytes();

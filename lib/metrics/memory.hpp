@@ -18,7 +18,7 @@ namespace kvbench {
 struct Holding {
   Index pairs = 0;       ///< exact (k,v) pairs
   Index made_pairs = 0;  ///< (k,v) pairs not in the trace
-  Index quantised = 0;   ///< of these, tokens of the trace in fewer bits
+  Index quantized = 0;   ///< of these, tokens of the trace in fewer bits
   Index keys_only = 0;   ///< keys without a value (a denominator's own)
   Index aux_bytes = 0;
   std::optional<Index> payload_bytes;  ///< if not stored as rows (codes, sketches)

@@ -10,7 +10,7 @@ Holding holding_of(const Compressed& c) {
   Holding out;
   out.pairs = static_cast<Index>(c.held.tokens.size());
   out.made_pairs = c.made.k.rows();
-  out.quantised = c.quantised;
+  out.quantized = c.quantized;
   if (c.denominator) {
     out.keys_only =
         c.denominator->made.k.rows() +

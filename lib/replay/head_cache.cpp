@@ -193,7 +193,7 @@ void each_member(Cache& c, const Visit& visit) {
   visit(c.denominator);
   visit(c.aux_bytes);
   visit(c.payload_bytes);
-  visit(c.quantised);
+  visit(c.quantized);
   visit(c.counted);
   visit(c.transient_bytes);
   visit(c.compress_ms);
@@ -231,7 +231,7 @@ HeadCache cache_of(const KvHead& head, const Compressed& r) {
   if (r.payload_bytes || payload != counted_payload(out, head.d(), head.dv(), head.dtype)) {
     out.payload_bytes = payload;
   }
-  out.quantised = r.quantised;
+  out.quantized = r.quantized;
   out.counted.assign(r.counted.begin(), r.counted.end());
   out.transient_bytes = r.transient_bytes;
   return out;
@@ -292,13 +292,13 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
   if (twice != held.end()) {
     reject(where, fmt::format("token: duplicate {}, expected unique positions", c.token[*twice]));
   }
-  if (c.quantised > static_cast<Index>(made.size())) {
-    reject(where, fmt::format("quantised is {}, expected at most the {} made entries", c.quantised,
+  if (c.quantized > static_cast<Index>(made.size())) {
+    reject(where, fmt::format("quantised is {}, expected at most the {} made entries", c.quantized,
                               made.size()));
   }
-  if (static_cast<Index>(c.counted.size()) > c.quantised) {
+  if (static_cast<Index>(c.counted.size()) > c.quantized) {
     reject(where, fmt::format("counted has {} tokens, expected at most the {} quantised",
-                              c.counted.size(), c.quantised));
+                              c.counted.size(), c.quantized));
   }
   for (const std::int32_t t : c.counted) {
     if (!std::binary_search(middle.begin(), middle.end(), t) ||
@@ -336,7 +336,7 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
   out.aux_bytes = bytes.aux;
   out.payload_bytes = bytes.payload;
   out.transient_bytes = c.transient_bytes;
-  out.quantised = c.quantised;
+  out.quantized = c.quantized;
   out.counted.assign(c.counted.begin(), c.counted.end());
   out.degenerate = c.degenerate;
   out.diag = split_params(c.diag);

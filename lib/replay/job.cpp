@@ -186,7 +186,7 @@ void check_compressed(const Compressed& result, const Task& task) {
   require(
       result.aux_bytes >= 0 && result.transient_bytes >= 0 && result.payload_bytes.value_or(0) >= 0,
       "byte counts of at least 0");
-  require(result.quantised >= 0 && result.quantised <= result.made.k.rows(),
+  require(result.quantized >= 0 && result.quantized <= result.made.k.rows(),
           "quantised tokens among the made ones");
   require(result.made.positions.empty() ||
               static_cast<Index>(result.made.positions.size()) == result.made.k.rows(),
@@ -194,7 +194,7 @@ void check_compressed(const Compressed& result, const Task& task) {
   require(
       std::ranges::adjacent_find(result.counted, std::greater_equal<>()) == result.counted.end() &&
           std::ranges::includes(task.tokens, result.counted) &&
-          static_cast<Index>(result.counted.size()) <= result.quantised,
+          static_cast<Index>(result.counted.size()) <= result.quantized,
       "counted tokens ascending, the task's, and among the quantised");
   if (result.denominator) {
     check_held(result.denominator->held, task);

@@ -134,7 +134,7 @@ void Progress::skip(Index n) {
 void Progress::message(std::string_view text) {
   const std::scoped_lock guard(mutex_);
   clear();
-  write_if_read(fd_, fmt::format("{}\n", text));
+  write_message(fd_, fmt::format("{}\n", text));
   if (visible_ && !finished_) {
     draw(Clock::now());
   }
@@ -156,7 +156,7 @@ Index Progress::done() const {
 
 void Progress::draw(Clock::time_point now) {
   const Done done{done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
-  write_if_read(fd_,
+  write_message(fd_,
                 fmt::format("{}{}", clear_line, progress_line(label_, done, terminal_width(fd_))));
   drawn_at_ = now;
   drawn_ = true;
@@ -164,14 +164,14 @@ void Progress::draw(Clock::time_point now) {
 
 void Progress::print_line(Clock::time_point now) {
   const Done done{done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
-  write_if_read(fd_, plain_progress(label_, unit_, done) + "\n");
+  write_message(fd_, plain_progress(label_, unit_, done) + "\n");
   line_at_ = now;
   ++lines_;
 }
 
 void Progress::clear() {
   if (drawn_) {
-    write_if_read(fd_, clear_line);
+    write_message(fd_, clear_line);
     drawn_ = false;
   }
 }

@@ -38,7 +38,7 @@ std::vector<Index> fixed_tokens(const Reads& reads) {
 Compressed coded_as_made(const CodedEntries& coded) {
   Compressed out;
   out.made = {coded.k, coded.v, {}};
-  out.quantised = coded.k.rows();
+  out.quantized = coded.k.rows();
   out.payload_bytes = coded.code_bytes;
   out.aux_bytes = coded.scale_bytes;
   return out;
@@ -136,7 +136,7 @@ class RetrievalJob {
     (reads_.coded ? whole.made_pairs : whole.pairs) = task_.count();
     whole.aux_bytes = index;
     if (reads_.coded) {
-      whole.quantised = task_.count();
+      whole.quantized = task_.count();
       whole.payload_bytes = reads_.coded->code_bytes;
       whole.aux_bytes += reads_.coded->scale_bytes;
     }

@@ -22,7 +22,7 @@ std::string Variant::name() const {
 }
 
 std::string Variant::drawn_as() const {
-  return method->info.stands_for != nullptr ? method->info.stands_for(params).info.name : name();
+  return method->info.acts_as != nullptr ? method->info.acts_as(params).info.name : name();
 }
 
 const std::vector<std::string>& Variant::sizes() const {

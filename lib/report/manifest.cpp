@@ -77,7 +77,7 @@ std::filesystem::path manifest_path(const std::filesystem::path& csv) {
 }
 
 FileKind manifest_kind() {
-  const auto made_here = [](const std::filesystem::path& path) {
+  const auto matches = [](const std::filesystem::path& path) {
     try {
       const json j = parse_json(read_text_file(path), path.string());
       return j.is_object() && j.contains("format") && j.at("format") == format_name;
@@ -89,7 +89,7 @@ FileKind manifest_kind() {
     constexpr std::string_view start = "{\n  \"";
     return start.starts_with(text.substr(0, start.size()));
   };
-  return {"a manifest", made_here, begins};
+  return {"a manifest", matches, begins};
 }
 
 Manifest begin_manifest(std::string command_line, json configuration) {

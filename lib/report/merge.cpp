@@ -34,7 +34,7 @@ struct Part {
 };
 
 bool is_log(const fs::path& path) {
-  return journal_kind().made_here(path);
+  return journal_kind().matches(path);
 }
 
 Part open_part(const fs::path& path, bool salvage) {

@@ -30,7 +30,7 @@ FileKind kind_of(const TableSpec& table) {
 FileKind queries_kind() {
   FileKind out = kind_of(queries_table());
   const FileKind every = kind_of(every_query_table());
-  out.made_here = [bins = out.made_here, every = every.made_here](const fs::path& path) {
+  out.matches = [bins = out.matches, every = every.matches](const fs::path& path) {
     return bins(path) || every(path);
   };
   out.begins = [bins = out.begins, every = every.begins](std::string_view text) {
@@ -102,7 +102,7 @@ std::vector<fs::path> existing_tables(const fs::path& csv) {
 
 void remove_files(const std::vector<Output>& files) {
   for (const Output& file : files) {
-    remove_one(resolved_path(file.path), file.kind.made_here);
+    remove_one(resolved_path(file.path), file.kind.matches);
   }
 }
 

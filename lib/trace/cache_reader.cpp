@@ -250,7 +250,7 @@ Entry describe_entry(const Object& at) {
   }
   out.aux_bytes = optional_count(at, "aux_bytes");
   out.payload_bytes = optional_count(at, "payload_bytes");
-  out.quantised = optional_count(at, "quantised").value_or(0);
+  out.quantized = optional_count(at, "quantised").value_or(0);
   out.transient_bytes = optional_count(at, "transient_bytes").value_or(0);
   out.compress_ms = optional_time(at, "compress_ms");
   out.degenerate = optional_line(at, "degenerate");

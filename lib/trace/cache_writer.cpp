@@ -102,8 +102,8 @@ void CacheWriter::put(const CachePlace& place, const HeadCache& c, DType dtype) 
   }
   w.out.attribute(at, "aux_bytes", c.aux_bytes);
   w.out.attribute(at, "payload_bytes", c.payload_bytes);
-  if (c.quantised > 0) {
-    w.out.attribute(at, "quantised", c.quantised);
+  if (c.quantized > 0) {
+    w.out.attribute(at, "quantised", c.quantized);
   }
   if (c.transient_bytes > 0) {
     w.out.attribute(at, "transient_bytes", c.transient_bytes);

@@ -28,8 +28,8 @@ struct HeadCache {
   std::optional<CacheDenominator> denominator;
   std::optional<Index> aux_bytes;      ///< absent: those of the weights
   std::optional<Index> payload_bytes;  ///< absent: counted from the rows
-  Index quantised = 0;                 ///< made entries that are tokens in fewer bits
-  /// Positions, ascending, of quantised tokens that are counted as held exactly.
+  Index quantized = 0;                 ///< made entries that are tokens in fewer bits
+  /// Positions, ascending, of quantized tokens that are counted as held exactly.
   std::vector<std::int32_t> counted;
   Index transient_bytes = 0;
   std::optional<double> compress_ms;

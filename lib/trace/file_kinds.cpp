@@ -16,7 +16,7 @@ namespace {
 
 // An HDF5 file whose root has these attributes.
 FileKind hdf5_kind(std::string name, std::vector<std::pair<const char*, std::string>> texts) {
-  const auto made_here = [texts = std::move(texts)](const std::filesystem::path& path) {
+  const auto matches = [texts = std::move(texts)](const std::filesystem::path& path) {
     try {
       const h5::InputFile file(path.string(), "a file of kvbench");
       return h5::read_guarded(file, [&](const h5::Object& root) {
@@ -34,7 +34,7 @@ FileKind hdf5_kind(std::string name, std::vector<std::pair<const char*, std::str
     return signature.starts_with(bytes.substr(0, signature.size())) ||
            std::ranges::all_of(bytes, [](char c) { return c == '\0'; });
   };
-  return {std::move(name), made_here, begins};
+  return {std::move(name), matches, begins};
 }
 
 }  // namespace

@@ -325,8 +325,8 @@ Method method_clustergen() {
   info.name = "clustergen";
   info.family = Family::sampling;
   info.copies = 1;
-  info.placed = true;
-  info.unstorable = "it samples two sets";
+  info.positions = Positions::all;
+  info.not_quantizable = "it samples two sets";
   info.summary =
       "denominator from sampled keys of online clusters, numerator from pairs sampled by |v|^2";
   info.source =

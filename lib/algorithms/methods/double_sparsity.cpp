@@ -5,7 +5,7 @@
 // One set of `channels` channels per KV head: the largest mean |q_c| (over the scoring queries of
 // all heads of the group) times mean |k_c| (over the task's tokens). Index: those channels of every
 // key at `bits` bits, per token with a float16 minimum and step over its channels (quantize.hpp).
-// The query is not quantised.
+// The query is not quantized.
 // In: K [m, d], the scoring and the evaluated queries. Time O(group queries m channels).
 #include <algorithm>
 #include <cmath>
@@ -98,7 +98,7 @@ Method method_double_sparsity() {
   info.source = "Yang et al., 2024, arXiv:2408.07092";
   info.departures =
       "channels are chosen on the prompt's own queries and keys (the paper: offline); the query is "
-      "not quantised";
+      "not quantized";
   info.params = {integer_param("tokens", "auto", 1, 1e12, "tokens",
                                "tokens of the middle that a query reads, in place of a budget"),
                  integer_param("channels", "auto", 1, 1e6, "channels",

@@ -65,7 +65,7 @@ Method method_duoattention() {
   info.name = "duoattention";
   info.family = Family::eviction;
   info.copies = 1;
-  info.unstorable = "it keeps whole heads";
+  info.not_quantizable = "it keeps whole heads";
   info.summary = "retrieval heads keep the whole middle, the others nothing of it";
   info.source = "Xiao et al., ICLR 2025, arXiv:2410.10819";
   info.departures =

@@ -21,7 +21,7 @@ Method method_exact() {
   MethodInfo info;
   info.name = "exact";
   info.family = Family::reference;
-  info.placed = true;
+  info.positions = Positions::all;
   info.summary = "the whole cache: the reference for memory and time";
   info.source = "definition of causal attention";
   info.sizes = {};

@@ -193,7 +193,7 @@ Method method_kmeans() {
                                            "comes closer to a fixed point and takes longer")});
   info.grid = {"iterations=1,3,10,30"};
   info.weight_bytes = [](const Params&) { return WeightBytes{kCountBytes, 0}; };
-  info.has_positions = false;
+  info.positions = Positions::none;
   return {info, compress};
 }
 

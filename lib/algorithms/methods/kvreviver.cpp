@@ -208,7 +208,7 @@ Method method_kvreviver() {
   info.name = "kvreviver";
   info.family = Family::merging;
   info.copies = 2;
-  info.unstorable = "its sketch holds no tokens";
+  info.not_quantizable = "its sketch holds no tokens";
   info.summary = "recent and heavy tokens exactly, all others rebuilt from a count sketch";
   info.source =
       "Yuan et al., KVReviver: Reversible KV Cache Compression with Sketch-Based Token "

@@ -217,7 +217,7 @@ Compressed compress(const Task& task, const Params& params) {
   out.made.v = read_back(factorise(gather(head.v, task.tokens, nullptr), {}, ranks.v, head.dtype),
                          nullptr, task.tokens);
   out.made.positions.assign(task.tokens.begin(), task.tokens.end());
-  out.quantised = task.count();
+  out.quantized = task.count();
   out.payload_bytes = sizes.bytes(ranks);
   out.diag = {{"rank_k", fmt::format("{}", ranks.k)},
               {"rank_v", fmt::format("{}", ranks.v)},
@@ -238,7 +238,7 @@ Method method_lowrank() {
   info.name = "lowrank";
   info.family = Family::quantization;
   info.copies = 2;
-  info.placed = true;
+  info.positions = Positions::all;
   info.summary = "all tokens: keys and values as a mean and two thin factors per KV head";
   info.source = "truncated SVD; weight=queries: Lesens et al., KQ-SVD, 2025, arXiv:2512.05916";
   info.departures =
@@ -267,7 +267,7 @@ Method method_lowrank() {
   info.scores_if = weighs_queries;
   info.reads_rope = codes_unrotated;
   info.resolve = resolve;
-  info.unstorable = "it is no set of tokens";
+  info.not_quantizable = "it is no set of tokens";
   return {info, compress};
 }
 

@@ -1,5 +1,5 @@
-// pq: product quantisation of the keys; each query reads the tokens with the largest products with
-// the quantised keys.
+// pq: product quantization of the keys; each query reads the tokens with the largest products with
+// the quantized keys.
 // [1] Zhang et al., "PQCache: Product Quantization-based KVCache for Long Context LLM Inference",
 //     SIGMOD 2025, arXiv:2407.12820, section 3.
 // Keys in `parts` sub-vectors of equal width. Per part 2^6 centroids by k-means: k-means++ starts
@@ -174,9 +174,9 @@ Method method_pq() {
   info.name = "pq";
   info.family = Family::retrieval;
   info.copies = 1;
-  info.summary = "each query reads the tokens whose product-quantised keys give the largest logits";
+  info.summary = "each query reads the tokens whose product-quantized keys give the largest logits";
   info.source = "Zhang et al., SIGMOD 2025, arXiv:2407.12820";
-  info.departures = "k-means++ starts; the middle alone is quantised";
+  info.departures = "k-means++ starts; the middle alone is quantized";
   info.params = {
       integer_param("tokens", "auto", 1, 1e12, "tokens",
                     "tokens of the middle that a query reads, in place of a budget"),

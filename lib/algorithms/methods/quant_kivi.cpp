@@ -1,4 +1,4 @@
-// quant-kivi: every token stays, keys quantised per channel and values per token; the last
+// quant-kivi: every token stays, keys quantized per channel and values per token; the last
 // `residual` tokens exact.
 // [1] Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache", ICML 2024,
 //     arXiv:2402.02750.
@@ -197,7 +197,7 @@ Compressed assemble(const KvHead& head, CodedEntries coded, std::span<const Inde
   Compressed out = hold(exact);
   out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes() + coded.code_bytes;
   out.aux_bytes = coded.scale_bytes;
-  out.quantised = coded.k.rows();
+  out.quantized = coded.k.rows();
   out.made.k = std::move(coded.k);
   out.made.v = std::move(coded.v);
   out.diag = std::move(coded.diag);
@@ -308,7 +308,7 @@ Method method_quant_kivi() {
   info.name = "quant-kivi";
   info.family = Family::quantization;
   info.copies = 1;
-  info.placed = true;
+  info.positions = Positions::all;
   info.summary = "all tokens at 2, 3, 4 or 8 bits: keys per channel, values per token";
   info.source =
       "Liu et al., KIVI, ICML 2024, arXiv:2402.02750; outliers and keys=pre: Hooper et al., "

@@ -152,7 +152,7 @@ Compressed compress(const Task& task, const Params& params) {
       code_with(task, entries_of(head, task.tokens), {head.k, head.v, task.tokens}, params, f);
   Compressed out;
   out.made = {std::move(coded.k), std::move(coded.v), {}, {task.tokens.begin(), task.tokens.end()}};
-  out.quantised = task.count();
+  out.quantized = task.count();
   out.payload_bytes = coded.code_bytes;
   out.aux_bytes = coded.scale_bytes;
   out.diag = std::move(coded.diag);
@@ -206,7 +206,7 @@ Method method_quant_rotated() {
   info.name = "quant-rotated";
   info.family = Family::quantization;
   info.copies = 1;
-  info.placed = true;
+  info.positions = Positions::all;
   info.summary = "all tokens at 1 to 8 bits: norms, and codes of randomly rotated directions";
   info.source = "Zandieh et al., TurboQuant, 2025, arXiv:2504.19874; QJL, 2024, arXiv:2406.03482";
   info.departures =

@@ -143,7 +143,7 @@ Method method_simlayerkv() {
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("n_last"); };
   info.scope = Scope::layers;
-  info.unstorable = "it keeps whole layers";
+  info.not_quantizable = "it keeps whole layers";
   return {info, compress, nullptr, survey, share};
 }
 

@@ -63,7 +63,7 @@ Method method_static() {
                  integer_param("tokens", "auto", 0, 1e12, "tokens",
                                "tokens whose bytes are read of the middle, in place of a budget")};
   info.sizes = {"tokens"};
-  info.stands_for = named;
+  info.acts_as = named;
   info.scope_of = [](const Params& params) {
     const MethodInfo& of = named(params).info;
     return of.scope_of != nullptr ? of.scope_of(params_of_named(params)) : of.scope;

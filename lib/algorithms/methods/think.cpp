@@ -120,7 +120,7 @@ Compressed compress(const Task& task, const Params& params) {
       thinned(head.k, task.tokens, channels_to_keep(task, head.k, task.tokens, dropped, params));
   out.made.v = copy_rows(head.v, task.tokens);
   out.made.positions.assign(task.tokens.begin(), task.tokens.end());
-  out.quantised = task.count();
+  out.quantized = task.count();
   out.payload_bytes = pair_bytes(shape_of(head), task.count(), dropped);
   out.aux_bytes = mask_bytes(head.d());
   out.diag = channels;
@@ -164,7 +164,7 @@ Method method_think() {
   info.name = "think";
   info.family = Family::quantization;
   info.copies = 1;
-  info.placed = true;
+  info.positions = Positions::all;
   info.summary = "all tokens, without the key channels that count least for the last queries";
   info.source = "Xu et al., ThinK, ICLR 2025, arXiv:2407.21018; NVIDIA/kvpress 8bb29b9";
   info.departures =

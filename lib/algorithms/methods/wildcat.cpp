@@ -326,7 +326,7 @@ Method method_wildcat() {
                   "temperature of the kernel exp(s<k,k'>/tau^2); larger makes keys more alike and "
                   "weights larger; auto: the paper's closed form, per bin")});
   info.grid = {"per_bin=12,48,192"};
-  info.unstorable = "it has a denominator of its own";
+  info.not_quantizable = "it has a denominator of its own";
   info.random = always_random;
   return {info, compress};
 }

@@ -1,7 +1,7 @@
 """Bits of keys and values in result rows of quantizers and A@Q.
 
 Bits are the parameters `k_bits` and `v_bits`, or `bits` for both, or if these are `auto` those of
-`diag`. Without quantisation they are those of the trace's element type.
+`diag`. Without quantization they are those of the trace's element type.
 """
 
 import numpy as np
