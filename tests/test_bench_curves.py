@@ -76,7 +76,3 @@ class RunTest(FolderCase):
                               (["--docs", page + "x"], "curves.py: /page.mdx: No such file or directory\n")):
             self.assertEqual(self.run_it(*options, code=2), text)
         self.assertEqual(os.listdir(self.folder), ["page.md"])
-
-
-if __name__ == "__main__":
-    unittest.main()

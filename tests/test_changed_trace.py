@@ -62,7 +62,3 @@ class ChangedTrace(FolderCase):
             code, said = self.disturbed(change, *self.command, "--overwrite")
             self.assertEqual(code, 0, said)
             self.assertFalse(self.changed())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -156,7 +156,3 @@ def damaged(data, draw):
         other = draw.randrange(len(lines))
         lines[at], lines[other] = lines[other], lines[at]
     return b"".join(lines)
-
-
-if __name__ == "__main__":
-    unittest.main()

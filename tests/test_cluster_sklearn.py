@@ -94,7 +94,3 @@ class ClusterAgainstSklearnTest(unittest.TestCase):
             (row,) = self.table("norms", what)
             for column, p in (("min", 0), ("p25", 25), ("p50", 50), ("p75", 75), ("p95", 95), ("max", 100)):
                 np.testing.assert_allclose(float(row[column]), np.percentile(norms, p), rtol=1e-12)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """kvbench-py cluster against hand calculations."""
 
 import os
-import unittest
 
 from script_case import FolderCase, read_rows, run_program
 
@@ -62,7 +61,3 @@ class ClusterTableTest(FolderCase):
         os.mkdir(self.path("out.csv"))
         done = self.run_script(self.path("a"))
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
-
-
-if __name__ == "__main__":
-    unittest.main()

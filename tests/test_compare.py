@@ -283,7 +283,3 @@ class CompareTest(FigureTest):
             self.assertEqual(len(figures), 2 * len(names))
             for figure in figures:
                 self.on_one_page(figure)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 
 import os
 import re
-import unittest
 
 from script_case import ROOT, FolderCase, call, write_rows
 
@@ -148,7 +147,3 @@ class CompareTest(FolderCase):
             result = self.run_script(good, *arguments)
             self.assertEqual(result.code, 2, words)
             self.assertIn(words, result.err)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -289,7 +289,3 @@ class LossesTest(CommandCase):
                 ("expected at most 10", "m", good, "--show", ",".join(f"a{i}" for i in range(12))),
                 ("--show: got `nobody`", "m", good, "--show", "nobody", "--figures", self.path("g"))):
             self.refused(words, "--score-table", *arguments)
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

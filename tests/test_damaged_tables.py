@@ -316,7 +316,3 @@ class DamagedTablesTest(FolderCase):
             read(path)
         self.assertTrue(str(caught.exception).startswith(path + ": "), caught.exception)
         self.assertNotIn("\n", str(caught.exception))
-
-
-if __name__ == "__main__":
-    unittest.main()

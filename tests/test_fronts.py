@@ -114,7 +114,3 @@ class ProgramsTest(FolderCase):
         known = {name: tuple(modules.split()) for names, modules in cases.items() for name in names.split(" | ")}
         self.assertEqual(known, {name: program.needs for name, program in programs.PROGRAMS.items()
                                  if "torch" in program.needs})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -99,7 +99,3 @@ class HeadFactsTest(FolderCase):
             np.testing.assert_allclose([float(row["participation"]), float(row["largest_share"])],
                                        [v.sum() ** 2 / (v ** 2).sum(), v[0] / v.sum()], rtol=RELATIVE)
             self.assertEqual(int(row["dims_90"]), 1 + np.argmax(np.cumsum(v) >= 0.9 * v.sum()))
-
-
-if __name__ == "__main__":
-    unittest.main()

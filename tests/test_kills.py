@@ -366,7 +366,3 @@ class ResumeTest(FolderCase):
             for name in os.listdir(self.folder):
                 if name != "t.h5":
                     os.remove(self.path(name))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -310,7 +310,3 @@ class CachesTest(FolderCase):
         with Table(path, resume=True) as table:
             self.assertEqual(table.done, {("", name, "", "", "", "0") for name in "ad"})
             self.assertEqual(len(table.read()), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

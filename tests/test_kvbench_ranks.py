@@ -78,7 +78,3 @@ class RanksTest(unittest.TestCase):
         for lost in (kr.interval(0.6, np.array([0.4, 0.6]), 3),
                      kr.interval(0.6, np.array([0.4] * 8 + [math.nan] * 2), 5)):
             self.assertTrue(all(map(math.isnan, lost)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -250,7 +250,3 @@ class Simulated(unittest.TestCase):
             ps = ks.holm([ks.signed_rank_test(values[:, j] - values[:, 0])[0] for j in range(1, 6)])
             found += ps[4] <= 0.05
         self.assertGreaterEqual(found, 90)
-
-
-if __name__ == "__main__":
-    unittest.main()

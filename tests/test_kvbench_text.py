@@ -168,7 +168,3 @@ class NestedTest(FolderCase):
             self.write_file("out.run.json", text)
             with self.assertRaisesRegex(run.Failure, "out.run.json: not a record of an earlier"):
                 run.Run(options, []).check_record()
-
-
-if __name__ == "__main__":
-    unittest.main()

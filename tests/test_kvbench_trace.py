@@ -400,7 +400,3 @@ class ExtraTest(FolderCase):
         self.assertEqual({row["status"] for row in rows}, {"ok"})
         self.assertEqual({row["scoring_queries"] for row in rows
                           if row["algorithm"] == "snapkv" and "ref=question-a" in row["params"]}, {"5"})
-
-
-if __name__ == "__main__":
-    unittest.main()

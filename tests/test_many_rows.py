@@ -71,7 +71,3 @@ class ManyRows(unittest.TestCase):
             grown = (bytes_ - few[command]) / (MANY - FEW)
             print(f"{command}: {bytes_ / 2**20:.0f} MiB, {grown:.0f} bytes a row")
             self.assertLess(grown, BYTES_PER_ROW, command)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -84,7 +84,3 @@ class StylesTest(unittest.TestCase):
         self.assertLess(looks["h2o"]["zorder"], looks["snapkv kernel=5"]["zorder"])
         with self.assertRaisesRegex(CsvError, "t.csv: --highlight: got `nope`, expected some of h2o, uniform"):
             ks.check_highlight(["h2o", "uniform"], ["nope"], "t.csv")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """Error by bits, tokens and bytes (kvbench-py plot bits), by hand: what is drawn is what the table says."""
 
 import math
-import unittest
 
 from matplotlib.collections import PolyCollection
 from plot_tables import FigureTest, np
@@ -257,7 +256,3 @@ class KeysValuesTest(FigureTest):
                       [[worth("h2o", "quant-kivi", k, v, budget) for v in BITS] for k in BITS])
         self.assertIn("budget 0.125 is shown", self.must(
             plot_bits, path, "--kind", "keys-values", "-o", self.path("x.png"))[1])
-
-
-if __name__ == "__main__":
-    unittest.main()

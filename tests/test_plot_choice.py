@@ -268,7 +268,3 @@ class SummaryTest(FigureTest):
         self.summary(*({**lines[0], "layer": layer} for layer in (0, 1)),
                      columns=[*self.COLUMNS[:3], "layer", *self.COLUMNS[3:]])
         self.refused("expected a summary without --by", plot_pareto, path)
-
-
-if __name__ == "__main__":
-    unittest.main()

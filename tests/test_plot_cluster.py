@@ -190,7 +190,3 @@ class TsneTest(FigureTest):
                           (np.full((9, 2), np.nan), "not finite")):
             with self.assertRaisesRegex(kt.CsvError, text):
                 tsne.embed(bad)
-
-
-if __name__ == "__main__":
-    unittest.main()

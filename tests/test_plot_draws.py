@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import io
 import os
-import unittest
 
 import matplotlib
 import pandas as pd
@@ -107,7 +106,3 @@ class DrawsTest(pt.FigureTest):
                     kf.save_figure(kvbench.figure(kind, source, **more), self.path("three.png"))
                 self.assertTrue(read_bytes(self.path("three.png")) == written[0][0])
                 self.assertEqual(out.getvalue(), "")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """kvbench-py plot error and python/kvbench/tables.py against hand calculations."""
 
 import math
-import unittest
 
 from plot_tables import FigureTest, load
 
@@ -76,7 +75,3 @@ class PlotErrorTest(FigureTest):
         two = self.write([line(seed=2), line(seed=1, head=1), line(seed=1)], "two.csv")
         self.refused(f"{two}: duplicate row: prompt 007, layer 0, head 0, balancekv: row 3, "
                      f"and row 2 of {one}", plot_error, one, two)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -151,7 +151,3 @@ class FunctionsTest(FigureTest):
         frame = self.read(self.write(ROWS))
         made = [self.figure(plot.error, frame, algorithm=names) for names in ("h2o,uniform", ["h2o", "uniform"])]
         self.assertEqual(made[0].caption, made[1].caption)
-
-
-if __name__ == "__main__":
-    unittest.main()

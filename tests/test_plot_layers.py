@@ -1,7 +1,6 @@
 """What overviews of many layers show (python/kvbench/plot/layers.py), by hand."""
 
 import math
-import unittest
 
 from plot_tables import DELTAS, NAMES, FigureTest, alpha, cluster_tables, np, radius, replay
 
@@ -110,7 +109,3 @@ class SharedTest(FigureTest):
         self.near([norm.vmin, norm.vmax], [0, 5])
         norm, _ = kl.colour_scale([3.0, 3.0], log=True)
         self.assertTrue(norm.vmin < 3 < norm.vmax)
-
-
-if __name__ == "__main__":
-    unittest.main()

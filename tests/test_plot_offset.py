@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import unittest
 
 from matplotlib.collections import PolyCollection
 from plot_tables import STEP_COLUMNS, FigureTest, load
@@ -187,7 +186,3 @@ class BinsTest(FigureTest):
         self.refused("t.csv: no such file, expected the table beside", plot_offset, path)
         os.rename(path, self.path("moved.csv"))
         self.refused("moved.csv is not OUT.queries.csv", plot_offset, self.path("moved.csv"))
-
-
-if __name__ == "__main__":
-    unittest.main()

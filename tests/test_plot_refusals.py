@@ -2,7 +2,6 @@
 
 import glob
 import os
-import unittest
 
 from plot_tables import CLUSTER, NAMES, FigureTest, kept_row, points_rows, replay
 from script_case import missing, read_rows, write_rows
@@ -113,7 +112,3 @@ class RefusalsTest(FigureTest):
                 continue
             with self.subTest(name, text=text):
                 self.refused(text, module_of(name), self.source(name, rows), *options.split())
-
-
-if __name__ == "__main__":
-    unittest.main()

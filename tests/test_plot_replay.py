@@ -3,7 +3,6 @@ computed by hand from small tables, and what they share in python/kvbench/tables
 
 import errno
 import math
-import unittest
 from unittest import mock
 
 from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows, load, np, revive_rows
@@ -258,7 +257,3 @@ class HeatmapTest(FigureTest):
         self.near(second.images[0].norm.vmin, 0.101)
         table, _ = self.quiet(load, plot_heatmap, [self.write(rows)], budget=0.75)
         self.near(table["mean"], [9])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -100,7 +100,3 @@ class FactsTest(unittest.TestCase):
         self.assertEqual(kfr.facts_of(frame), "traces: a, b, 2 prompts of 64 to 128 tokens, "
                          "prefill, sink 0, 4, recent 8, scores past, 2 seeds.")
         self.assertIn("scores past, 5 seeds.", kfr.facts_of(frame.assign(seeds=[5.0, 1.0])))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -96,7 +96,3 @@ class PoolingTest(FigureTest):
         self.assertEqual(list(zip(frame["trace"], frame["model"], frame["dtype"], frame["precision"])),
                          [("a.h5", "m1", "bfloat16", "float32"), ("b.h5", "m2", "float16", "float32")])
         self.assertEqual(set(kt.read_results([self.write([{}], "c.csv")], [])["model"]), {""})
-
-
-if __name__ == "__main__":
-    unittest.main()

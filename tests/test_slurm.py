@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import unittest
 
 from script_case import KVBENCH, ROOT, FolderCase, read_text, untimed, write_text
 from slurm_cluster import Cluster, fake_slurm
@@ -222,7 +221,3 @@ class FakeSlurmTest(SlurmCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn(says, done.stderr)
         self.assertFalse(os.path.exists(self.path("submitted")))
-
-
-if __name__ == "__main__":
-    unittest.main()

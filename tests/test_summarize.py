@@ -64,7 +64,3 @@ class Summaries(unittest.TestCase):
         self.assertLessEqual(max(map(len, on_terminal(0, "summarize", self.table).splitlines())), 70)
         del os.environ["COLUMNS"]
         self.assertLessEqual(max(map(len, on_terminal(0, "summarize", self.table).splitlines())), 100)
-
-
-if __name__ == "__main__":
-    unittest.main()
