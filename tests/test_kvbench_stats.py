@@ -197,7 +197,6 @@ class References(unittest.TestCase):
             (low, high), (first, last) = ks.bootstrap_intervals(third, kind=kind)
             self.assertTrue(abs(low - 0.3) <= 1e-15 and low == high)
             self.assertTrue(0 < first < 3 < last < 6)
-        for kind in ks.INTERVALS:
             self.assertTrue(np.isfinite(ks.bootstrap_intervals(np.array([[0.0], [1], [2], [5]]), kind=kind)).all())
 
 
@@ -221,9 +220,8 @@ class Simulated(unittest.TestCase):
 
     def test_why_it_is_the_studentised_one(self):
         rng = np.random.default_rng(4)
-        for kind in ("bca", "percentile"):
-            got = self.coverage(lambda m: rng.normal(0, 1, (12, m)), 0.0, kind)
-            self.assertTrue(0.85 <= got <= 0.93, (kind, got))
+        got = self.coverage(lambda m: rng.normal(0, 1, (12, m)), 0.0, "bca")
+        self.assertTrue(0.85 <= got <= 0.93, got)
 
     def test_nothing_is_found_where_nothing_is(self):
         rng = np.random.default_rng(5)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 RESAMPLES = 10000
-INTERVALS = ("t", "bca", "percentile")
+INTERVALS = ("t", "bca")
 # With fewer, one resample in fifty holds a single prompt and the interval is unbounded.
 FEWEST_FOR_INTERVALS = 4
 
@@ -24,9 +24,8 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
     """Returns intervals [m, 2] of the means over prompts of `values` [n, m]; NaN if n < 4.
 
     Prompts are drawn with replacement, the same for all columns. kind:
-    t           studentised (bootstrap-t; Hall 1988). Keeps its level with ten or twenty prompts, unlike the others.
-    bca         bias-corrected and accelerated (Efron 1987).
-    percentile  quantiles of the resampled means.
+    t    studentised (bootstrap-t; Hall 1988). Keeps its level with ten or twenty prompts, unlike bca.
+    bca  bias-corrected and accelerated (Efron 1987).
     Equal values give an interval of one point.
     """
     values = np.asarray(values, float)
@@ -43,15 +42,12 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
         out = mean - at * error
     else:
         moves = draws @ apart / n
-        if kind == "percentile":
-            out = mean + np.quantile(moves, tails, axis=0)
-        else:
-            below = (np.sum(moves < 0, axis=0) + np.sum(moves == 0, axis=0) / 2) / resamples
-            bias = stats.norm.ppf(np.clip(below, 0.5 / resamples, 1 - 0.5 / resamples))
-            acceleration = (apart**3).sum(axis=0) / (6 * square**1.5)
-            z = bias + stats.norm.ppf(tails)[:, None]
-            places = stats.norm.cdf(bias + z / (1 - acceleration * z))
-            out = mean + np.array([np.quantile(moves[:, j], places[:, j]) for j in range(columns)]).T
+        below = (np.sum(moves < 0, axis=0) + np.sum(moves == 0, axis=0) / 2) / resamples
+        bias = stats.norm.ppf(np.clip(below, 0.5 / resamples, 1 - 0.5 / resamples))
+        acceleration = (apart**3).sum(axis=0) / (6 * square**1.5)
+        z = bias + stats.norm.ppf(tails)[:, None]
+        places = stats.norm.cdf(bias + z / (1 - acceleration * z))
+        out = mean + np.array([np.quantile(moves[:, j], places[:, j]) for j in range(columns)]).T
     out[:, equal] = mean[equal]
     return out.T
 

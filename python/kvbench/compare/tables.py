@@ -117,7 +117,7 @@ def words_of_tests(found, options):
 def intro(comparisons, options):
     units = max(len(c.values) for c in comparisons)
     better = "larger" if options.higher_better else "smaller"
-    kinds = {"t": "studentised bootstrap", "bca": "BCa bootstrap", "percentile": "percentile bootstrap"}
+    kinds = {"t": "studentised bootstrap", "bca": "BCa bootstrap"}
     text = (f"{options.metric}, {better} is better; {ks.counted(units, options.by)}, each a mean over "
             f"{'prompts, ' if options.by == 'source' else ''}layers, heads and seeds. Intervals: "
             f"{100 * options.level:g} %, {kinds[options.interval]} over {options.by}s, "
