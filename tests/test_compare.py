@@ -149,6 +149,10 @@ class CompareTest(FigureTest):
         self.assertEqual({got[f"method-{i}"]["verdict"] for i in (1, 2, 3)}, {"undecided"})
         self.assertGreater(float(got["method-4"]["difference_low"]), 0)
         self.assertEqual(said, "")  # twelve prompts are enough for six methods
+        again, _ = self.compare(planted(6, 12, worse=(4,)), "--to", "method-0")
+        self.assertEqual(again, got)
+        other, _ = self.compare(planted(6, 12, worse=(4,)), "--to", "method-0", "--seed", "1")
+        self.assertNotEqual(other["method-0"]["low"], got["method-0"]["low"])
         got, _ = self.compare(planted(6, 12, worse=(4,)), "--to", "method-4")
         self.assertEqual({got[f"method-{i}"]["verdict"] for i in (0, 1, 2, 3, 5)}, {"better"})
 
@@ -254,15 +258,6 @@ class CompareTest(FigureTest):
         self.assertIn("95 \\%", "\n".join(tex))
         self.assertEqual(tex.count("\\begin{tabular}{lrrrrrrrrrr}"), 1)
         self.assertEqual([line.count(" & ") for line in tex if line.endswith("\\\\")], 5 * [10] + 5 * [2])
-
-    def test_the_same_again(self):
-        path = self.write(planted(4, 7))
-        for name in ("x", "y"):
-            self.run_compare(path, "--to", "method-0", "--csv", self.path(f"{name}.csv"))
-        for end in (".csv", ".layers.csv", ".prompts.csv", ".tests.csv"):
-            self.assertEqual(read_bytes(self.path("x" + end)), read_bytes(self.path("y" + end)))
-        self.run_compare(path, "--to", "method-0", "--seed", "1", "--csv", self.path("z.csv"))
-        self.assertNotEqual(self.table("x.csv")[0]["low"], self.table("z.csv")[0]["low"])
 
     def test_pictures(self):
         """Of few and of many methods with long names: on a page, and the same bytes again."""

@@ -91,15 +91,6 @@ class LossesTest(CommandCase):
         self.assertEqual([row["method"] for row in self.read("o.csv")], ["policy:a", "policy:a"])
         self.assertEqual(said, "")
 
-    def test_the_column_source(self):
-        """That of the reference's store; it needs no records."""
-        path = write_rows(self.path("s.csv"), ["source", *COLUMNS], [
-            [source, "t", prompt, "h2o", "", 0.5, 0, 30, kl, kl, "ok"]
-            for prompt, source, kl in (("a", "x", 1.0), ("b", "x", 3.0), ("c", "y", 6.0))])
-        self.run_script("--score-table", "m", path, "--csv", self.path("o.csv"))
-        row, = self.read("o.csv")
-        self.assertEqual((row["sources"], float(row["mean"])), ("2", 4.0))
-
     def test_intervals_and_tests(self):
         out, _ = self.run_script("--score-table", "m", self.table("s.csv", self.many(12)), "--to",
                                  "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")

@@ -80,11 +80,6 @@ class BitsOfRowsTest(FigureTest):
         np.testing.assert_array_equal(k, [4, 8, 3, 5, 4, math.nan, math.nan])
         np.testing.assert_array_equal(v, [3, 8, 3, 4, 2, math.nan, math.nan])
 
-    def test_parts_of_a_name(self):
-        self.assertEqual(
-            kb.parts_of("h2o@quant-kivi", "T=auto;fit=after;h2o.reduce=mean;k_bits=4;keys=pre;v_bits=4"),
-            ("h2o", {"fit": "after", "reduce": "mean"}, "quant-kivi", {"keys": "pre"}))
-
     def test_plain_methods_have_the_bits_of_the_trace(self):
         for dtype, bits in (("bfloat16", 16), ("float32", 32), ("", 16)):
             rows = [{**row, "dtype": dtype} for row in everything()]

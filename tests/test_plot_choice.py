@@ -6,7 +6,7 @@ import math
 import unittest
 
 from matplotlib.text import Text
-from plot_tables import STEP_COLUMNS, FigureTest, infeasible, load, np, points_of
+from plot_tables import STEP_COLUMNS, FigureTest, load, np, points_of
 
 from kvbench import tables as kt
 from kvbench.plot import choice as kc
@@ -52,21 +52,6 @@ class RuleTest(unittest.TestCase):
         # Without a size a line stands beside those of every one.
         self.assertEqual(self.order(("a", np.nan, 3), ("b", 0.25, 4), ("c", 0.5, 1)), ["a", "b", "c"])
 
-    def test_what_is_always_drawn(self):
-        table = kt.pd.DataFrame([(name, 0.25, i) for i, name in enumerate(NAMES + ["exact"])],
-                                columns=["label", "size", "mean"])
-
-        def drawn(every=False, highlight=(), **more):
-            rows, text = kc.pick(table, "size", (every, [], highlight), **more)
-            return list(rows["label"]), text
-
-        self.assertEqual(drawn()[0], [*NAMES[:9], "exact"])
-        self.assertEqual(drawn(highlight=["m15"], first=["m19", "m01"])[0], [*NAMES[:7], "m15", "m19", "exact"])
-        self.assertEqual(drawn(highlight=NAMES[5:17])[0], NAMES[5:17])
-        self.assertEqual(drawn(every=True), ([*NAMES, "exact"], ""))
-        table = table[table["label"].isin(NAMES[:10])]
-        self.assertEqual(drawn(), (NAMES[:10], ""))
-
 
 class FiguresTest(FigureTest):
     def test_ten_of_many(self):
@@ -88,6 +73,8 @@ class FiguresTest(FigureTest):
                                     (["--algorithm", ",".join(NAMES[4:16])], set(NAMES[4:16]))):
                     self.assertEqual(shown(self.picture(module, *arguments, *more)), names)
                     self.assertNotIn("lines are drawn", self.said + self.below)
+        figure = self.picture(plot_error, path, "--highlight", ",".join(NAMES[5:17]))
+        self.assertEqual(shown(figure), set(NAMES[5:17]))  # as many as are named
 
     def test_captions_have_all(self):
         path = self.write(many())
@@ -169,16 +156,6 @@ class FrontTest(FigureTest):
         area = np.vstack([path.vertices for drawn in axes.collections for path in drawn.get_paths()])
         for point in ((0.25, 0.002), (0.5, 0.001)):
             self.assertTrue(np.isclose(area, point, rtol=1e-9, atol=0).all(axis=1).any())
-
-    def test_what_is_not_whole_is_not_on_the_front(self):
-        rows = [row for name, error in (("a", 0.2), ("b", 0.3)) for head in (0, 1)
-                for row in points_of([(name, 0.25, 0.25, error)], q_head=head)]
-        best, = points_of([("best", 0.25, 0.25, 0.01)])
-        for bad in (infeasible(algorithm="best", budget_requested=0.25, q_head=1),
-                    {**best, "q_head": 1, "status": "degenerate: empty"}):
-            table, said = self.quiet(load, plot_pareto, [self.write([*rows, best, bad])])
-            self.assertEqual(list(plot_pareto.pareto_front(table)["label"]), ["a"])
-            self.assertIn("best: points left out because some heads are missing: 1", said)
 
     def test_points_of_fewer_bytes_stand_apart(self):
         path = self.write(points_of([("a", 0.25, 0.25, 0.1), ("a", 0.125, 0.12, 0.2), ("b", 0.25, 0.2, 0.3),

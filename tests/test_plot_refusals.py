@@ -7,13 +7,12 @@ from plot_tables import CLUSTER, NAMES, FigureTest, kept_row, points_rows, repla
 from script_case import missing, read_rows, write_rows
 from test_plot_draws import DRAWN, SKLEARN, module_of
 
-# Kind: a table, options, what is said of it. A header alone stands for a table without rows.
+# Kind: a table, options, what is said of it. Empty and missing tables: test_damaged_tables.py.
 COVERAGE = "t,p,0,0,keys,1,1,1,0"
 QUERIES = [row | {"offset": at} for row in replay([0, 3], NAMES[:1]) for at in range(2)]
 KIVI = {"algorithm": "quant-kivi", "params": "bits=auto;k_bits=auto;v_bits=auto"}
 FORTY = [{"algorithm": f"h2o@quant-{i}", "params": "k_bits=4;v_bits=4"} for i in range(40)]
 REFUSED = [
-    ("error", [], "", "no rows"), ("error", None, "", "the file is empty"), ("error", "none.csv", "", "no such file"),
     ("error", [{}, {"q_head": 1, "schema": "1.1"}], "", "mixed schemas: 1.0, 1.1"),
     ("error", [{"schema": "2.0"}], "", "schema 2.0, expected 1.x"),
     ("error", [{"budget_requested": "", "params": "a=1"}], "", "no row has a parameter T"),
@@ -41,11 +40,10 @@ REFUSED = [
     ("bits", FORTY, "--kind keys-values", "got 40 maps, expected at most "),
     *(("bits", [{**FORTY[0], "rel_error": 1e-9}], f"--kind {kind}", "is below 1e-06 in every point")
       for kind in ("lines", "map", "keys-values")),
-    ("coverage", [], "", "no rows"), ("coverage", ["t,p,0,0,keys,two,1,1,0"], "", "row 1: column `k`: got `two`"),
+    ("coverage", ["t,p,0,0,keys,two,1,1,0"], "", "row 1: column `k`: got `two`"),
     ("coverage", ["t,p,0,0,kv,1,1,1,0"], "", "got `kv`, expected one of queries, keys, values"),
     ("coverage", [COVERAGE] * 2, "", "two rows for trace t, prompt p, layer 0.0"),
     ("coverage", [COVERAGE], "--layers 7", "--layers: got 7, which it does not hold; it holds 0"),
-    ("growth", "none.csv", "", "no such folder"), ("norms", [], "", "no rows"),
     ("heatmap", [{}], "--budget 0.3", "no rows with budget_requested 0.3; it holds 0.5"),
     ("kept_map", [kept_row()], "--labels nope", "expected some of h2o"),
     ("kept_map", [kept_row()], "--prompt x", "--prompt: got `x`, expected one of p"),
@@ -66,7 +64,7 @@ REFUSED = [
     ("reads", replay([0], ["topk"], protocol="retrieval"), "--algorithm quest", "no rows of quest; it holds topk"),
     ("reconstruction", [{}], "", "t.csv: column `diag`: no row has k_error"),
     ("stream", [{}], "", "got prefill alone"), ("stream", [{"protocol": "stream"}], "", "t.steps.csv: no such file"),
-    ("tsne", points_rows(4), "", "expected at least 5"), ("tsne", [], "", "no rows"),
+    ("tsne", points_rows(4), "", "expected at least 5"),
     ("tsne", points_rows(12), "--marked nope", "--marked: got `nope`, which kept none of these tokens"),
     ("tsne", points_rows(12), "--what queries", "--what: got `queries`"),
     ("tsne", points_rows(12), "--kv-heads 4", "--kv-heads: got 4"),
@@ -94,11 +92,7 @@ class RefusalsTest(FigureTest):
                     os.remove(path)
 
     def source(self, name, rows):
-        """A table of the kind that holds these rows; None: an empty file; a text: a file that is not there."""
-        if isinstance(rows, str):
-            return self.path(rows)
-        if rows is None:
-            return self.write_file("t.csv", "")
+        """A table of the kind that holds these rows."""
         lines = {"kept_map": "kept", "tsne": "points"}.get(name, name)
         if lines in CLUSTER:
             return self.lines(lines, rows)

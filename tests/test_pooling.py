@@ -8,7 +8,6 @@ from plot_tables import CLUSTER, FigureTest
 from script_case import call, missing, run_program
 
 from kvbench import command
-from kvbench import tables as kt
 from kvbench.plot import kind
 
 MIXED = "rows of one mean or comparison differ in "
@@ -90,9 +89,3 @@ class PoolingTest(FigureTest):
         done = run_program("kvbench-py compare", *tables, "--pool")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("h2o", done.stdout)
-
-    def test_read_results_tells_the_origin(self):
-        frame = kt.read_results(self.two(("m1", "bfloat16"), ("m2", "float16")), [])
-        self.assertEqual(list(zip(frame["trace"], frame["model"], frame["dtype"], frame["precision"])),
-                         [("a.h5", "m1", "bfloat16", "float32"), ("b.h5", "m2", "float16", "float32")])
-        self.assertEqual(set(kt.read_results([self.write([{}], "c.csv")], [])["model"]), {""})
