@@ -24,7 +24,7 @@ REFUSED = [
     ("error", [{}], "--y nope", "invalid choice"),
     ("error", [{}], "--layers a", "--layers: got `a`, expected numbers and ranges"),
     ("error", [{}], "--layers 5", "no rows with layer 5; it holds 0"),
-    ("error", [{}], "--highlight nope", "--highlight: got `nope`"),
+    ("error", [{}], "--highlight nope", "t.csv: --highlight: got `nope`, expected some of h2o"),
     ("error", [{}], "--relative-to nope", "--relative-to: got `nope`, expected one of h2o"),
     ("error", replay(range(10), [f"method-number-{i}" for i in range(60)], (0.5,)), "--all",
      "maps of 10 layers: got 60 lines, expected at most "),
