@@ -71,25 +71,21 @@ class LossesTest(CommandCase):
                          {"a": 4.0, "b": 10.0})
 
     def test_policies_have_their_names(self):
-        for params, label in ((("name=a;sha256=1", "name=b;sha256=2"), ["policy:a", "policy:b"]),
-                              (("name=a;sha256=1", "name=a;sha256=2"), ["policy sha256=1", "policy sha256=2"])):
-            tables = [self.table(f"{i}.csv", [("p", "policy", 0.5, 0, 1.0 + i)], one)
-                      for i, one in enumerate(params)]
-            self.run_script("--score-table", "m", *tables, "--csv", self.path("o.csv"))
-            self.assertEqual([row["method"] for row in self.read("o.csv")], label)
-        # A policy of each prompt.
-        tables = [self.table(f"{i}.csv", [(prompt, "policy", 0.5, 0, 1.0 + i)], f"name=a;sha256={i}")
-                  for i, prompt in enumerate("pq")]
-        _, said = self.run_script("--score-table", "m", *tables, "--csv", self.path("o.csv"))
-        row, = self.read("o.csv")
-        self.assertEqual((row["method"], row["sources"], float(row["mean"])), ("policy:a", "2", 1.5))
-        self.assertIn("policy:a: 2 files of this name, in different prompts", said)
-        # A policy of each model.
-        tables = [self.table(f"{i}.csv", [("p", "policy", 0.5, 0, 1.0 + i)], f"name=a;sha256={i}") for i in range(2)]
-        _, said = self.run_script("--score-table", "m", tables[0], "--score-table", "n", tables[1], "--csv",
-                                  self.path("o.csv"))
-        self.assertEqual([row["method"] for row in self.read("o.csv")], ["policy:a", "policy:a"])
-        self.assertEqual(said, "")
+        """Two tables of policies: of two names, of one name twice, of one name for each prompt, and for each model."""
+        for name, prompts, models, found, words in (
+                ("b", "pp", "m", [("policy:a", "1", 1.0), ("policy:b", "1", 2.0)], ""),
+                ("a", "pp", "m", [("policy sha256=1", "1", 1.0), ("policy sha256=2", "1", 2.0)], ""),
+                ("a", "pq", "m", [("policy:a", "2", 1.5)], "policy:a: 2 files of this name, in different prompts"),
+                ("a", "pp", "mn", [("policy:a", "1", 1.0), ("policy:a", "1", 2.0)], "")):
+            with self.subTest(name=name, prompts=prompts, models=models):
+                first, second = (self.table(f"{i}.csv", [(prompts[i], "policy", 0.5, 0, 1.0 + i)],
+                                            f"name={own};sha256={i + 1}") for i, own in enumerate(("a", name)))
+                more = ["--score-table", "n"] if models == "mn" else []
+                _, said = self.run_script("--score-table", "m", first, *more, second, "--csv", self.path("o.csv"))
+                self.assertEqual([(row["method"], row["sources"], float(row["mean"])) for row in self.read("o.csv")],
+                                 found)
+                self.assertIn(words, said)
+                self.assertEqual("policy:a" in said, bool(words))
 
     def test_intervals_and_tests(self):
         out, _ = self.run_script("--score-table", "m", self.table("s.csv", self.many(12)), "--to",

@@ -13,7 +13,6 @@ from kvbench.plot import kind
 MIXED = "rows of one mean or comparison differ in "
 
 
-@unittest.skipIf(missing("pandas", "matplotlib"), "no pandas or matplotlib")
 class PoolingTest(FigureTest):
     """What of rows may differ in one figure or mean; of every kind of figure: test_plot_draws.py."""
 
