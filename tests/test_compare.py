@@ -159,7 +159,6 @@ class CompareTest(FigureTest):
     def test_too_few_prompts(self):
         _, said = self.compare(planted(6, 2), "--to", "method-0")
         self.assertIn("no intervals: 2 prompts", said)
-        self.assertIn("too few prompts for Wilcoxon's test", said)
         self.assertIn("too few prompts for Nemenyi's test: mean ranks of 6 methods differ by 5 at most", said)
         got, said = self.compare(planted(6, 1), "--to", "method-0")
         self.assertEqual({row["verdict"] for row in got.values()}, {"", "undecided"})
@@ -193,8 +192,6 @@ class CompareTest(FigureTest):
         _, said = self.run_compare(self.path("t.csv"), other, "--csv", self.path("c.csv"))
         self.assertIn("prompts of one name in several traces count as several prompts: p0", said)
         self.assertEqual(len({r["prompt"] for r in self.table("c.prompts.csv")}), 8)
-        _, said = self.run_compare(one, one, code=2)
-        self.assertIn("duplicate row: prompt p0", said)
 
     def test_a_budget_that_some_prompts_lack(self):
         rows = [row for row in planted(3, 6, budgets=(0.5, 0.25))

@@ -72,7 +72,10 @@ def bootstrap_reference(values, resamples, rng):
 
 
 @unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
-class Published(unittest.TestCase):
+class StatsTest(unittest.TestCase):
+    def setUp(self):
+        self.rng = np.random.default_rng(11)
+
     def near(self, got, want, within):
         self.assertTrue(np.all(np.abs(np.subtract(got, want)) <= within), f"{got}, not {want}")
 
@@ -102,12 +105,6 @@ class Published(unittest.TestCase):
     def test_demsars_holm(self):
         # Section 3.2.2: p of three comparisons; at .05 the first two are rejected, the last is not.
         self.near(ks.holm([0.607, 0.019, 0.016]), [0.607, 0.048, 0.048], 1e-12)
-
-
-@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
-class References(unittest.TestCase):
-    def setUp(self):
-        self.rng = np.random.default_rng(11)
 
     def test_signed_ranks(self):
         for n in range(1, 11):
@@ -192,9 +189,6 @@ class References(unittest.TestCase):
             self.assertTrue(0 < first < 3 < last < 6)
             self.assertTrue(np.isfinite(ks.bootstrap_intervals(np.array([[0.0], [1], [2], [5]]), kind=kind)).all())
 
-
-@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
-class Simulated(unittest.TestCase):
     def coverage(self, draw, mean, kind):
         hits = 0
         for at in range(0, SIMULATIONS, 500):

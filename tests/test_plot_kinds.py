@@ -113,7 +113,6 @@ class FunctionsTest(FigureTest):
                 (lambda: plot.pareto(frame.assign(rel_error=["many", *frame["rel_error"][1:]])), kvbench.CsvError,
                  "^the table: row 1: column `rel_error`: got `many`"),
                 (lambda: plot.pareto(kt.pd.concat([frame, frame[:1]])), kvbench.CsvError, "duplicate row"),
-                (lambda: plot.error(frame, highlight=["nope"]), kvbench.CsvError, "--highlight: got `nope`"),
                 (lambda: plot.error(frame, algorithm="nope"), kvbench.CsvError, "no rows of algorithm nope"),
                 (lambda: plot.pareto(frame, x="nope"), ValueError, "x: got `nope`, expected one of"),
                 (lambda: plot.offset(frame, bins=0), ValueError, "bins: got 0, expected a number"),
