@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
 
-from script_case import KVBENCH, call, missing, read_rows, write_text
+from script_case import ProgramCase, call, missing, read_rows, write_text
 
 NEEDED = ("torch", "transformers", "h5py", "numpy")
 MISSING = missing(*NEEDED)
@@ -158,7 +157,7 @@ def attends_as(capture):
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
-class DumpCase(unittest.TestCase):
+class DumpCase(ProgramCase):
     """The script, run in this process on models that are made once per class."""
 
     @classmethod
@@ -200,15 +199,22 @@ class DumpCase(unittest.TestCase):
         """A model with a word tokenizer: `w7` is the token 7, and every text starts with 1."""
         path = cls.model(name, config, **changes)
         if not os.path.exists(os.path.join(path, "tokenizer.json")):
-            from tokenizers import Tokenizer, models, pre_tokenizers, processors
-            words = {"<pad>": 0, "<s>": 1, "<unk>": 2} | {f"w{i}": i for i in range(3, VOCABULARY)}
-            inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-            inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-            inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-            transformers.PreTrainedTokenizerFast(
-                tokenizer_object=inner, bos_token="<s>", unk_token="<unk>",
-                pad_token="<pad>").save_pretrained(path)
+            from tokenizers import pre_tokenizers, processors
+            cls.save_tokenizer(path, [f"w{i}" for i in range(3, VOCABULARY)], pre_tokenizers.WhitespaceSplit(),
+                               processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)]))
         return path
+
+    @staticmethod
+    def save_tokenizer(path, words, split, post=None):
+        """Of `words`, tokens from 3 on, in a text that `split` takes apart."""
+        from tokenizers import Tokenizer, models
+        inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(("<pad>", "<s>", "<unk>", *words))},
+                                           unk_token="<unk>"))
+        inner.pre_tokenizer = split
+        if post:
+            inner.post_processor = post
+        transformers.PreTrainedTokenizerFast(
+            tokenizer_object=inner, bos_token="<s>", unk_token="<unk>", pad_token="<pad>").save_pretrained(path)
 
     def run_script(self, *arguments):
         return call(lambda: command.run_main(dump_traces.main), "kvbench-py dump", *arguments)
@@ -225,8 +231,8 @@ class DumpCase(unittest.TestCase):
     def replay(self, path, *options):
         """The rows of `kvbench replay` in double, of the last 8 queries."""
         table = path + ".csv"
-        subprocess.run([KVBENCH, "replay", path, "-o", table, "--sink", "2", "--recent", "8", "--queries", "8",
-                        "--precision", "float64", *options], check=True, capture_output=True)
+        self.done("replay", path, "-o", table, "--sink", "2", "--recent", "8", "--queries", "8", "--precision",
+                  "float64", *options)
         return read_rows(table)
 
     def expect_error(self, text, *arguments, code=2):

@@ -116,20 +116,7 @@ def run_program(name, *arguments, folder=SCRIPTS):
                           capture_output=True, text=True, check=False)
 
 
-class FolderCase(unittest.TestCase):
-    """A folder of the test's own."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = os.path.realpath(folder.name)
-
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
-
-    def write_file(self, name, text):
-        return write_text(self.path(name), text)
-
+class ProgramCase(unittest.TestCase):
     def program(self, *arguments):
         """What `kvbench ARGUMENTS` did; the test is skipped where there is no program."""
         if not KVBENCH:
@@ -143,6 +130,20 @@ class FolderCase(unittest.TestCase):
         self.assertIn(says, ran.stderr)
         return ran.stdout
 
+
+class FolderCase(ProgramCase):
+    """A folder of the test's own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.realpath(folder.name)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def write_file(self, name, text):
+        return write_text(self.path(name), text)
 
 class CommandCase(FolderCase):
     """Calls of one program's main in this process; `module()` is the program's."""

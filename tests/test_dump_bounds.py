@@ -5,10 +5,8 @@ Environment: KVBENCH, the program; without it, it is not run.
 """
 
 import math
-import unittest
 
 from dump_models import CHUNK_TOLERANCE, MISSING, TOKENS, TOLERANCE, DumpCase, attention, own_run, read_trace
-from script_case import KVBENCH
 
 if not MISSING:
     import torch
@@ -77,7 +75,6 @@ class DumpBoundsTest(DumpCase):
         head = read_trace(self.dump(model, "--kv-heads", 1))
         self.assertEqual(list(head[0]["sink_logit"]), list(trace[0]["sink_logit"][2:]))
 
-    @unittest.skipUnless(KVBENCH, "KVBENCH does not name the program")
     def test_the_program_replays_them(self):
         rows = self.replay(self.dump(self.gpt_oss()), "--algorithm", "exact,h2o,snapkv", "--budget", "0.5")
         self.assertEqual(len(rows), 3 * 3 * 4)

@@ -8,11 +8,9 @@ Environment: KVBENCH, the program; without it, it is not run.
 
 import json
 import os
-import subprocess
 from unittest import mock
 
 from dump_models import CHUNK_TOLERANCE, MISSING, DumpCase
-from script_case import KVBENCH
 
 if not MISSING:
     import h5py
@@ -140,12 +138,9 @@ class OutputProjectionTest(DumpCase):
         self.assertEqual(result.code, 0, result.err)
 
     def test_kvbench_reads_it(self):
-        if not KVBENCH:
-            self.skipTest("KVBENCH does not name the program")
         for options in (("float16",), ("float16", "--compute-dtype", "float32"), ("bfloat16",)):
             path = self.dump(self.model("gemma2"), "--o-proj", "--dtype", *options)
-            (told,) = json.loads(subprocess.run([KVBENCH, "info", "--json", path], check=True,
-                                                capture_output=True).stdout)
+            (told,) = json.loads(self.done("info", "--json", path))
             for layer in told["prompts"][0]["layers"]:
                 self.assertEqual((layer["hidden"], layer["residual_norm"]), (64, True))
 

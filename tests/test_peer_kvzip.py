@@ -28,7 +28,7 @@ import os
 import shutil
 from unittest import mock
 
-from peer_kvpress import END, MISSING, MODELS, QUERIES, SIZES, TOKENS, PeerCase
+from peer_kvpress import END, MISSING, MODELS, QUERIES, SCORE_ROUNDING, SIZES, TOKENS, PeerCase
 
 if not MISSING:
     import h5py
@@ -41,9 +41,6 @@ if not MISSING:
 else:
     KVzipPress = object
 
-# The dump's model runs in float32, kvpress's in float64: a logit of some tens carries that many
-# units of 2^-24, and the layers below have rounded too. Scores are off by 3e-5 at most here.
-SCORE_ROUNDING = 1e-4
 # Of all selected tokens, how many may be within rounding of a threshold.
 FEW_TIES = 0.001
 PREFIX, LAYERS = TOKENS - QUERIES, 3
@@ -93,15 +90,9 @@ class ZipPeerTest(PeerCase):
         """A model's, with a tokenizer that has the instructions' words and no chat template."""
         path = self.model(name, "llama", max_position_embeddings=2048, **MODELS[name])
         if not os.path.exists(os.path.join(path, "tokenizer.json")):
-            from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-            words = {word: i for i, word in enumerate(("<pad>", "<s>", "<unk>", *WORDS))}
-            inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-            inner.pre_tokenizer = pre_tokenizers.Sequence([
-                pre_tokenizers.Split(" ", "removed"),
-                pre_tokenizers.Split(Regex(r"[\n.,]"), "isolated")])
-            transformers.PreTrainedTokenizerFast(
-                tokenizer_object=inner, bos_token="<s>", unk_token="<unk>",
-                pad_token="<pad>").save_pretrained(path)
+            from tokenizers import Regex, pre_tokenizers
+            self.save_tokenizer(path, WORDS, pre_tokenizers.Sequence([
+                pre_tokenizers.Split(" ", "removed"), pre_tokenizers.Split(Regex(r"[\n.,]"), "isolated")]))
         return path
 
     def zip_trace(self, name, chunk):

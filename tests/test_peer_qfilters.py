@@ -17,7 +17,6 @@ import unittest
 from script_case import ROOT, missing
 
 MISSING = missing("kvpress", "torch", "h5py", "numpy")
-REASON = f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump"
 if not MISSING:
     import numpy as np
     import torch
@@ -41,7 +40,7 @@ def make_filters(queries, kv_heads):
     return svd_filter_q.reshape(kv_heads, -1, svd_filter_q.shape[-1]).mean(-2)
 
 
-@unittest.skipIf(MISSING, REASON)
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class FiltersPeerTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

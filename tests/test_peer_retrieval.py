@@ -37,7 +37,6 @@ from unittest import mock
 from peer_reads import GROUP, HEADS, KV_HEADS, MISSING, QUERIES, TOKENS, WIDTH, Hub, Problem, load_file, quantise, top
 from script_case import FolderCase, read_rows
 
-REASON = f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump"
 if not MISSING:
     import numpy as np
     import torch
@@ -53,7 +52,7 @@ ROUNDING = 1e-11
 WEIGHT_ROUNDING = 1e-6
 
 
-@unittest.skipIf(MISSING, REASON)
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class RetrievalPeerTest(FolderCase):
     def peer(self, variable, *parts):
         """A folder or file of the checkout that the environment names."""
@@ -68,18 +67,16 @@ class RetrievalPeerTest(FolderCase):
 
     def synth(self, *options):
         path = self.path("t.h5")
-        ran = self.program("synth", "-o", path, "--layers", "1", "--q-heads", str(HEADS), "--kv-heads", str(KV_HEADS),
-                           "--n", str(TOKENS), "--nq", "64", "--d", str(WIDTH), "--dv", str(WIDTH), *options)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.done("synth", "-o", path, "--layers", "1", "--q-heads", str(HEADS), "--kv-heads", str(KV_HEADS),
+                  "--n", str(TOKENS), "--nq", "64", "--d", str(WIDTH), "--dv", str(WIDTH), *options)
         return path
 
     def replay(self, trace, algorithm, window):
         """(rows of query heads, errors [HEADS, QUERIES])."""
         table = self.path("out.csv")
-        ran = self.program("replay", trace, "-o", table, "--overwrite", "--protocol", "retrieval",
-                           "--algorithm", algorithm, "--sink", str(window[0]), "--recent", str(window[1]),
-                           "--queries", str(QUERIES), "--precision", "float64", "--per-query", "all", "--threads", "1")
-        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.done("replay", trace, "-o", table, "--overwrite", "--protocol", "retrieval",
+                  "--algorithm", algorithm, "--sink", str(window[0]), "--recent", str(window[1]),
+                  "--queries", str(QUERIES), "--precision", "float64", "--per-query", "all", "--threads", "1")
         rows = read_rows(table)
         self.assertEqual([(row["q_head"], row["status"]) for row in rows], [(str(h), "ok") for h in range(HEADS)])
         errors = np.full((HEADS, QUERIES), np.nan)
@@ -104,14 +101,6 @@ class RetrievalPeerTest(FolderCase):
         self.assertTrue(0 < read.sum() < weights.size, where)
         seen = np.abs(errors - problem.errors(problem.lightest_left_out(weights)))[read > 0] > rounding
         self.assertTrue(seen.mean() >= (1 if rounding == ROUNDING else 0.95), (*where, seen.mean()))
-
-    # ----------------------------------------------------------------------------- random numbers
-
-    def test_random_numbers_are_kvbenchs(self):
-        # The known answer of tests/test_rng.cpp.
-        words = [hex(word) for word in Stream(0, 0).words(0, 2)]
-        self.assertEqual(words, ["0xe169c58d6627e8d5", "0x9b00dbd8bc57ac4c"])
-        self.assertEqual(Stream(7, 1).words(3, 4).tolist(), Stream(7, 1).words(0, 9)[3:7].tolist())
 
     # -------------------------------------------------------------------------------------- quest
 

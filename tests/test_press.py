@@ -7,9 +7,9 @@ Run by a python that has kvpress 0.5.5 and torch, as that of `make test-dump`; e
 aloud. Environment: KVBENCH, the program. What needs no torch is in test_press_expression.py.
 """
 
+import contextlib
 import json
 import os
-import subprocess
 import sys
 import unittest
 
@@ -19,7 +19,6 @@ from script_case import KVBENCH, call, missing, read_rows  # noqa: E402
 
 NEEDED = ("kvpress", "torch", "transformers", "h5py", "numpy")
 MISSING = missing(*NEEDED)
-REASON = f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump"
 if not MISSING:
     import h5py
     import numpy as np
@@ -74,7 +73,7 @@ EQUAL = {
 }
 
 
-@unittest.skipIf(MISSING, REASON)
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class PressCase(DumpCase):
     @classmethod
     def setUpClass(cls):
@@ -96,14 +95,18 @@ class PressCase(DumpCase):
         self.assertEqual(result.code, code, result.err)
         return result
 
+    def caches(self, *presses, dtype="float32", count=300):
+        """(a model, its cache of the prompt's first tokens, its caches of them under each press)."""
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            self.folder_of_model, dtype=getattr(torch, dtype), attn_implementation="sdpa")
+        out = [transformers.DynamicCache() for _ in (None, *presses)]
+        for own, cache in zip((contextlib.nullcontext, *presses), out):
+            with torch.no_grad(), own(model):
+                model(input_ids=torch.as_tensor(self.ids[:count])[None], past_key_values=cache)
+        return model, *out
+
     def path(self, end):
         return os.path.join(self.folder, self.id() + end)
-
-    def program(self, *arguments):
-        if not KVBENCH:
-            self.skipTest("KVBENCH names no program")
-        done = subprocess.run([KVBENCH, *arguments], capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
 
     @staticmethod
     def tokens(path):
@@ -150,7 +153,7 @@ class RunsTest(PressCase):
         # Keys that were changed and dropped both have no place.
         self.assertIn("which of them lie in the windows", self.press(
             self.path("2.h5"), "ComposedPress([ThinKPress(0.5),KnormPress(0.3)])", code=2).err)
-        self.program("evaluate", self.trace, "--caches", out, "-o", table)
+        self.done("evaluate", self.trace, "--caches", out, "-o", table)
         rows = read_rows(table)
         self.assertEqual({row["status"] for row in rows}, {"ok"})
         self.assertEqual(len(rows), len(texts) * 3 * 4)
@@ -186,18 +189,9 @@ class RunsTest(PressCase):
     def test_as_is_is_what_kvpress_keeps(self):
         out = self.path(".h5")
         self.press(out, SNAP, "AdaKVPress(KnormPress(0.5))", options=("--windows", "as-is"))
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            self.folder_of_model, dtype=torch.float32, attn_implementation="sdpa")
         from kvpress import AdaKVPress, KnormPress, SnapKVPress
-        ids = torch.as_tensor(self.ids[:TOKENS - QUERIES])[None]
+        model, whole, cut, _ = self.caches(SnapKVPress(0.5, 32), AdaKVPress(KnormPress(0.5)), count=TOKENS - QUERIES)
         found = self.tokens(out)
-        whole, cut, masked = (transformers.DynamicCache() for _ in range(3))
-        with torch.no_grad():
-            model.model(input_ids=ids, past_key_values=whole)
-            with SnapKVPress(0.5, 32)(model):
-                model.model(input_ids=ids, past_key_values=cut)
-            with AdaKVPress(KnormPress(0.5))(model):
-                model.model(input_ids=ids, past_key_values=masked)
         for layer in range(3):
             mask = model.model.layers[layer].self_attn.masked_key_indices
             for head in range(2):
@@ -233,8 +227,8 @@ class RunsTest(PressCase):
         self.press(mine, *(RUNS[name][0] for name in EQUAL))
         found = self.tokens(mine)
         for name, (algorithm, least) in EQUAL.items():
-            self.program("replay", self.trace, "-o", self.path(".csv"), "--overwrite", "--algorithm", algorithm,
-                         "--budget", "0.5", *WINDOWS, "--export-caches", theirs)
+            self.done("replay", self.trace, "-o", self.path(".csv"), "--overwrite", "--algorithm", algorithm,
+                      "--budget", "0.5", *WINDOWS, "--export-caches", theirs)
             other = {place[1:]: token for place, (token, _) in self.tokens(theirs).items()}
             same = total = 0
             for place, token in other.items():
@@ -245,20 +239,9 @@ class RunsTest(PressCase):
 
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
 class AsPressTest(PressCase):
-    def cache(self, own, dtype="float32", count=300):
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            self.folder_of_model, dtype=getattr(torch, dtype), attn_implementation="sdpa")
-        out, whole = transformers.DynamicCache(), transformers.DynamicCache()
-        ids = torch.as_tensor(self.ids[:count])[None]
-        with torch.no_grad():
-            model.model(input_ids=ids, past_key_values=whole)
-            with own(model):
-                model.model(input_ids=ids, past_key_values=out)
-        return whole, out
-
     def test_kept_tokens_are_the_models_own(self):
         for dtype in ("float32", "bfloat16"):
-            whole, out = self.cache(as_press("snapkv", 0.5, window=16, kernel=1), dtype)
+            _, whole, out = self.caches(as_press("snapkv", 0.5, window=16, kernel=1), dtype=dtype)
             for before, after in zip(whole.layers, out.layers):
                 self.assertEqual(after.keys.shape, (1, 2, 150, 16))
                 self.assertEqual(after.keys.dtype, before.keys.dtype)
@@ -271,8 +254,8 @@ class AsPressTest(PressCase):
     def test_it_is_kvpress_own_snapkv(self):
         # kvpress's window of 64 is the recent tokens; without pooling nothing else differs.
         from kvpress import SnapKVPress
-        whole, ours = self.cache(as_press("snapkv", 0.5, sink=0, recent=64, window=64, kernel=1))
-        _, theirs = self.cache(SnapKVPress(0.5, 64, 1))
+        _, whole, ours, theirs = self.caches(as_press("snapkv", 0.5, sink=0, recent=64, window=64, kernel=1),
+                                             SnapKVPress(0.5, 64, 1))
         for before, a, b in zip(whole.layers, ours.layers, theirs.layers):
             for head in range(2):
                 sets = [set(positions(before.keys[0, head], one.keys[0, head])) for one in (a, b)]
@@ -280,7 +263,7 @@ class AsPressTest(PressCase):
 
     def test_methods_that_need_tables_and_projections_run(self):
         for name in ("expected-attention", "compactor", "criticalkv", "value-merge"):
-            _, out = self.cache(as_press(name, 0.5))
+            *_, out = self.caches(as_press(name, 0.5))
             self.assertEqual({layer.keys.shape[2] for layer in out.layers}, {150}, name)
 
     def test_what_a_cache_cannot_hold_is_refused(self):
@@ -289,9 +272,9 @@ class AsPressTest(PressCase):
                 ("pyramidkv", 0.5, "layers share a budget"), ("quant-kivi", 0.25, "fewer bits"),
                 ("quant-kivi", 0.5, "needs .* bytes")):
             with self.assertRaisesRegex(PressError, f"^{name}: .*{words}"):
-                self.cache(as_press(name, ratio))
+                self.caches(as_press(name, ratio))
         with self.assertRaisesRegex(PressError, "expected at least sink 16 and recent 64"):
-            self.cache(as_press("snapkv", 0.9))
+            self.caches(as_press("snapkv", 0.9))
         with self.assertRaisesRegex(PressError, "expected one prompt at a time"):
             as_press("snapkv", 0.5).compress(None, torch.zeros(2, 9, 4), torch.zeros(2, 1, 9, 4),
                                              torch.zeros(2, 1, 9, 4), None, {})

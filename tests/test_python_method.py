@@ -22,16 +22,13 @@ BUDGETS = {"0.25", "0.125"}
 @unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
 @unittest.skipIf(missing("h5py"), "no h5py")
 class PythonMethodTest(FolderCase):
-    def call(self, *command):
-        done = subprocess.run(command, capture_output=True, text=True, check=False,
-                              env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")})
-        self.assertEqual(done.returncode, 0, done.stderr)
-
     def caches_of(self, name):
         """Runs an example; the rows that evaluate makes of its caches, and their sets."""
-        self.call(sys.executable, os.path.join(EXAMPLES, name), TRACE, self.path("c.h5"))
-        self.call(KVBENCH, "evaluate", TRACE, "--caches", self.path("c.h5"), "--kept", "-o",
-                  self.path("e.csv"))
+        done = subprocess.run(
+            [sys.executable, os.path.join(EXAMPLES, name), TRACE, self.path("c.h5")], capture_output=True, text=True,
+            check=False, env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("evaluate", TRACE, "--caches", self.path("c.h5"), "--kept", "-o", self.path("e.csv"))
         found = read_rows(self.path("e.csv"))
         self.assertEqual({row["budget_requested"] for row in found}, BUDGETS)
         self.assertEqual({row["status"] for row in found}, {"ok"})
@@ -44,8 +41,8 @@ class PythonMethodTest(FolderCase):
 
     def test_snapkv_in_numpy_gives_the_rows_of_kvbench(self):
         found, kept = self.caches_of("snapkv_numpy.py")
-        self.call(KVBENCH, "replay", TRACE, "--algorithm", "snapkv", "--budget", "0.25,0.125",
-                  "--kept", "-o", self.path("r.csv"))
+        self.done("replay", TRACE, "--algorithm", "snapkv", "--budget", "0.25,0.125", "--kept", "-o",
+                  self.path("r.csv"))
         places = ("prompt", "layer", "q_head", "budget_requested")
         expected = {tuple(row[c] for c in places): row for row in read_rows(self.path("r.csv"))}
         places_kept = ("prompt", "layer", "kv_head", "budget_requested")

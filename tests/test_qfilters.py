@@ -4,7 +4,7 @@ import os
 import unittest
 from unittest import mock
 
-from script_case import KVBENCH, FolderCase, call, missing, read_bytes, read_rows
+from script_case import FolderCase, call, missing, read_bytes, read_rows
 
 NEEDED = missing("numpy", "h5py")
 if not NEEDED:
@@ -91,14 +91,6 @@ class FiltersTest(FolderCase):
         some = qfilters.read_filters(self.fit(one, prompts="b"))
         self.assertEqual(some["queries"], N)
 
-    def test_a_filter_is_the_main_direction(self):
-        # Not the mean: a direction that queries lie along in both senses has a small one.
-        self.assertEqual(qfilters.main_direction(np.zeros((3, 3)), np.zeros(3)).tolist(), [0, 0, 0])
-        queries = np.array([[9.0, 0, 0], [-8, 0, 0], [0, 2, 0], [0, 2, 0]])
-        for sign in (1, -1):
-            np.testing.assert_allclose(qfilters.main_direction(queries.T @ queries, sign * queries.sum(0)),
-                                       [sign, 0, 0], atol=1e-12)
-
     # --- Scores ------------------------------------------------------------------------------
 
     def test_a_trace_gets_scores(self):
@@ -125,7 +117,6 @@ class FiltersTest(FolderCase):
         self.run_it("apply", filters, self.path("some.h5"), "-o", self.path("more.h5"))
         self.assertEqual(extra_names(self.path("more.h5"), "b", 4), ([], ["mine", "q-filters"]))
 
-    @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
     def test_the_program_keeps_the_same_as_its_own_q_filters(self):
         # The same queries, other keys: filters of all queries are those of --scores all.
         queries = self.queries()

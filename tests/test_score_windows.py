@@ -5,12 +5,9 @@ tokens, each seen by position. Needs torch and transformers (`make test-dump`); 
 """
 
 import json
-import subprocess
-import unittest
 
 from dump_models import MISSING, TOKENS
 from score_case import MIDDLE, QUERIES, RECENT, SINK, TOLERANCE, ScoreCase, held_by, keep, loop_logits, middle_of
-from script_case import KVBENCH
 
 if not MISSING:
     import h5py
@@ -138,16 +135,14 @@ class WindowsTest(ScoreCase):
             "failed: layer 0, KV head 0: k_den: got keys without positions, which the layer's window cannot hide",
             "ok"])
 
-    @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
     def test_caches_of_the_program(self):
         for window in WIDTHS:
             with self.subTest(window=window):
                 model = self.gemma(window)
                 trace, caches = self.trace(model), self.path(".h5")
-                subprocess.run([KVBENCH, "replay", trace, "-o", self.path(".csv"), "--export-caches", caches,
-                                "--algorithm", "exact,h2o,quant-rotated,snapkv@quant-kivi", "--budget", "0.6",
-                                "--sink", str(SINK), "--recent", str(RECENT), "--queries", str(QUERIES)],
-                               check=True, capture_output=True)
+                self.done("replay", trace, "-o", self.path(".csv"), "--export-caches", caches, "--algorithm",
+                          "exact,h2o,quant-rotated,snapkv@quant-kivi", "--budget", "0.6", "--sink", str(SINK),
+                          "--recent", str(RECENT), "--queries", str(QUERIES))
                 rows = self.check(model, trace, caches, {"quant-rotated": np.array(middle_of(window), int)})
                 self.assertTrue(0 <= float(rows[0]["kl"]) <= 1e-8, rows[0])
 

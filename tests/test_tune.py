@@ -3,7 +3,7 @@
 import sys
 import unittest
 
-from script_case import KVBENCH, FolderCase, call, missing, read_rows, read_text
+from script_case import FolderCase, call, missing, read_rows, read_text
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -166,7 +166,6 @@ class TuneTest(FolderCase):
         self.run_it("choose", self.path("nosuch.csv"), "--grids", self.path("grids.csv"), code=2)
         self.run_it("nosuch", code=2)
 
-    @unittest.skipIf(not KVBENCH, "KVBENCH names no program")
     def test_with_the_program(self):
         """What the program declares and what it writes into rows go together."""
         trace, dev = self.path("t.h5"), self.path("dev.csv")
