@@ -47,11 +47,16 @@ PAGES = {
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
 @unittest.skipIf(missing("h5py", "matplotlib", "pandas"), f"{sys.executable} lacks h5py, matplotlib or pandas")
 class CommandsTest(unittest.TestCase):
-    def run_page(self, name):
+    def test_blocks_run(self):
+        for name, shown in PAGES.items():
+            with self.subTest(name):
+                self.run_page(name, shown)
+
+    def run_page(self, name, shown):
         page = read_text(os.path.join(ROOT, "docs", name))
         self.assertEqual(page.count("```"), 2 * len(blocks(page)))
         self.assertLessEqual({language for language, _, _ in blocks(page)}, {"sh", "bash", "text", "toml"})
-        for command in PAGES[name]:
+        for command in shown:
             self.assertIn(command, "\n".join(text for language, _, text in blocks(page) if language == "sh"))
         with tempfile.TemporaryDirectory() as folder:
             for part in ("data", "scripts", "python", "configs"):
@@ -71,15 +76,6 @@ class CommandsTest(unittest.TestCase):
                     self.assertEqual(result.returncode, 0, f"docs/{name}:{line}: {result.stderr[-2000:]}")
                     self.assertNotIn("Traceback", result.stderr)
                     self.expect_files(folder, text)
-
-    def test_figures(self):
-        self.run_page("figures.md")
-
-    def test_dump(self):
-        self.run_page("dump.md")
-
-    def test_cli(self):
-        self.run_page("cli.md")
 
     def environment(self, folder):
         """The first `python3` has no packages, as on many machines; $PYTHON is this one, which has.

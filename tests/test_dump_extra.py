@@ -143,6 +143,5 @@ class DumpExtraTest(DumpCase):
         model = ("--model", self.words_model(), "--token-ids", self.ids_file)
         self.expect_error("expected more than the 256 evaluated ones", *model, "--extra", "repeat")
         self.expect_error("the name repeat comes twice", *model, "--extra", "repeat", "--extra", "repeat")
-        self.expect_error("expected repeat or text:FILE.jsonl", *model, "--extra", "again")
         self.expect_error("its tokenizer cannot be loaded", "--model", self.model("llama"),
                           "--token-ids", self.ids_file, "--extra", "repeat")

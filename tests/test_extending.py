@@ -92,13 +92,6 @@ class PageTest(unittest.TestCase):
         self.assertGreater(len(steps), 8)
         self.assertEqual(set(re.findall(r"^\| `(\w+)` \| `", sections(read_text(PAGE))["CI failed"], re.M)), steps)
 
-    def test_the_example_of_a_method_fits(self):
-        # AddTest says it of all examples, some minutes of building later.
-        places = {file: read_text(os.path.join(ROOT, file)).count(old)
-                  for file, old, _ in hunks(read_text(os.path.join(EXAMPLES, "method.patch")))}
-        self.assertGreater(len(places), 1)
-        self.assertEqual(set(places.values()), {1}, places)
-
 
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
 class AddTest(FolderCase):

@@ -1,7 +1,5 @@
 """The text of a press (python/kvbench/press/expression.py): what is read, and what is refused. No torch."""
 
-import subprocess
-import sys
 import unittest
 
 from script_case import missing
@@ -29,21 +27,12 @@ KINDS = {"SnapKVPress": Inner, "AdaKVPress": Outer, "ComposedPress": Outer}
 
 
 class ReadTest(unittest.TestCase):
-    def test_arguments(self):
-        self.assertEqual(read("SnapKVPress(0.875)"), Expression("SnapKVPress", 0.875))
-        self.assertEqual(read(" KnormPress() "), Expression("KnormPress"))
-        got = read("AdaKVPress(SnapKVPress(0.5, window_size=32), alpha_safeguard=-1)")
-        self.assertEqual(got.first, Expression("SnapKVPress", 0.5, {"window_size": 32}))
-        self.assertEqual(got.named, {"alpha_safeguard": -1})
-        got = read("ComposedPress([KnormPress(0.3), ThinKPress(0.5)])")
-        self.assertEqual([one.name for one in got.tree()], ["ComposedPress", "KnormPress", "ThinKPress"])
-        self.assertEqual(read("KVzapPress(0.5,model_type='mlp')").named, {"model_type": "mlp"})
-
     def test_what_is_written_reads_the_same(self):
-        for text in ("AdaKVPress(SnapKVPress(0.5,window_size=32))", "ComposedPress([KnormPress(0.3)])",
+        for text in ("AdaKVPress(SnapKVPress(0.5,window_size=32))", "ComposedPress([KnormPress(0.3),ThinKPress(0.5)])",
                      "PerLayerCompressionPress(KnormPress(),compression_ratios=[0.25,0.5])"):
             self.assertEqual(str(read(text)), text)
-            self.assertEqual(read(str(read(text))), read(text))
+            self.assertEqual(read(f" {text} ".replace(",", ", ")), read(text))
+        self.assertEqual(read("KVzapPress(0.5,model_type='mlp')"), Expression("KVzapPress", 0.5, {"model_type": "mlp"}))
 
     def test_refused(self):
         deep = "ChunkPress(" * DEEPEST + "KnormPress(0.5)" + ")" * DEEPEST
@@ -86,8 +75,8 @@ class ReadTest(unittest.TestCase):
 
 class BuildTest(unittest.TestCase):
     def test_a_number_is_the_ratio_and_a_press_the_first_parameter(self):
-        got = build(read("AdaKVPress(SnapKVPress(0.5,window_size=8),alpha_safeguard=0)"), KINDS)
-        self.assertEqual((got.press.compression_ratio, got.press.window_size), (0.5, 8))
+        got = build(read("AdaKVPress(SnapKVPress(0.5,window_size=8),alpha_safeguard=-1)"), KINDS)
+        self.assertEqual((got.press.compression_ratio, got.press.window_size, got.alpha_safeguard), (0.5, 8, -1))
         got = build(read("ComposedPress([SnapKVPress(0.5),SnapKVPress()])"), KINDS)
         self.assertEqual([one.compression_ratio for one in got.press], [0.5, 0.0])
 
@@ -100,14 +89,6 @@ class BuildTest(unittest.TestCase):
 
 
 class ImportTest(unittest.TestCase):
-    def test_reading_needs_python_alone(self):
-        names = ("torch", "kvpress", "h5py", "numpy", "transformers")
-        code = ("import sys; import kvbench.press; from kvbench.press import expression, classes;"
-                f"print([name for name in {names!r} if name in sys.modules])")
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
-                              env={"PYTHONPATH": sys.path[0] + ":" + ":".join(sys.path)})
-        self.assertEqual(done.stdout.strip(), "[]", done.stderr)
-
     @unittest.skipUnless(missing("kvpress"), "kvpress is there")
     @unittest.skipIf(missing("h5py", "numpy"), "no h5py")
     def test_as_press_says_what_is_missing(self):

@@ -5,39 +5,30 @@ Needs torch and transformers (`make test-dump`); without them every test is skip
 
 from unittest import mock
 
+import zoo_models as zoo
 from dump_models import MISSING, SIZES
 from score_case import ScoreCase, everything, keep
 
 if not MISSING:
     import torch
+    import transformers
     from transformers import cache_utils
 
     from kvbench.score import states
     from kvbench.score.attention import CompressedAttention
 
-MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_expand": 2}
-EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
-           "shared_expert_intermediate_size": 32}
-HYBRIDS = {
-    "GraniteMoeHybridConfig": {"layer_types": ["mamba", "attention", "mamba"], "shared_intermediate_size": 32}
-    | MAMBA | EXPERTS,
-    "FalconH1Config": MAMBA | {"mamba_d_ssm": 128},  # each layer has attention and a state
-    "Lfm2Config": {"layer_types": ["conv", "full_attention", "conv"]},
-    "Qwen3NextConfig": {"head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-                        "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-                        "layer_types": ["linear_attention", "full_attention", "linear_attention"]} | EXPERTS,
-    "BambaConfig": {"attn_layer_indices": [1]} | MAMBA,
-}
-CONTINUED = {"BambaConfig"}  # transformers reads a second part of a prompt with other results than a whole one
+HYBRIDS = ("bamba", "falcon_h1", "granitemoehybrid", "lfm2", "qwen3_next")  # in falcon_h1 each layer has both
+CONTINUED = {"bamba"}  # transformers reads a second part of a prompt with other results than a whole one
 # Whether transformers' DynamicCache holds states; where it does not, such models have caches of their own.
 STATES = not MISSING and hasattr(cache_utils, "LinearAttentionLayer")
 
 
 class HybridTest(ScoreCase):
     def test_groups_do_not_change_each_other(self):
-        for name, sizes in HYBRIDS.items():
+        for name in HYBRIDS:
             with self.subTest(name=name):
-                model = self.model(name, name, **SIZES | sizes)
+                kind = transformers.CONFIG_MAPPING[name].__name__
+                model = self.model(name, kind, **zoo.SIZES | zoo.OVERRIDES[name])
                 trace = self.trace(model)
                 caches = self.caches(trace, ("some", keep([9, 20])), ("exact", everything), ("again", keep([9, 20])))
                 options = "--model", model, trace, "--caches", caches

@@ -4,21 +4,8 @@ Needs torch and transformers (`make test-dump`); without them every test is skip
 score_case.py; refusals, resuming and generation: test_score_runs.py.
 """
 
-
 from dump_models import ARCHITECTURES, MISSING, TOKENS
-from score_case import (
-    MIDDLE,
-    QUERIES,
-    RECENT,
-    TOLERANCE,
-    WINDOWS,
-    ScoreCase,
-    everything,
-    held_by,
-    keep,
-    loop_logits,
-    own_logits,
-)
+from score_case import MIDDLE, QUERIES, TOLERANCE, ScoreCase, everything, held_by, keep, loop_logits, own_logits
 
 if not MISSING:
     import numpy as np
@@ -144,8 +131,8 @@ class ScoreModelTest(ScoreCase):
         self.score(model, trace, caches, "--chunk", "7")
         self.assert_logits(self.logits[0], own_logits(model, self.ids))
         # Without a sink: the middle begins with the first token.
-        self.score(model, trace, self.caches(trace, ("local", keep(range(1, TOKENS - RECENT))),
-                                             windows=WINDOWS | {"sink": 0}))
+        self.score(model, trace, self.caches(trace, ("local", keep(range(1, MIDDLE.stop))),
+                                             windows={"sink": 0, "recent": TOKENS - MIDDLE.stop, "queries": QUERIES}))
         bias = np.zeros((4, TOKENS))
         bias[:, 0] = -np.inf
         self.assert_logits(self.logits[1], own_logits(model, self.ids, bias))

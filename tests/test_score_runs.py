@@ -77,17 +77,13 @@ class ScoreRunsTest(ScoreCase):
                 (f"got {TOKENS} tokens, expected more than the {TOKENS} queries", *common, long)):
             with self.subTest(text):
                 self.refused(text, *arguments)
-
-    def test_inexact_layers_are_refused_where_caches_replace_them(self):
-        model = self.model("capped", "gemma2", attn_logit_softcapping=30.0)
-        trace = self.trace(model, "--inexact", "keep")
-        self.refused("layer 0: soft capping of logits", "--model", model, trace,
-                     "--caches", self.caches(trace, ("exact", everything)))
-        model = self.model("dynamic", "llama", rope_parameters={
-            "rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0})
-        trace = self.trace(model)
-        self.refused("its rotation depends on the prompt's length (dynamic)", "--model", model,
-                     trace, "--caches", self.caches(trace, ("exact", everything)))
+        dynamic = {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}}
+        for text, name, changes, *options in (
+                ("layer 0: soft capping of logits", "gemma2", {"attn_logit_softcapping": 30.0}, "--inexact", "keep"),
+                ("its rotation depends on the prompt's length (dynamic)", "llama", dynamic)):
+            model = self.model("inexact " + name, name, **changes)
+            trace = self.trace(model, *options)
+            self.refused(text, "--model", model, trace, "--caches", self.caches(trace, ("exact", everything)))
 
     def test_resume_does_what_is_missing(self):
         model = self.model("llama")
@@ -115,15 +111,12 @@ class ScoreRunsTest(ScoreCase):
         write_text(out, "".join(lines[:6]) + lines[6].replace(",ok", ",failed: once"))
         self.score(model, trace, caches, "--resume", out=out)
         self.assertEqual(read_text(out), whole)
-        write_text(out, "a,b\n1,2\n")
-        result = self.script("--model", model, trace, "--caches", caches, "-o", out,
-                             "--resume")
-        self.assertIn("its columns are not those", result.err)
-        write_text(out, whole)
-        result = self.script("--model", model, trace, "--caches", caches, "-o", out,
-                             "--resume", "--compute-dtype", "float16")
-        self.assertIn("--resume: compute_dtype: got float16, existing rows have float32",
-                      result.err)
+        for held, text, *options in (
+                ("a,b\n1,2\n", "its columns are not those"),
+                (whole, "compute_dtype: got float16, existing rows have float32", "--compute-dtype", "float16")):
+            write_text(out, held)
+            self.assertIn(text, self.script("--model", model, trace, "--caches", caches, "-o", out, "--resume",
+                                            *options).err)
         rows = self.score(model, trace, caches, "--overwrite", "--prompts", "p1", "--algorithm",
                           "local", out=out)
         self.assertEqual([(row["prompt"], row["algorithm"]) for row in rows], [("p1", "local")])
@@ -131,9 +124,8 @@ class ScoreRunsTest(ScoreCase):
     def test_generation_is_the_models_own(self):
         model = self.words_model()
         trace = self.trace(model)
-        records = self.file("records.jsonl", json.dumps({"id": "p0", "answer": "w999"}) + "\n")
         caches = self.caches(trace, ("exact", everything), ("none", keep([])))
-        rows = self.score(model, trace, caches, "--records", records, "--answer-tokens", 9)
+        rows = self.score(model, trace, caches, "--records", self.records_of(answer="w999"), "--answer-tokens", 9)
         own = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         tokenizer = transformers.AutoTokenizer.from_pretrained(model)
         said = own.generate(torch.as_tensor(self.ids)[None], do_sample=False, max_new_tokens=9)
@@ -155,13 +147,11 @@ class ScoreRunsTest(ScoreCase):
         self.assertNotEqual(other, said)
         self.assertEqual((rows[0]["answer_right"], rows[0]["answer_exact_right"]), ("0", "0"))
         word = tokenizer.decode(said[2:3])
-        records = self.file("records.jsonl", json.dumps({"id": "p0", "answer": word}) + "\n")
-        rows = self.score(model, trace, caches, "--records", records)
+        rows = self.score(model, trace, caches, "--records", self.records_of(answer=word))
         self.assertEqual((rows[0]["answer"], rows[0]["answer_right"], rows[0]["answer_expected"]),
                          (tokenizer.decode(said[:3]), "1", word))
         # Without a record nothing is asked.
-        records = self.file("records.jsonl", json.dumps({"id": "p1", "answer": "w9"}) + "\n")
-        rows = self.score(model, trace, caches, "--records", records)
+        rows = self.score(model, trace, caches, "--records", self.records_of(id="p1", answer="w9"))
         self.assertEqual({row["answer"] + row["answer_right"] + row["answer_nll"] for row in rows}, {""})
 
     def nats(self, model, answer, bias=None):
@@ -223,16 +213,6 @@ class ScoreRunsTest(ScoreCase):
         """What the model says next, as words of its tokenizer; none of them `<...>`."""
         order = np.argsort(-own_logits(model, self.ids)[-1])
         return [f"w{token}" for token in order if 2 < token != 41][:2]
-
-    def test_likelihoods_where_some_layers_stay_exact(self):
-        model = self.words_model()
-        trace = self.trace(model)
-        caches = self.caches(trace, *((name, lambda head, layer, _, f=f: f(head) if layer == 1 else None)
-                                      for name, f in (("exact", everything), ("some", keep([9, 20])))))
-        rows = self.score(model, trace, caches, "--records",
-                          self.records_of(answer="w40 w7", wrong=["w7 w40"]))
-        self.check_nats(model, rows[0], "w40 w7", ["w7 w40"], np.zeros((4, TOKENS)))
-        self.assertGreater(abs(float(rows[1]["answer_nll"]) - float(rows[0]["answer_nll"])), TOLERANCE)
 
     def test_answers_without_wrong_ones_and_refusals(self):
         model = self.words_model()
