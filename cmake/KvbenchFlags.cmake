@@ -75,8 +75,8 @@ endfunction()
 
 # Sets `out` to the unit of each source, or to `-` where it is compiled alone: `size` sources of a
 # folder at a time, which halves the time of a full build. Methods are compiled alone, since their
-# functions share names (`compress`). The ThreadSanitizer build compiles every source alone, and so
-# detects missing includes.
+# functions share names (`compress`), and so are KVBENCH_ALONE. The ThreadSanitizer build compiles
+# every source alone, and so detects missing includes.
 function(kvbench_units out size)
   set(_units "")
   foreach(_source IN LISTS ARGN)
@@ -92,7 +92,11 @@ function(kvbench_units out size)
     endif()
     math(EXPR _group "${_number_${_folder}} / ${size}")
     math(EXPR _number_${_folder} "${_number_${_folder}} + 1")
-    list(APPEND _units "${_folder}_${_group}")
+    if(_source IN_LIST KVBENCH_ALONE)
+      list(APPEND _units "-")
+    else()
+      list(APPEND _units "${_folder}_${_group}")
+    endif()
   endforeach()
   set(${out} "${_units}" PARENT_SCOPE)
 endfunction()

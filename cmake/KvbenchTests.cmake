@@ -33,6 +33,7 @@ endfunction()
 # ------------------------------------------------------------------------------------------ gtest
 file(GLOB _test_sources ${_glob} tests/test_*.cpp tests/reference/*.cpp)
 file(GLOB _test_units ${_glob} tests/test_*.cpp)
+set(KVBENCH_ALONE tests/test_memory.cpp)  # replaces malloc, as sanitizers do: not linked with them
 set(_test_unit 6)  # sources compiled at a time: each has a namespace of its own
 if(_test_units)
   find_package(GTest REQUIRED)
@@ -42,6 +43,9 @@ if(_test_units)
     kvbench_units(_units ${_test_unit} ${_test_sources})
     set(_objects "")
     foreach(_source _unit IN ZIP_LISTS _test_sources _units)
+      if(_source IN_LIST KVBENCH_ALONE)
+        continue()
+      endif()
       if(NOT _unit STREQUAL "-")
         set(_source "Unity/unity_${_unit}_cxx.cxx")
       endif()
