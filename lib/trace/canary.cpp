@@ -38,7 +38,8 @@ constexpr std::uint64_t kAmpleAddressSpace = std::uint64_t{64} << 20;
 // For the whole file, of processor time and on the clock: disks may be slow.
 constexpr int kFileSeconds = 600;
 
-enum ExitCode : std::uint8_t { kAccepted, kRefused, kNoMemory, kFailed };
+// Of the child; a sanitizer, or a library that gives up, ends it with 1.
+enum ExitCode : std::uint8_t { kAccepted = 0, kRefused = 100, kNoMemory, kFailed };
 
 std::uint64_t memory_for(const InputFile& file) {
   return std::clamp(file.bytes(), kLeastMemory, kMostMemory);
