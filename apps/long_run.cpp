@@ -111,7 +111,7 @@ void end_on_signals() {
   sem_init(&signalled, 0, 0);
   sem_init(&waiting, 0, 0);
   std::thread(end_after_signal).detach();
-  // Wait for the thread before any fork (lib/trace/survey.cpp): a starting thread may hold runtime
+  // Wait for the thread before any fork (lib/trace/canary.cpp): a starting thread may hold runtime
   // locks, which would stay locked in the child.
   while (sem_wait(&waiting) != 0) {  // a signal
   }

@@ -62,7 +62,7 @@ watched cluster t.h5 -o clusters --k 16 --max-k 32 --max-clusters 64 --threads 4
 "$KVBENCH" replay t.h5 --algorithm uniform:T=1:5 --seeds 20000 --queries 64 --recent 64 --threads 4 \
   -o stopped.csv 2> "$scratch/err" &
 pid=$!
-until [[ -f stopped.csv ]] && (($(wc -l < stopped.csv) > 20)); do
+until [[ -f stopped.csv.log ]] && (($(grep -c -a ",prefill," stopped.csv.log) > 20)); do
   kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
   sleep 0.05
 done
