@@ -142,10 +142,10 @@ struct EntryReader {
                                       const char* expected) const;
 
  private:
-  // Numbers of type T of a dataset [rows, cols], or [rows] with cols 0. A negative `rows` means at
-  // most -rows.
-  template <class T>
-  std::vector<T> numbers(Array which, Index rows, Index cols) const;
+  // Reads a dataset [rows, cols], or [rows] with cols 0, into make(number of rows). A negative
+  // `rows` means at most -rows.
+  template <class Make>
+  auto numbers(Array which, Index rows, Index cols, const Make& make) const;
   Place place(Array which) const { return where / kArrays[which]; }
 };
 
@@ -161,9 +161,9 @@ void check_shape(const h5::Dataset& data, const Place& where, Index rows, Index 
   }
 }
 
-template <class T>
-std::vector<T> EntryReader::numbers(Array which, Index rows, Index cols) const {
-  constexpr bool kReals = std::is_floating_point_v<T>;
+template <class Make>
+auto EntryReader::numbers(Array which, Index rows, Index cols, const Make& make) const {
+  constexpr bool kReals = std::is_same_v<decltype(make(rows).data()), float*>;
   const Place at = place(which);
   if (!entry.has(which)) {
     at.refuse("dataset is missing");
@@ -174,11 +174,14 @@ std::vector<T> EntryReader::numbers(Array which, Index rows, Index cols) const {
               kReals ? "16-, 32- or 64-bit floats" : "integers");
   }
   check_shape(data, at, rows, cols);
-  if (data.sizes[0] == 0) {
-    return {};
+  const bool any = data.sizes[0] > 0;
+  if (any) {
+    h5::check_storage(data, at, file.bytes());
   }
-  h5::check_storage(data, at, file.bytes());
-  std::vector<T> out(data.sizes[0] * static_cast<std::uint64_t>(std::max<Index>(cols, 1)));
+  auto out = make(static_cast<Index>(data.sizes[0]));
+  if (!any) {
+    return out;
+  }
   h5::Slab all;
   if constexpr (kReals) {
     all = h5::whole_reals(data, at, out.data());
@@ -190,15 +193,13 @@ std::vector<T> EntryReader::numbers(Array which, Index rows, Index cols) const {
 }
 
 Matrix EntryReader::matrix(Array which, Index rows, Index cols) const {
-  const std::vector<float> values = numbers<float>(which, rows, cols);
-  const Index count = std::ssize(values);
-  const Index bad = first_non_finite(values.data(), count);
+  Matrix out = numbers(which, rows, cols, [&](Index count) { return Matrix(count, cols); });
+  const Index count = out.rows() * cols;
+  const Index bad = first_non_finite(out.data(), count);
   if (bad != count) {
     place(which).refuse("row {}, channel {} is {}, expected finite values", bad / cols, bad % cols,
-                        values[bad]);
+                        out.data()[bad]);
   }
-  Matrix out(count / cols, cols);
-  std::ranges::copy(values, out.data());
   return out;
 }
 
@@ -206,7 +207,7 @@ std::vector<float> EntryReader::log_weights(Array which, Index rows) const {
   if (!entry.has(which)) {
     return {};
   }
-  std::vector<float> out = numbers<float>(which, rows, 0);
+  auto out = numbers(which, rows, 0, [](Index count) { return std::vector<float>(count); });
   // The nearest float may be above it, and its weight infinite.
   const double largest = std::log(static_cast<double>(std::numeric_limits<float>::max()));
   const auto bad = std::ranges::find_if(out, [&](float x) { return !(x <= largest); });
@@ -225,7 +226,9 @@ std::vector<std::int32_t> EntryReader::positions(Array which, Index rows, const 
   }
   std::vector<std::int32_t> out;
   std::int64_t last = -1;
-  for (const std::int64_t t : numbers<std::int64_t>(which, rows, 0)) {
+  const auto wide =
+      numbers(which, rows, 0, [](Index count) { return std::vector<std::int64_t>(count); });
+  for (const std::int64_t t : wide) {
     if (t < low(last) || t > std::numeric_limits<std::int32_t>::max()) {
       place(which).refuse("row {} is {}, expected {}", out.size(), t, expected);
     }

@@ -14,6 +14,9 @@ namespace kvbench::h5 {
 
 namespace {
 
+// Links can multiply groups; no trace has so many layers.
+constexpr std::size_t kMaxLayers = 100000;
+
 std::optional<double> read_scale(const Object& at) {
   const auto scale = optional_float(at, "scale");
   if (scale && !(std::isfinite(*scale) && *scale > 0)) {
@@ -209,7 +212,11 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, Structure& 
   prompt.has_token_ids = has_link(group, schema::kTokenIds);
   const Object layers = open_group(group, schema::kLayers);
   check_members(layers);
-  for (const std::string& name : link_names(layers)) {
+  const std::vector<std::string> names = link_names(layers);
+  if (names.size() > kMaxLayers) {
+    layers.where.refuse("holds {} layers, expected at most {}", names.size(), kMaxLayers);
+  }
+  for (const std::string& name : names) {
     prompt.layers.push_back(read_layer(layers, name, prompt.n_tokens, out, require));
   }
   if (prompt.layers.empty()) {
@@ -312,8 +319,12 @@ Structure read_structure(const Object& root, Require require) {
   check_members(root, {schema::kPrompts, schema::kRope});
   const Object prompts = open_group(root, schema::kPrompts);
   check_members(prompts);
+  std::size_t layers = 0;
   for (const std::string& id : link_names(prompts)) {
-    meta.prompts.push_back(read_prompt(prompts, id, out, require));
+    layers += meta.prompts.emplace_back(read_prompt(prompts, id, out, require)).layers.size();
+    if (layers > kMaxLayers) {
+      prompts.where.refuse("holds more than {} layers, expected fewer", kMaxLayers);
+    }
   }
   if (meta.prompts.empty()) {
     prompts.where.refuse("holds no prompts, expected at least one");

@@ -7,6 +7,16 @@ namespace kvbench::h5 {
 
 namespace {
 
+// Links can multiply them.
+constexpr std::size_t kMaxParts = 1000000;
+
+void count_part(const Object& at, Structure& structure) {
+  if (++structure.parts > kMaxParts) {
+    at.where.refuse("is one of more than {} segments and scores, expected fewer in a trace",
+                    kMaxParts);
+  }
+}
+
 void check_set_name(const Object& parent, const std::string& name) {
   if (!is_set_name(name)) {
     (parent.where / name)
@@ -86,6 +96,7 @@ void read_extra(const Object& group, Structure& out, LayerMeta& layer) {
       set.where.refuse("holds no segments, expected at least one");
     }
     for (const std::string& segment : segments) {
+      count_part(set, out);
       if (segment != std::to_string(info.segments.size())) {
         (set.where / segment)
             .refuse("is not the name of segment {}, expected segments 0, 1, ... of the set",
@@ -104,6 +115,7 @@ void read_scores(const Object& group, Structure& out, LayerMeta& layer) {
   check_members(all);
   for (const std::string& name : link_names(all)) {
     check_set_name(all, name);
+    count_part(all, out);
     const Tensor& scores = out.add(all, scores_spec(name));
     if (scores.rows() != layer.kv_heads || scores.width() != layer.n) {
       scores.where.refuse("shape is [{}], expected [{}, {}]: KV heads and tokens of the layer",

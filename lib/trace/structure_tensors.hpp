@@ -1,6 +1,7 @@
 // Internal to lib/trace: what a trace holds.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 
@@ -14,6 +15,7 @@ struct Structure {
   TraceMeta meta;
   std::map<std::string, Tensor> tensors;           ///< all datasets, by path in the file
   std::map<std::string, RopeLayout> rope_layouts;  ///< of the tables of LayerMeta::rope_path
+  std::size_t parts = 0;                           ///< segments of extra queries, and scores
 
   /// Opens a dataset of `group` and keeps it.
   const Tensor& add(const Object& group, const Spec& spec);
