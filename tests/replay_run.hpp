@@ -66,6 +66,19 @@ class ReplayTest : public ::testing::Test {
     trace_ = make_trace(folder_ / "t.h5", shape);
   }
 
+  /// Small windows, two threads, with the table of kept tokens.
+  ReplayOptions small_run(const std::string& out) const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.sink = 4;
+    o.recent = 12;
+    o.queries = 8;
+    o.threads = 2;
+    o.kept = true;
+    return o;
+  }
+
   static RunResult run(const ReplayOptions& o) {
     static const std::atomic<bool> go_on = false;
     return run_plan(make_plan(o), "test", go_on);

@@ -65,24 +65,12 @@ class LackingMemory : public ReplayTest {
     go("whole.csv");
   }
 
-  ReplayOptions options(const std::string& out) const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
-    o.sink = 4;
-    o.recent = 12;
-    o.queries = 8;
-    o.threads = 2;
-    o.kept = true;
-    return o;
-  }
-
   // 8 heads of 3 jobs with two rows each.
   RunResult go(const std::string& out, Memory has = Memory::enough, bool resume = false,
                bool keep_log = false) const {
     memory = has;
     failures = 0;
-    ReplayOptions o = options(out);
+    ReplayOptions o = small_run(out);
     o.resume = resume;
     o.keep_log = keep_log;
     return run_until(plan_of_seeds(o, method_, 3));

@@ -22,15 +22,8 @@ using testing_replay::read_bytes;
 class ReplayBackend : public GpuRuns {
  protected:
   ReplayOptions options(const std::string& out) const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
-    o.sink = 4;
-    o.recent = 12;
-    o.queries = 8;
-    o.kept = true;
+    ReplayOptions o = small_run(out);
     o.overwrite = true;
-    o.threads = 2;
     return o;
   }
   OpenDevice counting() {

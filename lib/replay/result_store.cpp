@@ -65,7 +65,7 @@ std::unique_ptr<JobRecords> earlier_run(const std::string& csv, bool has_log) {
 }
 
 bool any_lacked_memory(JobRecords& run) {
-  for (JobRecord record; run.manifest().failures > 0 && run.next(record);) {
+  for (JobRecord record; run.next(record);) {
     if (record.lacked_memory) {
       return true;
     }
@@ -115,8 +115,10 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
   remove_leftovers(files(plan));
   if (earlier) {
     open_layers(true);
-    if (same_plan && !has_log &&
-        (!o.export_caches.empty() || !any_lacked_memory(*earlier_run(o.out, false)))) {
+    const bool ended = same_plan && !has_log;
+    const bool lacks = ended && o.export_caches.empty() && earlier->manifest().failures > 0 &&
+                       any_lacked_memory(*earlier_run(o.out, false));
+    if (ended && !lacks) {
       keep_tables(*earlier);
     } else {
       take_over(*earlier, now, same_plan && has_log);

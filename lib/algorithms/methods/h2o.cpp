@@ -30,9 +30,7 @@ Method method_h2o() {
   info.name = "h2o";
   info.family = Family::eviction;
   info.copies = 1;
-  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index) {
-    return ref_sets(p).empty() ? 0 : 8 * l.n * (l.d + l.dv);
-  };
+  info.matrix_bytes = ref_bytes;
   info.summary = "largest accumulated attention, the rest most recent";
   info.source = "Zhang et al., NeurIPS 2023, arXiv:2306.14048";
   info.departures = "prefill compresses once instead of evicting at each step; one set per KV head";

@@ -94,6 +94,10 @@ std::vector<std::string> ref_sets(const Params& params) {
              : std::vector<std::string>{ref->second};
 }
 
+Index ref_bytes(const Params& params, const LayerFacts& layer, Index /*kept*/) {
+  return ref_sets(params).empty() ? 0 : 8 * layer.n * (layer.d + layer.dv);
+}
+
 std::map<std::string, std::string> resolve_ref(const Params& params, const LayerFacts& layer) {
   for (const std::string& name : ref_sets(params)) {
     if (layer.stream) {

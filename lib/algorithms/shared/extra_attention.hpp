@@ -16,6 +16,8 @@ namespace kvbench {
 ParamSpec ref_param();
 /// For MethodInfo::extra_sets: the set named by `ref`, or none.
 std::vector<std::string> ref_sets(const Params& params);
+/// For MethodInfo::matrix_bytes: the attention of that set.
+Index ref_bytes(const Params& params, const LayerFacts& layer, Index kept);
 /// For MethodInfo::resolve: checks the set named by `ref` as require_extra. Throws InputError also
 /// under the stream protocol.
 std::map<std::string, std::string> resolve_ref(const Params& params, const LayerFacts& layer);

@@ -64,9 +64,7 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own) {
   info.query_window = [](const Params& p) { return p.integer("window"); };
   info.check = check_snapkv;
   info.copies = 1;
-  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index) {
-    return ref_sets(p).empty() ? 0 : 8 * l.n * (l.d + l.dv);
-  };
+  info.matrix_bytes = ref_bytes;
   return info;
 }
 
