@@ -9,14 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/composed_reads.hpp"
-#include "algorithms/composition.hpp"
+#include "algorithms/grid.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
-#include "algorithms/stored.hpp"
 #include "commands.hpp"
 #include "help.hpp"
-#include "replay/grid.hpp"
 #include "terminal.hpp"
 
 namespace kvbench {
@@ -24,79 +21,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Facts of a method, of a composition A+B, or of A@Q.
-struct Description {
-  MethodInfo info;
-  std::vector<std::string> protocols;
-  std::vector<std::string> parts;  // of A+B or A@Q
-  bool selects = false;            // can_select
-  bool quantizes = false;          // can be the Q of A@Q
-};
-
-Description describe(const Method& m) {
-  Description out{m.info, {}, {}, can_select(m), m.quantizer.has_value()};
-  if (m.compress != nullptr) {
-    out.protocols.emplace_back("prefill");
-  }
-  if (m.open_stream != nullptr) {
-    out.protocols.emplace_back("stream");
-  }
-  if (m.open_reads != nullptr) {
-    out.protocols.emplace_back("retrieval");
+std::vector<std::string> protocols_of(const Method& m) {
+  std::vector<std::string> out;
+  for (const Protocol protocol : kProtocols) {
+    if (Variant{&m, {}}.runs_under(protocol)) {
+      out.emplace_back(name(protocol));
+    }
   }
   return out;
 }
 
-// Facts that A+B and A@Q share.
-Description describe(const Method& lead, const MethodInfo& a, const MethodInfo& b) {
-  Description out;
-  out.info.source = fmt::format("{}: {}; {}: {}", a.name, a.source, b.name, b.source);
-  out.info.scores = !a.agnostic() || !b.agnostic();
-  out.info.sees_evaluated = a.sees_evaluated || b.sees_evaluated;
-  out.info.scope = lead.info.scope;
-  out.protocols = {"prefill"};
-  out.parts = {a.name, b.name};
-  return out;
+std::vector<ParamSpec> params_listed(const Method& m) {
+  return m.joint == 0 ? m.info.params : params_of(m, {});
 }
 
-Description describe_composed(const Method& a, const Method& b) {
-  Description out = describe(a, a.info, b.info);
-  out.info.name = fmt::format("{}+{}", a.info.name, b.info.name);
-  out.info.params = composition_params(a, b);
-  out.info.summary = fmt::format("{} keeps tokens in a share of the bytes, {} represents the rest",
-                                 a.info.name, b.info.name);
-  if (only_retrieves(b)) {
-    out.protocols = {"retrieval"};
-    out.info.summary =
-        fmt::format("every query reads tokens of {} in a share of the bytes, and its own by {}",
-                    a.info.name, b.info.name);
-  }
-  return out;
-}
-
-Description describe_stored(const Method& a, const Method& q) {
-  Description out = describe(a, a.info, q.info);
-  out.info.name = fmt::format("{}@{}", a.info.name, q.info.name);
-  out.info.params = only_retrieves(a) ? coded_reads_params(a, q) : stored_params(a, q);
-  out.info.sizes = a.info.sizes;
-  out.info.summary = fmt::format("entries of {}, quantized by {}", a.info.name, q.info.name);
-  if (only_retrieves(a)) {
-    out.protocols = {"retrieval"};
-    out.info.summary =
-        fmt::format("reads of {} of a cache quantized by {}", a.info.name, q.info.name);
-  }
-  return out;
-}
-
-// By NAME, A+B or A@Q. Throws InputError on an unknown name.
-Description find_description(const std::string& name) {
-  const std::size_t joint = name.find_first_of("+@");
-  const Method& first = find_method(name.substr(0, joint));
-  if (joint == std::string::npos) {
-    return describe(first);
-  }
-  const Method& second = find_method(name.substr(joint + 1));
-  return name[joint] == '+' ? describe_composed(first, second) : describe_stored(first, second);
+JobFacts usual_facts(const Method& m) {
+  return m.joint == 0 ? m.info.usual_facts()
+                      : Variant{&m, Params(m.info.name, params_of(m, {}), {})}.facts();
 }
 
 // Every method uses the device for truth, scores, estimates and the operations of
@@ -108,15 +49,13 @@ std::string joined(const std::vector<std::string>& all) {
 }
 
 // Queries used with default parameters.
-const char* queries_text(const MethodInfo& info) {
-  const Params defaults(info.name, info.params, {});
-  if (info.named_scores != nullptr && !info.named_scores(defaults).empty()) {
-    return "stored";
-  }
-  if (info.extra_sets != nullptr && !info.extra_sets(defaults).empty()) {
-    return "extra";
-  }
-  return info.sees_evaluated ? "evaluated" : info.agnostic() ? "none" : "scoring";
+const char* queries_text(const JobFacts& facts) {
+  const auto any = [&](auto&& fact) { return std::ranges::any_of(facts.scoring, fact); };
+  return facts.evaluated                                                            ? "evaluated"
+         : facts.scoring.empty()                                                    ? "none"
+         : any([](const Scoring& s) { return s.sets.empty() && s.stored.empty(); }) ? "scoring"
+         : any([](const Scoring& s) { return !s.sets.empty(); })                    ? "extra"
+                                                                                    : "stored";
 }
 
 std::string_view family_text(const MethodInfo& info) {
@@ -139,8 +78,8 @@ void print_list(const std::vector<const Method*>& list) {
   for (const Method* m : list) {
     const MethodInfo& info = m->info;
     const std::string facts =
-        fmt::format("{:<19} {:<24}  {:<9} {:<10} ", info.name, joined(describe(*m).protocols),
-                    joined(kDevices), queries_text(info));
+        fmt::format("{:<19} {:<24}  {:<9} {:<10} ", info.name, joined(protocols_of(*m)),
+                    joined(kDevices), queries_text(m->info.usual_facts()));
     const std::string_view family = family_text(info);
     fmt::print(
         "{}",
@@ -161,8 +100,10 @@ void print_list(const std::vector<const Method*>& list) {
   fmt::print("\n{}", hanging_indent("", notes, width));
 }
 
-void print_one(const Description& s) {
-  const MethodInfo& info = s.info;
+void print_one(const Method& m) {
+  const MethodInfo& info = m.info;
+  const JobFacts facts = usual_facts(m);
+  const std::vector<ParamSpec> params = params_listed(m);
   const std::optional<std::size_t> width = stdout_width();
   fmt::print("{}", hanging_indent(info.name + ": ", info.summary, width));
   fmt::print("{}", hanging_indent("  source      ", info.source, width));
@@ -170,38 +111,38 @@ void print_one(const Description& s) {
     fmt::print("{}", hanging_indent("  departures  ", info.departures, width));
   }
   fmt::print("  family      {}\n", family_text(info));
-  fmt::print("  protocols   {}\n  devices     {}\n", joined(s.protocols), joined(kDevices));
+  fmt::print("  protocols   {}\n  devices     {}\n", joined(protocols_of(m)), joined(kDevices));
   fmt::print("  size        {}\n",
              info.sizes.empty() ? std::string("fixed")
                                 : fmt::format("--budget or {}", fmt::join(info.sizes, ", ")));
-  fmt::print("  queries     {}\n", queries_text(info));
-  if (info.scope != Scope::head) {
+  fmt::print("  queries     {}\n", queries_text(facts));
+  if (facts.scope != Scope::head) {
     fmt::print("  budget      shared by the heads of {}\n",
-               info.scope == Scope::layer ? "a layer" : "all replayed layers");
+               facts.scope == Scope::layer ? "a layer" : "all replayed layers");
   }
-  if (info.keeps_tokens) {
+  if (info.holds == Holds::tokens) {
     fmt::print("  composes    can be the A of a composition A+B\n");
   }
-  if (s.quantizes) {
+  if (m.quantizer) {
     fmt::print("  stores      can be the Q of A@Q: quantizes the entries of another method\n");
   }
-  if (s.selects) {
+  if (can_select(m)) {
     fmt::print("{}",
                hanging_indent(
                    "  selects     ",
                    fmt::format("can select the tokens of attention-matching (keys={})", info.name),
                    width));
   }
-  if (info.params.empty()) {
+  if (params.empty()) {
     fmt::print("  no parameters\n");
     return;
   }
   std::size_t longest = 0;
-  for (const ParamSpec& p : info.params) {
+  for (const ParamSpec& p : params) {
     longest = std::max(longest, p.name.size());
   }
   fmt::print("  parameters\n");
-  for (const ParamSpec& p : info.params) {
+  for (const ParamSpec& p : params) {
     fmt::print("{}",
                hanging_indent(fmt::format("    {:<{}}  ", p.name, longest),
                               p.doc + (p.unit.empty() ? "" : fmt::format(" [{}]", p.unit)), width));
@@ -230,29 +171,34 @@ const char* kind_text(ParamKind kind) {
   return "";
 }
 
-Json to_json(const Description& s) {
-  const MethodInfo& info = s.info;
-  const Scope scope = info.scope;
+Json to_json(const Method& m) {
+  const MethodInfo& info = m.info;
+  const JobFacts facts = usual_facts(m);
+  const Scope scope = facts.scope;
+  std::vector<std::string> parts;
+  for (const Component& c : m.components) {
+    parts.push_back(c.method->info.name);
+  }
   Json out{{"name", info.name},
            {"family", std::string(family_text(info))},
            {"summary", info.summary},
            {"source", info.source},
            {"departures", info.departures},
-           {"parts", s.parts},
-           {"protocols", s.protocols},
+           {"parts", parts},
+           {"protocols", protocols_of(m)},
            {"devices", kDevices},
-           {"queries", queries_text(info)},
+           {"queries", queries_text(facts)},
            {"sizes", info.sizes},
            {"budget_shared_by", scope == Scope::head    ? "head"
                                 : scope == Scope::layer ? "layer"
                                                         : "layers"},
-           {"composes", info.keeps_tokens},
-           {"selects", s.selects},
-           {"quantizes", s.quantizes},
+           {"composes", info.holds == Holds::tokens},
+           {"selects", can_select(m)},
+           {"quantizes", m.quantizer.has_value()},
            {"parameters", Json::array()},
            {"authors", info.authors},
            {"grid", info.grid}};
-  for (const ParamSpec& p : info.params) {
+  for (const ParamSpec& p : params_listed(m)) {
     Json param{{"name", p.name},      {"kind", kind_text(p.kind)}, {"default", p.fallback},
                {"unit", p.unit},      {"allowed", allowed(p)},     {"choices", p.choices},
                {"description", p.doc}};
@@ -269,10 +215,10 @@ void print_json(const std::string& name) {
   Json all = Json::array();
   const std::vector<const Method*> list = methods_listed(name);
   for (const Method* m : list) {
-    all.push_back(to_json(describe(*m)));
+    all.push_back(to_json(*m));
   }
   if (list.empty()) {
-    all.push_back(to_json(find_description(name)));
+    all.push_back(to_json(find_algorithm(name)));
   }
   fmt::print("{}\n", all.dump(2));
 }
@@ -330,7 +276,7 @@ void add_list(CLI::App& app) {
     } else if (!list.empty()) {
       print_list(list);
     } else {
-      print_one(find_description(*name));
+      print_one(find_algorithm(*name));
     }
   });
 }

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "algorithms/grid.hpp"
 #include "algorithms/registry.hpp"
 #include "parse_enum.hpp"
-#include "replay/grid.hpp"
 #include "report/build_info.hpp"
 #include "report/schema.hpp"
 

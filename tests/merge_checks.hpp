@@ -85,7 +85,7 @@ inline void check_merging_budgets(const Method& method, Index extra, bool fewer 
       const Index each = job.head().pair_bytes() + extra;
       for (Index budget = 0; budget <= (count + 2) * each; budget += 1 + each / 3) {
         const Compressed c = job.run(budget);
-        ASSERT_LE(middle_bytes_of(c, job.head(), count), budget);
+        ASSERT_LE(middle_bytes_of(c, job.head()), budget);
         const Index held = static_cast<Index>(c.held.tokens.size()) + c.made.k.rows();
         const Index most = std::min(count, budget / each);
         ASSERT_TRUE(held == most || (fewer && held <= most));

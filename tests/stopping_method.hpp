@@ -43,7 +43,7 @@ inline Plan plan_of_seeds(const ReplayOptions& o, const Method& method, std::uin
   ReplayOptions some = o;
   some.algorithms = {"exact"};
   Plan plan = make_plan(some);
-  plan.variants = {{&method, Params(method.info.name, {}, {}), nullptr}};
+  plan.variants = {{&method, Params(method.info.name, {}, {})}};
   plan.entries.clear();
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     plan.entries.push_back({0, std::nullopt, seed});

@@ -158,7 +158,7 @@ TEST(AdaKv, BudgetsAndOddInputs) {
   check_budgets(method_adakv());
   check_odd_inputs(method_adakv());
   check_info(method_adakv(), "adakv");
-  EXPECT_EQ(method_adakv().info.scope, Scope::layer);
+  EXPECT_EQ(method_adakv().info.usual_facts().scope, Scope::layer);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <map>
 
-#include "replay/grid.hpp"
+#include "algorithms/grid.hpp"
 #include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
@@ -73,7 +73,7 @@ TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
     }
     const double budget = number(row, "budget_requested");
     const double held = number(row, "middle_ratio") * kMiddleBytes;
-    if (expand_algorithms({name}).front().method->info.scope == Scope::head) {
+    if (expand_algorithms({name}).front().method->info.usual_facts().scope == Scope::head) {
       EXPECT_LE(held, std::floor(budget * kMiddleBytes) + 1e-6) << name;
     } else {
       auto& [sum, allowed] = shared[name + row[column_index("budget_requested")]];
@@ -87,7 +87,7 @@ TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
     EXPECT_LE(sums.first, sums.second + 1e-6) << name;
   }
   for (const Variant& v : expand_algorithms({"all"})) {
-    const bool lacking = v.reads_o_proj() || !v.named_scores().empty() ||
+    const bool lacking = v.facts().o_proj || !v.named_scores().empty() ||
                          !v.extra_sets().empty();  // the trace has none
     const int expected = lacking ? 0 : v.name() == "exact" ? 8 : 16;
     EXPECT_EQ(rows[v.name()], expected) << v.name();
@@ -103,7 +103,7 @@ TEST_F(AllMethods, OracleKeepsTheMostMass) {
   for (const Fields& row : table.rows) {
     const std::string& name = row[column_index("algorithm")];
     const MethodInfo& info = expand_algorithms({name}).front().method->info;
-    if (!info.keeps_tokens || info.scope != Scope::head) {
+    if (info.holds != Holds::tokens || info.usual_facts().scope != Scope::head) {
       continue;
     }
     const std::string where = row[column_index("layer")] + "/" + row[column_index("kv_head")] +

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "algorithms/grid.hpp"
 #include "algorithms/methods.hpp"
 #include "algorithms/registry.hpp"
 #include "compressed.hpp"
@@ -10,7 +11,6 @@
 #include "merge_checks.hpp"
 #include "reference/bounded_fit.hpp"
 #include "reference/matching.hpp"
-#include "replay/grid.hpp"
 #include "replay_run.hpp"
 
 namespace kvbench::test_attention_matching {

@@ -376,14 +376,13 @@ TEST(BalanceKvStream, SizesAndRefusals) {
   EXPECT_THROW(open(head, {{"t", "7"}}), InputError);
   // What a row would refuse is refused before any.
   const MethodInfo info = method_balancekv_stream().info;
-  ASSERT_NE(info.check, nullptr);
   for (const char* t : {"3", "7", "32767"}) {
-    EXPECT_THROW(info.check(Params(kName, info.params, {{"t", t}})), InputError) << t;
+    EXPECT_THROW(info.facts(Params(kName, info.params, {{"t", t}})), InputError) << t;
   }
   for (const char* t : {"auto", "2", "8", "32768"}) {
-    EXPECT_NO_THROW(info.check(Params(kName, info.params, {{"t", t}}))) << t;
+    EXPECT_NO_THROW(info.facts(Params(kName, info.params, {{"t", t}}))) << t;
   }
-  EXPECT_NO_THROW(info.check(Params(kName, info.params, {{"T", "3"}})));
+  EXPECT_NO_THROW(info.facts(Params(kName, info.params, {{"T", "3"}})));
   EXPECT_THROW(open(head, {}, 31), Infeasible);
   EXPECT_EQ(run(head, {{"T", "0"}}).held.tokens.size(), 64U);  // nothing is ever halved
   EXPECT_EQ(run(head, {{"t", "2"}, {"T", "1"}}).denominator->held.tokens.size(), 32U);

@@ -290,9 +290,9 @@ TEST(BumbleBee, SizesAndBudgets) {
 TEST(BumbleBee, OnlyStochasticIsRandom) {
   const MethodInfo info = method_bumblebee().info;
   EXPECT_EQ(info.name, "bumblebee");
-  EXPECT_TRUE(info.scores);
+  EXPECT_FALSE(info.usual_facts().scoring.empty());
   for (const char* optimizer : {"lazy", "greedy", "stochastic"}) {
-    EXPECT_EQ(info.random(Params(info.name, info.params, {{"optimizer", optimizer}})),
+    EXPECT_EQ(info.facts(Params(info.name, info.params, {{"optimizer", optimizer}})).random,
               optimizer == std::string("stochastic"));
   }
 }

@@ -336,7 +336,7 @@ TEST(BumbleBeeStream, RefusesWithoutASize) {
   EXPECT_THROW(open(head, 0, {}, {}), InputError);
   const MethodInfo info = method_bumblebee_stream().info;
   EXPECT_EQ(info.name, "bumblebee-stream");
-  EXPECT_FALSE(info.random(Params(info.name, info.params, {})));
+  EXPECT_FALSE(info.facts(Params(info.name, info.params, {})).random);
 }
 
 }  // namespace

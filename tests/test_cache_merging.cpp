@@ -60,7 +60,7 @@ TEST(Cam, BudgetsAndOddInputs) {
   check_huge_values(method);
   EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
   EXPECT_FALSE(method.info.departures.empty());
-  EXPECT_TRUE(method.info.scores);
+  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "algorithms/composition.hpp"
 #include "algorithms/methods.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "attention/streams.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
@@ -198,10 +199,11 @@ TEST(CamPrefill, WorksBehindAnotherMethod) {
   const Method a = method_local();
   const Method b = method_cam();
   const JobOf job(b, make_rounded_head(shape_of(80), 10), positions(4, 70), {0, 80});
-  const Params params("local+cam", composition_params(a, b), {{"cam.merge", "4"}});
+  const Method both = composed(a, b);
+  const Params params("local+cam", params_of(both, {}), {{"cam.merge", "4"}});
   Task task = job.task(20 * job.head().pair_bytes());
   task.sink = 4;
-  const Compressed c = compose(a, b, task, params);
+  const Compressed c = both.compress(task, params);
   check_compressed(c, task);
   EXPECT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), 20);
   EXPECT_GT(c.made.k.rows(), 0);

@@ -199,7 +199,7 @@ TEST(ClusterGenKCenter, OddInputs) {
       run_kcenter(head, positions(10, 30), {{"weights", "cluster"}, {"tokens", "3"}});
   EXPECT_EQ(c.held.tokens, (std::vector<Index>{10, 11, 12}));
   EXPECT_EQ(c.held.weights, (std::vector<float>{18.0F, 1.0F, 1.0F}));
-  EXPECT_FALSE(method_clustergen_kcenter().info.random({}));
+  EXPECT_FALSE(method_clustergen_kcenter().info.usual_facts().random);
 }
 
 }  // namespace

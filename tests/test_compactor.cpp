@@ -238,8 +238,8 @@ TEST(Compactor, BudgetsAndOddInputs) {
   check_budgets(method, false, true);
   check_odd_inputs(method, true);
   check_info(method, "compactor", true);
-  EXPECT_EQ(method.info.scope, Scope::layer);
-  EXPECT_TRUE(method.info.scores);
+  EXPECT_EQ(method.info.usual_facts().scope, Scope::layer);
+  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
   LayerFacts layer;
   layer.n = 100;
   EXPECT_NE(refusal([&] {

@@ -8,12 +8,12 @@
 #include <set>
 
 #include "algorithms/composition.hpp"
+#include "algorithms/grid.hpp"
 #include "algorithms/registry.hpp"
 #include "compressed.hpp"
 #include "core/error.hpp"
 #include "extra_traces.hpp"
 #include "make_head.hpp"
-#include "replay/grid.hpp"
 #include "replay/job.hpp"
 #include "replay_run.hpp"
 
@@ -199,8 +199,8 @@ TEST_F(SharedComposition, EveryPairRuns) {
   std::vector<std::string> specs;
   for (const Method& a : methods()) {
     for (const Method& b : methods()) {
-      if (a.info.keeps_tokens && &a != &b && b.compress != nullptr && !b.info.sizes.empty() &&
-          b.info.scope == Scope::head) {
+      if (a.info.holds == Holds::tokens && &a != &b && b.compress != nullptr &&
+          !b.info.sizes.empty() && b.info.usual_facts().scope == Scope::head) {
         pairs.push_back(a.info.name + "+" + b.info.name);
         specs.push_back(pairs.back() + (b.info.name == "quant-rotated"  // no power of two here
                                             ? ":quant-rotated.rotation=orthogonal"

@@ -106,8 +106,8 @@ TEST(CriticalKv, BudgetsAndOddInputs) {
   check_budgets(method, false, true);
   check_odd_inputs(method, true);
   check_info(method, "criticalkv");
-  EXPECT_TRUE(method.info.scores);
-  EXPECT_TRUE(method.info.reads_o_proj);
+  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
+  EXPECT_TRUE(method.info.usual_facts().o_proj);
 }
 
 TEST(CriticalKv, WithoutAProjectionItIsRefused) {
@@ -122,7 +122,7 @@ TEST(CriticalKv, WithoutAProjectionItIsRefused) {
   EXPECT_TRUE(method.info.resolve(params, layer).empty());
   const JobOf job(method, make_head({}, 1), positions(10, 50), {});
   EXPECT_THROW(job.run(100), InputError);
-  EXPECT_THROW(method.info.check(Params("criticalkv", method.info.params, {{"kernel", "4"}})),
+  EXPECT_THROW(method.info.facts(Params("criticalkv", method.info.params, {{"kernel", "4"}})),
                InputError);
 }
 

@@ -74,8 +74,8 @@ TEST(CurdKv, BudgetsAndOddInputs) {
   check_budgets(method_curdkv());
   check_odd_inputs(method_curdkv());
   check_info(method_curdkv(), "curdkv");
-  EXPECT_FALSE(method_curdkv().info.scores);
-  EXPECT_FALSE(method_curdkv().info.reads_rope);
+  EXPECT_TRUE(method_curdkv().info.usual_facts().scoring.empty());
+  EXPECT_FALSE(method_curdkv().info.usual_facts().rope);
 }
 
 }  // namespace

@@ -118,8 +118,8 @@ TEST(D2o, BudgetsAndOddInputs) {
   check_huge_values(method);
   EXPECT_EQ(method.info.name, "d2o");
   EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
-  EXPECT_TRUE(method.info.scores);
-  EXPECT_FALSE(method.info.keeps_tokens);
+  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
+  EXPECT_NE(method.info.holds, Holds::tokens);
   EXPECT_FALSE(method.info.departures.empty());
 }
 

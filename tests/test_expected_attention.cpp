@@ -104,7 +104,7 @@ TEST(ExpectedAttention, BudgetsAndOddInputs) {
   check_budgets(method_expected_attention());
   check_odd_inputs(method_expected_attention());
   check_info(method_expected_attention(), "expected-attention");
-  EXPECT_TRUE(method_expected_attention().info.scores);
+  EXPECT_FALSE(method_expected_attention().info.usual_facts().scoring.empty());
 }
 
 }  // namespace

@@ -93,8 +93,9 @@ TEST(ExternalScores, BudgetsAndOddInputs) {
   const Method method = method_external_scores();
   check_budgets(method, false, true);
   check_odd_inputs(method, true);
-  EXPECT_TRUE(method.info.keeps_tokens);
-  EXPECT_TRUE(method.info.scores);  // nobody knows what the other program looked at
+  EXPECT_EQ(method.info.holds, Holds::tokens);
+  EXPECT_FALSE(
+      method.info.usual_facts().scoring.empty());  // nobody knows what the other program looked at
 }
 
 }  // namespace

@@ -87,8 +87,9 @@ TEST(ExtraRef, WithoutItTheSetIsNotLookedAt) {
     const Compressed b = without.run(20 * with.head().pair_bytes());
     EXPECT_EQ(a.held.tokens, b.held.tokens);
     EXPECT_TRUE(same_bits(a.made.k, b.made.k) && same_bits(a.made.v, b.made.v));
-    EXPECT_TRUE(method.info.extra_sets(with.params()).empty());
-    EXPECT_EQ(method.info.extra_sets(with.params({{"ref", "q"}})), std::vector<std::string>{"q"});
+    EXPECT_TRUE(method.info.facts(with.params()).scoring.front().sets.empty());
+    EXPECT_EQ(method.info.facts(with.params({{"ref", "q"}})).scoring.front().sets,
+              std::vector<std::string>{"q"});
   }
 }
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/grid.hpp"
 #include "algorithms/registry.hpp"
 #include "refusal.hpp"
-#include "replay/grid.hpp"
 
 namespace kvbench::test_grid {
 namespace {
@@ -212,7 +212,7 @@ TEST(Grid, ASetIsTheMethodsThatItSays) {
     }
     const std::string& name = m.info.name;
     sets[fmt::format("@{}", kvbench::name(*m.info.family))].push_back(name);
-    if (!m.info.sees_evaluated && !m.info.scores_with(Params(name, m.info.params, {}))) {
+    if (const JobFacts facts = m.info.usual_facts(); !facts.evaluated && facts.scoring.empty()) {
       sets["@agnostic"].push_back(name);
     }
     if (name.starts_with("k")) {

@@ -60,7 +60,7 @@ TEST(H2o, BudgetsAndOddInputs) {
   check_budgets(method_h2o());
   check_odd_inputs(method_h2o());
   check_info(method_h2o(), "h2o");
-  EXPECT_TRUE(method_h2o().info.scores);
+  EXPECT_FALSE(method_h2o().info.usual_facts().scoring.empty());
 }
 
 }  // namespace

@@ -213,8 +213,8 @@ TEST(HeadCache, AResultComesBackAsWhatItWas) {
       check_compressed(after, {head, middle, {}, {}, {}, Rng(0, {"p", 0, 0}, "m")});
 
       EXPECT_EQ(after.held.tokens, before.held.tokens);
-      const MemoryFigures was = memory_figures(holding_of(before), head, kEnd - kBegin);
-      const MemoryFigures is = memory_figures(holding_of(after), head, kEnd - kBegin);
+      const MemoryFigures was = memory_figures(before, head, kEnd - kBegin);
+      const MemoryFigures is = memory_figures(after, head, kEnd - kBegin);
       EXPECT_EQ(is.tokens_kept, was.tokens_kept);
       EXPECT_EQ(is.bytes, was.bytes);
       EXPECT_EQ(is.middle_bytes, was.middle_bytes);

@@ -50,7 +50,7 @@ class JobTest : public ::testing::Test {
                        const TraceShape& shape = {}, ReplayOptions o = options()) {
     method_ = Method{};
     method_.info.name = "made-up";
-    method_.info.sees_evaluated = sees_evaluated_;
+    method_.info.facts = [this](const Params&) { return JobFacts{.evaluated = sees_evaluated_}; };
     method_.compress = compress;
     o.traces = {make_trace(test_folder() / "t.h5", shape)};
     Plan plan = make_plan(o);

@@ -148,9 +148,9 @@ TEST(KMeans, BudgetsAndOddInputs) {
       ASSERT_THROW(job.run({}), InputError);
     }
   }
-  EXPECT_FALSE(method.info.scores);
-  EXPECT_FALSE(method.info.keeps_tokens);
-  EXPECT_FALSE(method.info.random(Params("kmeans", method.info.params, {})));
+  EXPECT_TRUE(method.info.usual_facts().scoring.empty());
+  EXPECT_NE(method.info.holds, Holds::tokens);
+  EXPECT_FALSE(method.info.facts(Params("kmeans", method.info.params, {})).random);
 }
 
 }  // namespace

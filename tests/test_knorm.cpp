@@ -49,7 +49,7 @@ TEST(Knorm, BudgetsAndOddInputs) {
   check_budgets(method_knorm());
   check_odd_inputs(method_knorm());
   check_info(method_knorm(), "knorm");
-  EXPECT_FALSE(method_knorm().info.scores);
+  EXPECT_TRUE(method_knorm().info.usual_facts().scoring.empty());
 }
 
 }  // namespace

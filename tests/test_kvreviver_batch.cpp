@@ -8,13 +8,14 @@
 #include <random>
 
 #include "algorithms/composition.hpp"
+#include "algorithms/grid.hpp"
 #include "algorithms/methods.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "algorithms/shared/count_sketch.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
 #include "reference/kvreviver_batch.hpp"
 #include "reference/selection.hpp"
-#include "replay/grid.hpp"
 
 namespace kvbench::test_kvreviver_batch {
 namespace {
@@ -78,7 +79,7 @@ std::string figure(const Compressed& c, const std::string& key) {
 }
 
 Index bytes_of(const Compressed& c, const JobOf& job) {
-  return middle_bytes_of(c, job.head(), static_cast<Index>(job.tokens().size()));
+  return middle_bytes_of(c, job.head());
 }
 
 std::string refusal(const std::function<void()>& act) {
@@ -198,7 +199,7 @@ TEST(KvReviverBatch, OnlyTheSketchDraws) {
       return method.compress(task, params).made.k;
     };
     const bool sketch = vague == std::string("sketch");
-    EXPECT_EQ(method.info.random(params), sketch);
+    EXPECT_EQ(method.info.facts(params).random, sketch);
     EXPECT_TRUE(same_bits(made(1), made(1)));
     EXPECT_EQ(same_bits(made(1), made(2)), !sketch);
   }
@@ -365,14 +366,16 @@ TEST(KvReviverBatch, WorksBehindAnotherMethod) {
   const Method b = method_kvreviver();
   const JobOf job(b, rounded_head(shape_of(130), 19), positions(5, 122), {0, 120});
   for (const char* vague : {"sketch", "none", "mean"}) {
-    const Params params("local+kvreviver", composition_params(a, b), {{"kvreviver.vague", vague}});
+    const Method both = composed(a, b);
+    const std::map<std::string, std::string> given{{"kvreviver.vague", vague}};
+    const Params params("local+kvreviver", params_of(both, given), given);
     const Index budget = 90 * job.head().pair_bytes();
     const Task task = job.task(budget);
-    const Compressed c = compose(a, b, task, params);
+    const Compressed c = both.compress(task, params);
     check_compressed(c, task);
     EXPECT_LE(bytes_of(c, job), budget);
     EXPECT_EQ(c.made.k.rows() > 0, vague != std::string("none"));
-    EXPECT_EQ((Variant{&a, params, &b}).random(), vague == std::string("sketch"));
+    EXPECT_EQ((Variant{&both, params}).random(), vague == std::string("sketch"));
   }
 }
 
@@ -382,7 +385,7 @@ TEST(KvReviverBatch, RefusedBeforeTheFirstRow) {
     return Params("kvreviver", method.info.params, given);
   };
   const auto checked = [&](const Given& given) {
-    return refusal([&] { method.info.check(params(given)); });
+    return refusal([&] { method.info.facts(params(given)); });
   };
   EXPECT_EQ(checked({}), "");
   EXPECT_EQ(checked({{"vague", "none"}}), "");

@@ -126,7 +126,7 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
           taken(reference::kvzip(heads[h], reference_rows(job.job(h).extra[0]), nullptr), tokens));
     }
     const bool layer = std::string(budget) == "layer";
-    EXPECT_EQ(method.info.scope_of(job.job(0).params({{"budget", budget}})),
+    EXPECT_EQ(method.info.facts(job.job(0).params({{"budget", budget}})).scope,
               layer ? Scope::layer : Scope::layers);
     for (const Index each : {1, 7, 20}) {
       std::vector<Index> counts;
@@ -231,8 +231,8 @@ TEST(Kvzip, BudgetsAndOddInputs) {
   check_budgets(method, false, true);
   check_odd_inputs(method, true);
   check_info(method, "kvzip");
-  EXPECT_TRUE(method.info.scores);
-  EXPECT_EQ(method.info.scope_of(Params("kvzip", method.info.params, {})), Scope::head);
+  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
+  EXPECT_EQ(method.info.facts(Params("kvzip", method.info.params, {})).scope, Scope::head);
 }
 
 }  // namespace

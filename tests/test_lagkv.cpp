@@ -215,7 +215,7 @@ TEST(LagKv, BudgetsAndOddInputs) {
   check_budgets(method_lagkv());
   check_odd_inputs(method_lagkv());
   check_info(method_lagkv(), "lagkv");
-  EXPECT_FALSE(method_lagkv().info.scores);
+  EXPECT_TRUE(method_lagkv().info.usual_facts().scoring.empty());
 }
 
 }  // namespace

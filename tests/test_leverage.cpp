@@ -183,8 +183,8 @@ TEST(Leverage, TheSketchDiffersByHeadAndSeedAndZeroColumnsDrawNothing) {
   }
   EXPECT_EQ(drawn.size(), 4U);
   EXPECT_EQ(exact.size(), 1U);
-  EXPECT_TRUE(method.info.random(job.params()));
-  EXPECT_FALSE(method.info.random(job.params({{"sketch", "0"}})));
+  EXPECT_TRUE(method.info.facts(job.params()).random);
+  EXPECT_FALSE(method.info.facts(job.params({{"sketch", "0"}})).random);
 }
 
 // Keys as large as float32 holds, and repeated ones: the ridge grows until there is a factor.
@@ -222,8 +222,8 @@ TEST(Leverage, BudgetsAndOddInputs) {
   check_budgets(method_leverage(), false, true);
   check_odd_inputs(method_leverage(), true);
   check_info(method_leverage(), "leverage", true);
-  EXPECT_FALSE(method_leverage().info.scores);
-  EXPECT_TRUE(method_leverage().info.reads_rope);
+  EXPECT_TRUE(method_leverage().info.usual_facts().scoring.empty());
+  EXPECT_TRUE(method_leverage().info.usual_facts().rope);
 }
 
 TEST(Leverage, WithoutTablesItIsRefused) {

@@ -193,7 +193,7 @@ TEST(LowRank, BytesAndRanks) {
   EXPECT_EQ(empty.run(0).made.k.rows(), 0);
   for (Index budget = 0; budget < 60 * 13 * 2; budget += 37) {
     try {
-      ASSERT_LE(middle_bytes_of(job.run(budget), job.head(), 50), budget);
+      ASSERT_LE(middle_bytes_of(job.run(budget), job.head()), budget);
     } catch (const Infeasible&) {
       ASSERT_LT(budget, least);
     }
@@ -270,10 +270,10 @@ TEST(LowRank, TablesAreRequiredForKeysBeforeTheirRotation) {
 TEST(LowRank, ScoresWithQueriesOnlyWhereItWeighsThem) {
   const Method method = method_lowrank();
   const JobOf job(method, make_head(small(), 12), {}, kScoring);
-  EXPECT_FALSE(method.info.scores_with(job.params()));
-  EXPECT_TRUE(method.info.scores_with(job.params({{"weight", "queries"}})));
-  EXPECT_TRUE(method.info.agnostic());
-  EXPECT_FALSE(method.info.random(job.params()));
+  EXPECT_TRUE(method.info.facts(job.params()).scoring.empty());
+  EXPECT_FALSE(method.info.facts(job.params({{"weight", "queries"}})).scoring.empty());
+  EXPECT_TRUE(method.info.usual_facts().scoring.empty());
+  EXPECT_FALSE(method.info.facts(job.params()).random);
   EXPECT_FALSE(method.info.not_quantizable.empty());
   EXPECT_FALSE(method.quantizer.has_value());
 }

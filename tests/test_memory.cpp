@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/grid.hpp"
 #include "extra_traces.hpp"
 #include "make_trace.hpp"
-#include "replay/grid.hpp"
 #include "replay/job.hpp"
 #include "replay/planner.hpp"
 #include "replay/resources.hpp"

@@ -11,6 +11,7 @@
 #include "make_extra.hpp"
 #include "make_head.hpp"
 #include "make_trace.hpp"
+#include "method_checks.hpp"
 #include "metrics/memory.hpp"
 #include "reference/reference.hpp"
 #include "refusal.hpp"
@@ -46,16 +47,20 @@ class EveryMethod : public ::testing::TestWithParam<std::string> {
         head, tokens, budget, {head.q_start(), head.n()}, mass, Rng(seed, {"p", 1, 0}, GetParam())};
     task.scores = &book;
     const RopeTables rope = testing_replay::rope_tables(head.n() + 512, 8);
-    task.rope = method().info.reads_rope ? &rope : nullptr;
+    const JobFacts facts = method().info.usual_facts();
+    task.rope = facts.rope ? &rope : nullptr;
     std::mt19937_64 generator(5);
     const Matrix o_proj =
         normal_matrix(12, static_cast<Index>(head.q.size()) * head.dv(), 1.0, generator);
-    task.o_proj = method().info.reads_o_proj ? &o_proj : nullptr;
+    task.o_proj = facts.o_proj ? &o_proj : nullptr;
     const std::vector<ExtraSet> extra = usual_extra(head);
     const std::vector<NamedScores> named_scores = usual_scores(head);
-    task.extra = method().info.extra_sets != nullptr ? extra : std::span<const ExtraSet>();
-    task.named_scores =
-        method().info.named_scores != nullptr ? named_scores : std::span<const NamedScores>();
+    const auto any = [&](auto names) {
+      return std::ranges::any_of(facts.scoring,
+                                 [&](const Scoring& s) { return !(s.*names).empty(); });
+    };
+    task.extra = any(&Scoring::sets) ? extra : std::span<const ExtraSet>();
+    task.named_scores = any(&Scoring::stored) ? named_scores : std::span<const NamedScores>();
     Compressed c = method().compress(task, defaults());
     check_compressed(c, task);
     return c;
@@ -78,20 +83,6 @@ bool same_matrix(const Matrix& a, const Matrix& b) {
          std::equal(a.data(), a.data() + a.rows() * a.cols(), b.data());
 }
 
-Index middle_bytes(const Compressed& c, const KvHead& head, Index middle) {
-  Holding h;
-  h.pairs = static_cast<Index>(c.held.tokens.size());
-  h.made_pairs = c.made.k.rows();
-  if (c.denominator) {
-    h.keys_only = c.denominator->made.k.rows();
-    h.keys_only +=
-        c.denominator->same_keys ? 0 : static_cast<Index>(c.denominator->held.tokens.size());
-  }
-  h.aux_bytes = c.aux_bytes;
-  h.payload_bytes = c.payload_bytes;
-  return memory_figures(h, head, middle).middle_bytes;
-}
-
 TEST_P(EveryMethod, NeverHoldsMoreThanItsBudget) {
   for (const DType dtype : {DType::float16, DType::float32}) {
     HeadShape shape;
@@ -104,13 +95,13 @@ TEST_P(EveryMethod, NeverHoldsMoreThanItsBudget) {
       const Index full = m * head.pair_bytes();
       for (const double rho : {0.0, 0.01, 0.1, 0.25, 0.5, 0.77, 1.0}) {
         if (!takes_budget()) {
-          EXPECT_EQ(middle_bytes(run(head, tokens, {}), head, m), full);
+          EXPECT_EQ(middle_bytes_of(run(head, tokens, {}), head), full);
           continue;
         }
         const Index budget = budget_bytes(rho, full);
         try {
           const Compressed c = run(head, tokens, budget, 3);
-          EXPECT_LE(middle_bytes(c, head, m), budget) << m << " " << rho;
+          EXPECT_LE(middle_bytes_of(c, head), budget) << m << " " << rho;
         } catch (const Infeasible& e) {
           EXPECT_GT(e.needed_bytes(), budget);
         }
@@ -169,7 +160,7 @@ TEST_P(EveryMethod, SameSeedSameResultAndSeedsMatterOnlyIfSaid) {
   for (std::uint64_t seed = 2; seed < 10; ++seed) {
     differs = differs || !same(first, run(head, tokens, budget, seed));
   }
-  EXPECT_EQ(differs, method().info.random(defaults()));
+  EXPECT_EQ(differs, method().info.facts(defaults()).random);
 }
 
 TEST_P(EveryMethod, WithoutASizeItRefuses) {

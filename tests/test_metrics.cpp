@@ -321,10 +321,10 @@ KvHead head_of(Index n, Index d, Index dv, DType dtype) {
 
 TEST(MemoryFigures, ByHand) {
   // 10 tokens of 4 + 6 half-precision numbers: 20 bytes each; 6 of them are the middle.
-  Holding holding;
-  holding.pairs = 2;
-  holding.made_pairs = 1;
-  holding.keys_only = 3;
+  Compressed holding;
+  holding.held.tokens = {4, 7};
+  holding.made.k = Matrix(1, 4);
+  holding.denominator = Denominator{{{4, 5}, {}}, {Matrix(1, 4), Matrix(), {}}};
   holding.aux_bytes = 7;
   holding.transient_bytes = 1000;
   const MemoryFigures f = memory_figures(holding, head_of(10, 4, 6, DType::float16), 6);
@@ -339,8 +339,8 @@ TEST(MemoryFigures, ByHand) {
 }
 
 TEST(MemoryFigures, ElementsPriceTheCache) {
-  Holding holding;
-  holding.pairs = 5;
+  Compressed holding;
+  holding.held.tokens = {2, 3, 4, 5, 6};
   for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
     const Index each = type == DType::float32 ? 4 : 2;
     const MemoryFigures f = memory_figures(holding, head_of(9, 3, 2, type), 7);
@@ -351,9 +351,9 @@ TEST(MemoryFigures, ElementsPriceTheCache) {
 }
 
 TEST(MemoryFigures, AMethodsOwnPayloadReplacesTheCount) {
-  Holding holding;
-  holding.pairs = 6;
-  holding.made_pairs = 3;
+  Compressed holding;
+  holding.held.tokens = {1, 2, 3, 4, 5, 6};
+  holding.made.k = Matrix(3, 4);
   holding.payload_bytes = 11;
   holding.aux_bytes = 5;
   const MemoryFigures f = memory_figures(holding, head_of(10, 4, 6, DType::float16), 6);
@@ -363,7 +363,7 @@ TEST(MemoryFigures, AMethodsOwnPayloadReplacesTheCount) {
 }
 
 TEST(MemoryFigures, NoMiddleMeansNothingWasCompressed) {
-  const MemoryFigures f = memory_figures(Holding{}, head_of(10, 4, 6, DType::float16), 0);
+  const MemoryFigures f = memory_figures(Compressed{}, head_of(10, 4, 6, DType::float16), 0);
   EXPECT_EQ(f.middle_ratio, 1.0);
   EXPECT_EQ(f.ratio, 1.0);
   EXPECT_EQ(f.bytes, f.full_bytes);
@@ -371,7 +371,7 @@ TEST(MemoryFigures, NoMiddleMeansNothingWasCompressed) {
 }
 
 TEST(MemoryFigures, NothingHeldOfTheMiddle) {
-  const MemoryFigures f = memory_figures(Holding{}, head_of(10, 4, 6, DType::float16), 10);
+  const MemoryFigures f = memory_figures(Compressed{}, head_of(10, 4, 6, DType::float16), 10);
   EXPECT_EQ(f.bytes, 0);
   EXPECT_EQ(f.ratio, 0.0);
   EXPECT_EQ(f.middle_ratio, 0.0);

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/policy.hpp"
 #include "cache_runs.hpp"
 #include "replay/planner.hpp"
-#include "replay/policy.hpp"
 #include "replay/verify.hpp"
 
 namespace kvbench::test_policy {

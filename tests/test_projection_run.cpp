@@ -48,7 +48,7 @@ class ProjectionRun : public testing_replay::ReplayTest {
   // A plan of one method that looks at its task.
   Plan plan(const std::string& path, bool reads, const std::vector<Index>& heads = {}) {
     method_.info.name = "looking";
-    method_.info.reads_o_proj = reads ? always : nullptr;
+    method_.info.facts = [reads](const Params&) { return JobFacts{.o_proj = reads}; };
     method_.compress = looking;
     ReplayOptions o;
     o.traces = {path};
@@ -63,7 +63,7 @@ class ProjectionRun : public testing_replay::ReplayTest {
     Plan plan = make_plan(o);
     plan.variants = {{&method_, Params("looking", {}, {})}};
     plan.entries = {{0, std::nullopt, 0}};
-    plan.reads_o_proj = plan.variants[0].reads_o_proj();
+    plan.reads_o_proj = plan.variants[0].facts().o_proj;
     return plan;
   }
 

@@ -182,7 +182,7 @@ TEST(QuantKivi, CodedTokensAreKeptTokens) {
   const KvHead head = make_head(shape, 6);
   const Compressed c = run(head, positions(16, 1536), {{"bits", "4"}});
   EXPECT_EQ(c.held.tokens.size(), 128U);
-  EXPECT_EQ(memory_figures(holding_of(c), head, 1520).tokens_kept, 2048);
+  EXPECT_EQ(memory_figures(c, head, 1520).tokens_kept, 2048);
   const auto cache = open(head, {{"bits", "4"}}, {}, 512);
   for (Index j = 0; j < 2048; ++j) {
     cache->append(j, j >= 512 ? j - 512 : -1);
@@ -190,7 +190,7 @@ TEST(QuantKivi, CodedTokensAreKeptTokens) {
       const Compressed view = cache->view();
       const Index left = std::max<Index>(0, j + 1 - 512);
       ASSERT_EQ(view.quantized, view.made.k.rows());
-      ASSERT_EQ(memory_figures(holding_of(view), head, left).tokens_kept, 2048);
+      ASSERT_EQ(memory_figures(view, head, left).tokens_kept, 2048);
     }
   }
 }

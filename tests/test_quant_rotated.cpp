@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "algorithms/grid.hpp"
 #include "algorithms/methods.hpp"
 #include "algorithms/shared/lloyd_max.hpp"
 #include "algorithms/shared/rotated_codes.hpp"
@@ -19,7 +20,6 @@
 #include "read_rows.hpp"
 #include "reference/quantize.hpp"
 #include "reference/rotated.hpp"
-#include "replay/grid.hpp"
 #include "replay_run.hpp"
 
 namespace kvbench::test_quant_rotated {

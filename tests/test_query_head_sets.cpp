@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
+#include "algorithms/grid.hpp"
 #include "extra_traces.hpp"
-#include "replay/grid.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
 

@@ -1,9 +1,10 @@
 // Retrieval methods against their definitions, query by query.
 #include <set>
 
-#include "algorithms/composed_reads.hpp"
 #include "algorithms/composition.hpp"
 #include "algorithms/methods.hpp"
+#include "algorithms/nested_methods.hpp"
+#include "algorithms/stored.hpp"
 #include "core/float16.hpp"
 #include "metrics/read_figures.hpp"
 #include "retrieval_run.hpp"
@@ -594,13 +595,14 @@ TEST(ComposedReads, ReadWhatAKeepsAndTheBestOfTheRest) {
   const Method a = method_knorm();
   const std::vector<Index> tokens = gappy(8, 120);
   const ReadsOf job(topk, make_rounded_head(retrieval_shape(), 20), tokens, kQueries);
-  const Params params("knorm+topk", composition_params(a, topk), {{"share", "0.4"}});
+  const Method both = composed(a, topk);
+  const Params params("knorm+topk", params_of(both, {}), {{"share", "0.4"}});
   for (const double share : {0.1, 0.5, 1.0}) {
     Task task = job.task(static_cast<Index>(share * static_cast<double>(job.full_bytes())));
     const Index pair = job.head().pair_bytes();
     const Index kept = static_cast<Index>(0.4 * static_cast<double>(*task.budget_bytes)) / pair;
     const Index count = std::min<Index>(*task.budget_bytes / pair, 75) - kept;  // of 75 tokens
-    Reads reads = compose_reads(a, topk, task, params)->search();
+    Reads reads = both.open_reads(task, params)->search();
     check_reads(reads, task);
     ASSERT_TRUE(reads.fixed);
     Logits sizes;  // the smallest keys stay
@@ -634,9 +636,10 @@ TEST(CodedReads, ATokenCostsItsPartOfTheCodes) {
   const Method q = method_quant_kivi();
   const std::vector<Index> tokens = gappy(8, 120);  // 75
   const ReadsOf job(topk, make_rounded_head(retrieval_shape(), 21), tokens, kQueries);
-  const Params params("topk@quant-kivi", coded_reads_params(topk, q), {});
+  const Method both = stored(topk, q);
+  const Params params("topk@quant-kivi", params_of(both, {}), {});
   const Task task = job.task(job.full_bytes() / 8);
-  const Reads reads = code_reads(topk, q, task, params)->search();
+  const Reads reads = both.open_reads(task, params)->search();
   check_reads(reads, task);
   ASSERT_TRUE(reads.coded);
   const Index all = reads.coded->code_bytes + reads.coded->scale_bytes;
@@ -647,7 +650,7 @@ TEST(CodedReads, ATokenCostsItsPartOfTheCodes) {
     ASSERT_EQ(list_of(reads, 1, j),
               best_tokens(job.logits(1, j), job.full_bytes() / 8 / each, tokens));
   }
-  EXPECT_THROW(coded_reads_params(q, topk), InputError);
+  EXPECT_THROW(stored(q, topk), InputError);
 }
 
 TEST(ReadLists, AttentionEqualsTheSumTermByTerm) {

@@ -6,10 +6,10 @@
 #include <map>
 #include <set>
 
+#include "algorithms/grid.hpp"
 #include "algorithms/registry.hpp"
 #include "make_head.hpp"
 #include "refusal.hpp"
-#include "replay/grid.hpp"
 #include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
@@ -104,7 +104,7 @@ TEST_F(RetrievalRun, AFixedSetEqualsItsMethodUnderPrefillToTheBit) {
   ReplayOptions retrieval = options({});
   retrieval.seeds = "2";
   for (const Variant& v : expand_algorithms({"all"})) {
-    if (!v.reads_o_proj() && v.named_scores().empty() && v.extra_sets().empty() &&
+    if (!v.facts().o_proj && v.named_scores().empty() && v.extra_sets().empty() &&
         v.name() != "exact") {
       retrieval.algorithms.push_back("static:A=" + v.name());
     }
@@ -131,7 +131,7 @@ TEST_F(RetrievalRun, AFixedSetEqualsItsMethodUnderPrefillToTheBit) {
       ++compared;
       EXPECT_EQ(number(row, "read_ratio"), number(expected, "middle_ratio")) << of;
       const MethodInfo& info = find_method(of).info;
-      EXPECT_TRUE(number(row, "index_bytes") == 0.0 || !info.keeps_tokens) << of;
+      EXPECT_TRUE(number(row, "index_bytes") == 0.0 || info.holds != Holds::tokens) << of;
     }
   }
   EXPECT_GT(compared, 100);

@@ -196,7 +196,7 @@ TEST(Rkv, AnEvenKernelIsRefused) {
   const Method method = method_rkv();
   testing_replay::expect_refusal(
       [&] {
-        method.info.check(Params("rkv", method.info.params, {{"kernel", "4"}}));
+        method.info.facts(Params("rkv", method.info.params, {{"kernel", "4"}}));
       },
       "expected an odd integer");
 }

@@ -53,7 +53,7 @@ class ScoringQueries : public testing_replay::ReplayTest {
 
 TEST_F(ScoringQueries, NoneWhereAMethodLooksAtNoQuery) {
   const auto sees = [](const Method& m) {
-    return Variant{&m, Params(m.info.name, m.info.params, {}), nullptr}.sees_queries();
+    return Variant{&m, Params(m.info.name, m.info.params, {})}.sees_queries();
   };
   for (const char* name :
        {"exact", "uniform", "local", "random-local", "streamingllm", "knorm", "keydiff", "lagkv",

@@ -43,7 +43,7 @@ Compressed keep_share(const Task& task, const Params&) {
 Method method_of(Scope scope, std::vector<Share> (*share)(std::span<const Survey>, const Params&)) {
   Method m;
   m.info.name = "sharing";
-  m.info.scope = scope;
+  m.info.facts = [scope](const Params&) { return JobFacts{.scope = scope}; };
   m.compress = keep_share;
   m.survey = survey;
   m.share = share;
@@ -70,7 +70,7 @@ class SharedTest : public ::testing::Test {
     o.layers = {0, 2};
     o.heads = {2, 3};
     Plan p = make_plan(o);
-    p.variants = {Variant{&m, {}, nullptr}};
+    p.variants = {Variant{&m, {}}};
     p.entries = {Entry{0, std::nullopt, 0}};
     return p;
   }

@@ -8,9 +8,9 @@
 #include <set>
 #include <stdexcept>
 
+#include "algorithms/grid.hpp"
 #include "core/parallel.hpp"
 #include "core/shared_work.hpp"
-#include "replay/grid.hpp"
 #include "replay_run.hpp"
 
 namespace kvbench::test_shared_work {
@@ -181,7 +181,7 @@ TEST_F(OneHead, HasTheSameBitsOnManyThreads) {
   o.out = (folder_ / "out.csv").string();
   int compared = 0;
   for (const Variant& v : expand_algorithms({"all"})) {
-    if (v.reads_o_proj() || !v.named_scores().empty() || !v.extra_sets().empty()) {
+    if (v.facts().o_proj || !v.named_scores().empty() || !v.extra_sets().empty()) {
       continue;
     }
     std::vector<std::vector<Fields>> rows;

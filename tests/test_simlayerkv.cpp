@@ -149,10 +149,10 @@ TEST(SimLayerKv, AHeadAloneAndOddInputs) {
 TEST(SimLayerKv, Info) {
   const MethodInfo info = method_simlayerkv().info;
   EXPECT_EQ(info.name, "simlayerkv");
-  EXPECT_EQ(info.scope, Scope::layers);
+  EXPECT_EQ(info.usual_facts().scope, Scope::layers);
   EXPECT_EQ(info.sizes, std::vector<std::string>{"threshold"});
   EXPECT_FALSE(info.not_quantizable.empty());
-  EXPECT_TRUE(info.keeps_tokens);
+  EXPECT_EQ(info.holds, Holds::tokens);
 }
 
 }  // namespace

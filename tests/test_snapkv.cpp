@@ -81,11 +81,10 @@ TEST(SnapKv, EqualScoresStayEqualUnderPooling) {
 TEST(SnapKv, AnEvenKernelIsRefused) {
   for (const Method& method : {method_snapkv(), method_pyramidkv(), method_adakv()}) {
     const MethodInfo& info = method.info;
-    ASSERT_NE(info.check, nullptr);
-    EXPECT_NO_THROW(info.check(Params(info.name, info.params, {{"kernel", "7"}})));
-    EXPECT_NO_THROW(info.check(Params(info.name, info.params, {})));
+    EXPECT_NO_THROW(info.facts(Params(info.name, info.params, {{"kernel", "7"}})));
+    EXPECT_NO_THROW(info.facts(Params(info.name, info.params, {})));
     const Params even(info.name, info.params, {{"kernel", "8"}});
-    EXPECT_EQ(testing_replay::refusal([&] { info.check(even); }),
+    EXPECT_EQ(testing_replay::refusal([&] { info.facts(even); }),
               info.name + ": parameter kernel: got 8, expected an odd integer");
   }
 }
@@ -93,11 +92,12 @@ TEST(SnapKv, AnEvenKernelIsRefused) {
 TEST(SnapKv, SaysHowManyQueriesItsScoresAskFor) {
   for (const Method& method : {method_snapkv(), method_pyramidkv(), method_adakv()}) {
     const MethodInfo& info = method.info;
-    EXPECT_EQ(info.query_window(Params(info.name, info.params, {})), 32);
-    EXPECT_EQ(info.query_window(Params(info.name, info.params, {{"window", "5"}})), 5);
+    EXPECT_EQ(info.facts(Params(info.name, info.params, {})).scoring.front().last, 32);
+    EXPECT_EQ(info.facts(Params(info.name, info.params, {{"window", "5"}})).scoring.front().last,
+              5);
   }
   const MethodInfo tova = method_tova().info;
-  EXPECT_EQ(tova.query_window(Params(tova.name, tova.params, {})), 1);
+  EXPECT_EQ(tova.usual_facts().scoring.front().last, 1);
 }
 
 TEST(SnapKv, FloorShareIsNotCutByRounding) {
@@ -117,7 +117,7 @@ TEST(SnapKv, BudgetsAndOddInputs) {
   check_budgets(method_snapkv());
   check_odd_inputs(method_snapkv());
   check_info(method_snapkv(), "snapkv");
-  EXPECT_TRUE(method_snapkv().info.scores);
+  EXPECT_FALSE(method_snapkv().info.usual_facts().scoring.empty());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "algorithms/grid.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/stored.hpp"
@@ -17,7 +18,6 @@
 #include "method_checks.hpp"
 #include "read_rows.hpp"
 #include "reference/quantize.hpp"
-#include "replay/grid.hpp"
 
 namespace kvbench::test_stored {
 namespace {
@@ -100,8 +100,9 @@ TEST_F(Stored, BIsTheLargestThatFits) {
         const Compressed c = run(spec, budget);
         EXPECT_LE(bytes(c), budget) << spec;
         Index expected = 0;
-        while (expected < 260 && stored_bytes(*v.method, *v.quantizer, shape_of(head_),
-                                              expected + 1, v.params) <= budget) {
+        while (expected < 260 &&
+               stored_bytes(*v.method->components[0].method, *v.method->components[1].method,
+                            shape_of(head_), expected + 1, v.params) <= budget) {
           ++expected;
         }
         EXPECT_EQ(c.made.k.rows(), expected) << spec << " " << rho;

@@ -50,7 +50,7 @@ class StreamJobTest : public ::testing::Test {
     shape.tokens = {shape.tokens.front() == 48 ? 40 : shape.tokens.front()};
     o.traces = {make_trace(test_folder() / "t.h5", shape)};
     Plan plan = make_plan(o);
-    plan.variants = {{&method, Params("made-up", {}, {}), nullptr}};
+    plan.variants = {{&method, Params("made-up", {}, {})}};
     plan.entries = {{0, budget, 5}};
     const StreamContext context(plan, plan.units.back(), 2);
     head_ = context.head();

@@ -111,7 +111,7 @@ TEST(Think, ByHand) {
   const Compressed whole = job.run({}, {{"ratio", "0.24"}});
   EXPECT_EQ(whole.held.tokens, (std::vector<Index>{0, 1}));
   EXPECT_EQ(whole.aux_bytes, 1);
-  EXPECT_EQ(middle_bytes_of(whole, head, 2), 2 * 5 * 4 + 1);
+  EXPECT_EQ(middle_bytes_of(whole, head), 2 * 5 * 4 + 1);
   // 2 tokens of 3 channels and 1 value, 4 bytes each, and a mask of 4 bits.
   const Compressed three = job.run({}, {{"ratio", "0.25"}});
   EXPECT_EQ(three.payload_bytes, 2 * 4 * 4);
@@ -130,7 +130,7 @@ TEST(Think, BudgetsDropTheFewestChannels) {
       for (const Index budget : {bytes, bytes + 50 * element - 1}) {
         const Compressed c = job.run(budget);
         ASSERT_EQ(diag_text(c, "channels"), std::to_string(12 - dropped));
-        ASSERT_EQ(middle_bytes_of(c, job.head(), 50), bytes);
+        ASSERT_EQ(middle_bytes_of(c, job.head()), bytes);
       }
     }
     try {
@@ -191,9 +191,9 @@ TEST(Think, CodesEntries) {
 TEST(Think, Facts) {
   const Method method = method_think();
   EXPECT_EQ(method.info.sizes, std::vector<std::string>{"ratio"});
-  EXPECT_TRUE(method.info.scores);
-  EXPECT_EQ(method.info.query_window(Params("think", method.info.params, {})), 32);
-  EXPECT_FALSE(method.info.random(Params("think", method.info.params, {})));
+  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
+  EXPECT_EQ(method.info.facts(Params("think", method.info.params, {})).scoring.front().last, 32);
+  EXPECT_FALSE(method.info.facts(Params("think", method.info.params, {})).random);
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(Tova, BudgetsAndOddInputs) {
   check_budgets(method_tova());
   check_odd_inputs(method_tova());
   check_info(method_tova(), "tova");
-  EXPECT_EQ(method_tova().info.scope, Scope::layer);
+  EXPECT_EQ(method_tova().info.usual_facts().scope, Scope::layer);
 }
 
 }  // namespace

@@ -103,8 +103,8 @@ TEST(ValueMerge, BudgetsAndOddInputs) {
   check_odd_inputs(method);
   check_huge_values(method);
   EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
-  EXPECT_TRUE(method.info.scores);
-  EXPECT_FALSE(method.info.keeps_tokens);
+  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
+  EXPECT_NE(method.info.holds, Holds::tokens);
 }
 
 }  // namespace

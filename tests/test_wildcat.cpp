@@ -270,8 +270,8 @@ TEST(WildCat, SeedsMatterAndAreKept) {
   EXPECT_EQ(a.made.positions, b.made.positions);
   EXPECT_TRUE(same_bits(a.made.v, b.made.v));
   EXPECT_NE(a.made.positions, other.made.positions);
-  EXPECT_TRUE(method.info.random(job.params()));
-  EXPECT_TRUE(method.info.agnostic());
+  EXPECT_TRUE(method.info.facts(job.params()).random);
+  EXPECT_TRUE(method.info.usual_facts().scoring.empty());
   EXPECT_FALSE(method.info.not_quantizable.empty());
 }
 

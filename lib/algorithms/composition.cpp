@@ -39,18 +39,6 @@ Index first_bytes(Index total, const Params& params) {
   return static_cast<Index>(params.real("share") * static_cast<double>(total));
 }
 
-Index row_bytes(const Compressed& c, const KvHead& head) {
-  Index keys_only = 0;
-  if (c.denominator) {
-    keys_only = c.denominator->made.k.rows();
-    keys_only +=
-        c.denominator->same_keys ? 0 : static_cast<Index>(c.denominator->held.tokens.size());
-  }
-  return c.payload_bytes.value_or((static_cast<Index>(c.held.tokens.size()) + c.made.k.rows()) *
-                                      head.pair_bytes() +
-                                  keys_only * head.d() * bytes_per_element(head.dtype));
-}
-
 // Union of A's tokens at weight 1 and B's, ascending.
 HeldTokens join(const std::vector<Index>& kept, const HeldTokens& rest) {
   HeldTokens out;
@@ -65,33 +53,7 @@ HeldTokens join(const std::vector<Index>& kept, const HeldTokens& rest) {
   return out;
 }
 
-}  // namespace
-
-std::vector<ParamSpec> composition_params(const Method& a, const Method& b,
-                                          const std::map<std::string, std::string>& given) {
-  check_part(a, a.compress != nullptr);
-  check_part(b, b.compress != nullptr || (b.open_reads != nullptr && b.info.acts_as == nullptr));
-  check_scope(b, b.info.scope);
-  if (&a == &b) {
-    throw InputError(fmt::format("{0}+{0}: expected two different methods", a.info.name));
-  }
-  if (!a.info.keeps_tokens) {
-    throw InputError(fmt::format("{}: keeps no plain tokens, expected a token-keeping method first",
-                                 a.info.name));
-  }
-  std::vector<ParamSpec> out = size_params({real_param(
-      "share", "0.5", 0, 1, "fraction", "part of the middle's bytes that the first method gets")});
-  for (const Method* m : {&a, &b}) {
-    add_part_params(*m, given, out);
-  }
-  return out;
-}
-
-void check_composition(const Method& b, const Params& params) {
-  check_scope(b,
-              b.info.scope_of != nullptr ? b.info.scope_of(part_params(b, params)) : b.info.scope);
-}
-
+// A's part of the task.
 Task first_task(const Method& a, const Task& task, const Params& params) {
   Task first = task;
   first.budget_bytes = first_bytes(own_bytes(task, params), params);
@@ -99,19 +61,18 @@ Task first_task(const Method& a, const Task& task, const Params& params) {
   return first;
 }
 
-Index composition_bytes(const Task& task, const Params& params) {
-  const Index own = own_bytes(task, params);
-  return task.share == nullptr
-             ? own
-             : own - first_bytes(own, params) + task.share->tokens * task.head.pair_bytes();
+// Bytes of the whole head.
+Index whole_bytes(const Task& task, const Params& params) {
+  return task.share != nullptr ? task.share->bytes.value() : own_bytes(task, params);
 }
 
+// What A keeps of its part of the task.
 Compressed keep_first(const Method& a, const Task& task, const Params& params) {
   Compressed kept = a.compress(first_task(a, task, params), part_params(a, params));
   if (kept.made.k.rows() > 0 || kept.denominator || !kept.held.weights.empty() ||
       kept.held.common != 1.0F) {
     throw std::logic_error(fmt::format(
-        "{}: keeps_tokens is set, got entries that are not tokens of weight 1", a.info.name));
+        "{}: holds is tokens, got entries that are not tokens of weight 1", a.info.name));
   }
   return kept;
 }
@@ -122,6 +83,7 @@ std::vector<Index> tokens_without(std::span<const Index> tokens, std::span<const
   return left;
 }
 
+// B's part of the task: the tokens `left` by A, within `bytes`.
 Task second_task(const Method& b, const Task& task, std::span<const Index> left, Index bytes) {
   Task out = task;
   out.tokens = left;
@@ -133,14 +95,14 @@ Task second_task(const Method& b, const Task& task, std::span<const Index> left,
 }
 
 Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params) {
-  const Index total = composition_bytes(task, params);
+  const Index total = whole_bytes(task, params);
   const Compressed kept = keep_first(a, task, params);
   const std::vector<Index> left = tokens_without(task.tokens, kept.held.tokens);
-  const Index used = row_bytes(kept, task.head) + kept.aux_bytes;
+  const Index used = payload_bytes(kept, task.head) + kept.aux_bytes;
   Compressed rest = b.compress(second_task(b, task, left, total - used), part_params(b, params));
 
   Compressed out;
-  out.payload_bytes = row_bytes(kept, task.head) + row_bytes(rest, task.head);
+  out.payload_bytes = payload_bytes(kept, task.head) + payload_bytes(rest, task.head);
   out.aux_bytes = kept.aux_bytes + rest.aux_bytes;
   out.transient_bytes = std::max(kept.transient_bytes, rest.transient_bytes);
   out.quantized = rest.quantized;
@@ -153,6 +115,114 @@ Compressed compose(const Method& a, const Method& b, const Task& task, const Par
   }
   add_part_diag(a, kept.diag, out.diag);
   add_part_diag(b, rest.diag, out.diag);
+  return out;
+}
+
+class ComposedReads : public ReadIndex {
+ public:
+  ComposedReads(const Method& a, const Method& r, const Task& task, const Params& params)
+      : a_(a), r_(r), kept_(keep_first(a, task, params)) {
+    left_ = tokens_without(task.tokens, kept_.held.tokens);
+    const Index bytes = whole_bytes(task, params) -
+                        static_cast<Index>(kept_.held.tokens.size()) * task.head.pair_bytes() -
+                        kept_.aux_bytes;
+    if (!left_.empty()) {
+      rest_ = r.open_reads(second_task(r, task, left_, bytes), part_params(r, params));
+    }
+  }
+
+  Reads search() override {
+    Reads out = rest_ == nullptr ? Reads() : rest_->search();
+    Figures diag;
+    add_part_diag(a_, kept_.diag, diag);
+    add_part_diag(r_, out.diag, diag);
+    out.diag = std::move(diag);
+    for (Index& asked : out.asked) {
+      asked += static_cast<Index>(kept_.held.tokens.size());
+    }
+    out.degenerate = kept_.degenerate.empty() ? out.degenerate : kept_.degenerate;
+    out.fixed = std::move(kept_);
+    return out;
+  }
+
+ private:
+  const Method& a_;
+  const Method& r_;
+  Compressed kept_;
+  std::vector<Index> left_;
+  std::unique_ptr<ReadIndex> rest_;
+};
+
+// A's shares, with B's part added to their bytes.
+std::vector<Share> share_first(const Method& a, std::span<const Survey> surveys,
+                               const Params& params) {
+  std::vector<Survey> first(surveys.begin(), surveys.end());
+  for (Survey& s : first) {
+    s.budget_bytes = first_bytes(s.bytes(), params);
+  }
+  std::vector<Share> out = a.share(first, part_params(a, params));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i].bytes = surveys[i].bytes() - first[i].bytes() + out[i].tokens * surveys[i].pair_bytes;
+  }
+  return out;
+}
+
+void check_parts(const Method& a, const Method& b) {
+  check_part(a, a.compress != nullptr);
+  check_part(b,
+             b.compress != nullptr || (b.open_reads != nullptr && b.info.not_quantizable.empty()));
+  check_scope(b, b.info.usual_facts().scope);
+  if (&a == &b) {
+    throw InputError(fmt::format("{0}+{0}: expected two different methods", a.info.name));
+  }
+  if (a.info.holds != Holds::tokens) {
+    throw InputError(fmt::format("{}: keeps no plain tokens, expected a token-keeping method first",
+                                 a.info.name));
+  }
+}
+
+}  // namespace
+
+Method composed(const Method& a, const Method& b) {
+  check_parts(a, b);
+  Method out;
+  out.joint = '+';
+  out.components = {{&a, part_prefix(a), part_params}, {&b, part_prefix(b), part_params}};
+  MethodInfo& info = out.info;
+  info.name = fmt::format("{}+{}", a.info.name, b.info.name);
+  info.summary =
+      b.compress != nullptr
+          ? fmt::format("{} keeps tokens in a share of the bytes, {} represents the rest",
+                        a.info.name, b.info.name)
+          : fmt::format("every query reads tokens of {} in a share of the bytes, and its own by {}",
+                        a.info.name, b.info.name);
+  info.source =
+      fmt::format("{}: {}; {}: {}", a.info.name, a.info.source, b.info.name, b.info.source);
+  info.params = size_params({real_param("share", "0.5", 0, 1, "fraction",
+                                        "part of the middle's bytes that the first method gets")});
+  info.copies = 0;  // beside those of A and B
+  info.facts = [&a, &b](const Params& params) {
+    check_scope(b, b.info.facts(part_params(b, params)).scope);
+    return JobFacts{.scope = a.info.facts(part_params(a, params)).scope};
+  };
+  if (b.compress != nullptr) {
+    out.compress = [&a, &b](const Task& task, const Params& params) {
+      return compose(a, b, task, params);
+    };
+  }
+  if (b.open_reads != nullptr) {
+    out.open_reads = [&a, &b](const Task& task, const Params& params) {
+      return std::make_unique<ComposedReads>(a, b, task, params);
+    };
+  }
+  out.survey = [&a](const Task& task, const Params& params) {
+    Survey survey = a.survey(first_task(a, task, params), part_params(a, params));
+    survey.budget_bytes = own_bytes(task, params);
+    return survey;
+  };
+  out.share = [&a](std::span<const Survey> surveys, const Params& params) {
+    return share_first(a, surveys, params);
+  };
   return out;
 }
 

@@ -41,12 +41,18 @@ std::string part_prefix(const Method& part) {
 
 bool can_select(const Method& m) {
   const MethodInfo& info = m.info;
-  return (info.keeps_tokens || info.selects_tokens) && m.compress != nullptr &&
-         info.scope == Scope::head && std::ranges::find(info.sizes, "tokens") != info.sizes.end();
+  return info.holds <= Holds::weighted_tokens && m.compress != nullptr &&
+         info.usual_facts().scope == Scope::head &&
+         std::ranges::find(info.sizes, "tokens") != info.sizes.end();
 }
 
 std::vector<ParamSpec> params_of(const Method& m, const std::map<std::string, std::string>& given) {
   std::vector<ParamSpec> out = m.info.params;
+  for (const Component& part : m.components) {
+    if (!part.prefix.empty()) {
+      add_part_params(*part.method, given, out);
+    }
+  }
   for (const ParamSpec& spec : m.info.params) {
     const std::string& value = spec.value_in(given);
     if (spec.names_method(value)) {
@@ -81,9 +87,8 @@ void add_part_diag(const Method& part, const Figures& from, Figures& to) {
 std::vector<const Method*> named_methods(const Method& m, const Params& params) {
   std::vector<const Method*> out;
   for (const ParamSpec& spec : m.info.params) {
-    const std::string& value = params.text(spec.name);
-    if (spec.names_method(value)) {
-      out.push_back(&find_named_method(m, spec, value));
+    if (spec.kind == ParamKind::method && spec.names_method(params.text(spec.name))) {
+      out.push_back(&find_named_method(m, spec, params.text(spec.name)));
     }
   }
   return out;

@@ -18,7 +18,8 @@ std::string part_prefix(const Method& part);
 /// takes `tokens`, and holds only tokens of the trace.
 bool can_select(const Method& m);
 
-/// All parameters of `m`: its own, and those of methods named by `given` or by defaults. Throws
+/// All parameters of `m`: its own, and those of components and of methods named by `given` or by
+/// defaults. Throws
 /// InputError if a named method does not exist or is not accepted there.
 std::vector<ParamSpec> params_of(const Method& m, const std::map<std::string, std::string>& given);
 

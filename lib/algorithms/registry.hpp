@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "algorithms/contract.hpp"
@@ -14,5 +15,8 @@ std::span<const Method> methods();
 
 /// Throws InputError listing all names.
 const Method& find_method(std::string_view name);
+
+/// The method of that name, or the composition A+B (composition.hpp) or A@Q (stored.hpp).
+const Method& find_algorithm(const std::string& name);
 
 }  // namespace kvbench

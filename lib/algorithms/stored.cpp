@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "algorithms/nested_methods.hpp"
+#include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -22,9 +23,17 @@ bool fits_after(const Method& a, const Params& params) {
   return a.info.fits_to_keys && params.text(kFit) == "after";
 }
 
+// A's parameters, taken from the whole's, with sizes.
+Params stored_part(const Method& a, const Params& params) {
+  std::map<std::string, std::string> sizes;
+  for (const std::string& name : a.info.sizes) {
+    sizes[name] = params.text(name);
+  }
+  return part_params(a, params).with(sizes);
+}
+
 WeightBytes weights_of(const Method& a, const Params& params) {
-  return a.info.weight_bytes == nullptr ? WeightBytes{}
-                                        : a.info.weight_bytes(stored_part(a, params));
+  return a.info.facts(stored_part(a, params)).weights;
 }
 
 Index bytes_with(const WeightBytes& w, const Method& q, const EntryShape& shape, Index count,
@@ -95,19 +104,8 @@ Matrix coded_keys(const Method& q, const Task& task, const Params& params, const
   return out;
 }
 
-}  // namespace
-
-void check_quantizer(const Method& a, const Method& q) {
-  if (!q.quantizer) {
-    throw InputError(
-        fmt::format("{}@{}: {} is not a quantizer, expected quant-kivi, quant-rotated or "
-                    "think behind @",
-                    a.info.name, q.info.name, q.info.name));
-  }
-}
-
-std::vector<ParamSpec> sized_params(const Method& a, const Method& q,
-                                    const std::map<std::string, std::string>& given) {
+// A's sizes, Q's format, and `fit`.
+std::vector<ParamSpec> own_params(const Method& a, const Method& q) {
   std::vector<ParamSpec> out;
   for (const ParamSpec& spec : a.info.params) {
     if (is_size(a, spec.name)) {
@@ -120,35 +118,19 @@ std::vector<ParamSpec> sized_params(const Method& a, const Method& q,
                                "fit weights and values to the keys as they are; or to the keys as "
                                "they will be stored"));
   }
-  add_part_params(a, given, out);
   return out;
 }
 
-std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
-                                     const std::map<std::string, std::string>& given) {
-  check_quantizer(a, q);
-  const std::string why = a.compress == nullptr                   ? "it does not run under prefill"
-                          : !a.info.not_quantizable.empty()       ? a.info.not_quantizable
-                          : a.info.family == Family::quantization ? "it is a quantizer itself"
-                                                                  : "";
-  if (!why.empty()) {
-    throw InputError(
-        fmt::format("{}@{}: {} cannot be stored in fewer bits ({}), expected a method that keeps "
-                    "or makes tokens",
-                    a.info.name, q.info.name, a.info.name, why));
-  }
-  return sized_params(a, q, given);
-}
-
+// Throws InputError if A's entries cannot be stored with these parameters.
 void check_stored(const Method& a, const Method& q, const Params& params) {
-  if (a.info.own_denominator != nullptr && a.info.own_denominator(stored_part(a, params))) {
+  if (a.info.facts(stored_part(a, params)).own_denominator) {
     throw InputError(
         fmt::format("{}: cannot store a separate denominator, expected a method with one "
                     "set ({}.denominator=shared)",
                     params.method(), a.info.name));
   }
   if (q.quantizer->needs_positions != nullptr && q.quantizer->needs_positions(params) &&
-      a.info.positions == Positions::none) {
+      a.info.holds == Holds::unplaced) {
     throw InputError(
         fmt::format("{}: keys=pre needs positions, but entries made by {} have none, "
                     "expected keys=post",
@@ -156,19 +138,8 @@ void check_stored(const Method& a, const Method& q, const Params& params) {
   }
 }
 
-Params stored_part(const Method& a, const Params& params) {
-  std::map<std::string, std::string> sizes;
-  for (const std::string& name : a.info.sizes) {
-    sizes[name] = params.text(name);
-  }
-  return part_params(a, params).with(sizes);
-}
-
-Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,
-                   const Params& params) {
-  return bytes_with(weights_of(a, params), q, shape, count, params);
-}
-
+// The largest count of tokens, at most `most`, that fits `budget` bytes. Throws Infeasible if one
+// does not fit and `most` >= 1.
 Index stored_tokens(const Method& a, const Method& q, const EntryShape& shape, Index budget,
                     Index most, const Params& params) {
   const WeightBytes w = weights_of(a, params);
@@ -190,6 +161,7 @@ Index stored_tokens(const Method& a, const Method& q, const EntryShape& shape, I
   return low;
 }
 
+// A's task for a survey: its budget is as many pairs as stored tokens fit the task's budget.
 Task surveyed_part(const Method& a, const Method& q, const Task& task, const Params& params) {
   Task out = task;
   out.rng = task.rng.part(a.info.name);
@@ -201,21 +173,29 @@ Task surveyed_part(const Method& a, const Method& q, const Task& task, const Par
   return out;
 }
 
-std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<Survey> surveys,
+// A's shares, lowered until their stored tokens fit the sum of the heads' budgets: each round takes
+// one token from every survey.
+std::vector<Share> stored_shares(const Method& a, const Method& q, std::span<const Survey> heads,
                                  const Params& params) {
   const Params own = stored_part(a, params);
   const WeightBytes w = weights_of(a, params);
   Index limit = 0;
   bool limited = true;
-  for (const Survey& s : surveys) {
-    limited = limited && s.limit_bytes.has_value();
-    limit += s.limit_bytes.value_or(0);
+  std::vector<Survey> surveys(heads.begin(), heads.end());
+  for (Survey& s : surveys) {
+    limited = limited && s.budget_bytes.has_value();
+    if (s.budget_bytes) {
+      limit += *s.budget_bytes;
+      s.budget_bytes =
+          s.pair_bytes * stored_tokens(a, q, s.shape, *s.budget_bytes, s.middle, params);
+    }
   }
   while (true) {
     std::vector<Share> out = a.share(surveys, own);
     Index needed = 0;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      needed += bytes_with(w, q, surveys[i].shape, out[i].tokens, params);
+      out[i].bytes = bytes_with(w, q, surveys[i].shape, out[i].tokens, params);
+      needed += *out[i].bytes;
     }
     if (!limited || needed <= limit) {
       return out;
@@ -237,6 +217,7 @@ std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<S
   }
 }
 
+// Runs A, then codes what it holds.
 Compressed store(const Method& a, const Method& q, const Task& task, const Params& params) {
   const Params own = stored_part(a, params);
   const EntryShape shape = shape_of(task.head);
@@ -247,6 +228,7 @@ Compressed store(const Method& a, const Method& q, const Task& task, const Param
   Share share;
   if (task.share != nullptr) {
     share = *task.share;
+    share.bytes.reset();
     // In pairs, with the bytes of A's weights added.
     share.tokens = (share.tokens * each + w.once + shape.pair_bytes() - 1) / shape.pair_bytes();
     first.share = &share;
@@ -284,6 +266,126 @@ Compressed store(const Method& a, const Method& q, const Task& task, const Param
     out.diag.insert(out.diag.end(), coded.diag.begin(), coded.diag.end());
   }
   out.counted = std::move(kept.held.tokens);
+  return out;
+}
+
+class CodedReads : public ReadIndex {
+ public:
+  CodedReads(const Method& r, const Method& q, const Task& task, const Params& params)
+      : r_(r), coded_(code(q, task, params)) {
+    Task own = task;
+    own.rng = task.rng.part(r.info.name);
+    own.bytes_per_token = coded_token_bytes(coded_);
+    index_ = r.open_reads(own, stored_part(r, params));
+  }
+
+  Reads search() override {
+    Reads out = index_->search();
+    Figures diag;
+    add_part_diag(r_, out.diag, diag);
+    diag.insert(diag.end(), coded_.diag.begin(), coded_.diag.end());
+    out.diag = std::move(diag);
+    out.coded = std::move(coded_);
+    return out;
+  }
+
+ private:
+  static CodedEntries code(const Method& q, const Task& task, const Params& params) {
+    Task whole = task;
+    whole.rng = task.rng.part(q.info.name);
+    return q.quantizer->code(whole,
+                             {copy_rows(task.head.k, task.tokens),
+                              copy_rows(task.head.v, task.tokens),
+                              {task.tokens.begin(), task.tokens.end()}},
+                             params);
+  }
+
+  const Method& r_;
+  CodedEntries coded_;
+  std::unique_ptr<ReadIndex> index_;
+};
+
+// Throws InputError unless Q can code what A holds or reads.
+void check_parts(const Method& a, const Method& q) {
+  const std::string& name = a.info.name;
+  if (!q.quantizer) {
+    throw InputError(
+        fmt::format("{}@{}: {} is not a quantizer, expected quant-kivi, quant-rotated or "
+                    "think behind @",
+                    name, q.info.name, q.info.name));
+  }
+  const std::string& reason = a.info.not_quantizable;
+  if (a.compress == nullptr && a.open_reads != nullptr) {
+    if (!reason.empty() || a.info.sizes.empty()) {
+      throw InputError(
+          fmt::format("{0}@{1}: {0} reads one set for all queries, expected a method "
+                      "that searches, such as topk@{1}",
+                      name, q.info.name));
+    }
+    return;
+  }
+  const std::string why = a.compress == nullptr                   ? "it does not run under prefill"
+                          : !reason.empty()                       ? reason
+                          : a.info.family == Family::quantization ? "it is a quantizer itself"
+                                                                  : "";
+  if (!why.empty()) {
+    throw InputError(
+        fmt::format("{}@{}: {} cannot be stored in fewer bits ({}), expected a method that keeps "
+                    "or makes tokens",
+                    name, q.info.name, name, why));
+  }
+}
+
+}  // namespace
+
+Index coded_token_bytes(const CodedEntries& coded) {
+  return (coded.code_bytes + coded.scale_bytes + coded.k.rows() - 1) / coded.k.rows();
+}
+
+Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,
+                   const Params& params) {
+  return bytes_with(weights_of(a, params), q, shape, count, params);
+}
+
+Method stored(const Method& a, const Method& q) {
+  check_parts(a, q);
+  const bool reads = a.compress == nullptr;
+  Method out;
+  out.joint = '@';
+  out.components = {{&a, part_prefix(a), stored_part},
+                    {&q, "", [](const Method&, const Params& whole) { return whole; }}};
+  MethodInfo& info = out.info;
+  info.name = fmt::format("{}@{}", a.info.name, q.info.name);
+  info.summary =
+      reads ? fmt::format("reads of {} of a cache quantized by {}", a.info.name, q.info.name)
+            : fmt::format("entries of {}, quantized by {}", a.info.name, q.info.name);
+  info.source =
+      fmt::format("{}: {}; {}: {}", a.info.name, a.info.source, q.info.name, q.info.source);
+  info.params = own_params(a, q);
+  info.sizes = a.info.sizes;
+  info.joint_sizes = a.info.joint_sizes;
+  info.copies = 2;  // what A holds, and the same decoded
+  info.facts = [&a, &q](const Params& params) {
+    check_stored(a, q, params);
+    return JobFacts{.scope = a.info.facts(stored_part(a, params)).scope};
+  };
+  if (reads) {
+    out.open_reads = [&a, &q](const Task& task, const Params& params) {
+      return std::make_unique<CodedReads>(a, q, task, params);
+    };
+    return out;
+  }
+  out.compress = [&a, &q](const Task& task, const Params& params) {
+    return store(a, q, task, params);
+  };
+  out.survey = [&a, &q](const Task& task, const Params& params) {
+    Survey survey = a.survey(surveyed_part(a, q, task, params), stored_part(a, params));
+    survey.budget_bytes = task.budget_bytes;
+    return survey;
+  };
+  out.share = [&a, &q](std::span<const Survey> surveys, const Params& params) {
+    return stored_shares(a, q, surveys, params);
+  };
   return out;
 }
 

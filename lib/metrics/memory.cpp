@@ -2,24 +2,21 @@
 
 namespace kvbench {
 
-MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index middle,
+MemoryFigures memory_figures(const Compressed& held, const KvHead& head, Index middle,
                              std::optional<Index> seen) {
-  const Index key_bytes = head.d() * bytes_per_element(head.dtype);
   const Index all = seen.value_or(head.n());
   const Index uncompressed = all - middle;
-  const Index payload = holding.payload_bytes.value_or(
-      (holding.pairs + holding.made_pairs) * head.pair_bytes() + holding.keys_only * key_bytes);
   MemoryFigures out;
-  out.tokens_kept = uncompressed + holding.pairs + holding.quantized;
-  out.middle_bytes = payload + holding.aux_bytes;
+  out.tokens_kept = uncompressed + static_cast<Index>(held.held.tokens.size()) + held.quantized;
+  out.middle_bytes = payload_bytes(held, head) + held.aux_bytes;
   out.bytes = uncompressed * head.pair_bytes() + out.middle_bytes;
   out.full_bytes = all * head.pair_bytes();
   out.ratio = static_cast<double>(out.bytes) / static_cast<double>(out.full_bytes);
   const Index middle_full = middle * head.pair_bytes();
   out.middle_ratio =
       middle > 0 ? static_cast<double>(out.middle_bytes) / static_cast<double>(middle_full) : 1.0;
-  out.aux_bytes = holding.aux_bytes;
-  out.transient_bytes = holding.transient_bytes;
+  out.aux_bytes = held.aux_bytes;
+  out.transient_bytes = held.transient_bytes;
   return out;
 }
 

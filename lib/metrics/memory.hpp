@@ -10,20 +10,10 @@
 #include <vector>
 
 #include "attention/truth.hpp"
+#include "core/compressed.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
-
-/// What a method holds of one KV head's middle, counted by the replay.
-struct Holding {
-  Index pairs = 0;       ///< exact (k,v) pairs
-  Index made_pairs = 0;  ///< (k,v) pairs not in the trace
-  Index quantized = 0;   ///< of these, tokens of the trace in fewer bits
-  Index keys_only = 0;   ///< keys without a value (a denominator's own)
-  Index aux_bytes = 0;
-  std::optional<Index> payload_bytes;  ///< if not stored as rows (codes, sketches)
-  Index transient_bytes = 0;
-};
 
 /// The memory columns of a row. `bytes` and `full_bytes` include sinks and recent tokens.
 struct MemoryFigures {
@@ -39,7 +29,7 @@ struct MemoryFigures {
 
 /// `seen`: visible tokens (all n, or Windows::seen under a window); `middle` of them are to be
 /// compressed.
-MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index middle,
+MemoryFigures memory_figures(const Compressed& held, const KvHead& head, Index middle,
                              std::optional<Index> seen = {});
 
 /// A sum of probabilities that rounding may have put outside [0, 1]. NaN stays NaN.

@@ -6,22 +6,6 @@
 
 namespace kvbench {
 
-Holding holding_of(const Compressed& c) {
-  Holding out;
-  out.pairs = static_cast<Index>(c.held.tokens.size());
-  out.made_pairs = c.made.k.rows();
-  out.quantized = c.quantized;
-  if (c.denominator) {
-    out.keys_only =
-        c.denominator->made.k.rows() +
-        (c.denominator->same_keys ? 0 : static_cast<Index>(c.denominator->held.tokens.size()));
-  }
-  out.aux_bytes = c.aux_bytes;
-  out.payload_bytes = c.payload_bytes;
-  out.transient_bytes = c.transient_bytes;
-  return out;
-}
-
 std::vector<WeightedRows> weighted_rows(const KvHead& head, const Compressed& c,
                                         std::span<const Index> first, Index queries) {
   std::vector<WeightedRows> out;

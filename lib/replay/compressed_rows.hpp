@@ -1,4 +1,4 @@
-// A method's result as input of memory figures and of attention sums.
+// A method's result as input of attention sums.
 #pragma once
 
 #include <span>
@@ -7,12 +7,8 @@
 #include "algorithms/contract.hpp"
 #include "attention/backend.hpp"
 #include "attention/estimator.hpp"
-#include "metrics/memory.hpp"
 
 namespace kvbench {
-
-/// Counts of the held entries, for memory_figures().
-Holding holding_of(const Compressed& c);
 
 /// Returns what a method holds as rows for numerator and denominator. The last `queries` queries
 /// attend; a sliding window hides rows from them. `first`: 0, 1, ..., at least one per made entry.

@@ -152,31 +152,18 @@ void Executor::check_values() {
     }
     const Range mine{next, next + static_cast<Index>(plan_.entries.size())};
     next = mine.end;
-    const TraceReader& reader = plan_.reader(unit);
-    KvHead head = reader.read_head(unit.prompt, unit.layer, unit.kv_head);
-    check_range(plan_, unit, head);
+    HeadInput input(plan_, unit, {}, /*upload=*/false);
+    check_range(plan_, unit, input.head());
     if (plan_.caches) {
-      plan_.caches->check(plan_, unit, head, budgets);
+      plan_.caches->check(plan_, unit, input.head(), budgets);
     }
-    if (plan_.reads_rope) {
-      reader.read_rope(unit.prompt, unit.layer);
-    }
-    const bool layer_error = plan_.makes_layer_error(unit);
-    if (plan_.reads_o_proj || layer_error) {
+    if (plan_.makes_layer_error(unit)) {
+      const TraceReader& reader = plan_.reader(unit);
       reader.read_o_proj(unit.prompt, unit.layer, unit.kv_head);
-    }
-    const ExtraNames extra = extra_names(plan_, unit);
-    for (const std::string& name : extra.sets) {
-      reader.read_extra(unit.prompt, unit.layer, name, unit.kv_head);
-    }
-    for (const std::string& name : extra.scores) {
-      reader.read_scores(unit.prompt, unit.layer, name, unit.kv_head);
-    }
-    if (layer_error) {
       reader.read_residual_norm(unit.prompt, unit.layer);
     }
     if (mine.begin < jobs.end && jobs.begin < mine.end) {
-      kept_.keep(unit, std::move(head));
+      kept_.keep(unit, std::move(input).head());
     }
     progress.tick();
   }

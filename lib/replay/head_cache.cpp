@@ -10,8 +10,6 @@
 
 #include "core/error.hpp"
 #include "core/float16.hpp"
-#include "metrics/memory.hpp"
-#include "replay/compressed_rows.hpp"
 #include "replay/windows.hpp"
 
 namespace kvbench {
@@ -227,7 +225,7 @@ HeadCache cache_of(const KvHead& head, const Compressed& r) {
     }
   }
   out.aux_bytes = r.aux_bytes;
-  const Index payload = memory_figures(holding_of(r), head, 0).middle_bytes - r.aux_bytes;
+  const Index payload = payload_bytes(r, head);
   if (r.payload_bytes || payload != counted_payload(out, head.d(), head.dv(), head.dtype)) {
     out.payload_bytes = payload;
   }

@@ -32,12 +32,12 @@ KvHead head_of(const Plan& plan, const Unit& unit, std::optional<KvHead> kept) {
 
 }  // namespace
 
-HeadInput::HeadInput(const Plan& plan, const Unit& unit, std::optional<KvHead> head)
+HeadInput::HeadInput(const Plan& plan, const Unit& unit, std::optional<KvHead> head, bool upload)
     : plan_(plan),
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
       head_(head_of(plan, unit, std::move(head))),
-      device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
+      device_(upload && plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, plan.layer_meta(unit))),
       book_(head_, backend(), seconds_now) {
   if (plan.reads_rope) {

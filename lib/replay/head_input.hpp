@@ -18,8 +18,10 @@ namespace kvbench {
 /// (HeadContext, StreamContext).
 class HeadInput {
  public:
-  /// Takes the head, or reads it from the trace, and uploads it to the plan's device, if any.
-  HeadInput(const Plan& plan, const Unit& unit, std::optional<KvHead> head = {});
+  /// Takes the head, or reads it from the trace, and uploads it to the plan's device, if any. Reads
+  /// all else that the unit's tasks refer to: what this throws, a job would.
+  HeadInput(const Plan& plan, const Unit& unit, std::optional<KvHead> head = {},
+            bool upload = true);
   HeadInput(const HeadInput&) = delete;  // tasks and the score book point into the object
   HeadInput& operator=(const HeadInput&) = delete;
 

@@ -104,7 +104,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   std::vector<std::string> reasons;
   for (const Compressed& result : results) {
     check_compressed(result, task);
-    memories.push_back(memory_figures(holding_of(result), head, task.count(), c.windows().seen()));
+    memories.push_back(memory_figures(result, head, task.count(), c.windows().seen()));
     held.push_back(held_flags(c, {result.held.tokens, result.counted}));
     diags.push_back(diag_text(c, entry, result));
     reasons.push_back(no_input.empty() ? result.degenerate : no_input);

@@ -227,10 +227,10 @@ void LoadedCaches::check(const PlanSpec& plan, const Unit& unit, const KvHead& h
       continue;
     }
     if (info.scope == "head") {
-      const Index held = loaded.absent() ? 0
-                                         : memory_figures(holding_of(loaded.compressed), head,
-                                                          windows.middle.size())
-                                               .middle_bytes;
+      const Index held =
+          loaded.absent()
+              ? 0
+              : memory_figures(loaded.compressed, head, windows.middle.size()).middle_bytes;
       check_budget(held, budget_bytes(*info.budget, full), info, found.where());
     } else if (shared
                    .insert({entry.cache_group, unit.trace, unit.prompt,

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "algorithms/protocol.hpp"
 #include "core/types.hpp"
 #include "trace/schema.hpp"
 
@@ -24,28 +24,6 @@ struct ResourceOptions {
 
   bool on_device() const { return device != "cpu"; }
 };
-
-/// `prefill` compresses the middle once; under `stream` tokens arrive one by one; under `retrieval`
-/// the cache stays whole and each evaluated query reads a part of the middle.
-enum class Protocol : std::uint8_t { prefill, stream, retrieval };
-
-inline constexpr std::array kProtocols{Protocol::prefill, Protocol::stream, Protocol::retrieval};
-
-constexpr std::string_view name(Protocol p) {
-  switch (p) {
-    case Protocol::prefill: return "prefill";
-    case Protocol::stream: return "stream";
-    case Protocol::retrieval: return "retrieval";
-  }
-  return "?";
-}
-
-/// Queries that methods may score with: those before the evaluated queries, or all.
-enum class Scores : std::uint8_t { past, all };
-
-constexpr std::string_view name(Scores s) {
-  return s == Scores::all ? "all" : "past";
-}
 
 /// Lines of OUT.queries.csv (prefill): bins of evaluated queries (report/query_bins.hpp), or each
 /// query.
@@ -66,7 +44,7 @@ struct ReplayOptions : ResourceOptions {
   std::string config;  ///< configuration file; never overwritten
   std::string out;
   std::vector<std::string> algorithms;
-  std::vector<std::string> policies;  ///< policy files (replay/policy.hpp)
+  std::vector<std::string> policies;  ///< policy files (algorithms/policy.hpp)
   std::vector<double> budgets;  ///< [0, 1], fractions of the full bytes: prefill and retrieval of
                                 ///< the middle, stream of all tokens
   std::string seeds = "1";

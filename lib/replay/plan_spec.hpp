@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/grid.hpp"
 #include "replay/entries.hpp"
-#include "replay/grid.hpp"
 #include "replay/options.hpp"
 #include "trace/schema.hpp"
 

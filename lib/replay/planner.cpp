@@ -9,11 +9,11 @@
 #include <tuple>
 #include <utility>
 
+#include "algorithms/policy.hpp"
 #include "core/error.hpp"
 #include "gpu/device.hpp"
 #include "replay/cache_export.hpp"
 #include "replay/loaded_caches.hpp"
-#include "replay/policy.hpp"
 #include "replay/resources.hpp"
 #include "replay/selection.hpp"
 
@@ -27,7 +27,7 @@ Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variant
   Entries out;
   for (std::size_t v = 0; v < variants.size(); ++v) {
     const std::string name = variants[v].name();
-    const std::vector<std::string>& size_names = variants[v].sizes();
+    const std::vector<std::string>& size_names = variants[v].method->info.sizes;
     std::vector<std::optional<double>> sizes(budgets.begin(), budgets.end());
     if (variants[v].policy != nullptr) {
       sizes = {variants[v].policy->budget};
@@ -338,8 +338,9 @@ Plan make_plan(const ReplayOptions& options) {
     resolve_variants(plan);
   }
   const auto note_inputs = [&plan](const Variant& v) {
-    plan.reads_rope |= v.reads_rope();
-    plan.reads_o_proj |= v.reads_o_proj();
+    const JobFacts facts = v.facts();
+    plan.reads_rope |= facts.rope;
+    plan.reads_o_proj |= facts.o_proj;
   };
   std::ranges::for_each(plan.variants, note_inputs);
   for (const auto& [where, variant] : plan.resolved) {

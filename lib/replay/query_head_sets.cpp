@@ -92,7 +92,7 @@ std::vector<Compressed> compress_by_query_head(
 
 MemoryFigures by_query_head(const std::vector<MemoryFigures>& all, Index own, const KvHead& head,
                             Index middle, std::optional<Index> seen) {
-  Holding whole;
+  Compressed whole;
   whole.payload_bytes = 0;
   for (const MemoryFigures& one : all) {
     *whole.payload_bytes += one.middle_bytes - one.aux_bytes;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/grid.hpp"
 #include "metrics/memory.hpp"
-#include "replay/grid.hpp"
 
 namespace kvbench {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "algorithms/composed_reads.hpp"
+#include "algorithms/stored.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
 #include "metrics/read_figures.hpp"
@@ -53,7 +53,7 @@ FixedBytes fixed_bytes(const Reads& reads, const KvHead& head, Index middle) {
   if (!reads.fixed) {
     return {};
   }
-  const Index read = memory_figures(holding_of(*reads.fixed), head, middle).middle_bytes;
+  const Index read = memory_figures(*reads.fixed, head, middle).middle_bytes;
   return {read, read - static_cast<Index>(reads.fixed->held.tokens.size()) * head.pair_bytes()};
 }
 
@@ -90,7 +90,7 @@ class RetrievalJob {
     ScoreBook::reset_charged_seconds();
     double start = seconds_now();
     if (!task_.tokens.empty()) {
-      index = variant_.open_reads(task_);
+      index = variant_.method->open_reads(task_, variant_.params);
     }
     compress_ms_ = 1e3 * (seconds_now() - start + ScoreBook::reset_charged_seconds());
     start = seconds_now();
@@ -132,14 +132,15 @@ class RetrievalJob {
     row.compress_ms = compress_ms_;
     const ErrorFigures errors = error_figures(c_.truth(g), c_.norms(), z, sums.log_denominator());
     const Index index = reads_.index_bytes + fixed_.index;
-    Holding whole;
-    (reads_.coded ? whole.made_pairs : whole.pairs) = task_.count();
-    whole.aux_bytes = index;
+    Compressed whole;
     if (reads_.coded) {
       whole.quantized = task_.count();
       whole.payload_bytes = reads_.coded->code_bytes;
-      whole.aux_bytes += reads_.coded->scale_bytes;
+      whole.aux_bytes = reads_.coded->scale_bytes;
+    } else {
+      whole.held.tokens.assign(task_.tokens.begin(), task_.tokens.end());
     }
+    whole.aux_bytes += index;
     whole.transient_bytes = reads_.fixed ? reads_.fixed->transient_bytes : 0;
     const MemoryFigures memory = memory_figures(whole, head, task_.count(), c_.windows().seen());
     fill(row, memory);

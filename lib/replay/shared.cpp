@@ -51,7 +51,7 @@ void check_shares(std::span<const Survey> surveys, std::span<const Share> shares
       throw std::logic_error("a head's share within [0, its tokens]");
     }
     shared += shares[i].bytes.value_or(shares[i].tokens * surveys[i].pair_bytes);
-    available += surveys[i].budget_bytes;
+    available += surveys[i].bytes();
   }
   if (shared > available) {
     throw std::logic_error("shares that together exceed the budget");
@@ -102,16 +102,16 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
       Surveyed& group = collected[{group_of(unit, scope), e}];
       group.units.push_back(unit);
       try {
-        const Task whole = input.task(plan.entries[e]);
-        const Task task = variant.surveyed(whole);
-        Survey survey = variant.survey(task);
+        const Task task = input.task(plan.entries[e]);
+        Survey survey = variant.method->survey(task, variant.params);
         survey.layer = input.id().layer;
         survey.kv_head = input.id().kv_head;
         survey.middle = static_cast<Index>(input.middle().size());
         survey.pair_bytes = input.head().pair_bytes();
-        survey.budget_bytes = task.budget_bytes.value_or(survey.tokens * survey.pair_bytes);
         survey.shape = shape_of(input.head());
-        survey.limit_bytes = whole.budget_bytes;
+        if (!survey.budget_bytes) {
+          survey.budget_bytes = task.budget_bytes;
+        }
         group.surveys.push_back(std::move(survey));
       } catch (...) {
         group.error = group.error ? group.error : std::current_exception();
@@ -141,7 +141,8 @@ void SharedBudgets::share_out(const Plan& plan, std::size_t entry, const Surveye
   std::vector<Share> shares(group.units.size());
   try {
     if (!error) {
-      shares = plan.variant_of(group.units.front(), plan.entries[entry]).share(group.surveys);
+      const Variant& variant = plan.variant_of(group.units.front(), plan.entries[entry]);
+      shares = variant.method->share(group.surveys, variant.params);
       check_shares(group.surveys, shares);
     }
   } catch (...) {

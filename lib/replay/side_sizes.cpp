@@ -49,7 +49,7 @@ double kept_length(const PlanSpec& plan, const Entries::Setting& setting, Index 
   // numbers if its successor is kept.
   const double ranges = middle * kept * (1.0 - kept);
   const double length = (1.0 + kept) * (mean_digits(n) + 1.0);
-  const double share = info.keeps_tokens || info.selects_tokens ? kRanges : kRangesOfOthers;
+  const double share = info.holds <= Holds::weighted_tokens ? kRanges : kRangesOfOthers;
   return 4.0 * digits(n) + share * ranges * length;  // with two ranges of sinks and recent tokens
 }
 

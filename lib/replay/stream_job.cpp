@@ -158,7 +158,7 @@ class StreamJob {
     check_compressed(
         now.view,
         {head, positions({now.sinks.end, now.window.begin}), std::nullopt, {}, {}, Rng()});
-    const MemoryFigures memory = memory_figures(holding_of(now.view), head, n_);
+    const MemoryFigures memory = memory_figures(now.view, head, n_);
     now.bytes = (now.sinks.size() + now.window.size()) * head.pair_bytes() + memory.middle_bytes;
     if (allowed_ && now.bytes > *allowed_) {
       throw std::logic_error(
@@ -278,7 +278,7 @@ class StreamJob {
   void finish(std::size_t h, Row& row) const {
     const Index m = c_.windows().queries;
     const ErrorFigures errors = error_figures(c_.truth(h), c_.norms(), z_[h], log_denominator_[h]);
-    fill(row, memory_figures(holding_of(view_), c_.head(), n_ - exact_));
+    fill(row, memory_figures(view_, c_.head(), n_ - exact_));
     row.peak_bytes = peak_bytes_;
     row.transient_bytes = transient_bytes_;
     fill(row, errors);

@@ -11,13 +11,13 @@
 #include <system_error>
 #include <utility>
 
+#include "algorithms/policy.hpp"
 #include "core/error.hpp"
 #include "core/rng.hpp"
 #include "core/sha256.hpp"
 #include "core/temporary_files.hpp"
 #include "replay/option_list.hpp"
 #include "replay/planner.hpp"
-#include "replay/policy.hpp"
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
 #include "report/job_log.hpp"

@@ -41,7 +41,11 @@ Method method_adakv() {
       "each head first keeps its safe part, the rest goes by score (the paper mixes two counts); "
       "heads are KV heads; SnapKV's departures";
   info.grid = {"floor=0,0.2,0.5;window=32,256;kernel=1,5"};
-  info.scope = Scope::layer;
+  info.facts = [](const Params& p) {
+    JobFacts out = snapkv_facts(p);
+    out.scope = Scope::layer;
+    return out;
+  };
   return {info, compress, nullptr, survey, share};
 }
 

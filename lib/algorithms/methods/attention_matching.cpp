@@ -63,10 +63,12 @@ Method method_attention_matching() {
   info.grid = {"keys=rms,max;ridge=0.01,0.1", "w_min=0,0.049787068367863944,1;ridge=0,0.01",
                "ref_queries=64,256,1024"};
   info.authors = "w_min=0.049787068367863944;ridge=0";
-  info.scores = true;
-  info.extra_sets = ref_sets;
   info.resolve = resolve_ref;
-  info.query_window = [](const Params& p) { return p.integer("ref_queries"); };
+  info.facts = [](const Params& p) {
+    JobFacts out = matching_facts(p);
+    out.scoring = {{.last = p.integer("ref_queries"), .sets = ref_sets(p)}};
+    return out;
+  };
   info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
     return matching_bytes(p, l, reference_count(p, l), kept);
   };

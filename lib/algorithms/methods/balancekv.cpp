@@ -250,13 +250,14 @@ Method method_balancekv() {
                    "the numerator's weights, |M|/B for all, or a second run with v = 1"),
   };
   info.params = joined({size_params(), walk, own});
-  info.weight_bytes = [](const Params&) { return WeightBytes{4, 0}; };
-  info.own_denominator = [](const Params& p) { return p.text("denominator") != "shared"; };
   info.grid = {"center=block,none;value_bias_rel=0,0.1,0.5", "step=self;value_bias_rel=0,0.5",
                "select=strict", "block=64", "temp=0.5"};
   info.authors = "step=repo;select=repo;center=padded;bias=plain;denominator=uniform";
-  info.selects_tokens = true;
-  info.random = always_random;
+  info.holds = Holds::weighted_tokens;
+  info.facts = [](const Params& p) {
+    return JobFacts{
+        .random = true, .weights = {4, 0}, .own_denominator = p.text("denominator") != "shared"};
+  };
   return {info, compress};
 }
 

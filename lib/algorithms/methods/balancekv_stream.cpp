@@ -384,8 +384,10 @@ Method method_balancekv_stream() {
                             "how the minority is filled up from the majority to exactly half")}});
   info.grid = {"step=greedy,self;center=block,none"};
   info.sizes = {"t", "T"};
-  info.check = check;
-  info.random = always_random;
+  info.facts = [](const Params& p) {
+    check(p);
+    return JobFacts{.random = true};
+  };
   return {info, nullptr, open_as<BalanceKvStream>};
 }
 

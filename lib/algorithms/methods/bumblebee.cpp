@@ -333,9 +333,10 @@ Method method_bumblebee() {
                                 "recomputed as needed; does not change the result"),
               }});
   info.grid = {"lambda=0.1,0.3,0.6;recent_share=0,0.5,0.75", "phi=power"};
-  info.scores = true;
-  info.keeps_tokens = true;
-  info.random = [](const Params& p) { return p.text("optimizer") == "stochastic"; };
+  info.holds = Holds::tokens;
+  info.facts = [](const Params& p) {
+    return JobFacts{.scoring = {Scoring()}, .random = p.text("optimizer") == "stochastic"};
+  };
   return {info, compress};
 }
 

@@ -108,7 +108,7 @@ Method method_bumblebee_stream() {
                reduce_param()}});
   info.grid = {"lambda=0.1,0.3,0.6;phi=log,power"};
   info.sizes = {"tokens"};
-  info.scores = true;
+  info.facts = [](const Params&) { return JobFacts{.scoring = {Scoring()}}; };
   return {info, nullptr, open_as<BumbleBeeStream>};
 }
 

@@ -236,9 +236,9 @@ Method method_cam() {
            "one eviction at a time, with the attention of the middle's own queries so far, or all "
            "at once, with that of all scoring queries; ignored by the stream protocol")});
   info.grid = {"heavy_ratio=0.5,0.75;merge=8,32", "prefill=once"};
-  info.scores = true;
-  info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };
-  info.random = always_random;
+  info.facts = [](const Params& p) {
+    return JobFacts{.scoring = {{.middle = p.text("prefill") == "stream"}}, .random = true};
+  };
   return {info, compress, open_as<CamStream>};
 }
 

@@ -325,7 +325,7 @@ Method method_clustergen() {
   info.name = "clustergen";
   info.family = Family::sampling;
   info.copies = 1;
-  info.positions = Positions::all;
+  info.holds = Holds::placed;
   info.not_quantizable = "it samples two sets";
   info.summary =
       "denominator from sampled keys of online clusters, numerator from pairs sampled by |v|^2";
@@ -351,7 +351,7 @@ Method method_clustergen() {
   };
   info.grid = {"t=2,8,32;share=0.1,0.25,0.5,0.75"};
   info.sizes = {"delta"};
-  info.random = always_random;
+  info.facts = [](const Params&) { return JobFacts{.random = true}; };
   return {info, compress, open_stream};
 }
 

@@ -76,9 +76,9 @@ Method method_clustergen_kcenter() {
        choice_param("weights", {"one", "cluster"},
                     "weight of a centre: 1, or the size of its cluster (4 bytes per kept token)")});
   info.grid = {"recent_share=0,0.25,0.5,0.75;weights=one,cluster"};
-  info.selects_tokens = true;
-  info.weight_bytes = [](const Params& p) {
-    return WeightBytes{p.text("weights") == "cluster" ? 4 : 0, 0};
+  info.holds = Holds::weighted_tokens;
+  info.facts = [](const Params& p) {
+    return JobFacts{.weights = {p.text("weights") == "cluster" ? 4 : 0, 0}};
   };
   return {info, compress};
 }

@@ -202,13 +202,14 @@ Method method_compactor() {
        integer_param("last", "4", 0, 1e9, "tokens", "newest tokens of the middle, which rank next"),
        reduce_param()});
   info.grid = {"blending=auto,0,0.25,0.5,1"};
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.middle_queries_only = [](const Params&) { return true; };
-  info.reads_rope = always;
+  info.holds = Holds::tokens;
   info.resolve = require_rope_tables;
-  info.scope = Scope::layer;
-  info.random = draws_sketch;
+  info.facts = [](const Params& p) {
+    return JobFacts{.scoring = {{.middle = true}},
+                    .rope = true,
+                    .random = draws_sketch(p),
+                    .scope = Scope::layer};
+  };
   return {info, compress, nullptr, survey, share};
 }
 

@@ -64,8 +64,9 @@ Method method_count_merge() {
   info.source = "kvbench";
   info.params = heavy_recent_params();
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
-  info.scores = true;
-  info.weight_bytes = [](const Params&) { return WeightBytes{kCountBytes, 0}; };
+  info.facts = [](const Params&) {
+    return JobFacts{.scoring = {Scoring()}, .weights = {kCountBytes, 0}};
+  };
   return {info, compress};
 }
 

@@ -76,7 +76,11 @@ Method method_criticalkv() {
   info.source = "Feng et al., 2025, arXiv:2502.03805; NVIDIA/kvpress 8bb29b9";
   info.departures = "the first half is rounded down, to none for B = 1; SnapKV's departures";
   info.grid = {"first_share=0.25,0.5,0.75;window=32,256;kernel=1,5"};
-  info.reads_o_proj = always;
+  info.facts = [](const Params& p) {
+    JobFacts out = snapkv_facts(p);
+    out.o_proj = true;
+    return out;
+  };
   info.resolve = resolve;
   return {info, compress};
 }

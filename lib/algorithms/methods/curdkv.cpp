@@ -67,7 +67,7 @@ Method method_curdkv() {
        integer_param("first", "4", 0, 1e9, "tokens",
                      "oldest tokens of the middle, which rank highest")});
   info.grid = {"window=16,64,256,1024"};
-  info.keeps_tokens = true;
+  info.holds = Holds::tokens;
   return {info, compress};
 }
 

@@ -115,7 +115,7 @@ Method method_d2o() {
                   "weight of the newest evicted token in the threshold below which tokens are "
                   "dropped; larger follows the latest similarities")});
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75;ema=0.5,0.7,0.9"};
-  info.scores = true;
+  info.facts = [](const Params&) { return JobFacts{.scoring = {Scoring()}}; };
   return {info, compress};
 }
 

@@ -107,7 +107,7 @@ Method method_double_sparsity() {
                  union_param()};
   info.sizes = {"tokens"};
   info.grid = {"channels=4,8,16;bits=2,4", "union=group"};
-  info.scores = true;
+  info.facts = [](const Params&) { return JobFacts{.scoring = {Scoring()}}; };
   Method out{.info = info};
   out.open_reads = open_reads;
   return out;

@@ -30,7 +30,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   Index left = 0;
   std::vector<std::size_t> order;
   for (std::size_t h = 0; h < surveys.size(); ++h) {
-    left += surveys[h].budget_bytes;  // bytes, so that fractions of heads add up
+    left += surveys[h].bytes();  // bytes, so that fractions of heads add up
     if (surveys[h].data[0] != 0.0) {
       order.push_back(h);
     }
@@ -73,9 +73,10 @@ Method method_duoattention() {
       "trained gates; as many as fit the layer's budget whole (none: degenerate)";
   info.params = size_params({reduce_param()});
   info.grid = {"reduce=mean,max"};
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.scope = Scope::layer;
+  info.holds = Holds::tokens;
+  info.facts = [](const Params&) {
+    return JobFacts{.scoring = {Scoring()}, .scope = Scope::layer};
+  };
   return {info, compress, nullptr, survey, share};
 }
 

@@ -21,7 +21,7 @@ Method method_exact() {
   MethodInfo info;
   info.name = "exact";
   info.family = Family::reference;
-  info.positions = Positions::all;
+  info.holds = Holds::placed;
   info.summary = "the whole cache: the reference for memory and time";
   info.source = "definition of causal attention";
   info.sizes = {};

@@ -238,9 +238,10 @@ Method method_expected_attention() {
                                  "first positions whose queries, often outliers, are skipped"),
                    reduce_param()});
   info.grid = {"n_future=128,256,512;reduce=mean,max"};
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.reads_rope = [](const Params& p) { return p.text("rope") != "post"; };
+  info.holds = Holds::tokens;
+  info.facts = [](const Params& p) {
+    return JobFacts{.scoring = {Scoring()}, .rope = p.text("rope") != "post"};
+  };
   info.resolve = resolve;
   return {info, compress};
 }

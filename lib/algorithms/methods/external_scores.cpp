@@ -73,9 +73,8 @@ Method method_external_scores() {
        real_param("threshold", "auto", -1e38, 1e38, "units of the scores",
                   "keep scores above this, in place of a budget; larger keeps less")});
   info.sizes = {"tokens", "T", "threshold"};
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.named_scores = [](const Params& p) { return std::vector<std::string>{p.text("name")}; };
+  info.holds = Holds::tokens;
+  info.facts = [](const Params& p) { return JobFacts{.scoring = {{.stored = {p.text("name")}}}}; };
   info.resolve = resolve;
   return {info, compress};
 }

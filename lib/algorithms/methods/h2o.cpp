@@ -36,9 +36,8 @@ Method method_h2o() {
   info.departures = "prefill compresses once instead of evicting at each step; one set per KV head";
   info.params = heavy_recent_params({ref_param()});
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.extra_sets = ref_sets;
+  info.holds = Holds::tokens;
+  info.facts = [](const Params& p) { return JobFacts{.scoring = {{.sets = ref_sets(p)}}}; };
   info.resolve = resolve_ref;
   return {info, compress, open_stream};
 }

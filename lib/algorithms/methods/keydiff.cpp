@@ -48,7 +48,7 @@ Method method_keydiff() {
   info.source = "Park et al., 2025, arXiv:2504.15364";
   info.departures = "the middle is compressed once, not block by block";
   info.params = size_params();
-  info.keeps_tokens = true;
+  info.holds = Holds::tokens;
   return {info, compress};
 }
 

@@ -192,8 +192,8 @@ Method method_kmeans() {
                                            "rounds of assignment after greedy k-center; larger "
                                            "comes closer to a fixed point and takes longer")});
   info.grid = {"iterations=1,3,10,30"};
-  info.weight_bytes = [](const Params&) { return WeightBytes{kCountBytes, 0}; };
-  info.positions = Positions::none;
+  info.facts = [](const Params&) { return JobFacts{.weights = {kCountBytes, 0}}; };
+  info.holds = Holds::unplaced;
   return {info, compress};
 }
 

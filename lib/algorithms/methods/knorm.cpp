@@ -30,7 +30,7 @@ Method method_knorm() {
   info.source = "Devoto et al., EMNLP 2024, arXiv:2406.11430";
   info.departures = "no layer is left uncompressed";
   info.params = size_params();
-  info.keeps_tokens = true;
+  info.holds = Holds::tokens;
   return {info, compress};
 }
 

@@ -256,12 +256,13 @@ Method method_kvreviver() {
                "candidate_ratio=0.5;recent_ratio=0.2;vague_ratio=0.3",
                "candidate_ratio=0.79;recent_ratio=0.2;vague_ratio=0.01"};
   info.sizes = {"tokens"};
-  info.scores = true;
-  info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };
-  info.random = [](const Params& p) { return vague_of(p) == Vague::sketch; };
-  info.check = check;
   info.resolve = resolve;
-  info.scope_of = [](const Params& p) { return by_fisher(p) ? Scope::layers : Scope::head; };
+  info.facts = [](const Params& p) {
+    check(p);
+    return JobFacts{.scoring = {{.middle = p.text("prefill") == "stream"}},
+                    .random = vague_of(p) == Vague::sketch,
+                    .scope = by_fisher(p) ? Scope::layers : Scope::head};
+  };
   return {info, compress, open_stream, survey, share};
 }
 

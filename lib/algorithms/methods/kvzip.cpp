@@ -143,14 +143,14 @@ Method method_kvzip() {
                   "(KVzip+); needs o_proj and the set's residual_norm")});
   info.grid = {"budget=head,layer,model"};
   info.authors = "budget=model";
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.reads_o_proj = [](const Params& p) { return p.flag("plus"); };
-  info.extra_sets = [](const Params&) { return std::vector<std::string>{kSet}; };
+  info.holds = Holds::tokens;
   info.resolve = resolve;
-  info.scope_of = [](const Params& p) {
-    return p.choice<Scope>(
-        "budget", {{"head", Scope::head}, {"layer", Scope::layer}, {"model", Scope::layers}});
+  info.facts = [](const Params& p) {
+    return JobFacts{
+        .scoring = {{.sets = {kSet}}},
+        .o_proj = p.flag("plus"),
+        .scope = p.choice<Scope>(
+            "budget", {{"head", Scope::head}, {"layer", Scope::layer}, {"model", Scope::layers}})};
   };
   return {info, compress, nullptr, survey, share};
 }

@@ -134,7 +134,7 @@ Method method_lagkv() {
                      "tokens of a partition; larger compares with more tokens and protects more of "
                      "the newest")});
   info.grid = {"lag=32,64,128,256,512"};
-  info.keeps_tokens = true;
+  info.holds = Holds::tokens;
   return {info, compress};
 }
 

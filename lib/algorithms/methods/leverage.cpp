@@ -28,10 +28,9 @@ Method method_leverage() {
   info.departures = "keys are centred over the middle (kvpress: over all tokens), in float64";
   info.params = size_params({sketch_param()});
   info.grid = {"sketch=0,48"};
-  info.keeps_tokens = true;
-  info.reads_rope = always;
+  info.holds = Holds::tokens;
   info.resolve = require_rope_tables;
-  info.random = draws_sketch;
+  info.facts = [](const Params& p) { return JobFacts{.rope = true, .random = draws_sketch(p)}; };
   return {info, compress};
 }
 

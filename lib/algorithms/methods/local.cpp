@@ -24,7 +24,7 @@ Method method_local() {
   info.summary = "the most recent tokens of the middle";
   info.source = "sliding window attention (Beltagy et al., Longformer, arXiv:2004.05150)";
   info.params = size_params();
-  info.keeps_tokens = true;
+  info.holds = Holds::tokens;
   return {info, compress, open_stream};
 }
 

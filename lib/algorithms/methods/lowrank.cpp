@@ -238,7 +238,7 @@ Method method_lowrank() {
   info.name = "lowrank";
   info.family = Family::quantization;
   info.copies = 2;
-  info.positions = Positions::all;
+  info.holds = Holds::placed;
   info.summary = "all tokens: keys and values as a mean and two thin factors per KV head";
   info.source = "truncated SVD; weight=queries: Lesens et al., KQ-SVD, 2025, arXiv:2512.05916";
   info.departures =
@@ -263,9 +263,13 @@ Method method_lowrank() {
   info.joint_sizes = true;
   info.grid = {"keys=post,pre;weight=none,queries"};
   info.authors = "weight=queries";
-  info.scores = true;
-  info.scores_if = weighs_queries;
-  info.reads_rope = codes_unrotated;
+  info.facts = [](const Params& p) {
+    JobFacts out{.rope = codes_unrotated(p)};
+    if (weighs_queries(p)) {
+      out.scoring = {Scoring()};
+    }
+    return out;
+  };
   info.resolve = resolve;
   info.not_quantizable = "it is no set of tokens";
   return {info, compress};

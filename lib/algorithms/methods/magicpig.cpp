@@ -214,7 +214,7 @@ Method method_magicpig() {
                                "directions of a table; more make collisions rarer")};
   info.sizes = {"tables"};
   info.grid = {"bits=4,6,8,10,12"};
-  info.random = [](const Params&) { return true; };
+  info.facts = [](const Params&) { return JobFacts{.random = true}; };
   Method out{.info = info};
   out.open_reads = [](const Task& task, const Params& params) -> std::unique_ptr<ReadIndex> {
     return std::make_unique<HashTables>(task, params);

@@ -20,8 +20,8 @@ Method method_oracle() {
   info.summary = "largest true attention mass from the evaluated queries: the ceiling of mass_kept";
   info.source = "kvbench";
   info.params = size_params();
-  info.keeps_tokens = true;
-  info.sees_evaluated = true;
+  info.holds = Holds::tokens;
+  info.facts = [](const Params&) { return JobFacts{.evaluated = true}; };
   return {info, compress};
 }
 

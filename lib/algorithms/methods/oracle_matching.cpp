@@ -20,7 +20,11 @@ Method method_oracle_matching() {
   info.summary =
       "an oracle: attention-matching fitted to the evaluated queries; the smallest error known";
   info.source = "kvbench, after Zweiger et al., 2026, arXiv:2602.16284";
-  info.sees_evaluated = true;
+  info.facts = [](const Params& p) {
+    JobFacts out = matching_facts(p);
+    out.evaluated = true;
+    return out;
+  };
   info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
     return matching_bytes(p, l, l.group * l.evaluated, kept);
   };

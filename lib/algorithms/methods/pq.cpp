@@ -186,7 +186,7 @@ Method method_pq() {
       union_param()};
   info.sizes = {"tokens"};
   info.grid = {"parts=2,4,8", "union=group"};
-  info.random = [](const Params&) { return true; };
+  info.facts = [](const Params&) { return JobFacts{.random = true}; };
   info.resolve = resolve;
   Method out{.info = info};
   out.open_reads = open_reads;

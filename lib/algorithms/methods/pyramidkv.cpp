@@ -104,7 +104,11 @@ Method method_pyramidkv() {
       "layers are the replayed ones; the observation window is not part of the budget; SnapKV's "
       "departures";
   info.grid = {"beta=1,5,20;window=32,256;kernel=1,5"};
-  info.scope = Scope::layers;
+  info.facts = [](const Params& p) {
+    JobFacts out = snapkv_facts(p);
+    out.scope = Scope::layers;
+    return out;
+  };
   return {info, compress, nullptr, survey, share};
 }
 

@@ -85,8 +85,8 @@ Method method_q_filters() {
       "the filter comes from the head's own scoring queries, not once per model from a calibration "
       "set; the newest tokens are the protocol's";
   info.params = size_params();
-  info.keeps_tokens = true;
-  info.scores = true;
+  info.holds = Holds::tokens;
+  info.facts = [](const Params&) { return JobFacts{.scoring = {Scoring()}}; };
   return {info, compress};
 }
 

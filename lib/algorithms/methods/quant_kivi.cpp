@@ -308,7 +308,7 @@ Method method_quant_kivi() {
   info.name = "quant-kivi";
   info.family = Family::quantization;
   info.copies = 1;
-  info.positions = Positions::all;
+  info.holds = Holds::placed;
   info.summary = "all tokens at 2, 3, 4 or 8 bits: keys per channel, values per token";
   info.source =
       "Liu et al., KIVI, ICML 2024, arXiv:2402.02750; outliers and keys=pre: Hooper et al., "
@@ -328,8 +328,10 @@ Method method_quant_kivi() {
   info.grid = {"group_size=32,64,128;residual=0,32,128"};
   info.sizes = {"bits", "k_bits", "v_bits"};
   info.joint_sizes = true;
-  info.reads_rope = codes_unrotated;
-  info.check = check;
+  info.facts = [](const Params& p) {
+    check(p);
+    return JobFacts{.rope = codes_unrotated(p)};
+  };
   info.resolve = resolve;
   Method method{info, compress, open_as<KiviStream>};
   method.quantizer =

@@ -111,7 +111,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
   Index left = 0;
   for (const Survey& s : surveys) {
     layers.insert(s.layer);
-    left += s.budget_bytes;
+    left += s.bytes();
   }
   const auto exempt = std::min(static_cast<std::size_t>(params.integer("exempt")), layers.size());
   std::set<Index> whole(layers.begin(),
@@ -206,7 +206,7 @@ Method method_quant_rotated() {
   info.name = "quant-rotated";
   info.family = Family::quantization;
   info.copies = 1;
-  info.positions = Positions::all;
+  info.holds = Holds::placed;
   info.summary = "all tokens at 1 to 8 bits: norms, and codes of randomly rotated directions";
   info.source = "Zandieh et al., TurboQuant, 2025, arXiv:2504.19874; QJL, 2024, arXiv:2406.03482";
   info.departures =
@@ -222,14 +222,13 @@ Method method_quant_rotated() {
   info.authors = "rotation=orthogonal;correct=none";
   info.sizes = {"k_bits", "v_bits"};
   info.joint_sizes = true;
-  info.reads_rope = codes_unrotated;
-  info.check = check;
   info.resolve = resolve;
-  info.scope_of = [](const Params& p) {
-    return p.integer("exempt") > 0 ? Scope::layers : Scope::head;
-  };
-  info.random = [](const Params& p) {
-    return p.text("rotation") != "none" || p.text("residual") == "sign";
+  info.facts = [](const Params& p) {
+    check(p);
+    const bool exempts = p.values().contains("exempt") && p.integer("exempt") > 0;  // not behind @
+    return JobFacts{.rope = codes_unrotated(p),
+                    .random = p.text("rotation") != "none" || p.text("residual") == "sign",
+                    .scope = exempts ? Scope::layers : Scope::head};
   };
   Method method{info, compress, nullptr, survey, share};
   method.quantizer = Quantizer{format_params("4"),

@@ -58,8 +58,8 @@ Method method_random_local() {
       "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for Infinite-Context "
       "Transformers, experiments: baseline";
   info.params = size_params();
-  info.keeps_tokens = true;
-  info.random = always_random;
+  info.holds = Holds::tokens;
+  info.facts = [](const Params&) { return JobFacts{.random = true}; };
   return {info, compress, open_as<RandomLocalStream>};
 }
 

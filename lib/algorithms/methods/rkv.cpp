@@ -139,10 +139,11 @@ Method method_rkv() {
                      "stream: tokens between two compressions, at most half of those held; larger "
                      "is faster and keeps fewer")});
   info.grid = {"lambda=0.01,0.07,0.3,0.7;window=8,256", "window=32", "kernel=1", "threshold=0.5"};
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.query_window = [](const Params& p) { return p.integer("window"); };
-  info.check = check;
+  info.holds = Holds::tokens;
+  info.facts = [](const Params& p) {
+    check(p);
+    return JobFacts{.scoring = {{.last = p.integer("window")}}};
+  };
   return {info, compress, open_as<RkvCache>};
 }
 

@@ -98,7 +98,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
   const bool by_budget = params.is_auto("threshold");
   Index bytes = 0;
   for (const Survey& s : surveys) {
-    bytes += s.budget_bytes;
+    bytes += s.bytes();
   }
   const std::vector<const Layer*> whole = by_budget
                                               ? keep_by_bytes(layers, bytes)
@@ -139,10 +139,10 @@ Method method_simlayerkv() {
           "how many of the last scoring queries rate a layer; larger averages over more")};
   info.sizes = {"threshold"};
   info.grid = {"n_last=1,8,32,256"};
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.query_window = [](const Params& p) { return p.integer("n_last"); };
-  info.scope = Scope::layers;
+  info.holds = Holds::tokens;
+  info.facts = [](const Params& p) {
+    return JobFacts{.scoring = {{.last = p.integer("n_last")}}, .scope = Scope::layers};
+  };
   info.not_quantizable = "it keeps whole layers";
   return {info, compress, nullptr, survey, share};
 }

@@ -26,7 +26,11 @@ Method method_snapkv() {
       "over its query heads";
   info.grid = {"window=32,64,256,1024;kernel=1,5", "window=32,256;reduce=max",
                "window=256;kernel=15", "pool=max"};
-  info.extra_sets = ref_sets;
+  info.facts = [](const Params& p) {
+    JobFacts out = snapkv_facts(p);
+    out.scoring.front().sets = ref_sets(p);
+    return out;
+  };
   info.resolve = resolve_ref;
   return {info, compress};
 }

@@ -63,10 +63,10 @@ Method method_static() {
                  integer_param("tokens", "auto", 0, 1e12, "tokens",
                                "tokens whose bytes are read of the middle, in place of a budget")};
   info.sizes = {"tokens"};
-  info.acts_as = named;
-  info.scope_of = [](const Params& params) {
-    const MethodInfo& of = named(params).info;
-    return of.scope_of != nullptr ? of.scope_of(params_of_named(params)) : of.scope;
+  info.not_quantizable = "it reads one set for all queries";
+  info.facts = [](const Params& p) {
+    const MethodInfo& of = named(p).info;
+    return JobFacts{.scope = of.facts(params_of_named(p)).scope, .draws_as = of.name};
   };
   Method out{.info = info, .survey = survey, .share = share};
   out.open_reads = [](const Task& task, const Params& params) {

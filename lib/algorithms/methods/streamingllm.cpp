@@ -40,7 +40,7 @@ Method method_streamingllm() {
                      "leading tokens of the middle that are always kept (stream: of the sequence, "
                      "--sink included); larger keeps fewer recent ones")});
   info.grid = {"n_sink=0,4,16,64"};
-  info.keeps_tokens = true;
+  info.holds = Holds::tokens;
   return {info, compress, open_stream};
 }
 

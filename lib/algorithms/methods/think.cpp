@@ -164,7 +164,7 @@ Method method_think() {
   info.name = "think";
   info.family = Family::quantization;
   info.copies = 1;
-  info.positions = Positions::all;
+  info.holds = Holds::placed;
   info.summary = "all tokens, without the key channels that count least for the last queries";
   info.source = "Xu et al., ThinK, ICLR 2025, arXiv:2407.21018; NVIDIA/kvpress 8bb29b9";
   info.departures =
@@ -173,8 +173,7 @@ Method method_think() {
   info.params = params_with("auto");
   info.sizes = {"ratio"};
   info.grid = {"window=8,32,128"};
-  info.scores = true;
-  info.query_window = [](const Params& p) { return p.integer("window"); };
+  info.facts = [](const Params& p) { return JobFacts{.scoring = {{.last = p.integer("window")}}}; };
   Method out{info, compress};
   out.quantizer = {params_with("0.5"), coded_bytes, code};
   return out;

@@ -71,10 +71,10 @@ Method method_tova() {
   info.params = size_params({choice_param("reduce", {"mean", "max", "sum"},
                                           "reduction of scores over the layer's query heads")});
   info.grid = {"reduce=mean,max"};
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.query_window = [](const Params&) { return Index{1}; };
-  info.scope = Scope::layer;
+  info.holds = Holds::tokens;
+  info.facts = [](const Params&) {
+    return JobFacts{.scoring = {{.last = 1}}, .scope = Scope::layer};
+  };
   return {info, compress, open_stream, survey, share};
 }
 

@@ -61,9 +61,8 @@ Method method_uniform() {
       "BalanceKV: KV Cache Compression through Discrepancy Theory, section 4.1: the comparison "
       "baseline";
   info.params = size_params();
-  info.selects_tokens = true;
-  info.random = always_random;
-  info.weight_bytes = [](const Params&) { return WeightBytes{0, kWeightBytes}; };
+  info.holds = Holds::weighted_tokens;
+  info.facts = [](const Params&) { return JobFacts{.random = true, .weights = {0, kWeightBytes}}; };
   return {info, compress, open_as<UniformStream>};
 }
 

@@ -92,7 +92,7 @@ Method method_value_merge() {
   info.departures = "evicts as h2o (kvpress: by any score); one rounding, in float64";
   info.params = heavy_recent_params();
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
-  info.scores = true;
+  info.facts = [](const Params&) { return JobFacts{.scoring = {Scoring()}}; };
   return {info, compress};
 }
 

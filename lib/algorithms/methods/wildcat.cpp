@@ -327,7 +327,7 @@ Method method_wildcat() {
                   "weights larger; auto: the paper's closed form, per bin")});
   info.grid = {"per_bin=12,48,192"};
   info.not_quantizable = "it has a denominator of its own";
-  info.random = always_random;
+  info.facts = [](const Params&) { return JobFacts{.random = true}; };
   return {info, compress};
 }
 

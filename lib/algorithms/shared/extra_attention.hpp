@@ -14,7 +14,7 @@ namespace kvbench {
 
 /// The parameter `ref`: queries that score, `past` (the prompt's own) or a set's name.
 ParamSpec ref_param();
-/// For MethodInfo::extra_sets: the set named by `ref`, or none.
+/// For Scoring::sets: the set named by `ref`, or none.
 std::vector<std::string> ref_sets(const Params& params);
 /// For MethodInfo::matrix_bytes: the attention of that set.
 Index ref_bytes(const Params& params, const LayerFacts& layer, Index kept);

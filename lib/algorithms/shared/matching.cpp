@@ -35,7 +35,7 @@ constexpr double kPursuitHigh = 1096.6331584284585;  // exp(7)
 constexpr double kSafeRidge = 1e-8;
 
 void takes_selecting(const Method& m) {
-  if (m.info.scope != Scope::head) {
+  if (m.info.usual_facts().scope != Scope::head) {
     throw InputError(
         fmt::format("{0} shares its budget with other heads, expected heads={0}", m.info.name));
   }
@@ -45,7 +45,7 @@ void takes_selecting(const Method& m) {
 }
 
 void takes_sharing(const Method& m) {
-  if (m.info.scope == Scope::head || m.survey == nullptr || m.share == nullptr) {
+  if (m.info.usual_facts().scope == Scope::head || m.survey == nullptr || m.share == nullptr) {
     throw InputError(fmt::format("{} shares no budget over heads", m.info.name));
   }
 }
@@ -72,7 +72,7 @@ std::vector<Index> selected_by(const Method& method, const Task& task, const Par
       asked, part_params(method, params).with({{"tokens", fmt::format("{}", count)}}));
   if (c.made.k.rows() > 0 || static_cast<Index>(c.held.tokens.size()) > count) {
     throw std::logic_error(
-        fmt::format("{}: selects_tokens is set, got made entries or more tokens "
+        fmt::format("{}: holds only tokens, got made entries or more tokens "
                     "than requested",
                     method.info.name));
   }
@@ -240,17 +240,6 @@ void fit_values(const Task& task, const KvHead& head, const Params& params,
   fit.add_figure("output_error", ratio(norm(difference(missing, held)), norm(reference.output())));
 }
 
-void check_matching(const Params& params) {
-  if (params.real("w_min") > params.real("w_max")) {
-    throw InputError(fmt::format("{}: got w_min = {} above w_max = {}, expected w_min <= w_max",
-                                 params.method(), params.text("w_min"), params.text("w_max")));
-  }
-  if (sharing(params) != nullptr && !(params.is_auto("tokens") && params.is_auto("T"))) {
-    throw InputError(fmt::format("{}: got tokens or T with heads={}, expected a budget to share",
-                                 params.method(), params.text("heads")));
-  }
-}
-
 Survey survey(const Task& task, const Params& params) {
   const Method& method = *sharing(params);
   return method.survey(task, part_params(method, params));
@@ -262,6 +251,20 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
 }
 
 }  // namespace
+
+JobFacts matching_facts(const Params& params) {
+  if (params.real("w_min") > params.real("w_max")) {
+    throw InputError(fmt::format("{}: got w_min = {} above w_max = {}, expected w_min <= w_max",
+                                 params.method(), params.text("w_min"), params.text("w_max")));
+  }
+  if (sharing(params) != nullptr && !(params.is_auto("tokens") && params.is_auto("T"))) {
+    throw InputError(fmt::format("{}: got tokens or T with heads={}, expected a budget to share",
+                                 params.method(), params.text("heads")));
+  }
+  const Method* method = sharing(params);
+  return {.scope = method == nullptr ? Scope::head : method->info.usual_facts().scope,
+          .weights = {params.text("weights") == "fitted" ? kWeightBytes : 0, 0}};
+}
 
 Method matching_method(std::string name, Compressed (*compress)(const Task&, const Params&),
                        const std::vector<ParamSpec>& own) {
@@ -292,16 +295,9 @@ Method matching_method(std::string name, Compressed (*compress)(const Task&, con
                    "bytes (heads=adakv takes adakv.floor and so on); with a budget only"),
   };
   info.params = joined({size_params(), common, own});
-  info.check = check_matching;
-  info.weight_bytes = [](const Params& p) {
-    return WeightBytes{p.text("weights") == "fitted" ? kWeightBytes : 0, 0};
-  };
+  info.facts = matching_facts;
   info.copies = 2;
   info.fits_to_keys = true;
-  info.scope_of = [](const Params& p) {
-    const Method* method = sharing(p);
-    return method == nullptr ? Scope::head : method->info.scope;
-  };
   return {std::move(info), compress, nullptr, survey, share};
 }
 

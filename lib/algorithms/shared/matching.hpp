@@ -12,10 +12,12 @@
 namespace kvbench {
 
 /// The common part of both methods. Parameters: the sizes, keys, weights, values, w_min, w_max,
-/// ridge, heads, and `own`. The check rejects w_min > w_max, and a native size if heads share a
-/// budget. Scope, survey and shares are those of the method named by `heads`.
+/// ridge, heads, and `own`. Scope, survey and shares are those of the method named by `heads`.
 Method matching_method(std::string name, Compressed (*compress)(const Task&, const Params&),
                        const std::vector<ParamSpec>& own = {});
+
+/// Throws InputError if w_min > w_max, or for a native size if heads share a budget.
+JobFacts matching_facts(const Params& params);
 
 /// MethodInfo::matrix_bytes for so many reference queries.
 Index matching_bytes(const Params& params, const LayerFacts& layer, Index queries, Index kept);

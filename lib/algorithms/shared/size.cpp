@@ -52,7 +52,7 @@ Share share_of(const Task& task, const Params& params, Survey (*survey)(const Ta
   alone.kv_head = task.kv_head;
   alone.middle = task.count();
   alone.pair_bytes = task.head.pair_bytes();
-  alone.budget_bytes = task.budget_bytes.value_or(alone.tokens * alone.pair_bytes);
+  alone.budget_bytes = task.budget_bytes;
   return share({&alone, 1}, params).front();
 }
 

@@ -40,8 +40,4 @@ inline void append_all(std::vector<Index>& to, std::span<const Index> more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-inline bool always_random(const Params&) {
-  return true;
-}
-
 }  // namespace kvbench

@@ -35,15 +35,16 @@ std::vector<double> pooled(const std::vector<double>& scores, std::span<const In
   return out;
 }
 
-void check_snapkv(const Params& params) {
+}  // namespace
+
+JobFacts snapkv_facts(const Params& params) {
   const Index kernel = params.integer("kernel");
   if (kernel % 2 == 0) {
     throw InputError(fmt::format("{}: parameter kernel: got {}, expected an odd integer",
                                  params.method(), kernel));
   }
+  return {.scoring = {{.last = params.integer("window")}}};
 }
-
-}  // namespace
 
 MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own) {
   MethodInfo info;
@@ -59,10 +60,8 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own) {
                              "whole stretches of text, 1: no pooling"),
                choice_param("pool", {"avg", "max"}, "pooling over the kernel, padding not counted"),
                reduce_param()}});
-  info.keeps_tokens = true;
-  info.scores = true;
-  info.query_window = [](const Params& p) { return p.integer("window"); };
-  info.check = check_snapkv;
+  info.holds = Holds::tokens;
+  info.facts = snapkv_facts;
   info.copies = 1;
   info.matrix_bytes = ref_bytes;
   return info;

@@ -12,6 +12,8 @@ namespace kvbench {
 
 /// The common part of these methods. Parameters: the sizes, `own`, `window`, `kernel`, `pool`,
 /// `reduce`. The check rejects an even `kernel`, as pooling is symmetric.
+/// Throws InputError if the kernel is even.
+JobFacts snapkv_facts(const Params& params);
 MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own = {});
 
 /// Scores of the task's tokens [m], finite and >= 0. Per query head: mean softmax weight from the

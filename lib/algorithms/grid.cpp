@@ -1,4 +1,4 @@
-#include "replay/grid.hpp"
+#include "algorithms/grid.hpp"
 
 #include <fmt/format.h>
 #include <fnmatch.h>
@@ -11,15 +11,12 @@
 #include <numeric>
 #include <tuple>
 
-#include "algorithms/composed_reads.hpp"
-#include "algorithms/composition.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
-#include "algorithms/stored.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "core/number_range.hpp"
-#include "report/schema.hpp"
+#include "core/parse_number.hpp"
 
 namespace kvbench {
 namespace {
@@ -82,36 +79,11 @@ std::vector<std::string> expand_value(const std::string& spec, const std::string
   return out;
 }
 
-Variant name_variant(const std::string& name) {
-  const auto joint = name.find_first_of("+@");
-  Variant out;
-  out.method = &find_method(name.substr(0, joint));
-  if (joint == std::string::npos) {
-    return out;
-  }
-  const std::string second = name.substr(joint + 1);
-  if (second.find_first_of("+@") != std::string::npos) {
-    throw InputError(fmt::format("{}: got three methods, expected A, A+B or A@Q", name));
-  }
-  (name[joint] == '+' ? out.rest : out.quantizer) = &find_method(second);
-  return out;
-}
-
-// Parameters of a variant's methods. Which there are may depend on `values`.
-std::vector<ParamSpec> specs_of(const Variant& v,
-                                const std::map<std::string, std::string>& values) {
-  if (v.quantizer != nullptr && only_retrieves(*v.method)) {
-    return coded_reads_params(*v.method, *v.quantizer, values);
-  }
-  return v.quantizer != nullptr ? stored_params(*v.method, *v.quantizer, values)
-         : v.rest == nullptr    ? params_of(*v.method, values)
-                                : composition_params(*v.method, *v.rest, values);
-}
-
 void expand(const std::string& spec, std::vector<Variant>& out,
             std::vector<SpecRange>* ranges = nullptr) {
   const auto colon = spec.find(':');
-  Variant variant = name_variant(spec.substr(0, colon));
+  Variant variant;
+  variant.method = &find_algorithm(spec.substr(0, colon));
   std::vector<std::map<std::string, std::string>> grid(1);
   const std::string rest = colon == std::string::npos ? "" : spec.substr(colon + 1);
   for (const std::string& item : rest.empty() ? std::vector<std::string>{} : split(rest, ';')) {
@@ -139,7 +111,7 @@ void expand(const std::string& spec, std::vector<Variant>& out,
     grid = std::move(next);
   }
   for (auto& point : grid) {
-    std::vector<ParamSpec> specs = specs_of(variant, point);
+    std::vector<ParamSpec> specs = params_of(*variant.method, point);
     if (point.contains(std::string(kStoreParam))) {
       specs.push_back(choice_param(std::string(kStoreParam), {"kv-head", "query-head"},
                                    "a cache per KV head or per query head"));
@@ -147,7 +119,7 @@ void expand(const std::string& spec, std::vector<Variant>& out,
     variant.params = Params(variant.name(), specs, point);
     if (variant.by_query_head() && variant.params.text(kStoreParam) == "kv-head") {
       point.erase(std::string(kStoreParam));  // the default, as without it
-      variant.params = Params(variant.name(), specs_of(variant, point), point);
+      variant.params = Params(variant.name(), params_of(*variant.method, point), point);
     }
     variant.check();
     out.push_back(variant);
@@ -187,7 +159,10 @@ std::function<bool(const MethodInfo&)> members_of(const std::string& set) {
     return [set](const MethodInfo& m) { return ::fnmatch(set.c_str(), m.name.c_str(), 0) == 0; };
   }
   if (set == kAgnostic) {
-    return [](const MethodInfo& m) { return m.agnostic(); };
+    return [](const MethodInfo& m) {
+      const JobFacts facts = m.usual_facts();
+      return !facts.evaluated && facts.scoring.empty();
+    };
   }
   for (const Family family : kFamilies) {
     if (set == family_set(family)) {
@@ -230,7 +205,9 @@ void expand_set(const std::string& set, Protocol protocol, const std::string& wh
 bool before(const Variant& a, const Variant& b) {
   // Plain methods, then A+B, then A@Q.
   const auto methods_of = [](const Variant& v) {
-    return std::tuple(v.quantizer != nullptr, v.rest != nullptr, v.method, v.rest, v.quantizer);
+    const std::vector<Component>& parts = v.method->components;
+    return std::tuple(v.method->joint, parts.empty() ? v.method : parts[0].method,
+                      parts.empty() ? nullptr : parts[1].method);
   };
   if (methods_of(a) != methods_of(b)) {
     return methods_of(a) < methods_of(b);
@@ -254,8 +231,7 @@ bool before(const Variant& a, const Variant& b) {
 void drop_duplicates(std::vector<Variant>& variants) {
   std::vector<Variant> out;
   for (Variant& v : variants) {
-    if (!out.empty() && out.back().method == v.method && out.back().rest == v.rest &&
-        out.back().quantizer == v.quantizer &&
+    if (!out.empty() && out.back().method == v.method &&
         out.back().params.canonical() == v.params.canonical()) {
       if (v.by_set.empty()) {
         out.back().by_set.clear();
@@ -352,12 +328,12 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
       }
       expand_set(name, protocol, rest, out);
     } else if (declared) {
-      const Variant named = name_variant(name);
-      if (named.rest != nullptr || named.quantizer != nullptr) {
+      const Method& named = find_algorithm(name);
+      if (named.joint != 0) {
         throw InputError(fmt::format(
             "--algorithm {}: A+B and A@Q declare no settings, expected one method", spec));
       }
-      expand_declared(*named.method, rest, out);
+      expand_declared(named, rest, out);
     } else {
       expand_listed(spec, out, ranges);
     }

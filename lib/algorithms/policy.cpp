@@ -1,4 +1,4 @@
-#include "replay/policy.hpp"
+#include "algorithms/policy.hpp"
 
 #include <fmt/format.h>
 

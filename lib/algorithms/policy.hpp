@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "replay/grid.hpp"
+#include "algorithms/grid.hpp"
 
 namespace kvbench {
 
