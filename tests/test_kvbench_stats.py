@@ -189,6 +189,16 @@ class StatsTest(unittest.TestCase):
             self.assertTrue(0 < first < 3 < last < 6)
             self.assertTrue(np.isfinite(ks.bootstrap_intervals(np.array([[0.0], [1], [2], [5]]), kind=kind)).all())
 
+    def test_intervals_of_correlations(self):
+        # Five prompts, t(.975, 4) = 2.776445: mean of resamples .5, their spread .1.
+        got = ks.correlation_interval(0.6, np.array([0.4, 0.6, 0.4, 0.6]), 5)
+        half = 2.7764451 * 0.1 * math.sqrt(5 / 4)
+        np.testing.assert_allclose(got, (0.7 - half, 0.7 + half), rtol=1e-7)
+        self.assertEqual(ks.correlation_interval(0.6, np.array([0.4, 0.6]), 5, bounds=(-1, 0.8))[1], 0.8)
+        for lost in (ks.correlation_interval(0.6, np.array([0.4, 0.6]), 3),
+                     ks.correlation_interval(0.6, np.array([0.4] * 8 + [math.nan] * 2), 5)):
+            self.assertTrue(all(map(math.isnan, lost)))
+
     def coverage(self, draw, mean, kind):
         hits = 0
         for at in range(0, SIMULATIONS, 500):

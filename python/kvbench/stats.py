@@ -14,6 +14,7 @@ RESAMPLES = 10000
 INTERVALS = ("t", "bca")
 # With fewer, one resample in fifty holds a single prompt and the interval is unbounded.
 FEWEST_FOR_INTERVALS = 4
+MIN_SHARE = 0.9  # share of resamples that must have a correlation for an interval
 
 
 def counted(units, what="prompt"):
@@ -80,6 +81,24 @@ def studentised(apart, square, draws):
     ts[alone] = np.copysign(np.inf, ts[alone])
     ts[alone & near] = 0
     return ts, np.sqrt(square / (n * (n - 1)))
+
+
+def correlation_interval(point, resampled, n, level=0.95, bounds=None):
+    """Returns (low, high) of a correlation from its resampled values [r].
+
+    n: number of resampled prompts; if methods were resampled too, the smaller count. bounds: clips the ends.
+
+    A normal interval around the bias-corrected figure, with Student's t and a standard deviation over n - 1. Noise
+    lowers correlations again in resamples, so percentiles would be biased (studies/reference/commands.md). Returns NaN
+    if too few values are finite.
+    """
+    values = resampled[~np.isnan(resampled)]
+    if n < FEWEST_FOR_INTERVALS or len(values) <= MIN_SHARE * len(resampled):
+        return math.nan, math.nan
+    half = stats.t.ppf((1 + level) / 2, n - 1) * values.std() * math.sqrt(n / (n - 1))
+    middle = 2 * point - values.mean()
+    ends = middle - half, middle + half
+    return tuple(float(end) for end in (ends if bounds is None else np.clip(ends, *bounds)))
 
 
 def signed_rank_test(differences):

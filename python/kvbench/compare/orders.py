@@ -6,7 +6,6 @@ from itertools import combinations
 
 import numpy as np
 
-from kvbench import ranks as kr
 from kvbench import stats as ks
 from kvbench.compare.scores import logs, share
 from kvbench.compare.tables import number
@@ -15,6 +14,7 @@ COLUMNS = ["budget", "model", "other", "figure", "methods", "sources", "sources_
            "high", "both_low", "both_high"]
 FEWEST = 5  # methods: fewer may agree by chance
 RESAMPLES = 2000
+ROUNDING = 1e-12  # relative error of a mean under another order of summation
 
 
 def orders(found, seed=0):
@@ -45,23 +45,38 @@ def correlated(a, b, seed):
     counts = np.concatenate([np.ones((1, len(sources)), int), ks.resample_counts(len(sources), RESAMPLES, seed)])
     # Another stream: with as many methods as sources the draws would coincide.
     drawn_methods = np.concatenate([np.ones((1, methods), int), ks.resample_counts(methods, RESAMPLES, [seed, 1])])
-    pairs, members = kr.Pairs(methods), list(range(methods))
-    group = pairs.group(members)
-    signs = []
+    sides = []
     for frame in (a, b):
         drawn = counts[:, [sources.index(source) for source in frame.index]]
         total = drawn.sum(axis=1, keepdims=True)
         means = np.divide(drawn @ frame.to_numpy(), total, out=np.full((len(drawn), methods), np.nan), where=total > 0)
-        signs.append(pairs.signs(means))
+        sides.append(means)
     few = min(len(a), len(b))
     out = {}
-    for names, copies, n in ((("low", "high"), None, few),
-                             (("both_low", "both_high"), kr.Copies(drawn_methods, pairs, members, group),
-                              min(few, methods))):
-        values = kr.spearman(*(kr.Ranked(side, group, copies) for side in signs))
+    for names, copies, n in ((("low", "high"), np.ones_like(drawn_methods), few),
+                             (("both_low", "both_high"), drawn_methods, min(few, methods))):
+        values = spearman(*sides, copies)
         out["spearman"] = float(values[0])
-        out.update(zip(names, kr.interval(values[0], values[1:], n, bounds=(-1, 1))))
+        out.update(zip(names, ks.correlation_interval(values[0], values[1:], n, bounds=(-1, 1))))
     return out
+
+
+def spearman(a, b, copies):
+    """Returns [r]: the rank correlation of each row of a and b [r, methods], with `copies` [r, methods] of each method;
+    NaN if a side is constant.
+    """
+    roots = np.divide(1, np.sqrt(copies), out=np.zeros(copies.shape), where=copies > 0)
+    one, other = (centred_ranks(values, copies) * copies * roots for values in (a, b))
+    below = np.sqrt((one * one).sum(axis=1) * (other * other).sum(axis=1))
+    return np.divide((one * other).sum(axis=1), below, out=np.full(len(below), np.nan), where=below > 0)
+
+
+def centred_ranks(values, copies):
+    """Returns ranks within each row among all copies, less (n + 1) / 2 of n. Ties share their mean rank."""
+    one, other = values[:, :, None], values[:, None]
+    apart, slack = one - other, ROUNDING * (np.abs(one) + np.abs(other))
+    signs = (apart > slack).astype(np.int8) - (apart < -slack)
+    return (signs * copies[:, None]).sum(axis=2) / 2
 
 
 def markdown(rows):

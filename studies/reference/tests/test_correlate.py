@@ -1,5 +1,5 @@
 """kvbench-study correlate: correlations by hand and by scipy, what is left out and said,
-refusals. Its arithmetic alone: test_kvbench_ranks.py; its pictures: test_correlate_pictures.py."""
+refusals. Its arithmetic alone: test_correlate_pairs.py; its pictures: test_correlate_pictures.py."""
 
 import random
 import statistics
@@ -8,7 +8,7 @@ import unittest
 
 from correlate_tables import MANY, REVERSED, ROW_COLUMNS, SCIPY, SCORE_COLUMNS, SEVEN, UP, Tables, grid
 from plot_tables import np
-from test_kvbench_ranks import of_scipy
+from test_correlate_pairs import of_scipy
 
 if SCIPY:
     from kvbench import tables as kt

@@ -13,9 +13,9 @@ from plot_tables import np
 if SCIPY:
     from scipy import stats
 
-    from kvbench import ranks as kr
     from kvbench_study.correlate import cells as cc
     from kvbench_study.correlate import medians, resamples
+    from kvbench_study.correlate import pairs as kr
     from kvbench_study.correlate import ranks as cr
 
 BUDGETS = (0.5, 0.25, 0.125)

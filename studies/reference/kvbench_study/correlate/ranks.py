@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
-from kvbench import ranks as kr
 from kvbench import stats as ks
+from kvbench_study.correlate import pairs as kr
 from kvbench_study.correlate.cells import FEWEST_CELLS
 from kvbench_study.correlate.resamples import ACROSS, BOTH, WITHIN, Rows, Scopes, predictors
 
@@ -208,7 +208,7 @@ def add_lines(found, scopes, key, rows, x, y, drawn_spearman, resamples):
         for scope, values in scopes.correlations(x, y, function).items():
             point, alone, drawn, without = rows.split(values)
             line = line_of(scope, scope, rows.n)
-            ends = kr.interval(point, drawn, drawn_of(found, line), bounds=(-1, 1))
+            ends = ks.correlation_interval(point, drawn, drawn_of(found, line), bounds=(-1, 1))
             set_figures(line, measure, point, ends)
             if measure == "spearman":
                 drawn_spearman[(*key, scope)] = drawn
@@ -259,7 +259,7 @@ def method_rows(scopes, key, rows, x, y):
     out = []
     for method, (budgets, offsets) in scopes.rank_offsets(x, y).items():
         point, _, drawn, _ = rows.split(offsets)
-        low, high = kr.interval(point, drawn, rows.n)
+        low, high = ks.correlation_interval(point, drawn, rows.n)
         # A lower rank by the metric than by the score is better.
         verdict = "flattered" if high < 0 else "slandered" if low > 0 else ""
         out.append(Misjudged(*key, method, budgets, float(point), low, high, verdict))
@@ -283,7 +283,7 @@ def compare_to_best(found, score, drawn_spearman):
         for line in lines:
             apart = drawn[id(best)] - drawn[id(line)]
             line.behind = best.spearman - line.spearman
-            low, high = kr.interval(line.behind, apart, drawn_of(found, line))
+            low, high = ks.correlation_interval(line.behind, apart, drawn_of(found, line))
             line.behind_low, line.behind_high = low, high
             if enough and line is not best and not math.isnan(low):
                 line.verdict = WORSE if low > 0 else ALIKE

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvbench import ranks as kr
 from kvbench import stats as ks
+from kvbench_study.correlate import pairs as kr
 from kvbench_study.correlate.cells import FEWEST_CELLS
 from kvbench_study.correlate.medians import pooled_medians
 

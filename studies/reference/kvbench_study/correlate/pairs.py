@@ -6,21 +6,15 @@ correlations follow from the signs. Ties share their mean rank; figures that dif
 A row may hold a cell several times (Copies): its pairs are weighted. Copies of one cell tie on both sides and do not
 count.
 
-scipy.stats.spearmanr and kendalltau agree (tests/test_kvbench_ranks.py), but take neither thousands of rows at once
-nor copies.
+scipy.stats.spearmanr and kendalltau agree (tests/test_correlate_pairs.py), but take neither thousands of rows at
+once nor copies.
 """
 
-import math
-
 import numpy as np
-from scipy import stats
-
-from kvbench import stats as ks
 
 # Relative error of a mean under another order of summation.
 ROUNDING = 1e-12
 BLOCK = 1 << 22  # numbers per block
-MIN_SHARE = 0.9  # share of resamples that must have a correlation for an interval
 
 
 class Pairs:
@@ -110,21 +104,3 @@ def spearman(x, y):
 def kendall(x, y):
     """Returns [r]: tau-b. x and y must have the same copies."""
     return ratio(x.sums(lambda rows: x.signs[rows] * y.signs[rows]), x.apart, y.apart)
-
-
-def interval(point, resampled, n, level=0.95, bounds=None):
-    """Returns (low, high) of a figure from its resampled values [r].
-
-    n: number of resampled prompts; if methods were resampled too, the smaller count. bounds: clips the ends.
-
-    A normal interval around the bias-corrected figure, with Student's t and a standard deviation over n - 1. Noise
-    lowers correlations again in resamples, so percentiles would be biased (studies/reference/commands.md). Returns NaN
-    if too few values are finite.
-    """
-    values = resampled[~np.isnan(resampled)]
-    if n < ks.FEWEST_FOR_INTERVALS or len(values) <= MIN_SHARE * len(resampled):
-        return math.nan, math.nan
-    half = stats.t.ppf((1 + level) / 2, n - 1) * values.std() * math.sqrt(n / (n - 1))
-    middle = 2 * point - values.mean()
-    ends = middle - half, middle + half
-    return tuple(float(end) for end in (ends if bounds is None else np.clip(ends, *bounds)))

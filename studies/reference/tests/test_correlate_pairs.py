@@ -1,4 +1,4 @@
-"""python/kvbench/ranks.py: rank correlations against scipy's, intervals."""
+"""kvbench_study/correlate/pairs.py: rank correlations against scipy's."""
 
 import math
 import random
@@ -6,13 +6,13 @@ import sys
 import unittest
 
 import numpy as np
-from script_case import missing
+from study_case import missing
 
 SCIPY = not missing("scipy")
 if SCIPY:
     from scipy import stats
 
-    from kvbench import ranks as kr
+    from kvbench_study.correlate import pairs as kr
 
 
 def of_scipy(x, y):
@@ -68,13 +68,3 @@ class RanksTest(unittest.TestCase):
     def test_rounding_is_no_difference(self):
         values = np.array([[0.1 + 0.2, 0.3, 0.3 * (1 + 1e-9), -0.3]])
         self.assertEqual(kr.Pairs(4).signs(values).tolist(), [[0, -1, 1, -1, 1, 1]])
-
-    def test_interval(self):
-        # Five prompts, t(.975, 4) = 2.776445: mean of resamples .5, their spread .1.
-        got = kr.interval(0.6, np.array([0.4, 0.6, 0.4, 0.6]), 5)
-        half = 2.7764451 * 0.1 * math.sqrt(5 / 4)
-        np.testing.assert_allclose(got, (0.7 - half, 0.7 + half), rtol=1e-7)
-        self.assertEqual(kr.interval(0.6, np.array([0.4, 0.6]), 5, bounds=(-1, 0.8))[1], 0.8)
-        for lost in (kr.interval(0.6, np.array([0.4, 0.6]), 3),
-                     kr.interval(0.6, np.array([0.4] * 8 + [math.nan] * 2), 5)):
-            self.assertTrue(all(map(math.isnan, lost)))
