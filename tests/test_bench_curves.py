@@ -23,17 +23,6 @@ class TableTest(unittest.TestCase):
         self.assertAlmostEqual(curves.exponent([(n, max(n, 2.0 ** 15)) for n in sizes]), 1.0)
         self.assertIsNone(curves.exponent([(4096, 1.0), (8192, 2.0)]))
 
-    def test_lines(self):
-        rows = [{"method": name, "n": n, "ms": ms(n), "bytes": 1, "memory_mib": 50.0 + more}
-                for name, ms, more in (("exact", lambda n: 1e-3 * n / 1024, 0.0), ("line", lambda n: n / 64, 0.0),
-                                       ("square", lambda n: (n / 256) ** 2, 20.0))
-                for n in (1024, 2048, 4096)]
-        self.assertEqual(curves.table(rows, ["absent"]).splitlines(), [
-            "| growth of time | n | time at that n (memory beside the head) |", "| --- | --- | --- |",
-            "| linear | 4096 | `line` 64 ms; below 10 ms: `exact` |",
-            "| quadratic | 4096 | `square` 256 ms (20 MiB) |", "",
-            "Not measured (the head lacks what they need, or they do not fit this budget): `absent`."])
-
 
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
 class RunTest(FolderCase):

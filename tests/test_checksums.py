@@ -5,11 +5,10 @@ import hashlib
 import io
 import json
 import os
-import random
 import shutil
 import unittest
 
-from script_case import KVBENCH, FolderCase, missing, read_text, run_program, write_bytes, write_text
+from script_case import KVBENCH, FolderCase, missing, read_text, run_program, write_text
 
 from kvbench import checksums
 
@@ -101,27 +100,6 @@ class Tables(FolderCase):
         with self.assertRaisesRegex(tables.CsvError, r"a\.steps\.csv: holds rows of run"):
             stream.read([self.path("a.csv")])
 
-    def test_damages_are_refused(self):
-        """Digits, bits, cells and lines of the three tables, as many as KVBENCH_DAMAGES says."""
-        count = int(os.environ.get("KVBENCH_DAMAGES", "300"))
-        names = ["a.csv", "a.steps.csv", "a.kept.csv"]
-        before = {name: read_text(self.path(name)).encode() for name in names}
-        done = 0
-        for seed in range(10 * count):
-            draw = random.Random(seed)
-            name = draw.choice(names)
-            data = damaged(before[name], draw)
-            if data == before[name]:
-                continue
-            write_bytes(self.path(name), data)
-            with self.assertRaises(checksums.ChangedError, msg=f"damage {seed} of {name}"):
-                checksums.check_table(self.path(name))
-            write_bytes(self.path(name), before[name])
-            done += 1
-            if done == count:
-                break
-        self.assertEqual(done, count)
-
     def test_compare_runs_refuses_them(self):
         self.stream("c.csv", "2")
         paths = [self.path("a.csv"), self.path("c.csv")]
@@ -131,28 +109,3 @@ class Tables(FolderCase):
         done = run_program("compare_runs.py", *paths)
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("c.csv: SHA-256 is ", done.stderr)
-
-
-def damaged(data, draw):
-    kind = draw.choice(["digit", "bit", "cells", "removed", "doubled", "moved"])
-    lines = data.splitlines(keepends=True)
-    at = draw.randrange(len(lines))
-    if kind == "digit":
-        place = draw.choice([i for i, c in enumerate(data) if 48 <= c < 58])
-        return data[:place] + b"%d" % draw.randrange(10) + data[place + 1:]
-    if kind == "bit":
-        place = draw.randrange(len(data))
-        return data[:place] + bytes([data[place] ^ 1 << draw.randrange(8)]) + data[place + 1:]
-    if kind == "cells":
-        cells = lines[at][:-1].split(b",")
-        i, j = draw.randrange(len(cells)), draw.randrange(len(cells))
-        cells[i], cells[j] = cells[j], cells[i]
-        lines[at] = b",".join(cells) + b"\n"
-    elif kind == "removed":
-        del lines[at]
-    elif kind == "doubled":
-        lines.insert(draw.randrange(len(lines) + 1), lines[at])
-    else:
-        other = draw.randrange(len(lines))
-        lines[at], lines[other] = lines[other], lines[at]
-    return b"".join(lines)

@@ -92,8 +92,7 @@ class ExtraTextsTest(FolderCase):
             one.write(writer, "a", [0])
             with self.assertRaisesRegex(TraceError, "no array a/1"):
                 one.write(writer, "a", [1])
-        from kvbench.trace.extra_heads import extra_names, read_scores
-        self.assertEqual(extra_names(trace, "a", 0), ([], ["gate"]))
+        from kvbench.trace.extra_heads import read_scores
         self.assertEqual(read_scores(trace, "a", 0, 1, "gate").tolist(), [5, 6, 7, 8, 9])
         for text in ("gate", "a b=x.npz", "gate="):
             with self.assertRaisesRegex(TraceError, "expected NAME=FILE.npz"):

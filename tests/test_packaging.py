@@ -16,7 +16,7 @@ import types
 import unittest
 from unittest import mock
 
-from script_case import KVBENCH, ROOT, read_text, write_text
+from script_case import KVBENCH, ROOT, read_text
 
 
 def text(*parts):
@@ -112,25 +112,6 @@ class RecipesOfPackagesTest(unittest.TestCase):
                     and way.count("/") == rule.count("/")]
             self.assertTrue(not fits or fits[-1].startswith("!"), f"{path}: {fits}")
 
-    @unittest.skipIf(shutil.which("git") is None, "no git")
-    def test_what_the_definition_does_not_copy_comes_from_the_commit(self):
-        line = re.search(r"^    (.*git ls-files.*)$", text("packaging", "kvbench.def"), re.MULTILINE)[1]
-        with tempfile.TemporaryDirectory() as folder:
-            def run(*command):
-                return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-            names = ("copied.txt", "changed.txt", "not copied.txt")
-            for name in names:
-                write_text(os.path.join(folder, name), name)
-            run("git", "init", "-q")
-            run("git", "add", ".")
-            run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a")
-            write_text(os.path.join(folder, names[1]), "other")
-            os.remove(os.path.join(folder, names[2]))
-            run("sh", "-ec", line)
-            self.assertEqual(run("git", "status", "--porcelain"), " M changed.txt\n")
-            shutil.rmtree(os.path.join(folder, ".git"))
-            run("sh", "-ec", line)  # a tree without git builds as well
-
     @unittest.skipIf(shutil.which("cmake") is None, "no cmake")
     def test_the_definition_copies_all_that_the_build_needs(self):
         block = re.search(r"^%files\n(.*?)\n\n", text("packaging", "kvbench.def"), re.MULTILINE | re.DOTALL)[1]
@@ -152,52 +133,16 @@ class RecipesOfPackagesTest(unittest.TestCase):
             self.assertEqual(beside, {"README.md", "CHANGELOG.md"})
             self.assertLessEqual(beside, copied.keys())
 
-    def test_conda_takes_the_libraries_that_the_build_looks_for(self):
-        recipe = text("packaging", "conda", "meta.yaml")
-        host = re.search(r"  host:\n((?:    - .*\n)+)", recipe)[1].split()[1::2]
-        debian = re.search(r"^build=\((.*?)\)", text("scripts", "bootstrap.sh"), re.MULTILINE | re.DOTALL)[1].split()
-        names = {"libeigen3": "eigen", "libhdf5": "hdf5", "libcli11": "cli11", "libfmt": "fmt",
-                 "libtomlplusplus": "tomlplusplus", "nlohmann-json3": "nlohmann_json",
-                 "librandom123": "random123", "libssl": "openssl", "zlib1g": "zlib"}
-        libraries = [name.removesuffix("-dev") for name in debian if name.endswith("-dev")]
-        self.assertEqual(sorted(names.get(name, name) for name in libraries), host)
-        # A build folder of its own: the tree is copied with those of the host.
-        self.assertEqual(set(re.findall(r"(?:-B|--build|--install) (\S+)", recipe)), {"build/conda"})
-        self.assertNotIn('"conda"', text("CMakePresets.json"))
-        for option in re.findall(r"-D(KVBENCH_\w+)", recipe):
-            self.assertIn(option, text("CMakeLists.txt"))
-
 
 class DevelopmentTest(unittest.TestCase):
-    """What CI, pre-commit, the dev container and the forms name must exist."""
-
     def test_ruff_has_one_version(self):
         (version,) = re.findall(r"ruff==([0-9.]+)", text("scripts", "bootstrap.sh"))
         self.assertEqual(re.findall(r"ruff==([0-9.]+)", text(".pre-commit-config.yaml")), [version])
 
     def test_the_workflow_makes_targets(self):
-        workflow = text(".github", "workflows", "test.yml")
-        (targets,) = re.findall(r"target: \[(.+)\]", workflow)
-        self.assertIn("make ${{ matrix.target }}", workflow)
+        (targets,) = re.findall(r"target: \[(.+)\]", text(".github", "workflows", "test.yml"))
         for target in targets.split(", "):
             self.assertRegex(text("Makefile"), rf"(?m)^{target}:.*## ")
-        self.assertIn("test", targets.split(", "))
-
-    def test_the_dev_container_is_a_stage(self):
-        settings = json.loads(text(".devcontainer", "devcontainer.json"))
-        recipe = text(".devcontainer", settings["build"]["dockerfile"])
-        self.assertIn(f" AS {settings['build']['target']}\n", recipe)
-        words = settings["postCreateCommand"].split()
-        self.assertEqual(words[0], "scripts/bootstrap.sh")
-        self.assertLessEqual({*words[1:]}, groups())
-
-    def test_forms_name_files(self):
-        forms = [text(".github", "pull_request_template.md"),
-                 *(read_text(path) for path in glob.glob(os.path.join(ROOT, ".github", "ISSUE_TEMPLATE", "*.yml")))]
-        named = re.findall(r"\b((?:docs|lib|python|tests|data)/[\w./-]*\w)", "\n".join(forms))
-        self.assertGreater(len(named), 5)
-        for path in {*named} - {"tests/test_STEM.cpp", "lib/algorithms/methods/STEM.cpp"}:
-            self.assertTrue(os.path.exists(os.path.join(ROOT, path)), path)
 
 
 def anchors(page):

@@ -40,14 +40,6 @@ class Segment:
     residual_norm: np.ndarray | None
 
 
-def extra_names(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int) -> tuple[list[str], list[str]]:
-    """Returns the names of a layer's sets of extra queries, and of its scores."""
-    with open_trace(trace) as file:
-        group, _ = layer_of(file, prompt, layer)
-        check_members(group)
-        return sorted(group.get("extra", {})), sorted(group.get("scores", {}))
-
-
 def read_extra(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int, kv_head: int,
                name: str) -> list[Segment]:
     """Returns the segments of a set, in order. Raises TraceError if absent or unreadable."""

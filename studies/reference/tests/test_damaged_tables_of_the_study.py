@@ -6,19 +6,11 @@ import sys
 import unittest
 
 import test_damaged_tables as damaged
-from study_case import KVBENCH, ROOT, STUDY, read_rows, write_text
+from study_case import KVBENCH, ROOT, read_rows, write_text
 
 from kvbench_study import programs
 
-# Programs that read no table, and those that another test covers.
-LEFT_OUT = {
-    "kvbench-study model": "reads a package: test_make_model.py",
-    "kvbench-study needles": "reads texts: test_prompts.py",
-    "kvbench-study prompts": "reads texts: test_prompts.py",
-    "kvbench-study tasks": "reads texts: test_prompt_tasks.py",
-    "kvbench-study reference": "reads a plan, and what it has written itself: test_reference_plan.py",
-    "kvbench-study site": "reads the study's own results: test_site.py",
-}
+KVREVIVER = "kvreviver:candidate_ratio={0};recent_ratio={0};vague_ratio={1};estimate=sum,mean"
 COMMANDS = [
     ("kvbench-study correlate", "a.csv --score-table scores.csv --resamples 100 --csv out/x.csv --figures out/x",
      "a.csv", "a.queries.csv"),
@@ -48,7 +40,7 @@ COMMANDS = [
 AS_THEY_STAND = (0, "cells are shown as they stand")
 LET_PASS = {
     ("kvbench-study claims", "c/growth.csv", "NaN"): damaged.GROWTH,
-    ("kvbench-study claims", "r.csv", "NaN"): damaged.DIAGNOSTICS,
+    ("kvbench-study claims", "r.csv", "NaN"): (0, "its figures stand in `diag`"),
     ("kvbench-study page-tables", "page.csv", "NaN"): AS_THEY_STAND,
     ("kvbench-study page-tables", "page.csv", "NaN in all numbers"): AS_THEY_STAND,
     ("kvbench-study page-tables", "page.csv", "NaN in a row"): AS_THEY_STAND,
@@ -59,8 +51,10 @@ LET_PASS = {
 @unittest.skipIf(damaged.PACKAGES, f"{sys.executable} lacks {', '.join(damaged.PACKAGES)}")
 @unittest.skipIf(not KVBENCH, "KVBENCH names no program")
 class StudyTest(damaged.DamagedTablesTest):
-    front, commands, left_out, let_pass, tools = programs.COMMANDS, COMMANDS, LEFT_OUT, LET_PASS, STUDY
-    runs = {**damaged.RUNS, "m": ("kvreviver:vague=none,mean", "--budget 0.6 --budget 0.5"),
+    front, commands, let_pass = programs.COMMANDS, COMMANDS, LET_PASS
+    runs = {**damaged.RUNS, "f": ("balancekv:T=1:4 uniform:T=1:4", "--seeds 2"),
+            "r": (f"{KVREVIVER.format(0.45, 0.1)} {KVREVIVER.format(0.4, 0.2)}", "--budget 0.6 --budget 0.5"),
+            "m": ("kvreviver:vague=none,mean", "--budget 0.6 --budget 0.5"),
             "e": ("kvreviver", "--budget 0.6 --budget 0.5")}
     test_damaged_traces_and_caches = None  # of the package
 
