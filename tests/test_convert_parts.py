@@ -20,8 +20,6 @@ from kvbench.convert import rope as convert_rope
 
 
 class ConvertPartsTest(ConvertCase):
-    # --------------------------------------------------------------------------- partial traces
-
     def test_partial_traces(self):
         keys = {index: {"k": layer(60 + index)["k"]} for index in range(2)}
         said = self.convert(self.npz(keys), *KEYS)
@@ -97,8 +95,6 @@ class ConvertPartsTest(ConvertCase):
         self.assertEqual([row["what"] for row in read_rows(self.path("clusters/norms.csv"))], ["keys"] * HKV)
         self.done("replay", self.out, "-o", self.path("x.csv"), "--algorithm", "exact", code=2,
                   says="dataset is missing")
-
-    # ------------------------------------------------------------------------------------ .pt
 
     @unittest.skipIf(torch is None, "no torch")
     def test_saved_past_key_values(self):

@@ -18,8 +18,6 @@ HEADLESS = ["--k", "{layer}", "--axes", "token dim"]  # keys of one head
 
 
 class ConvertTracesTest(ConvertCase):
-    # ------------------------------------------------------------------------------ containers
-
     def test_npz(self):
         layers = {0: layer(0), 3: layer(1), 11: layer(2)}
         for save in (np.savez, np.savez_compressed):
@@ -134,8 +132,6 @@ class ConvertTracesTest(ConvertCase):
         self.convert(self.npz({0: {"k": halves}}), *KEYS, "--dtype", "bfloat16")
         self.expect({0: {"k": np.array([[[0x3F80, 0x3F82, 0xBF80, 0x3F81]]], np.uint16)}}, dtype="bfloat16")
 
-    # ------------------------------------------------------------------------------------ axes
-
     def test_axes_in_any_order(self):
         letters = {"prompt": "p", "layer": "l", "head": "h", "token": "t", "dim": "d"}
         prompts = [{0: layer(10 + i), 1: layer(20 + i)} for i in range(3)]
@@ -197,8 +193,6 @@ class ConvertTracesTest(ConvertCase):
             2, f"kvbench-py convert: {self.out}: exists, expected a new file or --overwrite\n"))
         self.expect({0: layer(31)})
 
-    # ---------------------------------------------------------------------------------- naming
-
     def test_prompts_from_names(self):
         prompts = {"a": {0: layer(40)}, "b-2": {0: layer(41)}}
         path = self.path("in.npz")
@@ -218,8 +212,6 @@ class ConvertTracesTest(ConvertCase):
         self.expect({0: layer(43)}, "y")
         self.convert(paths[0], *PLAIN, "--prompt-id", "doc")
         self.expect({0: layer(42)}, "doc")
-
-    # ---------------------------------------------------------------------------------- values
 
     def test_last_queries(self):
         tensors = layer(50)
@@ -253,8 +245,6 @@ class ConvertTracesTest(ConvertCase):
                         self.npz({2: layer(55, dtype), 6: tensors}), *PLAIN, "--dtype", "float16")
         self.refuse("got elements of type int64, expected float16",
                     self.npz({0: {"k": np.ones((1, 2, 2), np.int64)}}), *KEYS)
-
-    # ----------------------------------------------------------------------------------- files
 
     def test_files_that_are_not_what_they_say(self):
         self.refuse("none.npz: no such file", self.path("none.npz"), *HEADLESS)

@@ -94,20 +94,6 @@ class ProgramsTest(FolderCase):
             self.assertEqual((done.returncode, done.stderr),
                              (2, "kvbench-py plot norms: none.csv: no such file\n"))
 
-    def test_a_chosen_python_is_the_one_that_runs(self):
-        path = self.write_file("python3", f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # it has no packages
-        os.chmod(path, 0o755)
-        os.makedirs(self.path("venv", "bin"))
-        os.symlink(path, self.path("venv", "bin", "python"))
-        for name in ("plot error", "convert", "compare"):
-            for chosen in ({"PYTHON": path}, {"VIRTUAL_ENV": self.path("venv")}):
-                done = self.start(*name.split(), "--help", **chosen)
-                self.assertEqual((done.returncode, done.stdout), (2, ""))
-                self.assertRegex(done.stderr, rf"^kvbench-py {name}: \S+ has no \w+.*: pip install .*\n$")
-        done = self.start("plot", "error", PYTHON="/bin/false")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertRegex(done.stderr, r"^find_python.sh: /bin/false \(from PYTHON\) is not a Python .*\n$")
-
     def test_the_script_knows_which_programs_run_a_model(self):
         script = read_text(os.path.join(SCRIPTS, "find_python.sh"))
         cases = dict(re.findall(r"^    ([a-z| ]+)\) needed=\(([a-z0-9 ]+)\) ;;$", script, re.M))

@@ -71,9 +71,7 @@ class Command:
         self.run(*self.earlier)
         self.old = self.there()
         self.clear()
-        start = time.monotonic()
         self.run(*self.words)
-        self.seconds = time.monotonic() - start
         self.new = self.there()
         self.rows = {name: untimed(self.path(name)) for name in self.tables if self.grows}
         self.clear()
@@ -196,30 +194,6 @@ class KillTest(FolderCase):
                 self.assertEqual(untimed(command.path(table)), command.rows[table], what)
             else:
                 self.assertTrue(there[table] == command.new[table], f"{what}: {table}")
-
-    def test_at_random_moments(self):
-        commands = self.commands()
-        draw = random.Random(SEED)
-        killed = dict.fromkeys(commands, 0)
-        runs = 0
-        # A run can be faster than the one that was timed and end before its moment.
-        while runs < KILLS or (sum(killed.values()) <= KILLS // 2 and runs < 10 * KILLS):
-            runs += 1
-            name = draw.choice(list(commands))
-            command = commands[name]
-            over = draw.random() < 0.5
-            moment = draw.uniform(0.0, 1.1) * command.seconds
-
-            def disturb(words, folder):
-                took = killed_at(moment, words, folder)
-                killed[name] += took is None
-                command.seconds = min(command.seconds, took or command.seconds)
-
-            self.trial(command, over, f"run {runs}, seed {SEED}: {name}, "
-                       f"{'over an earlier run' if over else 'anew'}, {moment * 1000:.1f} ms", disturb)
-        print(f"seed {SEED}: {runs} runs, of which killed: {killed}")
-        if KILLS >= 40:
-            self.assertGreater(sum(killed.values()), KILLS // 2)
 
     @unittest.skipIf(killing.LIBC is None, "no system calls known here")
     def test_an_extended_table(self):

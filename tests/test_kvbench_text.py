@@ -9,9 +9,8 @@ import re
 import sys
 import types
 import unittest
-from importlib import util
 
-from script_case import ROOT, SCRIPTS, FolderCase, call, missing, read_text
+from script_case import ROOT, FolderCase, call, missing, read_text
 
 from kvbench import text as kx
 
@@ -155,16 +154,3 @@ class NestedTest(FolderCase):
         for said, read in cases:
             with self.subTest(said), self.assertRaisesRegex((ChangedError, CsvError, TraceError), said):
                 read()
-
-    def test_records_of_a_run_on_a_cluster(self):
-        spec = util.spec_from_file_location("run", os.path.join(SCRIPTS, "slurm", "run.py"))
-        run = util.module_from_spec(spec)
-        spec.loader.exec_module(run)
-        table = self.write_file("out.csv", "a\n")
-        self.write_file("out.csv.json", NESTED)
-        self.assertIsNone(run.manifest_of_whole(table))
-        options = types.SimpleNamespace(output=table, shards=2, config=None)
-        for text in (NESTED, "{", "[]"):
-            self.write_file("out.run.json", text)
-            with self.assertRaisesRegex(run.Failure, "out.run.json: not a record of an earlier"):
-                run.Run(options, []).check_record()

@@ -152,22 +152,6 @@ class LinesTest(FigureTest):
                                                               METHODS for reduce in ("mean", "max"))})
         self.picture(plot_bits, self.path("t.csv"))
 
-    def test_bars_are_deviations_over_seeds(self):
-        rows = [{**row, "seed": seed, "rel_error": row["rel_error"] * (1 + seed)}
-                for row in everything() for seed in (0, 1)]
-        table = load_lines(self.write(rows))
-        first = table[(table["method"] == "h2o") & (table["k"] == 4)].iloc[0]
-        error = worth("h2o", "quant-kivi", 4, 4, 0.25)
-        self.near(first[["mean", "sd"]], [1.5 * error, error / 2**0.5])
-        self.assertIn("bars: standard deviation over seeds", self.caption(plot_bits, self.path("t.csv")))
-
-    def test_caption(self):
-        text = self.caption(plot_bits, self.write(everything()))
-        best = worth("h2o", "quant-kivi", 8, 8, 0.125)
-        self.assertTrue(text.startswith("Measured, least rel_error of each budget: h2o@quant-kivi 8 bits "
-                                        f"{best:.3g} at 0.125, "), text)
-        self.assertIn("Colour: method; marker and dash: bits.", text)
-
     def test_points_that_some_heads_lack(self):
         rows = [*everything((0, 1)), *(stored("h2o", "quant-kivi", 3, 3, b) for b in BUDGETS)]
         table, said = self.quiet(load_lines, self.write(rows))

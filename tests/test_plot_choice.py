@@ -189,15 +189,6 @@ class FrontTest(FigureTest):
         self.picture(plot_pareto, path, "--relative-to", "u")
         self.assertIn("Bold: no other method", self.below)  # no steps are drawn
 
-    def test_points_of_no_byte_are_drawn(self):
-        rows = points_of([("a", 0.5, 0, 0.3), ("b", 0.5, 0.5, 0.2), ("b", 0.25, 0.25, 0.3)])
-        axes = self.picture(plot_pareto, self.write(rows)).axes[0]
-        dot = next(line for line in axes.lines if line.get_label() == "a")
-        self.near(dot.get_xdata(), [0.125])  # half of the least size
-        ticks = dict(zip(axes.get_xticks(), (t.get_text() for t in axes.get_xticklabels())))
-        self.assertEqual(ticks[0.125], "0")
-        self.picture(plot_pareto, self.write(rows[:1]))  # nothing but such points: still a picture
-
 
 class SummaryTest(FigureTest):
     COLUMNS = ["algorithm", "params", "budget_requested", "count", "degenerate", "infeasible",

@@ -77,27 +77,20 @@ class OffsetTest(FigureTest):
         axes = plot_offset.draw(self.draw(self.table(uneven), bins=2)).axes[0]
         self.near(line_of(axes, 0)[1], [0.035, 0.085])  # 1 2 2 3 4 4 6 x; 3 4 6 8 9 12 12 16
 
-    def test_layers(self):
-        path = self.table(rows())
-        for layers, options in (((0, 3), {"by": "layer"}), ((3,), {"by": "layer", "layers": [3]})):
-            axes = plot_offset.draw(self.draw(path, **options), by="layer").axes
-            self.assertEqual([a.get_title() for a in axes], [f"layer {layer}" for layer in layers])
-            self.near([line_of(a, 0)[1][0] for a in axes], [0.015 if layer == 0 else 0.035 for layer in layers])
-
-    def test_budgets(self):
+    def test_panels_of_budgets_and_layers(self):
         two = [{**r, "budget_requested": budget, "rel_error": r["rel_error"] * (2 - budget)}
                for r in rows() for budget in (0.25, 0.5)]
-        two += [{**r, "algorithm": "c", "budget_requested": ""} for r in rows() if r["algorithm"] == "a"]
-        path = self.table(two)
-        axes = plot_offset.draw(self.draw(path)).axes
-        self.assertEqual([a.get_title() for a in axes], ["budget 0.5", "budget 0.25"])
-        self.near([line_of(a, 0)[1][0] for a in axes], [0.025 * 1.5, 0.025 * 1.75])
-        self.near([line_of(a, 2)[1][0] for a in axes], [0.025, 0.025])  # no budget: beside each
-        axes = plot_offset.draw(self.draw(path, budgets=[0.25])).axes
-        self.assertEqual([a.get_title() for a in axes], ["budget 0.25"])
-        self.near(line_of(axes[0], 2)[1][0], 0.025)
-        figure = plot_offset.draw(self.draw(path, by="layer", budgets=[0.5]), by="layer")
-        self.near([line_of(a, 2)[1][0] for a in figure.axes], [0.015, 0.035])
+        # c has no budget: it stands beside each.
+        path = self.table([*two, *({**r, "algorithm": "c", "budget_requested": ""} for r in rows()
+                                   if r["algorithm"] == "a")])
+        for options, panels in (
+                ({}, {"budget 0.5": (0.025 * 1.5, 0.025), "budget 0.25": (0.025 * 1.75, 0.025)}),
+                ({"budgets": [0.25]}, {"budget 0.25": (0.025 * 1.75, 0.025)}),
+                ({"by": "layer", "budgets": [0.5]}, {"layer 0": (0.0225, 0.015), "layer 3": (0.0525, 0.035)}),
+                ({"by": "layer", "budgets": [0.5], "layers": [3]}, {"layer 3": (0.0525, 0.035)})):
+            axes = plot_offset.draw(self.draw(path, **options), by=options.get("by", "budget")).axes
+            self.assertEqual([a.get_title() for a in axes], [*panels])
+            self.near([[line_of(a, i)[1][0] for i in (0, 2)] for a in axes], [*panels.values()])
 
     def test_what_is_not_finite_or_only_rounding(self):
         infinite = [{**r, "rel_error": "inf"} if r["q_head"] and r["layer"] else r for r in rows()]

@@ -45,12 +45,10 @@ class PythonMethodTest(FolderCase):
                   self.path("r.csv"))
         places = ("prompt", "layer", "q_head", "budget_requested")
         expected = {tuple(row[c] for c in places): row for row in read_rows(self.path("r.csv"))}
-        places_kept = ("prompt", "layer", "kv_head", "budget_requested")
-        sets = {tuple(row[c] for c in places_kept): row["tokens"]
-                for row in read_rows(self.path("r.kept.csv"))}
+        tokens = [{(row["layer"], row["kv_head"], row["budget_requested"]): row["tokens"] for row in rows}
+                  for rows in (kept, read_rows(self.path("r.kept.csv")))]
         self.assertEqual(len(kept), 2 * 4 * 3)
-        for row in kept:
-            self.assertEqual(row["tokens"], sets[tuple(row[c] for c in places_kept)])
+        self.assertEqual(*tokens)
         for row in found:
             own = expected[tuple(row[c] for c in places)]
             for column in ("tokens_kept", "bytes", "middle_ratio", "mass_kept", "amnesia_count",

@@ -73,8 +73,6 @@ class FiltersTest(FolderCase):
         self.run_it("fit", *paths, "-o", out, *(("--prompts", ",".join(prompts)) if prompts else ()))
         return out
 
-    # --- Filters -----------------------------------------------------------------------------
-
     def test_filters_by_their_definition(self):
         for dtype in ("float32", "float16", "bfloat16"):
             one = self.make("1.h5", ("a", "b"), dtype=dtype)
@@ -90,8 +88,6 @@ class FiltersTest(FolderCase):
                 self.assertEqual(found["layers"][layer].dtype, np.float32)
         some = qfilters.read_filters(self.fit(one, prompts="b"))
         self.assertEqual(some["queries"], N)
-
-    # --- Scores ------------------------------------------------------------------------------
 
     def scores_of(self, name, prompt, layer):
         with h5py.File(self.path(name)) as file:
@@ -135,8 +131,6 @@ class FiltersTest(FolderCase):
         one, two = kept.values()
         self.assertEqual(len(one), 2 * 2 * 2)  # layers, KV heads, budgets
         self.assertEqual(one, two)
-
-    # --- Refusals ----------------------------------------------------------------------------
 
     def refused(self, text, *words):
         before = sorted(os.listdir(self.folder))

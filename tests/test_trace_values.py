@@ -74,8 +74,6 @@ class TraceValuesTest(FolderCase):
                 file[where].move(name, name + "4")
             self.refused(f"/{where}/{name}: is missing", read=lambda: kc.trace_heads(self.trace))
 
-    # --- Digests -------------------------------------------------------------------------------
-
     def test_whole_traces_are_read(self):
         for dtype in ("float16", "bfloat16", "float32"):
             for gzip in (0, 4):
@@ -138,8 +136,6 @@ class TraceValuesTest(FolderCase):
                     data.attrs.create("sha256", digests, dtype=digest)
             self.assertTrue((kc.read_head(self.trace, "p", 3, 1).k == self.arrays["k"][1]).all())
 
-    # --- Damage --------------------------------------------------------------------------------
-
     def test_flipped_bits_and_damaged_gzip(self):
         self.write()
         row = self.arrays["k"][1, 2000].tobytes()
@@ -151,7 +147,13 @@ class TraceValuesTest(FolderCase):
         self.patch(chunk, chunk[:50] + b"\0" * 50 + chunk[100:])
         self.refused(f"{LAYER}/v: cannot be read: ")
 
-    # --- Chunks --------------------------------------------------------------------------------
+    def test_files_that_are_cut_short_or_of_another_kind(self):
+        self.write()
+        data = read_bytes(self.trace)
+        for bad in (b"", b"a,b\n1,2\n", *(data[:len(data) * part // 100] for part in (1, 10, 50, 90, 99))):
+            write_bytes(self.trace, bad)
+            self.refused()
+            self.refused(read=lambda: kc.CacheReader(self.trace))
 
     def test_missing_chunks(self):
         def some(places):

@@ -81,3 +81,20 @@ done
 grep -q 'compress_ms' wide.txt && ! grep -q 'Left out to fit' wide.txt || fail "$(< wide.txt)"
 COLUMNS=60 "$KVBENCH" summarize out.csv > wide.txt
 grep -q '^Left out to fit the width: ' wide.txt || fail "$(< wide.txt)"
+
+# A terminal knows its width better than COLUMNS; one that does not has 100 columns.
+on_terminal() { # WIDTH COLUMNS
+  script -qec "stty cols $1; COLUMNS=$2 '$KVBENCH' summarize out.csv --full 2> /dev/null" /dev/null < /dev/null |
+    LC_ALL=C.UTF-8 tr -d '\r' > wide.txt || fail "$(< wide.txt)"
+}
+if command -v script > /dev/null; then
+  for case in '40 70 40' '100 70 100' '0 70 70' '0 0 100'; do
+    read -r width columns most <<< "$case"
+    on_terminal "$width" "$columns"
+    longest=$(LC_ALL=C.UTF-8 wc -L < wide.txt)
+    ((longest <= most)) || fail "a line of $longest on a terminal of $width: $(< wide.txt)"
+  done
+  "$KVBENCH" summarize out.csv --full > whole.txt
+  on_terminal 500 70
+  cmp whole.txt wide.txt || fail "$(< wide.txt)"
+fi
