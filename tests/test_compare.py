@@ -109,6 +109,14 @@ class CompareTest(FigureTest):
         self.assertEqual([row["method"] for row in self.table("c.csv")], ["c", "b", "a"])
         self.near([row["mean_rank"] for row in self.table("c.csv")], [1.25, 2.0, 2.75])
 
+    def test_shares_are_sums_of_bytes_over_sums_of_bytes(self):
+        rows = [{"algorithm": name, "prompt": f"p{prompt}", "layer": layer, "full_bytes": full,
+                 "bytes": full * held, "ratio": held, "middle_ratio": held}
+                for name, shares in (("a", (0.1, 0.5)), ("b", (0.25, 0.25))) for prompt in range(4)
+                for layer, (full, held) in enumerate(zip((2000, 500), shares))]
+        found, _ = self.compare(rows, "--metric", "ratio")
+        self.near([found["a"]["mean"], found["b"]["mean"]], [(200 + 250) / 2500, 0.25])
+
     def test_what_lacks_prompts_is_said_and_has_no_rank(self):
         rows = list(small_rows())
         kivi = [{**row, "algorithm": "quant-kivi"} for row in rows if row["algorithm"] == "a"]

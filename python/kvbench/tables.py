@@ -475,6 +475,37 @@ def mean_and_sd(frame, keys, column, spread="seeds"):
     return out.reset_index()
 
 
+SHARES = ("ratio", "middle_ratio", "read_ratio")  # of the bytes of the whole cache, or of its middle
+
+
+def bytes_of(frame, share):
+    """Returns the bytes that each row's column `share` is a part of, relative to the most; 1 for other columns, and in
+    tables without bytes. A mean over heads or layers with these weights is a sum of bytes over a sum of bytes.
+    """
+    names = ["bytes", "full_bytes", *(["middle_ratio"] if share != "ratio" else [])]
+    if share not in SHARES or not all(name in frame and frame[name].dtype == np.float64 for name in names):
+        return pd.Series(1.0, frame.index)
+    out = frame["full_bytes"]
+    if share != "ratio":
+        rest = 1 - frame["middle_ratio"]
+        middle = ((out - frame["bytes"]) / rest).where(rest.abs() > 1e-9)
+        # Of a head, whatever the row holds.
+        of_head = middle.groupby([frame[name] for name in HEAD_COLUMNS], dropna=False).transform("median").round()
+        out = of_head.where(of_head > 0, out)
+    return out / out.max()
+
+
+def weighted_means(frame, keys, column, weights):
+    """Returns the mean of a column in each group of `keys`, in order of appearance. NaN propagates."""
+    parts = frame[keys].assign(share=frame[column] * weights, of=weights)
+    groups = parts.groupby(keys, dropna=False, sort=False)
+    if (weights == 1).all():
+        out = groups["share"].mean()
+    else:
+        out = groups["share"].sum() / groups["of"].sum()
+    return out.where(groups["share"].count() == groups.size())
+
+
 def finite_points(table):
     """Returns points with a finite mean; notes the others on stderr."""
     bad = ~np.isfinite(table["mean"])

@@ -75,9 +75,9 @@ def points(frame, path, pool=False):
     return good[~point[good.index].isin(bad)], set(map(tuple, lost.to_numpy()))
 
 
-def means(groups):
-    """NaN propagates."""
-    return groups.mean().where(groups.count() == groups.size())
+def means(rows, keys, metric):
+    """Returns means by the columns `keys`; of shares of bytes sums over sums. NaN propagates."""
+    return kt.weighted_means(rows, keys, metric, rows["of_bytes"])
 
 
 def load(paths, options):
@@ -85,13 +85,14 @@ def load(paths, options):
     frame = read(paths, options)
     if frame.empty:
         raise kt.CsvError(f"{paths[0]}: no rows are left")
+    frame["of_bytes"] = kt.bytes_of(frame, options.metric)
     good, lost = points(frame, paths[0], options.pool)
     out = []
     order = frame.drop_duplicates("budget").sort_values("budget_requested", ascending=False)
     for budget in order["budget"]:
         here = good[good["budget"] == budget]
         names = list(dict.fromkeys(frame.loc[frame["budget"] == budget, "unit"]))
-        values = means(here.groupby(["unit", "label"])[options.metric])
+        values = means(here, ["unit", "label"], options.metric)
         values = values.unstack("label").reindex(names)
         values = values.where(np.isfinite(values))
         labels = list(dict.fromkeys(frame.loc[frame["budget"] == budget, "label"]))
@@ -102,7 +103,7 @@ def load(paths, options):
         absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(names)]
         if absent:
             found.notes.append(f"{ks.counted(len(absent))} without rows here: {', '.join(absent)}")
-        by_layer = means(here.groupby(["layer", "unit", "label"])[options.metric])
+        by_layer = means(here, ["layer", "unit", "label"], options.metric)
         by_layer = by_layer.unstack("label")
         if options.by == "source":
             found.values, by_layer = by_source(frame, found.values, by_layer)

@@ -110,11 +110,14 @@ def measured_rows(rows, needed=(), algorithms=(), layers=(), pool=False):
 
 
 def points(frame, keys, y, spread="seeds", **means):
-    """Returns a row per point of `keys` that covers every head: mean, sd of `y`, plain `means` {name: column}."""
+    """Returns a row per point of `keys` that covers every head: mean, sd of `y`, and `means` {name: column}; of
+    shares of bytes these are sums of bytes over sums of bytes.
+    """
+    weights = {name: kt.bytes_of(frame, column) for name, column in means.items()}
     frame = kt.full_points(frame, keys, kt.source_of(frame))
     table = kt.mean_and_sd(frame, keys, y, spread)
-    groups = frame.groupby(keys, dropna=False, sort=False)
-    return table.assign(**{name: groups[column].mean().to_numpy() for name, column in means.items()})
+    return table.assign(**{name: kt.weighted_means(frame, keys, column, weights[name][frame.index]).to_numpy()
+                           for name, column in means.items()})
 
 
 def above_rounding(table, y):

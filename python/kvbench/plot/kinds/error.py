@@ -63,7 +63,9 @@ def halvings(params, budget):
 
 def load(rows, algorithms=(), spread="seeds", y="rel_error", layers=(), mean_over_layers=False,
          relative_to="", pool=False):
-    """Returns one row per (layer, label, T): mean, sd, middle_ratio. NaN T is its own group."""
+    """Returns one row per (layer, label, T): mean, sd, middle_ratio and the bytes that it is a part of. NaN T is its
+    own group.
+    """
     frame = kfr.measured_rows(rows, ["middle_ratio", y], algorithms, layers, pool)
     path = kt.source_of(frame)
     # Rounded, so that budgets 0.3333 and 0.33330 share a point.
@@ -72,7 +74,8 @@ def load(rows, algorithms=(), spread="seeds", y="rel_error", layers=(), mean_ove
         raise kt.CsvError(f"{path}: no row has a parameter T or a budget to put on the x axis")
     kt.add_labels(frame, ignore=("T",))
     keys = ["label", "T"] if mean_over_layers else ["layer", "label", "T"]
-    table = kfr.points(frame, keys, y, spread, middle_ratio="middle_ratio")
+    frame["of"] = kt.bytes_of(frame, "middle_ratio")
+    table = kfr.points(frame, keys, y, spread, middle_ratio="middle_ratio", of="of")
     if mean_over_layers:
         table["layer"] = kl.ALL
     table = kfr.keep(kfr.relative(table, relative_to, ["layer", "T"], path), frame)
@@ -136,7 +139,8 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
         at, layers = table["middle_ratio"], table["layer"].nunique()
         if not kl.fit_panels([*range(layers)]):
             # Over all layers, since a method may hold nothing in one and something in another.
-            at = table.groupby(["label", "T"], dropna=False)["middle_ratio"].transform("mean")
+            held = table.assign(held=at * table["of"]).groupby(["label", "T"], dropna=False)
+            at = held["held"].transform("sum") / held["of"].transform("sum")
         zero, least = kz.zero_place(at)
         table["at"] = at if zero is None else at.replace(0.0, zero)
 
