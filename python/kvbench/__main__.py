@@ -7,6 +7,7 @@ import sys
 
 import kvbench
 from kvbench import programs
+from kvbench.progress import heartbeat
 from kvbench.text import one_line
 
 
@@ -30,7 +31,10 @@ def run(words: list[str], commands: programs.Commands = programs.COMMANDS) -> in
 
 
 def main() -> None:
-    sys.exit(run(sys.argv[1:]))
+    words = sys.argv[1:]
+    with heartbeat(" ".join([programs.NAME, *words[:1]])):
+        code = run(words)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""Progress of long runs: a line with the time left on a terminal, otherwise complete lines only."""
+"""Progress of long runs: a line with the time left on a terminal; elsewhere a whole line from time to time."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
 from typing import Any
 
 from kvbench.text import printable, printable_lines
 
 WIDTH = 110  # columns
+EVERY = 10.0  # seconds between lines
+SHARE = 0.05  # of the time spent, which long runs are silent at most
 
 
 def minutes(seconds):
@@ -20,15 +24,17 @@ class Progress:
     """Context manager that shows progress and clears the line on exit.
 
     total    amount of work, in any unit
-    stream   output; the progress line is for terminals only
+    stream   output
     clock    returns seconds
     """
 
+    current = None  # the one whose work goes on
+
     def __init__(self, total, stream=None, clock=time.monotonic):
-        self.total, self.done = total, 0
+        self.total, self.done, self.text = total, 0, ""
         self.stream, self.clock = stream or sys.stderr, clock
         self.terminal = self.stream.isatty()
-        self.begin = clock()
+        self.begin = self.said = clock()
 
     def spent(self):
         return self.clock() - self.begin
@@ -41,13 +47,16 @@ class Progress:
 
     def step(self, amount, text):
         """Adds `amount` to the finished work. text: current item."""
-        self.done += amount
-        if self.terminal:
-            self._show(f"{minutes(self.left())} left  {printable(text)}")
+        self.done, self.text = self.done + amount, text
+        if self.terminal or self.clock() - self.said >= max(EVERY, SHARE * self.spent()):
+            left = self.left()
+            line = f"{minutes(self.spent())} so far" if left is None else f"{minutes(left)} left"
+            (self._show if self.terminal else self.write)(f"{line}  {printable(text)}")
 
     def write(self, text):
         """Prints a permanent line."""
         self._clear()
+        self.said = self.clock()
         print(printable_lines(text), file=self.stream, flush=True)
 
     def _show(self, line):
@@ -58,14 +67,52 @@ class Progress:
             print(f"\r{'':<{WIDTH}}\r", end="", file=self.stream, flush=True)
 
     def __enter__(self):
+        Progress.current = self
         return self
 
     def __exit__(self, *_):
+        Progress.current = None
         self._clear()
 
 
+@contextlib.contextmanager
+def heartbeat(name, every=EVERY):
+    """Says that the program `name` goes on: from a thread, at least every ten seconds where its Progress is silent."""
+    stop, alone = threading.Event(), Progress(0)
+
+    def beat():
+        while not stop.wait(every / 10):
+            now = Progress.current or alone
+            if now is not alone or now.spent() >= every:
+                now.step(0, now.text or name)
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        if alone.text:
+            alone._clear()
+
+
+@contextlib.contextmanager
+def silence():
+    """No heartbeat meanwhile: another program says its own progress."""
+    before, Progress.current = Progress.current, _NoBar()
+    try:
+        yield
+    finally:
+        Progress.current = before
+
+
 class _NoBar:
+    text = ""
+
     def update(self, amount: int = 1) -> None:
+        """Shows nothing."""
+
+    def step(self, amount: float, text: str) -> None:
         """Shows nothing."""
 
     def __enter__(self) -> _NoBar:

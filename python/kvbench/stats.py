@@ -17,10 +17,6 @@ FEWEST_FOR_INTERVALS = 4
 MIN_SHARE = 0.9  # share of resamples that must have a correlation for an interval
 
 
-def counted(units, what="prompt"):
-    return f"{units} {what}" + ("s" if units != 1 else "")
-
-
 def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=0):
     """Returns intervals [m, 2] of the means over prompts of `values` [n, m]; NaN if n < 4.
 

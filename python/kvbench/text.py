@@ -24,6 +24,11 @@ def one_line(text: object) -> str:
     return " ".join(printable(re.sub("[ \t\n\v\f\r]+", " ", str(text))).split())
 
 
+def counted(count: float, what: str = "prompt") -> str:
+    """Returns `1 prompt`, `2 prompts`."""
+    return f"{count:g} {what}" + ("s" if count != 1 else "")
+
+
 def list_parts(text: str) -> list[str]:
     r"""Splits at commas, but not at `\,`, a comma within a part. Empty parts are dropped. As kvbench's options do."""
     return [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", text) if part]

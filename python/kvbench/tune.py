@@ -28,6 +28,7 @@ from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import tables as ct
+from kvbench.text import counted
 
 POINT = ["budget_requested", "algorithm", "params"]
 DIFFERENCE = ["difference", "difference_low", "difference_high", "better", "worse"]
@@ -187,7 +188,7 @@ def choose(options):
                  for row in rows if row["settings"] > 1]
         ct.write_text(options.markdown, "\n".join(
             [f"Mean {options.metric} at {budget:g} of the bytes over "
-             f"{ks.counted(rows[0]['prompts'], options.by)}.", "", *ct.markdown_table(titles, cells)]) + "\n")
+             f"{counted(rows[0]['prompts'], options.by)}.", "", *ct.markdown_table(titles, cells)]) + "\n")
 
 
 def one_setting(paths, options):
@@ -245,7 +246,7 @@ def table_lines(rows, options):
                   *(["-", "-", "-"] if row["difference"] == row["better"] == row["worse"] == 0 else
                     [f"{row['difference']:+.{digits}f}", span(row, "difference"),
                      f"{row['better']}/{row['worse']}"])] for row in here]
-        out += [f"## Budget {budget:g}: {ks.counted(here[0]['prompts'], options.by)}", "",
+        out += [f"## Budget {budget:g}: {counted(here[0]['prompts'], options.by)}", "",
                 *ct.markdown_table(titles, cells), ""]
     return out[:-1]
 

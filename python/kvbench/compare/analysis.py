@@ -8,6 +8,7 @@ import numpy as np
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench import units
+from kvbench.text import counted
 
 POINT = ["budget", "label", "unit"]
 
@@ -102,7 +103,7 @@ def load(paths, options):
         found = Comparison(budget, values.reindex(columns=labels), by=options.by)
         absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(names)]
         if absent:
-            found.notes.append(f"{ks.counted(len(absent))} without rows here: {', '.join(absent)}")
+            found.notes.append(f"{counted(len(absent))} without rows here: {', '.join(absent)}")
         by_layer = means(here, ["layer", "unit", "label"], options.metric)
         by_layer = by_layer.unstack("label")
         if options.by == "source":
@@ -112,7 +113,7 @@ def load(paths, options):
             if have < len(found.values):
                 what = ("heads infeasible, degenerate, failed or absent"
                         if (budget, label) in lost else "no rows, or no finite figure")
-                found.notes.append(f"{label} has {have} of {ks.counted(len(found.values), options.by)} ({what} in the "
+                found.notes.append(f"{label} has {have} of {counted(len(found.values), options.by)} ({what} in the "
                                    "others): no rank")
         out.append((found, by_layer))
     if not out:
@@ -208,12 +209,12 @@ def analyse(found, by_layer, options):
             needed = ks.prompts_to_rank(len(whole), options.alpha)
             found.notes.append(
                 f"too few {options.by}s for Nemenyi's test: mean ranks of {len(whole)} methods differ by "
-                f"{len(whole) - 1} at most, the critical difference of {ks.counted(n, options.by)} is "
+                f"{len(whole) - 1} at most, the critical difference of {counted(n, options.by)} is "
                 f"{difference:.2f}; {needed} {options.by}s could tell the first from the last")
     else:
         found.notes.append(f"fewer than two methods have every {options.by}: no ranks")
     if n < ks.FEWEST_FOR_INTERVALS:
-        found.notes.append(f"no intervals: {ks.counted(n, options.by)}, expected at least {ks.FEWEST_FOR_INTERVALS}")
+        found.notes.append(f"no intervals: {counted(n, options.by)}, expected at least {ks.FEWEST_FOR_INTERVALS}")
     if options.to:
         paired(found, options)
     by_layers(found, by_layer, options)
@@ -229,7 +230,7 @@ def paired(found, options):
     one = ks.min_p(n)
     if made and made * one > options.alpha:
         found.notes.append(
-            f"too few {options.by}s for Wilcoxon's test: with {ks.counted(n, options.by)} the smallest p is "
+            f"too few {options.by}s for Wilcoxon's test: with {counted(n, options.by)} the smallest p is "
             f"{one:.3g}, after Holm's correction for {made} methods {min(1, made * one):.3g}, above "
             f"{options.alpha:g}: no difference to {options.to} can be established by it; "
             f"{ks.prompts_to_compare(made, options.alpha)} {options.by}s could")

@@ -7,10 +7,10 @@ import math
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.text import counted
 
 MAX_COLUMNS = 5  # panels side by side, to save a page
 ROW = 0.145  # inches per line of small type
@@ -63,7 +63,7 @@ def critical_difference(found):
         axes.plot([at(tick)] * 2, [line, line - 0.06], **thin)
         axes.text(at(tick), line - 0.08, f"{tick:g}", ha="center", va="bottom", fontsize=kf.SMALL_FONT_SIZE)
     axes.text((begin + end) / 2, line - 0.4, f"mean rank (1 is the best), "
-              f"{ks.counted(len(found.values), found.by)}, budget {found.budget}", ha="center", va="bottom",
+              f"{counted(len(found.values), found.by)}, budget {found.budget}", ha="center", va="bottom",
               fontsize=kf.FONT_SIZE)
     # Scale bar of the critical difference.
     size = found.tests["critical_difference"]
@@ -166,7 +166,7 @@ def draw_panel(axes, found, order, options, space):
             axes.plot(ends, [y, y], color=color, linewidth=1.3, solid_capstyle="butt")
         axes.plot([row[middle]], [y], marker="o", ms=3.6, color=color, linestyle="none",
                   markerfacecolor=color if sure else "white", markeredgewidth=0.9, clip_on=False)
-    axes.set_title(f"budget {found.budget},{space}{ks.counted(len(found.values), found.by)}")
+    axes.set_title(f"budget {found.budget},{space}{counted(len(found.values), found.by)}")
     if options.to:
         axes.axvline(0, color="black", linewidth=0.7)
 

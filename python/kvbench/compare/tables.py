@@ -4,9 +4,8 @@ import csv
 import math
 import sys
 
-from kvbench import stats as ks
 from kvbench.command import opened
-from kvbench.text import printable_lines
+from kvbench.text import counted, printable_lines
 
 COLUMNS = ["budget", "method", "prompts", "mean", "low", "high", "median", "mean_rank", "wins",
            "to", "pairs", "difference", "difference_low", "difference_high", "relative", "better",
@@ -109,7 +108,7 @@ def words_of_tests(found, options):
         return []
     f = "no bound" if math.isinf(tests["f"]) else f"{tests['f']:.2f}"
     p = chance(tests["p"])
-    return [f"Friedman's test of {tests['methods']} methods at {ks.counted(tests['prompts'], options.by)}: chi2 = "
+    return [f"Friedman's test of {tests['methods']} methods at {counted(tests['prompts'], options.by)}: chi2 = "
             f"{tests['chi2']:.2f}, F = {f}, p {p if p[0] == '<' else '= ' + p}. Nemenyi's critical "
             f"difference at level {tests['alpha']:g}: {tests['critical_difference']:.2f} ranks."]
 
@@ -118,7 +117,7 @@ def intro(comparisons, options):
     units = max(len(c.values) for c in comparisons)
     better = "larger" if options.higher_better else "smaller"
     kinds = {"t": "studentised bootstrap", "bca": "BCa bootstrap"}
-    text = (f"{options.metric}, {better} is better; {ks.counted(units, options.by)}, each a mean over "
+    text = (f"{options.metric}, {better} is better; {counted(units, options.by)}, each a mean over "
             f"{'prompts, ' if options.by == 'source' else ''}layers, heads and seeds. Intervals: "
             f"{100 * options.level:g} %, {kinds[options.interval]} over {options.by}s, "
             f"{options.resamples} resamples, seed {options.seed}.")
@@ -149,7 +148,7 @@ def markdown_table(titles, rows):
 def markdown(comparisons, options):
     lines = [intro(comparisons, options), ""]
     for found in comparisons:
-        lines += [f"## Budget {found.budget}: {ks.counted(len(found.values), options.by)}", ""]
+        lines += [f"## Budget {found.budget}: {counted(len(found.values), options.by)}", ""]
         lines += markdown_table(*heads_and_rows(found, options)) + [""]
         lines += [line + "\n" for line in words_of_tests(found, options)]
         lines += [f"- {note}" for note in found.notes] + ([""] if found.notes else [])
@@ -179,7 +178,7 @@ def latex(comparisons, options):
     """Returns one tabular (package booktabs) per budget, with comments."""
     lines = ["% " + intro(comparisons, options), ""]
     for found in comparisons:
-        lines += [f"% Budget {found.budget}, {ks.counted(len(found.values), options.by)}"]
+        lines += [f"% Budget {found.budget}, {counted(len(found.values), options.by)}"]
         lines += ["% " + line for line in words_of_tests(found, options) + found.notes]
         lines += latex_table(*heads_and_rows(found, options))
         for layers, rows in layer_blocks(found, options):

@@ -10,13 +10,10 @@ import numpy as np
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import style as ks
+from kvbench.text import counted
 
 GAP = 0.06  # inches above and below the figure
 LETTERS = 19  # characters per inch in the smallest font
-
-
-def plural(count, word):
-    return f"{count:g} {word}" + ("" if count == 1 else "s")
 
 
 def some(values, most=3):
@@ -59,17 +56,17 @@ def facts_of(frame, heads="q_head"):
     parts = [traces_of(frame)]
     if "prompt" in frame.columns:
         keys = [name for name in ("trace", "prompt") if name in frame.columns]
-        parts.append(plural(len(frame[keys].drop_duplicates()), "prompt"))
+        parts.append(counted(len(frame[keys].drop_duplicates()), "prompt"))
         lengths = sorted(frame["n_tokens"].unique()) if "n_tokens" in frame.columns else []
         if lengths:
             between = f"{lengths[0]:g}" + (f" to {lengths[-1]:g}" if len(lengths) > 1 else "")
             parts[-1] += f" of {between} tokens"
     if "layer" in frame.columns:
         layers = frame["layer"].dropna().unique()
-        parts.append(f"{plural(len(layers), 'layer')} ({span(layers)})")
+        parts.append(f"{counted(len(layers), 'layer')} ({span(layers)})")
     if heads in frame.columns:
         kind = "KV head" if heads == "kv_head" else "query head"
-        parts.append(plural(frame[heads].nunique(), kind))
+        parts.append(counted(frame[heads].nunique(), kind))
     if "protocol" in frame.columns:
         used = [v for v in _one(frame, "scores").split(", ") if v != "none"]
         parts.append(_one(frame, "protocol"))
@@ -81,7 +78,7 @@ def facts_of(frame, heads="q_head"):
         seeds = frame["seed"].nunique()
         if "seeds" in frame.columns:  # of rows that a store averaged
             seeds = max(seeds, int(frame["seeds"].max()))
-        parts.append(plural(seeds, "seed"))
+        parts.append(counted(seeds, "seed"))
     out = Facts(", ".join(parts) + ".")
     if "model" in frame.columns:
         out.models = [name for name in frame["model"].dropna().unique() if name]

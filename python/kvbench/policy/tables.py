@@ -7,13 +7,13 @@ import os
 import numpy as np
 from scipy import stats
 
-from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.command import opened
 from kvbench.compare import tables as ct
 from kvbench.compare.scores import extent
 from kvbench.policy.cells import METRIC
 from kvbench.records import read_json
+from kvbench.text import counted
 
 FORMAT = "kvbench-sensitivities"
 VERSION = 1
@@ -120,7 +120,7 @@ def checked(found, predicted, content, options):
     return "\n".join([
         *title(found, content["model"]),
         f"Predicted by {os.path.basename(options.sensitivities)}, which was made from "
-        f"{ks.counted(len(fitted.get('sources', ())), 'source')}"
+        f"{counted(len(fitted.get('sources', ())), 'source')}"
         + (f", {len(common)} of them among these." if common else ", none of them among these."), "",
         *off_by(found, predicted)]) + "\n"
 
@@ -149,7 +149,7 @@ def measured(found, alone, by_source, options):
 
 def title(found, name):
     return [f"KL divergence of {name} from the squared `{METRIC}` of {len(found.layers)} layers: "
-            f"{ks.counted(len(found.sources), 'source')}, {len(set(found.methods()))} methods, "
+            f"{counted(len(found.sources), 'source')}, {len(set(found.methods()))} methods, "
             f"{len(found.cells)} cells (method and budget).", ""]
 
 

@@ -33,6 +33,7 @@ from kvbench.score.questions import read_answers, with_tokens
 from kvbench.score.replay import Replay, Tables, remove_orphans, work_folder
 from kvbench.score.scorer import Scorer
 from kvbench.score.table import Manifest, Table, key_of
+from kvbench.text import counted
 from kvbench.trace.heads import open_trace
 from kvbench.trace.writer import TraceError
 
@@ -52,10 +53,11 @@ class Scoring:
         self.attention = CompressedAttention(args, self.model, dtype)
         register(self.attention)
 
-    def begin(self, prompt, reader):
+    def begin(self, prompt, reader, progress):
         """Reads a prompt, unless it is the current one."""
         if self.at == (prompt.trace, prompt.name):
             return
+        progress.step(0, f"{prompt.name}: the model reads it")
         begin = time.monotonic()
         check_prompts(self.args, self.model, [prompt], reader)
         self.scorer = Scorer(self.args, self.model, self.attention, self.tokenizer, reader)
@@ -72,11 +74,19 @@ class Scoring:
         base = os.path.basename(prompt.trace)
         groups = [one for one in prompt.groups if key_of(base, prompt.name, one) not in tables.scores.done]
         if groups:
-            self.begin(prompt, reader)
+            self.begin(prompt, reader, progress)
             for group, row in self.scorer.rows(prompt, groups):
-                of_layers = self.scorer.rows_of_layers(prompt, group) if self.args.each_layer else ()
+                of_layers = self.of_layers(prompt, group, progress) if self.args.each_layer else ()
                 tables.write(key_of(base, prompt.name, group), row, of_layers)
-                progress.step(1, f"{progress.done + 1}/{progress.total} rows  {prompt.name} {group}")
+                one = 1 / (1 + len(prompt.layers)) if self.args.each_layer else 1
+                progress.step(one, f"{round(progress.done + one)}/{progress.total} rows  {prompt.name} {group}")
+
+    def of_layers(self, prompt, group, progress):
+        """Yields the rows of single layers."""
+        at, one = round(progress.done) + 1, 1 / (1 + len(prompt.layers))
+        for row in self.scorer.rows_of_layers(prompt, group):
+            progress.step(one, f"{at}/{progress.total} rows  {prompt.name} {group}, layer {row['layer']} alone")
+            yield row
 
 
 class Output(contextlib.ExitStack):
@@ -140,11 +150,12 @@ def of_caches(args):
         with Output(args) as tables:
             manifest.write()
             done = tables.scores.done
-            progress = Progress(sum(key_of(os.path.basename(prompt.trace), prompt.name, group) not in done
-                                    for prompt in prompts for group in prompt.groups))
+            progress = tables.enter_context(Progress(sum(
+                key_of(os.path.basename(prompt.trace), prompt.name, group) not in done
+                for prompt in prompts for group in prompt.groups)))
             for prompt in prompts:
                 scoring.score(prompt, reader, tables, progress)
-    manifest.write(rows=progress.done, failed=tables.scores.failed)
+    manifest.write(rows=round(progress.done), failed=tables.scores.failed)
     return tables.scores.failed
 
 
@@ -167,12 +178,12 @@ def of_replay(args):
         resolved = manifest.content["resolved"] = dict(manifest.earlier.get("resolved", {}))
         plan, there = make_plan(args, tables.scores.done, prompts, resolved)
         manifest.write()
-        progress = Progress(sum(len(part.keys) for *_, part in plan))
-        note(f"{progress.total} groups to run in {len(plan)} parts, {there} done")
+        progress = tables.enter_context(Progress(sum(len(part.keys) for *_, part in plan)))
+        note(f"{counted(progress.total, 'group')} to run in {counted(len(plan), 'part')}, {there} done")
         waited = score_parts(args, plan, manifest, tables, progress) if plan else 0.0
-        progress.write(f"{progress.done} groups in {time.monotonic() - begin:.0f} s, of these {waited:.0f} s waiting "
-                       "for the replay")
-    manifest.write(rows=progress.done, failed=tables.scores.failed)
+        progress.write(f"{counted(round(progress.done), 'group')} in {time.monotonic() - begin:.0f} s, of these "
+                       f"{waited:.0f} s waiting for the replay")
+    manifest.write(rows=round(progress.done), failed=tables.scores.failed)
     return tables.scores.failed
 
 
@@ -183,6 +194,7 @@ def score_parts(args, plan, manifest, tables, progress):
         scoring = Scoring(args, {name for _, name, _ in plan})
         for at, (trace, name, part) in enumerate(plan):
             begin = time.monotonic()
+            progress.step(0, f"{name}: waits for the replay")
             replays[0].wait()
             waited += time.monotonic() - begin
             if at + 1 < len(plan):
@@ -220,5 +232,5 @@ def main():
     with torch_errors(args), torch.inference_mode():
         failed = of_caches(args) if args.caches else of_replay(args)
     if failed:
-        note(f"kvbench-py score: {failed} rows failed: {args.output}")
+        note(f"kvbench-py score: {counted(failed, 'row')} failed: {args.output}")
         return 1

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvbench import command, units
-from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import scores as kcs
 from kvbench.compare.tables import markdown_table, write_table, write_text
 from kvbench.policy.tables import ratio_text
+from kvbench.text import counted
 
 METRIC = "residual_rel_error"
 COLUMNS = ["comparison", "size", "layer", "sources", "error", "error_without", "ratio", "ratio_low", "ratio_high"]
@@ -146,7 +146,7 @@ def report(rows):
     """Returns the comparisons over all layers as tables, and their range over layers."""
     every = [row for row in rows if row["layer"] == "all"]
     sources = max(row["sources"] for row in every)
-    out = [f"Error (`{METRIC}`) with an ingredient over the error without it, {ks.counted(sources, 'source')}: "
+    out = [f"Error (`{METRIC}`) with an ingredient over the error without it, {counted(sources, 'source')}: "
            "geometric mean and " + ("its 95 % interval" if sources >= kcs.FEWEST else "range")
            + " over sources of the ratio of means over layers. Below 1 the ingredient helps. At equal bytes; bits at "
            "equal tokens, 1/2^T of the middle's.", ""]

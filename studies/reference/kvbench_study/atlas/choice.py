@@ -5,9 +5,9 @@ import math
 import numpy as np
 from scipy import stats
 
-from kvbench import stats as ks
 from kvbench.compare.scores import share
 from kvbench.compare.tables import markdown_table
+from kvbench.text import counted
 from kvbench_study.atlas.heads import FEATURES
 
 COLUMNS = ["model", "layer", "kv_head", *FEATURES, "best", "error", "single", "single_error", "policy_budget"]
@@ -104,7 +104,7 @@ def feature_table(models):
 
 
 def report(models, options):
-    counts = ", ".join(f"{one.model} ({len(one.errors)} KV heads, {ks.counted(one.sources, 'source')})"
+    counts = ", ".join(f"{one.model} ({len(one.errors)} KV heads, {counted(one.sources, 'source')})"
                        for one in models)
     out = [f"KV heads of {counts}: `rel_error` at {share(options.budget)} of the bytes, "
            f"{len(models[0].errors.columns)} methods.", "", "Heads that a method serves best:", "",

@@ -4,6 +4,7 @@ import math
 
 from kvbench import stats as ks
 from kvbench.compare import tables as ct
+from kvbench.text import counted
 from kvbench_study.claims import verdicts as cv
 
 COLUMNS = ["claim", "paper", "where", "statement", "method", "protocol", "figure", "reference",
@@ -109,14 +110,14 @@ def reach(claims, options):
     out = []
     for n in sorted({claim.prompts for claim in words}):
         least = min(1.0, len(words) * ks.min_p(n))
-        out.append(f"{ks.counted(n, options.by)}: the least p of a claim is {ks.min_p(n):.2g}, "
-                   f"{least:.2g} corrected over {ks.counted(len(words), 'claim')}; of a cell by the same "
+        out.append(f"{counted(n, options.by)}: the least p of a claim is {ks.min_p(n):.2g}, "
+                   f"{least:.2g} corrected over {counted(len(words), 'claim')}; of a cell by the same "
                    "test, corrected over " + ", ".join(
                        f"{m} cells {min(1.0, m * ks.min_p(n)):.2g}" for m in sorted(
                            {len(claim.tested) for claim in words if claim.prompts == n})) + ".")
     few = sum(claim.judged and claim.prompts < cv.FEWEST for claim in claims)
     if few:
-        out.append(f"{ks.counted(few, 'claim')} with fewer than {cv.FEWEST} {options.by}s: estimates, no verdicts.")
+        out.append(f"{counted(few, 'claim')} with fewer than {cv.FEWEST} {options.by}s: estimates, no verdicts.")
     return ["Reach. " + " ".join(out)] if out else ["Reach. No claim here can get a verdict."]
 
 

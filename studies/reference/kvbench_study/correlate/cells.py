@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import analysis as compare
 from kvbench.policy import model as predict
+from kvbench.text import counted
 
 HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
                 "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",
@@ -145,7 +145,7 @@ def whole_cells(good, points, lost):
         why = ("heads infeasible, degenerate, failed or absent" if (budget, label) in lost
                else "no rows, scores or seeds")
         note(f"{label} at budget {budget} left out: it lacks {len(short)} of "
-             f"{ks.counted(len(units))} ({why}): {shown(short)}")
+             f"{counted(len(units))} ({why}): {shown(short)}")
     return kept, units
 
 
@@ -258,7 +258,7 @@ def predicted_level(table):
         raise kt.CsvError("--predict: the KL divergence of a cell is 0, expected --exclude exact")
     methods = [method for _, method in table.cells]
     if len(table.units) < 2 or len({*methods}) < 3:
-        raise kt.CsvError(f"--predict: {ks.counted(len(table.units), table.by)} and {len({*methods})} methods, "
+        raise kt.CsvError(f"--predict: {counted(len(table.units), table.by)} and {len({*methods})} methods, "
                           "expected at least 2 and 3")
     values = predict.cross_fit(table.squares, kl, methods)
     units, cells = np.indices(values.shape)

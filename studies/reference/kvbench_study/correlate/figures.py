@@ -7,13 +7,13 @@ import math
 import numpy as np
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
-from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as kst
+from kvbench.text import counted
 from kvbench_study.correlate.ranks import WORSE
 from kvbench_study.correlate.resamples import ACROSS, WITHIN
 from kvbench_study.correlate.tables import SCORE_TITLES, title
@@ -169,7 +169,7 @@ def correlations(found):
                           linestyle="none", clip_on=False)
         axes.axvline(0, color="black", linewidth=0.6)
         prompts = max(line.prompts for line in found.pick(score=score, scope=ACROSS))
-        axes.set_title(f"{SCORE_TITLES[score]},\n{ks.counted(prompts, found.table.by)}")
+        axes.set_title(f"{SCORE_TITLES[score]},\n{counted(prompts, found.table.by)}")
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     grid[0, 0].set_yticks(range(len(order)), order, fontsize=kf.SMALL_FONT_SIZE)
     grid[0, 0].set_ylim(len(order) - 0.4, -0.6)

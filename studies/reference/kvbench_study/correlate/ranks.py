@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from kvbench import stats as ks
+from kvbench.text import counted
 from kvbench_study.correlate import pairs as kr
 from kvbench_study.correlate.cells import FEWEST_CELLS
 from kvbench_study.correlate.resamples import ACROSS, BOTH, WITHIN, Rows, Scopes, predictors
@@ -139,7 +140,7 @@ def correlate(table, resamples, seed, resample=BOTH):
                            f"{FEWEST_CELLS} for its own correlations")
     drawn = [(len(table.units), table.by)]
     drawn += [(len(scopes.methods), "method")] if resample == BOTH else []
-    found.notes += [f"no intervals: {ks.counted(*few)}, expected at least {ks.FEWEST_FOR_INTERVALS}"
+    found.notes += [f"no intervals: {counted(*few)}, expected at least {ks.FEWEST_FOR_INTERVALS}"
                     for few in drawn if few[0] < ks.FEWEST_FOR_INTERVALS]
     by_prompts = {}  # scores of the same prompts share resamples
     for name, values in table.scores.items():
@@ -159,7 +160,7 @@ def correlate(table, resamples, seed, resample=BOTH):
 def too_little(found, line):
     """Returns `not enough to rank metrics: ...` with numbers."""
     needed = methods_to_rank(found.compared(line.score, line.scope))
-    return (f"not enough to rank metrics: {ks.counted(line.prompts, found.table.by)} and "
+    return (f"not enough to rank metrics: {counted(line.prompts, found.table.by)} and "
             f"{line.methods} method{'' if line.methods == 1 else 's'}, expected at least "
             f"{ks.FEWEST_FOR_INTERVALS} and {needed}")
 

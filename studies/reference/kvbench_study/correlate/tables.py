@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from kvbench import stats as ks
 from kvbench.compare import tables as ct
+from kvbench.text import counted
 from kvbench_study.correlate.cells import WRONG
 from kvbench_study.correlate.ranks import ALIKE, BEST, HIGHEST, REDUCTIONS, WORSE, Line, Misjudged, too_little
 from kvbench_study.correlate.resamples import ACROSS, BOTH, WITHIN
@@ -109,7 +109,7 @@ def prompt_counts(found):
     everything = {line.score: line.prompts for line in found.pick(scope=ACROSS)}
     usual = len(found.table.units)
     other = [f"{SCORE_TITLES[score]}: {n}" for score, n in everything.items() if n != usual]
-    return ks.counted(usual, found.table.by) + (f" ({', '.join(other)})" if other else "")
+    return counted(usual, found.table.by) + (f" ({', '.join(other)})" if other else "")
 
 
 def best_lines(found, options):
@@ -128,7 +128,7 @@ def best_lines(found, options):
             alike = sum(line.verdict == ALIKE for line in lines)
             figure = (f"{ct.number(best.spearman, options.digits)} "
                       f"{ct.span(best.spearman_low, best.spearman_high, options.digits)}, "
-                      f"{ks.counted(best.prompts, found.table.by)}, {best.methods} methods")
+                      f"{counted(best.prompts, found.table.by)}, {best.methods} methods")
             if best.verdict == BEST:
                 yield start + (f"`{title(best)}` predicts best ({figure}); every other metric is "
                                "behind it.")

@@ -25,6 +25,7 @@ from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.compare import scores as kcs
 from kvbench.compare.tables import markdown_table, write_table, write_text
+from kvbench.text import counted
 
 METRIC = "rel_error"
 TERMS = ["budget", "tokens", "entropy"]
@@ -156,7 +157,7 @@ def report(rows, options):
     lengths = ", ".join(str(int(tokens)) for tokens, *_ in options.row_table)
     return "\n".join([
         f"Laws of `{METRIC}` over query heads, budgets and "
-        f"{ks.counted(max(row['sources'] for row in rows), 'source')}, "
+        f"{counted(max(row['sources'] for row in rows), 'source')}, "
         f"{lengths} tokens: exponents of the budget and of the tokens, slope per nat of entropy (95 % intervals over "
         "sources), share of the variance of the log error, and the median factor by which predictions for sources and "
         "for layers left out are off.", "",
