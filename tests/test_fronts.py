@@ -69,6 +69,17 @@ class ProgramsTest(FolderCase):
         self.assertEqual(re.findall(r"^  (plot \S+) ", done.out, re.M),
                          [name for name in programs.PROGRAMS if name.startswith("plot ")])
 
+    @unittest.skipIf(missing("pandas", "matplotlib", "scipy"), "packages are missing")
+    def test_completion(self):
+        text = call(lambda: entry.run(["completion", "bash"]), "kvbench-py").out
+        for words, expected in (("pl", "plot"), ("plot pa", "pareto"), ("policy choose --va", "--vary"),
+                                ("policy choose --vary m", "methods"), ("compare --interval b", "bca"),
+                                ("compare out", ""), ("--ver", "--version"), ("completion z", "zsh")):
+            line = f"COMP_WORDS=(kvbench-py {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _kvbench_py\n"
+            done = subprocess.run(["bash", "-uc", text + line + 'echo "${COMPREPLY[@]-}"'], capture_output=True,
+                                  text=True, check=False)
+            self.assertEqual((done.stdout, done.stderr), (expected + "\n", ""), words)
+
     def test_the_version(self):
         version = re.search(r"^version: (\S+)$", read_text(os.path.join(ROOT, "CITATION.cff")), re.M)[1]
         done = call(lambda: entry.run(["--version"]), "kvbench-py")

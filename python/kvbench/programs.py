@@ -36,44 +36,49 @@ class Program:
     about    one line for the help
     needs    modules that must be installed
     options  module whose parse_arguments() works without `needs`
+    group    heading of the help
     """
 
     module: str
     about: str
     needs: tuple[str, ...] = FIGURES
     options: str = ""
+    group: str = "programs"
 
 
+TRACE, MODEL, RESULTS, FIGURE, SHELL = "traces", "a model's loss", "results", "figures", "shell"
 PROGRAMS = {
-    "dump": Program("dump.main", "dump queries, keys and values of a model as a trace", MODELS, "dump.options"),
-    "convert": Program("convert.main", "convert arrays of another tool to a trace", TRACES),
-    "score": Program("score.main", "measure the model's loss with compressed caches, also while replaying", MODELS,
-                     "score.options"),
+    "dump": Program("dump.main", "dump queries, keys and values of a model as a trace", MODELS, "dump.options", TRACE),
+    "convert": Program("convert.main", "convert arrays of another tool to a trace", TRACES, "", TRACE),
     "press": Program("press.main", "write what presses of kvpress keep as a caches file", (*MODELS, "kvpress"),
-                     "press.options"),
-    "compare": Program("compare.main", "compare methods by errors or the model's loss: means, intervals, tests",
-                       (*FIGURES, "scipy")),
+                     "press.options", TRACE),
+    "qfilters": Program("qfilters", "fit Q-Filters, and add their scores to a trace", TRACES, "", TRACE),
+    "score": Program("score.main", "measure the model's loss with compressed caches, also while replaying", MODELS,
+                     "score.options", MODEL),
     "policy": Program("policy.main", "choose algorithms and budgets of layers by the loss that they predict",
-                      (*TABLES, "scipy")),
+                      (*TABLES, "scipy"), "", MODEL),
+    "compare": Program("compare.main", "compare methods by errors or the model's loss: means, intervals, tests",
+                       (*FIGURES, "scipy"), "", RESULTS),
     "tune": Program("tune", "choose parameters on development prompts, evaluate them on others",
-                    (*TABLES, "scipy")),
-    "qfilters": Program("qfilters", "fit Q-Filters, and add their scores to a trace", TRACES),
-    "cluster": Program("cluster.summary", "summarise folders of kvbench cluster as one table", TABLES),
-    "plot amnesia": Program("plot.kinds.amnesia", "attention on tokens not held"),
-    "plot bits": Program("plot.kinds.bits", "error by bits, tokens and bytes"),
-    "plot coverage": Program("plot.kinds.coverage", "k-center coverage of keys and values"),
-    "plot error": Program("plot.kinds.error", "error by budget or T, a panel per layer"),
-    "plot growth": Program("plot.kinds.growth", "clusters by tokens read"),
-    "plot heatmap": Program("plot.kinds.heatmap", "error by layer and head"),
-    "plot kept-map": Program("plot.kinds.kept_map", "which tokens each head keeps"),
-    "plot lambda": Program("plot.kinds.bumblebee_lambda", "error by BumbleBee's lambda"),
-    "plot norms": Program("plot.kinds.norms", "norms of keys and values"),
-    "plot offset": Program("plot.kinds.offset", "error by distance from the prompt's end"),
-    "plot pareto": Program("plot.kinds.pareto", "error against bytes held"),
-    "plot reads": Program("plot.kinds.reads", "recall of what queries read, and what the choice costs"),
-    "plot reconstruction": Program("plot.kinds.reconstruction", "KVReviver's reconstruction"),
-    "plot stream": Program("plot.kinds.stream", "error along a stream"),
-    "plot tsne": Program("plot.kinds.tsne", "keys or values in two dimensions"),
+                    (*TABLES, "scipy"), "", RESULTS),
+    "cluster": Program("cluster.summary", "summarise folders of kvbench cluster as one table", TABLES, "", RESULTS),
+    **{f"plot {name}": Program(f"plot.kinds.{module}", about, group=FIGURE) for name, module, about in (
+        ("amnesia", "amnesia", "attention on tokens not held"),
+        ("bits", "bits", "error by bits, tokens and bytes"),
+        ("coverage", "coverage", "k-center coverage of keys and values"),
+        ("error", "error", "error by budget or T, a panel per layer"),
+        ("growth", "growth", "clusters by tokens read"),
+        ("heatmap", "heatmap", "error by layer and head"),
+        ("kept-map", "kept_map", "which tokens each head keeps"),
+        ("lambda", "bumblebee_lambda", "error by BumbleBee's lambda"),
+        ("norms", "norms", "norms of keys and values"),
+        ("offset", "offset", "error by distance from the prompt's end"),
+        ("pareto", "pareto", "error against bytes held"),
+        ("reads", "reads", "recall of what queries read, and what the choice costs"),
+        ("reconstruction", "reconstruction", "KVReviver's reconstruction"),
+        ("stream", "stream", "error along a stream"),
+        ("tsne", "tsne", "keys or values in two dimensions"))},
+    "completion": Program("completion", "print a completion script for bash or zsh", (), "", SHELL),
 }
 
 
@@ -116,8 +121,10 @@ class Commands:
         first = "".join(word + " " for word in words)
         shown = self.begin_with(words)
         width = max(map(len, shown))
-        lines = [f"usage: {self.name} {first}{'FIGURE' if first else 'PROGRAM'} ...", "", "programs:"]
-        lines += [f"  {name:<{width}}  {program.about}" for name, program in shown.items()]
+        lines = [f"usage: {self.name} {first}{'FIGURE' if first else 'PROGRAM'} ..."]
+        for group in dict.fromkeys(program.group for program in shown.values()):
+            lines += ["", f"{group}:", *(f"  {name:<{width}}  {program.about}" for name, program in shown.items()
+                                         if program.group == group)]
         lines += ["", f"{self.name} PROGRAM --help lists its options; {self.name} --version says the version."]
         return "\n".join(lines)
 
