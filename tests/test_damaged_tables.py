@@ -190,6 +190,7 @@ class DamagedTablesTest(FolderCase):
         for path in files_of(self.folder):
             if path.endswith(".json"):  # manifests would find every damage at once
                 os.remove(path)
+        self.write_file("model.json", '{"model": "m"}')
         self.write_file("s.json", json.dumps(
             {"format": "kvbench-sensitivities", "version": 1, "model": "m", "layers": [0, 1], "sensitivity": [1, 2],
              "ratio": {"prompt": [0.5, 2], "mean": [0.8, 1.2]}}))

@@ -12,9 +12,9 @@ from script_case import KVBENCH, ROOT, FolderCase, missing
 sys.path.append(os.path.join(ROOT, "studies", "reference"))
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy", "h5py", "sklearn")
-# Options of kvbench that are still apart: a number of what is made, and what to choose from what is there.
-OF_KVBENCH = {"kvbench synth": {"--prompts", "--layers", "--kv-heads"}, "kvbench cluster": {"--k"},
-              "kvbench verify": {"--trace"}}
+# Options that are still apart: numbers or files of what is made, and what to choose from what is there.
+APART = {"kvbench synth": {"--prompts", "--layers", "--kv-heads"}, "kvbench cluster": {"--k"},
+              "kvbench verify": {"--trace"}, "kvbench-py policy": {"--prompts"}}
 # Kinds of values, by what stands in the help for one; the first that matches.
 KINDS = (("flag", ""), ("indices", r"N\|A:B.*"), ("names", "NAME|METHOD|LABEL|NAME,.*KEY=VALUES.*"), ("ids", "ID"),
          ("budgets", "RHO"), ("numbers", "N|M|X|D|S|G|SHARE|TOKENS|THETA|LEVEL|0..9|DEGREES"),
@@ -66,7 +66,7 @@ class OptionNamesTest(FolderCase):
         kinds = collections.defaultdict(lambda: collections.defaultdict(list))
         for name, options in found.items():
             for option, metavar in options:
-                if metavar == "TEXT" or option in OF_KVBENCH.get(name, ()):  # TEXT: CLI11's word for any
+                if metavar == "TEXT" or option in APART.get(name, ()):  # TEXT: CLI11's word for any
                     continue
                 kinds[option][kind_of(metavar)].append(f"{name} {option} {metavar}")
         for option, by_kind in kinds.items():

@@ -46,6 +46,7 @@ class PredictTest(CommandCase):
     def setUp(self):
         super().setUp()
         self.random = random.Random(5)
+        self.write_file("model.json", '{"model": "org/M @ 1f"}')
 
     def errors(self, count):
         return [[self.random.uniform(0.01, 0.3) for _ in TRUE] for _ in range(count)]
@@ -110,7 +111,7 @@ class PredictTest(CommandCase):
     def test_fit_and_apply(self):
         points = self.points()
         content, out, said = self.fitted(*self.tables(points), "--ridge", "1e-6", "--csv", self.path("c.csv"))
-        self.assertEqual((content["layers"], content["model"]), ([0, 1, 2], "M"))
+        self.assertEqual((content["layers"], content["model"]), ([0, 1, 2], "org/M @ 1f"))
         self.close(content["sensitivity"], TRUE, 0.05)
         self.assertIn("4 sources, 5 methods, 10 cells", out)
         self.assertEqual(said, "")
@@ -197,22 +198,29 @@ class PredictTest(CommandCase):
         self.refused("no rows of prompt p9; it holds p0, p1", "measure", *made, "--alone", self.alone(points),
                      "--prompts", "p1,p9")
 
-    def test_the_model_of_the_manifests(self):
+    def test_the_model_is_the_recorded_one(self):
         points = {(f"p{i}", name, 0.25, 0): [0.1 + 0.01 * i, 0.2, 0.05 * at] for i in range(3)
                   for at, name in enumerate(METHODS, 1)}
         scores, layers = self.tables(points)
-        made = ("fit", scores, "--layer-table", layers, "-o", self.path("s.json"), "--markdown", self.path("m"))
-        self.refused("names the model: --model MODEL", *made)
-        self.write_file("scores.csv.json", json.dumps({"settings": {"model": "a/Small @ 1f"}}))
-        self.run_script(*made)
-        self.assertEqual(json.loads(read_text(self.path("s.json")))["model"], "a/Small @ 1f")
-        self.run_script(*made, "--model", "small")
-        self.refused("scores.csv: is of a/Small @ 1f, expected Large", *made, "--model", "Large")
+        files = (scores, "--layer-table", layers, "-o", self.path("s.json"), "--markdown", self.path("m"))
+        for made in (("fit", *files), ("measure", *files, "--alone", self.alone(points))):
+            self.write_file("scores.csv.json", json.dumps({"settings": {"model": "a/Small @ 1f"}}))
+            self.write_file("model.json", '{"model": "small"}')
+            self.run_script(*made, "--model", "SMALL")
+            self.assertEqual(json.loads(read_text(self.path("s.json")))["model"], "a/Small @ 1f")
+            self.refused("--model: got Large, expected a/Small @ 1f, which ", *made, "--model", "Large")
+            self.write_file("model.json", '{"model": "large"}')
+            self.refused("layers.csv: got rows of large, expected those of a/Small @ 1f, as ", *made)
+            for name in ("model.json", "scores.csv.json"):
+                os.remove(self.path(name))
+            self.refused("scores.csv: got no record of its model, expected a manifest", *made, "--model", "Small")
         # Rows of layers have the manifest of their OUT.csv.
         os.rename(layers, self.path("out.layers.csv"))
         self.write_file("out.csv.json", json.dumps({"traces": [{"model": ""}, {"model": "large"}]}))
-        self.refused("out.layers.csv: is of large, expected a/Small @ 1f", *made[:3],
-                     self.path("out.layers.csv"), *made[4:])
+        for step, *more in (["apply"], ["choose"], ["check", scores, "--layer-table"]):
+            self.refused("out.layers.csv: got rows of large, expected those of a/Small @ 1f, as ", step,
+                         self.path("s.json"), *more, self.path("out.layers.csv"),
+                         *(["--budget", "0.25", "-o", self.path("p.json")] if step == "choose" else []))
 
     def test_refusals(self):
         def refuse(what, files, *more):

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import zlib
 
 import numpy as np
@@ -210,19 +211,27 @@ def plain_model(name):
     return name.partition(" @ ")[0].rpartition("/")[2].lower()
 
 
+MODEL_RECORD = "model.json"  # {"model": NAME} of all tables of a folder, which may have no manifests
+
+
 def recorded_models(paths):
-    """Returns {plain name: (model, table)} of the models that manifests beside tables record. Tables may have none."""
+    """Returns {plain name: (model, table)} of the models that are recorded beside tables: in their manifests, or in
+    their folder's MODEL_RECORD. Tables may have none.
+    """
     out = {}
     for path in paths:
-        try:
-            with open(path.removesuffix(".gz").removesuffix(".layers.csv").removesuffix(".csv") + ".csv.json",
-                      encoding="utf-8") as file:
-                content = parse_json(file.read())
-            for one in [content["settings"]] if "settings" in content else content["traces"]:
-                if one.get("model"):
-                    out.setdefault(plain_model(one["model"]), (one["model"], path))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
+        stem = path.removesuffix(".gz").removesuffix(".layers.csv").removesuffix(".csv")
+        for record in (stem + ".csv.json", os.path.join(os.path.dirname(path), MODEL_RECORD)):
+            try:
+                with open(record, encoding="utf-8") as file:
+                    content = parse_json(file.read())
+                parts = [content["settings"]] if "settings" in content else content.get("traces", [content])
+                for one in parts:
+                    if one.get("model"):
+                        out.setdefault(plain_model(one["model"]), (one["model"], path))
+                break
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                continue
     return out
 
 

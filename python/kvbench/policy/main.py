@@ -1,18 +1,25 @@
 """Budgets and algorithms by layer, and the loss that they predict.
 
-    kvbench-py policy fit SCORES.csv... --layer-table OUT.layers.csv... -o sensitivities.json
+    kvbench-py policy --model MODEL --prompts dev.jsonl --budget 0.125 -o policy.json
+
+dumps the prompts, scores the model, measures the layers' sensitivities, replays and chooses. Its files stand in one
+folder; the same command goes on after an interruption. The steps:
+
+    kvbench-py policy measure SCORES.csv --alone SCORES.layers.csv --layer-table OUT.layers.csv -o sensitivities.json
     kvbench-py policy choose sensitivities.json DEV.layers.csv --budget 0.125 -o policy.json
     kvbench replay test.h5 --policy policy.json -o test.csv
 
 docs/policies.md explains the model and its limits.
 """
 
+import sys
+
 import numpy as np
 
 from kvbench import command, units
 from kvbench import tables as kt
 from kvbench.compare.tables import markdown_table, write_table, write_text
-from kvbench.policy import cells, model, tables
+from kvbench.policy import cells, make, model, tables
 from kvbench.policy.choose import BOTH, VARY
 from kvbench.policy.policies import HEAD, LAYER, choose
 
@@ -41,7 +48,8 @@ APPLY = """Predicts the KL divergence of each method, budget, seed and prompt of
 
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
-    sub = parser.add_subparsers(dest="command", required=True, metavar="choose|fit|measure|check|apply")
+    make.add_options(parser)
+    sub = parser.add_subparsers(dest="command", title="steps", metavar="choose|fit|measure|check|apply")
 
     def adder(name, help_of, about):
         one = sub.add_parser(name, help=help_of, description=about, formatter_class=parser.formatter_class)
@@ -74,7 +82,7 @@ def parse_arguments(arguments=None):
         command.add_choice(add)
         add("--prompts", **command.PROMPTS)
         if name != "check":
-            add("--model", metavar="MODEL", help="name of the model [default: from the manifests beside the tables]")
+            add("--model", metavar="MODEL", help="refuse tables of another model; theirs is recorded beside them")
             add("-o", "--output", required=True, metavar="SENSITIVITIES.json")
         if name == "fit":
             add("--ridge", type=command.above_0(), default=model.RIDGE, metavar="X",
@@ -90,7 +98,12 @@ def parse_arguments(arguments=None):
     add("layer_table", nargs="+", metavar="OUT.layers.csv", help="of kvbench replay")
     add("--csv", metavar="FILE.csv", help="a row per prompt, method, budget and seed")
     add("--markdown", metavar="FILE", help="means over prompts [default: stdout]")
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(words)
+    if options.command is None:
+        make.check_options(parser, options)
+    elif words[0] != options.command:
+        parser.error(f"{options.command}: got {words[0]} before it, expected the step first")
     if options.command == "choose":
         if bool(options.layer_table) == bool(options.like):
             parser.error("expected either OUT.layers.csv or --like POLICY.json")
@@ -156,4 +169,7 @@ def apply(options):
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    {"choose": choose, "fit": fit, "measure": fit, "check": check, "apply": apply}[options.command](options)
+    if options.command is None:
+        make.make(options, main)
+    else:
+        {"choose": choose, "fit": fit, "measure": fit, "check": check, "apply": apply}[options.command](options)

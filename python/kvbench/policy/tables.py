@@ -52,15 +52,25 @@ def rank_correlations(found, values):
 
 
 def model_of(options):
-    """Returns --model, by default that of the manifests beside the tables. Raises CsvError for none or another."""
+    """Returns the model that is recorded beside the tables. Raises CsvError for none, for several, and for one that
+    is not --model.
+    """
     found = kt.recorded_models([*options.scores, *options.layer_table, *getattr(options, "alone", ())])
-    if not found and not options.model:
-        raise kt.CsvError(f"{options.scores[0]}: no manifest beside it names the model: --model MODEL")
-    name = options.model or next(iter(found.values()))[0]
+    if not found:
+        raise kt.CsvError(f"{options.scores[0]}: got no record of its model, expected a manifest beside it, as "
+                          f"kvbench-py score writes it, or {kt.MODEL_RECORD} in its folder")
+    name, first = next(iter(found.values()))
+    if options.model and kt.plain_model(options.model) != kt.plain_model(name):
+        raise kt.CsvError(f"--model: got {options.model}, expected {name}, which {first} is of")
+    check_model(found, name, first)
+    return name
+
+
+def check_model(found, name, where):
+    """Raises CsvError if a table of `found`, of recorded_models, is not of the model `name` of the file `where`."""
     for plain, (other, path) in found.items():
         if plain != kt.plain_model(name):
-            raise kt.CsvError(f"{path}: is of {other}, expected {name}")
-    return name
+            raise kt.CsvError(f"{path}: got rows of {other}, expected those of {name}, as {where} is")
 
 
 def write_sensitivities(path, found, weights, predicted, options):
@@ -93,7 +103,11 @@ def read_sensitivities(path):
 
 
 def check_layers(layers, content, options):
-    """Raises CsvError if the tables of layers of `options` have other layers than its --sensitivities."""
+    """Raises CsvError if the tables of layers of `options` are of another model, or have other layers, than its
+    sensitivities.
+    """
+    check_model(kt.recorded_models([*options.layer_table, *getattr(options, "scores", ())]), content["model"],
+                options.sensitivities)
     if layers != content["layers"]:
         raise kt.CsvError(f"{options.layer_table[0]}: got {len(layers)} layers, {layers[0]} to {layers[-1]}, expected "
                           f"the {len(content['layers'])} of {options.sensitivities}, {content['layers'][0]} to "

@@ -229,7 +229,8 @@ def load(options):
     scores = numbered(scores, cells, units)
     found = {}
     for score in [*SCORES, WRONG]:
-        means = compare.means(scores.groupby(["unit_number", "cell"])[score])
+        groups = scores.groupby(["unit_number", "cell"])[score]
+        means = groups.mean().where(groups.count() == groups.size())
         table = means.unstack("cell").reindex(range(len(units))).to_numpy()
         if np.isnan(table).all():
             continue

@@ -222,6 +222,7 @@ class Run:
         if self.plan.store:
             self.steps.store.lock()
             self.steps.store.recover()
+            self.steps.store.name_model(os.path.basename(self.plan.model["folder"]))
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
             self.steps.make_model()
         if self.args.stale and self.plan.store:

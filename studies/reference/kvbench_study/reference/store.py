@@ -4,6 +4,7 @@ STAGE.csv.gz         rows by method, params, budget, layer and head, means over 
 STAGE.TABLE.csv.gz   layers, scores, or another table of the stage, likewise
 records.json         {stage: {prompt: record}}: dependencies of each step, and finished variants
 SHA256SUMS           of these files, checked when they are read
+model.json           {"model": NAME} of all tables, for kvbench-py policy
 
 A table is a CSV file with the columns of docs/schema.md, sorted, with rounded numbers, and further
 columns: `seeds`, number of rows in each mean; `source` of the prompt (rows, scores); and `check`,
@@ -31,7 +32,7 @@ from kvbench.text import parse_json
 from kvbench_study.reference import plan as rp
 
 FORMAT = "kvbench-store 1"
-RECORDS = "records.json"
+RECORDS, MODEL = "records.json", "model.json"
 PART = ".part"
 REMEDY = "; take it from the repository again, or remove it, and its steps are done again"
 LIMIT = 40_000_000  # bytes of all stores together, since they are committed
@@ -384,6 +385,11 @@ class Store:
             fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise rp.PlanError(f"{self.folder}: another run writes there") from None
+
+    def name_model(self, name):
+        """Records the model of the tables, unless it is there."""
+        if not os.path.exists(self.path(MODEL)):
+            write_bytes(self.path(MODEL), (json.dumps({"model": name}) + "\n").encode())
 
     def recover(self):
         """Finishes or undoes the last step of a killed run."""

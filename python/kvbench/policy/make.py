@@ -1,0 +1,156 @@
+"""A policy from a model and prompts: kvbench-py policy without a step's name.
+
+Dumps the prompts, scores the model with one layer compressed at a time, measures the layers' sensitivities, replays
+the algorithms to choose from, and chooses.
+"""
+
+import contextlib
+import os
+
+import kvbench
+from kvbench import command
+from kvbench.api.run import ProgramError, program
+from kvbench.dump.options import DTYPES, add_model
+from kvbench.errors import CsvError
+from kvbench.hashing import file_sha256
+from kvbench.policy.choose import BOTH, VARY
+from kvbench.policy.steps import Steps, call, kvbench_py, say
+from kvbench.progress import Progress, silence
+from kvbench.records import read_lines
+from kvbench.score.plan import call as output_of
+from kvbench.text import counted, list_part
+
+MEASURED = "h2o,local,snapkv,count-merge"  # what the sensitivities are measured with: at least three
+CHOICES = "h2o@quant-kivi,snapkv"
+SIZES = (4, 3, 2, 1, 0.5, 0.25)  # budgets of the choices, relative to --budget
+FEWEST = 2  # sources
+NEEDED = ("model", "prompts", "budget", "output")
+WINDOWS = ("sink", "recent", "queries")
+
+
+def add_options(parser):
+    add = parser.add_argument_group("a policy of a model, in one command").add_argument
+    add_model(lambda *names, **more: add(*names, **{**more, "required": False}))
+    add("--prompts", nargs="+", metavar="FILE", help="development prompts: texts, or .jsonl files with a record per "
+        "prompt; of at least two sources")
+    add("--budget", type=command.above_0(most=1), metavar="RHO",
+        help="mean over layers of the fraction of the middle's full bytes")
+    add("-o", "--output", metavar="POLICY.json", help="the policy")
+    add("--work", metavar="FOLDER", help="intermediate files; a later run takes those whose inputs are the same "
+        "[default: POLICY.steps]")
+    add("--algorithm", default=CHOICES, metavar="NAME,...", help="algorithms to choose from [default: %(default)s]")
+    add("--vary", choices=VARY, default=BOTH, help="what may differ between layers [default: %(default)s]")
+    add("--per", choices=("layer", "head"), default="layer",
+        help="choose for each layer, or for each KV head [default: %(default)s]")
+    add("--set", metavar="SET", help="only records with this `set`, such as dev")
+    add("--max-prompts", type=command.positive, metavar="N", help="only the first N prompts")
+    add("--max-tokens", type=command.positive, metavar="N", help="cut longer prompts to N tokens")
+    add("--dtype", choices=DTYPES, help="element type of the cache [default: the model's]")
+    add("--device", default="cpu", metavar="cpu|cuda[:i]", help="of the model [default: cpu]")
+    add("--sink", type=command.count, metavar="TOKENS", help="first tokens, uncompressed [default: 16]")
+    add("--recent", type=command.count, metavar="TOKENS", help="last tokens, uncompressed [default: 512]")
+    add("--queries", type=command.count, metavar="N", help="last queries, evaluated [default: 256]")
+    add("--markdown", metavar="FILE", help="report [default: stdout]")
+
+
+def check_options(parser, options):
+    missing = [name for name in NEEDED if not getattr(options, name)]
+    if missing:
+        parser.error("expected a step, or " + ", ".join("-o" if name == "output" else f"--{name}" for name in NEEDED)
+                     + f": {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+
+
+def given(options, *names):
+    """Returns those options of a command line that have a value."""
+    return [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names
+            if getattr(options, name) not in (None, False)]
+
+
+def records_of(options):
+    """Returns [(id, source)] of the prompts, None where a file does not say it."""
+    out = []
+    for path in options.prompts:
+        if not path.lower().endswith(".jsonl"):
+            out.append((None, None))
+            continue
+        for _, record in read_lines(path, CsvError):
+            if isinstance(record, dict) and options.set in (None, record.get("set")):
+                out.append((record.get("id"), record.get("source")))
+    return out[:options.max_prompts]
+
+
+def check_sources(options, records):
+    sources = {source or f"prompt {at}" for at, (_, source) in enumerate(records)}
+    if len(sources) < FEWEST:
+        raise CsvError(f"--prompts: {', '.join(options.prompts)}: got {counted(len(sources), 'source')}, expected at "
+                       f"least {FEWEST}: sensitivities are means over sources")
+
+
+def files_of(model):
+    """Returns what tells whether a model is the same: sizes and times of a folder's files."""
+    if not os.path.isdir(model):
+        return model
+    return {one.name: [one.stat().st_size, one.stat().st_mtime_ns]
+            for one in sorted(os.scandir(model), key=lambda one: one.name) if one.is_file()}
+
+
+def make(options, steps_of_policy):
+    """Writes the policy. steps_of_policy: main() of kvbench-py policy, for its steps."""
+    records = records_of(options)
+    check_sources(options, records)
+    try:
+        own = program()
+    except ProgramError as error:
+        raise CsvError(str(error)) from None
+    version = {"kvbench": output_of(own, "--version").strip(), "kvbench-py": kvbench.__version__}
+    steps = Steps(options.work or options.output.removesuffix(".json") + ".steps", 5)
+    path = steps.path
+    sums = lambda *files: {os.path.basename(file): file_sha256(file) for file in files}  # noqa: E731
+
+    model = ["--model", options.model, *given(options, "revision", "device"),
+             *(["--trust-remote-code"] if options.trust_remote_code else [])]
+    trace = path("dev.h5")
+    words = ["dump", *options.prompts, *model, "--o-proj", *given(options, "set", "max_prompts", "max_tokens", "dtype")]
+    prints = {"model": files_of(options.model), "version": version}
+    steps.run("dump", "queries, keys and values of the prompts", lambda _: kvbench_py(
+        *words, "-o", trace, "--overwrite"), ["dev.h5"], words=words, prompts=sums(*options.prompts), **prints)
+
+    windows, budget = given(options, *WINDOWS), repr(options.budget)
+    scores, alone, layers = (path(f"alone.{name}csv") for name in ("scores.", "scores.layers.", "layers."))
+    words_of_score = [*model, "--each-layer", f"--algorithm={MEASURED}", f"--budget={budget}", *windows]
+    steps.run("score", "the model's loss with one layer compressed at a time", lambda begun: kvbench_py(
+        "score", trace, *words_of_score, "-o", scores, "--rows", path("alone.csv"),
+        "--resume" if begun else "--overwrite"), [os.path.basename(one) for one in (scores, alone, layers)],
+        words=words_of_score, inputs=sums(trace), **prints)
+
+    names = kvbench.read_trace(trace).prompts
+    known = {str(name) for name, source in records if source}
+    by_source = ["--records", *options.prompts] if set(names) <= known else []
+    steps.run("measure", "what an error in each layer costs", lambda _: steps_of_policy([
+        "measure", scores, "--alone", alone, "--layer-table", layers, *by_source, "-o", path("sensitivities.json"),
+        "--markdown", path("sensitivities.md")]), ["sensitivities.json"], words=by_source,
+        inputs=sums(scores, alone, layers, *by_source[1:]), version=version)
+
+    budgets = ",".join(repr(min(1.0, options.budget * size)) for size in SIZES if options.budget * size <= 1)
+    tables = [path(f"dev-{at}.csv") for at in range(len(names))]
+    of_layers = [table.removesuffix(".csv") + ".layers.csv" for table in tables]
+    words_of_replay = [f"--algorithm={options.algorithm}", f"--budget={budgets}", *windows]
+    steps.run("replay", "errors of the algorithms to choose from", lambda begun: replay(
+        own, trace, [*words_of_replay, "--resume" if begun else "--overwrite"], dict(zip(tables, names))),
+        [os.path.basename(one) for one in of_layers], words=words_of_replay, inputs=sums(trace), version=version)
+
+    steps.at += 1
+    say(f"[{steps.at}/{steps.total}] choose: a mean budget of {options.budget:g}")
+    steps_of_policy(["choose", path("sensitivities.json"), *of_layers, f"--budget={budget}", "-o", options.output,
+                     *given(options, "vary", "per", "markdown")])
+
+
+def replay(own, trace, words, prompts):
+    """Replays {table: prompt}, one after the other. On a terminal the program shows its own progress."""
+    with Progress(len(prompts)) as progress:
+        for at, (table, name) in enumerate(prompts.items(), 1):
+            progress.step(0, f"prompt {at} of {len(prompts)}: {name}")
+            with silence() if progress.terminal else contextlib.nullcontext():
+                call(own, "replay", trace, f"--prompts={list_part(name)}", *words, "-o", table)
+            progress.step(1, progress.text)
+

@@ -1,0 +1,108 @@
+"""Steps that write files in one folder. A step is done again only if it or its inputs changed, or its files."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import kvbench
+from kvbench.errors import CsvError
+from kvbench.hashing import file_sha256
+from kvbench.progress import minutes, silence
+from kvbench.records import read_json
+from kvbench.text import parse_json, printable
+
+RECORD = "steps.json"  # {step: {"inputs": what it was made from, "outputs": {file: SHA-256} once it is whole}}
+SOME_FAILED = 1  # exit code: the table is complete
+
+
+class StepFailed(CsvError):
+    """A program of a step failed, and has said why."""
+
+    def __init__(self, text, code):
+        super().__init__(text)
+        self.exit_code = code if code in (2, 3, 130) else 3
+
+
+def say(text):
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+class Steps:
+    """`total` steps in a folder, which is made. Raises CsvError for a folder of other files."""
+
+    def __init__(self, folder, total):
+        self.folder, self.total, self.at = folder, total, 0
+        self.record = self.path(RECORD)
+        if os.path.exists(self.record):
+            self.known = read_json(self.record, CsvError)
+            if not isinstance(self.known, dict) or not all(isinstance(one, dict) for one in self.known.values()):
+                raise CsvError(f"{self.record}: got no record of steps, expected that of an earlier run")
+        else:
+            self.known = {}
+            if os.path.isdir(folder) and os.listdir(folder):
+                raise CsvError(f"{folder}: got a folder without {RECORD}, expected that of an earlier run or a new one")
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except OSError as error:
+                raise CsvError(f"{folder}: cannot be made: {error.strerror}") from None
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def save(self):
+        with open(self.record + ".part", "w", encoding="utf-8") as file:
+            json.dump(self.known, file, indent=1)
+        os.replace(self.record + ".part", self.record)
+
+    def whole(self, name, inputs):
+        """Returns whether the step was made from these inputs, and its files are as it wrote them."""
+        known = self.known.get(name, {})
+        outputs = known.get("outputs")
+        return bool(outputs) and known["inputs"] == inputs and all(
+            os.path.isfile(self.path(file)) and file_sha256(self.path(file)) == value
+            for file, value in outputs.items())
+
+    def run(self, name, about, work, outputs, **inputs):
+        """Does `work(begun)` unless the step is whole. begun: an interrupted run of the same inputs left files, which
+        are not those of a whole step that somebody changed.
+        """
+        self.at += 1
+        inputs = parse_json(json.dumps(inputs))
+        where = f"[{self.at}/{self.total}] {name}"
+        if self.whole(name, inputs):
+            say(f"{where}: is there")
+            return
+        begun, begin = self.known.get(name) == {"inputs": inputs}, time.monotonic()
+        say(f"{where}: {about}{', goes on' if begun else ''}")
+        self.known[name] = {"inputs": inputs}
+        self.save()
+        with silence():
+            work(begun)
+        self.known[name]["outputs"] = {file: file_sha256(self.path(file)) for file in outputs}
+        self.save()
+        say(f"{where}: {minutes(time.monotonic() - begin)}")
+
+
+def call(*words):
+    """Runs a program, whose stdout is stderr here. Raises StepFailed."""
+    source = os.path.dirname(os.path.dirname(kvbench.__file__))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))}
+    try:
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2, env=env) as child:
+            try:
+                code = child.wait()
+            except KeyboardInterrupt:
+                child.send_signal(signal.SIGINT)  # it keeps what is finished
+                child.wait()
+                raise
+    except OSError as error:
+        raise StepFailed(f"{words[0]}: cannot be run: {error.strerror}", 2) from None
+    if code not in (0, SOME_FAILED):
+        raise StepFailed(f"the step ended with exit code {code}; the same command goes on from there", code)
+
+
+def kvbench_py(*words):
+    call(sys.executable, "-m", "kvbench", *words)

@@ -1,0 +1,147 @@
+"""kvbench-py policy from a model and prompts, with stand-ins for dump and score: what is done again and what is not."""
+
+import json
+import os
+import unittest
+from unittest import mock
+
+from script_case import KVBENCH, CommandCase, missing, read_rows, read_text, write_rows, write_text
+
+MISSING = missing("numpy", "pandas", "scipy", "h5py")
+if not MISSING:
+    import numpy as np
+
+    from kvbench.dump import options as dump_options
+    from kvbench.policy import main as policy
+    from kvbench.policy import make
+    from kvbench.policy.steps import StepFailed
+    from kvbench.score import options as score_options
+    from kvbench.score.table import COLUMNS
+    from kvbench.trace.writer import TraceWriter
+
+N, D = 120, 8
+SENSITIVITY = (4.0, 0.5)
+WINDOWS = ("--sink", "2", "--recent", "16", "--queries", "8")
+
+
+@unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
+@unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+class MakeTest(CommandCase):
+    def module(self):
+        return policy
+
+    def setUp(self):
+        super().setUp()
+        self.ran, self.stop = [], ""
+        self.prompts = self.write_file("p.jsonl", "".join(json.dumps(
+            {"id": name, "source": name.upper(), "text": "x"}) + "\n" for name in "ab"))
+        os.mkdir(self.path("m"))
+        for target, stand_in in (("kvbench_py", self.of_the_model), ("call", self.counted)):
+            patch = mock.patch.object(make, target, stand_in)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def of_the_model(self, name, *words):
+        """What dump and score would write, of a model whose layers cost SENSITIVITY."""
+        parse = {"dump": dump_options, "score": score_options}[name].parse_arguments
+        with mock.patch("sys.argv", [name, *words]):
+            args = parse()
+        self.ran.append(name + " --resume" * getattr(args, "resume", False))
+        if self.stop == name:
+            raise StepFailed("stopped", 130)
+        (self.dump if name == "dump" else self.score)(args)
+
+    def counted(self, *words):
+        self.ran.append("replay" + " --resume" * ("--resume" in words))
+        self.done(*words[1:])
+
+    def dump(self, args):
+        rng = np.random.default_rng(len(read_text(self.prompts)))
+        with TraceWriter(args.output, "m", "s", created="2026-01-02") as writer:
+            for prompt in "ab":
+                writer.begin_prompt(prompt, N)
+                for layer in range(2):
+                    writer.begin_layer(layer, 2, 2, N, D, D)
+                    for part in "qkv":
+                        writer.write(part, 0, 0, rng.normal(size=(2, N, D)).astype(np.float16), layer)
+                    writer.write_o_proj(rng.normal(size=(D, 2 * D)).astype(np.float16), layer)
+                    writer.write_residual_norm(0, np.full(N, 9.0), layer)
+
+    def score(self, args):
+        trace, = args.trace
+        windows = [f"--{name}={getattr(args, name)}" for name in make.WINDOWS]
+        self.done("replay", trace, f"--algorithm={args.algorithm[0]}", f"--budget={args.budget}", *windows, "-o",
+                  args.rows, "--overwrite")
+        of_layers = args.rows.removesuffix(".csv") + ".layers.csv"
+        os.remove(args.rows + ".json")  # score's rows have no manifest
+        alone, sums = [], {}
+        for row in read_rows(of_layers):
+            key = tuple(row[name] for name in ("trace", "prompt", "algorithm", "params", "budget_requested", "seed"))
+            kl = SENSITIVITY[int(row["layer"])] * float(row["residual_rel_error"])**2
+            sums[key] = sums.get(key, 0) + kl
+            alone.append([*key, 1, *[""] * 5, kl, *[""] * 7, "ok", *[""] * 6, row["layer"]])
+        write_rows(args.output.removesuffix(".csv") + ".layers.csv", (*COLUMNS, "layer"), alone)
+        write_rows(args.output, COLUMNS, [[*key, 2, *[""] * 5, kl, *[""] * 7, "ok", *[""] * 6]
+                                          for key, kl in sums.items()])
+        write_text(args.output + ".json", json.dumps({"settings": {"model": "m"}}))
+
+    def make(self, *more, budget="0.25"):
+        """The steps that ran, and what was said."""
+        self.ran = []
+        done = self.call("--model", self.path("m"), "--prompts", self.prompts, "--budget", budget, *WINDOWS,
+                         "--algorithm", "local,uniform", "-o", self.path("p.json"), *more)
+        self.code = done.code
+        return self.ran, done.err
+
+    def test_one_command_makes_a_policy(self):
+        ran, said = self.make()
+        self.assertEqual((ran, self.code), (["dump", "score", "replay", "replay"], 0), said)
+        content = json.loads(read_text(self.path("p.json")))
+        self.assertEqual((content["budget"], content["model"], len(content["layers"])), (0.25, "m", 2))
+        found = json.loads(read_text(self.path("p.steps", "sensitivities.json")))
+        np.testing.assert_allclose(found["sensitivity"], SENSITIVITY, rtol=1e-4)
+        self.assertEqual(found["fitted"]["sources"], ["A", "B"])
+        for at, name in enumerate(("dump", "score", "measure", "replay", "choose"), 1):
+            self.assertIn(f"[{at}/5] {name}: ", said)
+        self.done("replay", self.path("p.steps", "dev.h5"), "--policy", self.path("p.json"), "-o", self.path("o.csv"),
+                  *WINDOWS)
+
+    def test_what_is_whole_is_not_done_again(self):
+        self.make()
+        policy_text = read_text(self.path("p.json"))
+        ran, said = self.make()
+        self.assertEqual((ran, said.count(": is there\n")), ([], 4))
+        self.assertEqual(read_text(self.path("p.json")), policy_text)
+        # A table that was damaged, other options, other prompts.
+        for change, expected in (
+                (lambda: os.truncate(self.path("p.steps", "alone.scores.csv"), 300), ["score"]),
+                (lambda: os.remove(self.path("p.steps", "dev-1.layers.csv")), 2 * ["replay"]),
+                (lambda: write_text(self.path("m", "weights"), "new"), ["dump", "score"]),
+                (lambda: write_text(self.prompts, read_text(self.prompts) + "\n"), ["dump", "score", *2 * ["replay"]])):
+            change()
+            self.assertEqual(self.make()[0], expected)
+        self.assertEqual(self.make(budget="0.125")[0], ["score", "replay", "replay"])
+        self.assertEqual(self.make("--vary", "methods", budget="0.125")[0], [])
+
+    def test_a_step_that_was_stopped_goes_on(self):
+        self.stop = "score"
+        ran, said = self.make()
+        self.assertEqual((ran, self.code), (["dump", "score"], 130))
+        self.assertIn("kvbench-py policy: stopped\n", said)
+        self.stop = ""
+        self.assertEqual(self.make()[0], ["score --resume", "replay", "replay"])
+
+    def test_refusals(self):
+        whole = ["--model", "m", "--prompts", self.prompts, "--budget", "0.25", "-o", self.path("p.json")]
+        for at, name in ((0, "model"), (2, "prompts"), (4, "budget"), (6, "output")):
+            self.refused(f"-o: {name} is missing", *whole[:at], *whole[at + 2:])
+        self.refused("choose: got --model before it, expected the step first", "--model", "m", "choose", "s", "l",
+                     "--budget", "1", "-o", "p")
+        self.refused("p.jsonl: got 1 source, expected at least 2", *whole, "--max-prompts", "1")
+        self.refused("no.jsonl: cannot be read", *whole[:3], "no.jsonl", *whole[4:])
+        os.mkdir(self.path("p.steps"))
+        self.write_file("p.steps/precious", "")
+        self.refused("p.steps: got a folder without steps.json, expected that of an earlier run", *whole)
+        self.write_file("p.steps/steps.json", "[]")
+        self.refused("steps.json: got no record of steps", *whole)
+        self.assertEqual(self.ran, [])
