@@ -91,7 +91,6 @@ if(_test_units)
       ":RetrievalRun.RowsAreCompleteAndWithinTheirBudgets"
       ":RetrievalRun.ShardsAndThreadsDoNotChangeRows"
       ":RetrievalMethods.NeverReadMoreThanTheirBudgets"
-      ":TraceMutations.ChangedValuesAreSeen"
       ":RetrievalRun.AFixedSetEqualsItsMethodUnderPrefillToTheBit"
       ":QueryHeadSets.EqualATraceWithKeysAndValuesRepeatedToTheBit"
       ":OneHead.HasTheSameBitsOnManyThreads"

@@ -1,13 +1,10 @@
-// `--export-caches` of runs that are stopped, killed, resumed or started anew: the file is that of
-// an undisturbed run, jobs whose caches are lost run again, and nobody else's file is touched.
+// `--export-caches` of runs that are resumed or started anew: the file is that of an undisturbed
+// run, jobs whose caches are lost run again, and nobody else's file is touched. Interruptions:
+// test_interruptions.cpp.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
 #include <filesystem>
-#include <map>
 #include <string>
-#include <vector>
 
 #include "cache_runs.hpp"
 #include "core/error.hpp"
@@ -20,14 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_caches;
 using namespace testing_replay;
-
-// A weighted sample, which has a weight to store.
-Compressed weighted(const Task& task, const Params& params) {
-  Compressed c = stopping(task, params);
-  c.held.common = 2.0F;
-  c.aux_bytes = 4;
-  return c;
-}
 
 Compressed failing(const Task&, const Params&) {
   throw std::runtime_error("on purpose");
@@ -44,8 +33,8 @@ class CacheResumeTest : public CachesTest {
 
   // Two prompts of two layers of two KV heads, under a method that may stop the run.
   Plan planned(const ReplayOptions& options) {
-    method_.info.name = "weighted";
-    method_.compress = weighted;
+    method_.info.name = "stopping";
+    method_.compress = stopping;
     return plan_of_seeds(options, method_, kSeeds);
   }
 
@@ -69,53 +58,6 @@ class CacheResumeTest : public CachesTest {
 
   Method method_;
 };
-
-TEST_F(CacheResumeTest, StoppedAfterEveryJobAndResumed) {
-  go(options("whole.csv", "whole.h5"));
-  ASSERT_EQ(contents(at("whole.h5"), planned(options())).size(), std::size_t{kJobs});
-  for (const int threads : {1, 2}) {
-    for (int calls = 1; calls < kJobs - threads; calls += threads == 1 ? 1 : 5) {
-      ReplayOptions o = options();
-      o.threads = threads;
-      o.overwrite = true;
-      const std::string what = std::to_string(calls) + " calls";
-      fs::remove(o.export_caches);
-      EXPECT_TRUE(go(o, calls).interrupted) << what;
-      EXPECT_FALSE(fs::exists(o.export_caches)) << what;
-      EXPECT_TRUE(fs::exists(log_path(o.out))) << what;
-      const int before = calls_made;
-      go(resumed(o));
-      EXPECT_EQ(calls_made, kJobs - before) << what;
-      expect_whole(o, what);
-    }
-  }
-}
-
-TEST_F(CacheResumeTest, ALogCutAnywhereCostsTheJobsBehindTheCut) {
-  go(options("whole.csv", "whole.h5"));
-  const ReplayOptions o = options();
-  go(o, 10);
-  const fs::path log = log_path(o.out);
-  const std::string records = read_bytes(log);
-  std::vector<std::size_t> cuts{0, 1, 20, records.size() - 1, records.size()};
-  for (std::size_t i = 1; i < 12; ++i) {
-    cuts.push_back(records.size() * i / 12);
-  }
-  std::sort(cuts.begin(), cuts.end());
-  int last = kJobs;
-  for (const std::size_t cut : cuts) {
-    const std::string what = "cut at " + std::to_string(cut);
-    for (const std::string& made : {o.export_caches, o.out, o.out + ".json"}) {
-      fs::remove(made);
-    }
-    write_bytes(log, records.substr(0, cut));
-    go(resumed(o));
-    EXPECT_LE(calls_made, last) << what;
-    last = calls_made;
-    expect_whole(o, what);
-  }
-  EXPECT_EQ(last, kJobs - 10);
-}
 
 TEST_F(CacheResumeTest, RowsWhoseCachesAreGoneAreMadeAgain) {
   go(options("whole.csv", "whole.h5"));

@@ -1,5 +1,5 @@
 // Caches files that are wrong: each refusal names the file, the path inside it, what it is and what
-// was expected; and damaged files are refused or read, never more.
+// was expected. Damaged files: test_mutations.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,94 +11,69 @@
 #include <vector>
 
 #include "caches_files.hpp"
-#include "core/error.hpp"
-#include "make_trace.hpp"
-#include "replay_run.hpp"
+#include "files.hpp"
+#include "spoiled.hpp"
 
 namespace kvbench::test_caches_refusals {
 namespace {
 
 using namespace testing_caches;
-using testing_replay::read_bytes;
+using namespace testing_traces;
 using testing_replay::refusal;
 using testing_replay::write_bytes;
-using testing_traces::alter;
-using testing_traces::put_double;
-using testing_traces::put_number;
-using testing_traces::temporary_path;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// A change to the object at `inside`, and what the refusal must say behind the file's name.
-struct Case {
-  const char* inside;
-  std::function<void(hid_t)> change;
-  std::vector<std::string> says;
-};
+std::string plain() {
+  return plain_caches("case.h5");
+}
 
-void expect_refused(const std::vector<Case>& cases, bool by_opening) {
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    SCOPED_TRACE("case " + std::to_string(i));
-    const std::string path = plain_caches("case.h5");
-    alter(path, cases[i].inside, cases[i].change);
-    std::string message;
-    if (by_opening) {
-      message = refusal([&] { CacheReader{path}; });
-    } else {
-      const CacheReader reader(path);
-      message = refusal([&] { reader.read(0, kPlace, kShape); });
-    }
-    EXPECT_EQ(message.rfind(path + ": /", 0), 0U) << message;
-    for (const std::string& part : cases[i].says) {
-      EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks: " << part;
-    }
-  }
+void open(const std::string& path) {
+  CacheReader{path};
+}
+
+void read_entry(const std::string& path) {
+  CacheReader(path).read(0, kPlace, kShape);
 }
 
 TEST(CachesRefusals, OfTheRoot) {
-  const auto remove = [](const char* name) {
-    return [name](hid_t root) { H5Adelete(root, name); };
-  };
-  expect_refused(
+  expect_refusals(
       {
-          {"/", remove("format"), {"format", "missing", "expected a string"}},
-          {"/", [](hid_t r) { put_int(r, "format", 1); }, {"format", "wrong type", "a string"}},
+          {"/", drop_attribute("format"), {"format", "missing", "expected a string"}},
+          {"/", integer("format", 1), {"format", "wrong type", "a string"}},
           {"/",
-           [](hid_t r) { put_string(r, "format", "kvbench-trace"); },
+           text("format", "kvbench-trace"),
            {"format is \"kvbench-trace\"", "expected \"kvbench-caches\""}},
-          {"/", remove("version"), {"version", "missing"}},
-          {"/", [](hid_t r) { put_int(r, "version", 2); }, {"version is 2, expected 1"}},
-          {"/", [](hid_t r) { put_double(r, "version", 1.0); }, {"version", "an integer"}},
-          {"/", remove("trace_sha256"), {"trace_sha256", "missing", "expected a string"}},
-          {"/", [](hid_t r) { put_int(r, "trace_sha256", 7); }, {"trace_sha256", "wrong type"}},
-          {"/", remove("protocol"), {"protocol is \"\", expected prefill, stream"}},
-          {"/", [](hid_t r) { put_string(r, "protocol", "both"); }, {"protocol is \"both\""}},
-          {"/", remove("sink"), {"sink", "missing", "an integer"}},
-          {"/", remove("recent"), {"recent", "missing", "an integer"}},
-          {"/", remove("queries"), {"queries", "missing", "an integer"}},
-          {"/", [](hid_t r) { put_int(r, "sink", -1); }, {"sink is -1, expected at least 0"}},
-          {"/", [](hid_t r) { put_int(r, "recent", -2); }, {"recent is -2, expected at least 0"}},
-          {"/", [](hid_t r) { put_double(r, "queries", 8.5); }, {"queries", "an integer"}},
-          {"/", [](hid_t r) { H5Ldelete(r, kGroup, H5P_DEFAULT); }, {"holds no group, expected"}},
+          {"/", drop_attribute("version"), {"version", "missing"}},
+          {"/", integer("version", 2), {"version is 2, expected 1"}},
+          {"/", real("version", 1.0), {"version", "an integer"}},
+          {"/", drop_attribute("trace_sha256"), {"trace_sha256", "missing", "expected a string"}},
+          {"/", integer("trace_sha256", 7), {"trace_sha256", "wrong type"}},
+          {"/", drop_attribute("protocol"), {"protocol is \"\", expected prefill, stream"}},
+          {"/", text("protocol", "both"), {"protocol is \"both\""}},
+          {"/", drop_attribute("sink"), {"sink", "missing", "an integer"}},
+          {"/", drop_attribute("recent"), {"recent", "missing", "an integer"}},
+          {"/", drop_attribute("queries"), {"queries", "missing", "an integer"}},
+          {"/", integer("sink", -1), {"sink is -1, expected at least 0"}},
+          {"/", integer("recent", -2), {"recent is -2, expected at least 0"}},
+          {"/", real("queries", 8.5), {"queries", "an integer"}},
+          {"/", drop_link(kGroup), {"holds no group, expected"}},
           {"/",
            [](hid_t r) { put_reals(r, "stray", {1}, {1.0}); },
            {"/stray: expected a group, found another kind of object"}},
       },
-      /*by_opening=*/true);
+      plain, open);
 }
 
 TEST(CachesRefusals, OfGroups) {
-  const auto text = [](const char* name, const std::string& value) {
-    return [=](hid_t group) { put_string(group, name, value); };
-  };
-  std::vector<Case> cases{
-      {kGroup, [](hid_t g) { H5Adelete(g, "algorithm"); }, {kGroup, "algorithm is missing"}},
-      {kGroup, [](hid_t g) { H5Adelete(g, "params"); }, {kGroup, "params is missing"}},
-      {kGroup, [](hid_t g) { put_int(g, "params", 3); }, {kGroup, "params", "a string"}},
-      {kGroup, [](hid_t g) { put_string(g, "budget", "half"); }, {"budget", "a number"}},
-      {kGroup, [](hid_t g) { put_double(g, "seed", 1.0); }, {"seed", "an integer"}},
-      {kGroup, [](hid_t g) { put_int(g, "seed", -1); }, {"seed is -1, expected at least 0"}},
+  std::vector<Spoiled> cases{
+      {kGroup, drop_attribute("algorithm"), {kGroup, "algorithm is missing"}},
+      {kGroup, drop_attribute("params"), {kGroup, "params is missing"}},
+      {kGroup, integer("params", 3), {kGroup, "params", "a string"}},
+      {kGroup, text("budget", "half"), {"budget", "a number"}},
+      {kGroup, real("seed", 1.0), {"seed", "an integer"}},
+      {kGroup, integer("seed", -1), {"seed is -1, expected at least 0"}},
       {kGroup, text("scores", "future"), {"scores is \"future\", expected past, all, none"}},
       {kGroup, text("scope", "prompt"), {"scope is \"prompt\", expected head, layer, layers"}},
   };
@@ -113,11 +88,10 @@ TEST(CachesRefusals, OfGroups) {
                      {kGroup, "params is", "expected key=value;key=value with ascending keys"}});
   }
   for (const double budget : {-0.01, 1.0 + 1e-9, kNaN, kInfinity}) {
-    cases.push_back({kGroup,
-                     [=](hid_t g) { put_double(g, "budget", budget); },
-                     {kGroup, "budget is", "expected a fraction in [0, 1]"}});
+    cases.push_back(
+        {kGroup, real("budget", budget), {kGroup, "budget is", "expected a fraction in [0, 1]"}});
   }
-  expect_refused(cases, /*by_opening=*/true);
+  expect_refusals(cases, plain, open);
 }
 
 TEST(CachesRefusals, OfTwoGroupsAlike) {
@@ -161,9 +135,6 @@ std::vector<double> with(std::size_t count, std::size_t at, double value) {
 }
 
 TEST(CachesRefusals, OfDatasets) {
-  const auto remove = [](const char* name) {
-    return [name](hid_t entry) { H5Ldelete(entry, name, H5P_DEFAULT); };
-  };
   const auto shaped = [](const char* name, std::vector<hsize_t> sizes) {
     return [=](hid_t entry) {
       std::size_t count = 1;
@@ -186,10 +157,10 @@ TEST(CachesRefusals, OfDatasets) {
     };
   };
   const std::string entry = kEntry;
-  expect_refused(
+  expect_refusals(
       {
-          {kEntry, remove("k"), {entry + "/k", "dataset is missing"}},
-          {kEntry, remove("v"), {entry + "/v", "dataset is missing"}},
+          {kEntry, drop_link("k"), {entry + "/k", "dataset is missing"}},
+          {kEntry, drop_link("v"), {entry + "/v", "dataset is missing"}},
           {kEntry, [](hid_t e) { put_group(e, "k"); }, {entry + "/k", "expected a dataset"}},
           {kEntry, [](hid_t e) { put_group(e, "token"); }, {"/token: expected a dataset"}},
           {kEntry, [](hid_t e) { put_group(e, "k_den"); }, {"/k_den: expected a dataset"}},
@@ -243,33 +214,31 @@ TEST(CachesRefusals, OfDatasets) {
            },
            {"/token: row 3 is -1099511627776"}},
       },
-      /*by_opening=*/false);
+      plain, read_entry);
 }
 
 TEST(CachesRefusals, OfAttributesOfEntries) {
-  std::vector<Case> cases;
+  std::vector<Spoiled> cases;
   for (const char* name :
        {"aux_bytes", "payload_bytes", "quantised", "transient_bytes", "scoring_queries"}) {
     const std::string is = std::string(name) + " is ";
-    cases.push_back({kEntry, [=](hid_t e) { put_int(e, name, -1); }, {is + "-1", "at least 0"}});
-    cases.push_back({kEntry, [=](hid_t e) { put_double(e, name, 1.0); }, {name, "an integer"}});
+    cases.push_back({kEntry, integer(name, -1), {is + "-1", "at least 0"}});
+    cases.push_back({kEntry, real(name, 1.0), {name, "an integer"}});
     // Sums of several such numbers would not fit 64 bits.
     cases.push_back({kEntry,
-                     [=](hid_t e) { put_int(e, name, std::numeric_limits<std::int64_t>::max()); },
+                     integer(name, std::numeric_limits<std::int64_t>::max()),
                      {is + "9223372036854775807", "at most"}});
   }
   for (const double ms : {-0.5, kNaN, kInfinity}) {
-    cases.push_back({kEntry,
-                     [=](hid_t e) { put_double(e, "compress_ms", ms); },
-                     {"compress_ms is", "finite number of at least 0"}});
+    cases.push_back(
+        {kEntry, real("compress_ms", ms), {"compress_ms is", "finite number of at least 0"}});
   }
   for (const char* name : {"diag", "degenerate", "infeasible", "failed"}) {
-    cases.push_back({kEntry, [=](hid_t e) { put_int(e, name, 1); }, {name, "a string"}});
-    cases.push_back({kEntry,
-                     [=](hid_t e) { put_string(e, name, "a\nb"); },
-                     {name, "expected a line without control characters"}});
+    cases.push_back({kEntry, integer(name, 1), {name, "a string"}});
+    cases.push_back(
+        {kEntry, text(name, "a\nb"), {name, "expected a line without control characters"}});
   }
-  expect_refused(cases, /*by_opening=*/false);
+  expect_refusals(cases, plain, read_entry);
 }
 
 TEST(CachesRefusals, OfAWayThatIsNoGroup) {
@@ -300,31 +269,6 @@ TEST(CachesRefusals, OfFilesThatAreNone) {
   const std::string trace = testing_traces::planted_trace("trace.h5");
   EXPECT_NE(refusal([&] { CacheReader{trace}; }).find("expected \"kvbench-caches\""),
             std::string::npos);
-}
-
-// --------------------------------------------------------------------------------- damaged files
-
-// True if all could be read.
-bool readable(const std::string& path) {
-  try {
-    const CacheReader reader(path);
-    for (std::size_t g = 0; g < reader.groups().size(); ++g) {
-      reader.read(g, kPlace, kShape);
-    }
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
-TEST(CachesFuzz, Truncations) {
-  const std::string whole = read_bytes(plain_caches("whole.h5"));
-  const std::string path = temporary_path("cut.h5");
-  constexpr std::size_t kCases = 150;
-  for (std::size_t i = 0; i < kCases; ++i) {
-    write_bytes(path, whole.substr(0, whole.size() * i / kCases));
-    EXPECT_FALSE(readable(path)) << i;
-  }
 }
 
 }  // namespace

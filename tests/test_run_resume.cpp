@@ -1,70 +1,24 @@
-// Runs that are stopped, cut anywhere and resumed give the undisturbed file; what is there already
-// is left alone.
+// What a run finds at its output: its own results are resumed or replaced, all else is left alone.
+// Interruptions: test_interruptions.cpp.
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "core/sha256.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/run_files.hpp"
-#include "stopping_method.hpp"
 
 namespace kvbench::test_run_resume {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_replay;
-
-// The log of a run that was killed after any byte.
-TEST_F(RunTest, ResumeAfterACutAnywhereGivesTheUndisturbedFile) {
-  ReplayOptions whole = options();
-  whole.keep_log = true;
-  run(whole);
-  const std::string text = read_bytes(whole.out);
-  const fs::path log = log_path(whole.out);
-  const std::string records = read_bytes(log);
-  const auto expected = untimed(whole.out);
-  std::mt19937_64 random(2024);
-  std::vector<std::size_t> cuts{0, 1, records.find('\n'), records.size() - 1, records.size()};
-  for (int i = 0; i < 10; ++i) {
-    cuts.push_back(random() % records.size());
-  }
-  Index before = 0;
-  std::ranges::sort(cuts);
-  for (const std::size_t cut : cuts) {
-    for (const fs::path& table : {fs::path(whole.out), manifest_path(whole.out)}) {
-      fs::remove(table);
-    }
-    write_bytes(log, records.substr(0, cut));
-    ReplayOptions o = options();
-    o.resume = true;
-    o.threads = 2;
-    const RunResult result = run(o);
-    expect_same(untimed(o.out), expected, "cut at byte " + std::to_string(cut));
-    EXPECT_EQ(result.rows, static_cast<Index>(expected.size()));
-    EXPECT_GE(result.resumed, before);
-    before = result.resumed;
-    EXPECT_EQ(read_manifest(o.out).rows_resumed, result.resumed);
-    EXPECT_FALSE(fs::exists(log));
-    // What was kept is kept to the byte, timings too.
-    const std::vector<Fields> rows = read_table(o.out).rows;
-    const std::vector<Fields> were = parse_table(text, "text").rows;
-    EXPECT_GE(
-        std::ranges::count_if(
-            rows, [&](const Fields& row) { return std::ranges::find(were, row) != were.end(); }),
-        result.resumed);
-  }
-  EXPECT_EQ(before, static_cast<Index>(expected.size()));
-}
 
 // A record that was changed before the last one is no torn end.
 TEST_F(RunTest, ResumeRefusesADamagedLog) {
@@ -140,30 +94,22 @@ TEST_F(RunTest, ResumeRefusesAnotherPlanAndLeavesTheFile) {
   EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv", "out.csv.json"}));
 }
 
-TEST_F(RunTest, ResumeRefusesRowsWithoutAManifestAndForeignFiles) {
+TEST_F(RunTest, ResumeRefusesChangedAndForeignTablesAndLeavesThem) {
   run(options());
   ReplayOptions o = options();
   o.resume = true;
-  fs::remove(manifest_path(o.out));
-  refusal([&] { run(o); });
-  for (const char* text : {"a,b\n1,2\n", "my notes", "\n"}) {
+  const auto expect_left = [&](const std::string& text) {
     write_bytes(o.out, text);
-    refusal([&] { run(o); });
-    EXPECT_EQ(read_bytes(o.out), text);
-  }
-}
-
-TEST_F(RunTest, ResumeRefusesATableThatWasChanged) {
-  run(options());
-  const std::string text = read_bytes(options().out);
-  const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
-  ReplayOptions o = options();
-  o.resume = true;
-  for (const std::string& changed : {text + text.substr(last), text.substr(0, last), text + "\n"}) {
-    write_bytes(o.out, changed);
+    const std::set<std::string> before = names_in(folder_);
     EXPECT_NE(refusal([&] { run(o); }).find("out.csv"), std::string::npos);
-    EXPECT_EQ(read_bytes(o.out), changed);
-    EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv", "out.csv.json"}));
+    EXPECT_EQ(read_bytes(o.out), text);
+    EXPECT_EQ(names_in(folder_), before);
+  };
+  const std::string text = read_bytes(o.out);
+  expect_left(text + "\n");
+  fs::remove(manifest_path(o.out));
+  for (const std::string& foreign : {text, std::string("a,b\n1,2\n"), std::string("my notes")}) {
+    expect_left(foreign);
   }
 }
 
@@ -242,52 +188,6 @@ TEST_F(RunTest, OverwriteTakesTheLockOnce) {
     at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
   }
   EXPECT_EQ(locks, 1);
-}
-
-TEST_F(RunTest, AStopKeepsWholeRowsAndResumeCompletesThem) {
-  Method method;
-  method.info.name = "stopping";
-  method.compress = stopping;
-  const auto planned = [&](const std::string& out, int threads, bool resume) {
-    ReplayOptions o = options(out);
-    o.threads = threads;
-    o.resume = resume;
-    return plan_of_seeds(o, method, 6);
-  };
-  const RunResult undisturbed = run_until(planned("whole.csv", 1, false));
-  EXPECT_FALSE(undisturbed.interrupted);
-  EXPECT_EQ(undisturbed.rows, 8 * 6 * 2);
-  const auto expected = untimed(folder_ / "whole.csv");
-  for (const int threads : {1, 2}) {
-    // The other thread may finish one more call than the one that stops the run: of the 48 calls
-    // one at least is left.
-    for (const int calls : {1, 5, 6, 29, 48 - threads}) {
-      const std::string out = "cut" + std::to_string(threads) + "_" + std::to_string(calls);
-      const RunResult first = run_until(planned(out, threads, false), calls);
-      EXPECT_TRUE(first.interrupted);
-      EXPECT_GE(first.rows, 2 * calls);
-      EXPECT_LE(first.rows, 2 * (calls + threads));
-      const auto part = untimed(folder_ / out);
-      EXPECT_EQ(static_cast<Index>(part.size()), first.rows);
-      EXPECT_TRUE(std::all_of(part.begin(), part.end(), [&](const Fields& row) {
-        return std::find(expected.begin(), expected.end(), row) != expected.end();
-      }));
-      EXPECT_EQ(read_manifest(folder_ / out).rows, first.rows);
-
-      const RunResult second = run_until(planned(out, threads, true));
-      EXPECT_FALSE(second.interrupted);
-      EXPECT_EQ(second.resumed, first.rows);
-      expect_same(untimed(folder_ / out), expected);
-    }
-  }
-}
-
-TEST_F(RunTest, AStopBeforeTheFirstRowWritesNothing) {
-  stop_now = true;
-  const RunResult result = run_plan(make_plan(options()), "test", stop_now);
-  EXPECT_TRUE(result.interrupted);
-  EXPECT_EQ(result.rows, 0);
-  EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5"}));
 }
 
 }  // namespace

@@ -2,17 +2,16 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
+#include "damage.hpp"
 #include "files.hpp"
+#include "forged.hpp"
 #include "replay/result_store.hpp"
 #include "replay/verify.hpp"
 #include "replay_run.hpp"
@@ -58,81 +57,6 @@ TEST(RunColumns, AreBeforeModelOrLast) {
                           "a,run_id,row_crc,dtype\n", "a,run_id,model,row_crc\n"}) {
     EXPECT_THROW(parse_table(bad, "f.csv"), InputError) << bad;
   }
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> out;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = text.find('\n', at) + 1;
-    out.push_back(text.substr(at, end - at));
-    at = end;
-  }
-  return out;
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string out;
-  for (const std::string& part : parts) {
-    out += part;
-  }
-  return out;
-}
-
-enum class Damage { digit, bit, cells, removed, doubled, moved };
-
-// The table with one thing changed; the same text where this seed finds nothing to change.
-std::string damaged(const std::string& text, Damage kind, std::mt19937& random) {
-  std::string out = text;
-  std::vector<std::string> lines = lines_of(text);
-  const auto any = [&](std::size_t n) { return random() % n; };
-  switch (kind) {
-    case Damage::digit: {
-      std::vector<std::size_t> digits;
-      for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] >= '0' && text[i] <= '9') {
-          digits.push_back(i);
-        }
-      }
-      out[digits[any(digits.size())]] = static_cast<char>('0' + any(10));
-      return out;
-    }
-    case Damage::bit: {
-      char& c = out[any(out.size())];
-      c = static_cast<char>(c ^ (1 << any(8)));
-      return out;
-    }
-    case Damage::cells: {  // of the header too
-      std::string& line = lines[any(lines.size())];
-      line.pop_back();
-      std::vector<std::string> cells(1);
-      for (const char c : line) {
-        if (c == ',') {
-          cells.emplace_back();
-        } else {
-          cells.back() += c;
-        }
-      }
-      std::swap(cells[any(cells.size())], cells[any(cells.size())]);
-      line = cells.front();
-      for (std::size_t i = 1; i < cells.size(); ++i) {
-        line += "," + cells[i];
-      }
-      line += "\n";
-      return joined(lines);
-    }
-    case Damage::removed:
-      lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(any(lines.size())));
-      return joined(lines);
-    case Damage::doubled: {
-      const std::string line = lines[any(lines.size())];
-      lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(any(lines.size() + 1)), line);
-      return joined(lines);
-    }
-    case Damage::moved:
-      std::swap(lines[any(lines.size())], lines[any(lines.size())]);
-      return joined(lines);
-  }
-  return out;
 }
 
 Table read_result_table(const fs::path& csv) {
@@ -187,16 +111,13 @@ class TableDamage : public ReplayTest {
   }
 
   // Changes a cell and writes the table with its SHA-256.
-  void forge(const fs::path& csv, const std::string& column, std::size_t row,
-             const std::string& cell) const {
+  static void forge(const fs::path& csv, const std::string& column, std::size_t row,
+                    const std::string& cell) {
     Table table = read_table(csv);
     table.rows[row][table.column(column)] = cell;
-    Manifest m = read_manifest(csv);
     fs::remove(csv);
-    CsvWriter(csv, schema_header(), m.run_id).append(table.rows);
-    (*m.sha256)[main_table().name()] =
-        sha256_of_files({{main_table().name(), csv}}).at(main_table().name());
-    write_manifest(csv, m);
+    CsvWriter(csv, schema_header(), read_manifest(csv).run_id).append(table.rows);
+    testing_replay::sign(csv, main_table());
   }
 };
 
@@ -221,20 +142,18 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
       {&queries_table(), queries_table().path(csv)}};
   const std::map<fs::path, std::string> before = files();
 
-  const char* wanted = std::getenv("KVBENCH_DAMAGES");
-  const int count = wanted == nullptr ? 1000 : std::atoi(wanted);
-  int done = 0;
-  for (unsigned seed = 0; done < count; ++seed) {
-    std::mt19937 random(seed);
-    const auto& [side, path] = tables[random() % tables.size()];
-    const auto kind = static_cast<Damage>(random() % 6);
-    const std::string text = damaged(before.at(path), kind, random);
+  const std::uint64_t count = testing_replay::number_of("KVBENCH_DAMAGES", 1000);
+  std::uint64_t done = 0;
+  for (std::uint64_t seed = 0; done < count; ++seed) {
+    testing_replay::Random random(seed);
+    const auto& [side, path] = testing_replay::one_of(random, tables);
+    std::string text = before.at(path);
+    testing_replay::damage_bytes(random, text);
     if (text == before.at(path)) {
       continue;
     }
     ++done;
-    const std::string what = fmt::format("damage {} kind {} of {}", seed, static_cast<int>(kind),
-                                         path.filename().string());
+    const std::string what = fmt::format("damage {} of {}", seed, path.filename().string());
     write_bytes(path, text);
     EXPECT_THROW(verify_tables(csv), InputError) << what;
     EXPECT_THROW(merge(), InputError) << what;

@@ -8,28 +8,12 @@
 #include <vector>
 
 #include "extra_traces.hpp"
-#include "refusal.hpp"
-#include "trace/inspect.hpp"
-#include "trace/reader.hpp"
+#include "spoiled.hpp"
 
 namespace kvbench::test_trace_extra {
 namespace {
 
-using testing_traces::alter;
-using testing_traces::make_group;
-using testing_traces::packed_storage;
-using testing_traces::planted;
-using testing_traces::planted_trace;
-using testing_traces::put_array;
-using testing_traces::put_dataset;
-using testing_traces::put_floats;
-using testing_traces::put_int;
-using testing_traces::put_integers;
-using testing_traces::put_scores;
-using testing_traces::put_segment;
-using testing_traces::put_string;
-using testing_traces::SegmentParts;
-using testing_traces::Shape;
+using namespace testing_traces;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
 constexpr const char* kSegment = "/prompts/a/layers/0/extra/repeat/1";
@@ -161,25 +145,7 @@ TEST(TraceExtra, AValueOfAnotherHeadIsNotRead) {
   EXPECT_THROW(reader.read_scores(0, 0, "gate.v1", 2), InputError);
 }
 
-struct SpoiledExtra {
-  const char* name;
-  const char* object;
-  std::function<void(hid_t)> spoil;
-  std::vector<std::string> says;
-};
-
-std::function<void(hid_t)> dataset(const char* name, std::array<hsize_t, 3> dims,
-                                   DType type = DType::float16) {
-  return [=](hid_t group) {
-    H5Ldelete(group, name, H5P_DEFAULT);
-    put_dataset(group, name, dims, type, {});
-  };
-}
-
-std::vector<SpoiledExtra> spoiled() {
-  const auto integer = [](const char* name, std::int64_t value) {
-    return [=](hid_t o) { put_int(o, name, value); };
-  };
+TEST(TraceExtra, RefusalsSayWhereAndWhat) {
   const auto floats = [](const char* name, std::vector<hsize_t> dims) {
     return [=](hid_t group) {
       put_floats(group, name, dims,
@@ -191,123 +157,81 @@ std::vector<SpoiledExtra> spoiled() {
   const auto positions = [](std::vector<std::int32_t> values) {
     return [=](hid_t segment) { put_integers(segment, "position", values); };
   };
-  const auto drop = [](const char* name) {
-    return [=](hid_t group) { H5Ldelete(group, name, H5P_DEFAULT); };
-  };
-  const auto drop_attribute = [](const char* name) { return [=](hid_t o) { H5Adelete(o, name); }; };
-  const auto rename = [](const char* from, const char* to) {
-    return [=](hid_t g) { H5Lmove(g, from, g, to, H5P_DEFAULT, H5P_DEFAULT); };
-  };
   const char* extra = "/prompts/a/layers/0/extra";
   const char* set = "/prompts/a/layers/0/extra/repeat";
   const char* scores = "/prompts/a/layers/0/scores";
   const char* gate = "/prompts/a/layers/0/scores/gate.v1";
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  return {
-      {"no_q", kSegment, drop("q"), {"extra/repeat/1/q", "missing"}},
-      {"no_k", kSegment, drop("k"), {"extra/repeat/1/k", "missing"}},
-      {"no_position", kSegment, drop("position"), {"extra/repeat/1/position", "missing"}},
-      {"q_heads", kSegment, dataset("q", {5, 5, 24}), {"repeat/1/q", "[5, 5, 24]", "[6, m, 24]"}},
-      {"q_width", kSegment, dataset("q", {6, 5, 23}), {"repeat/1/q", "[6, 5, 23]", "[6, m, 24]"}},
-      {"k_heads", kSegment, dataset("k", {6, 5, 24}), {"repeat/1/k", "[6, 5, 24]", "[3, 5, 24]"}},
-      {"k_rows", kSegment, dataset("k", {3, 6, 24}), {"repeat/1/k", "[3, 6, 24]", "[3, 5, 24]"}},
-      {"k_width", kSegment, dataset("k", {3, 5, 9}), {"repeat/1/k", "[3, 5, 9]", "[3, 5, 24]"}},
-      {"q_dtype", kSegment, dataset("q", {6, 5, 24}, DType::float32), {"repeat/1/q", "32-bit"}},
-      {"q_rank", kSegment, floats("q", {6, 5}), {"repeat/1/q"}},
-      {"position_count", kSegment, positions({1, 2, 3}), {"/position", "holds 3", "m = 5"}},
-      {"position_order", kSegment, positions({1, 2, 2, 3, 4}), {"/position", "query 2 is at 2"}},
-      {"position_negative", kSegment, positions({-1, 0, 1, 2, 3}), {"/position", "query 0", "-1"}},
-      {"position_reals", kSegment, floats("position", {5}), {"/position", "expected int32"}},
-      {"position_rank",
-       kSegment,
-       [](hid_t g) {
-         put_array(g, "position", {5, 1}, H5T_STD_I32LE, H5T_NATIVE_INT32,
-                   std::vector<std::int32_t>{0, 1, 2, 3, 4});
-       },
-       {"/position", "rank is 2"}},
-      {"norm_count", kSegment, floats("residual_norm", {4}), {"1/residual_norm", "4", "m = 5"}},
-      {"norm_rank", kSegment, floats("residual_norm", {5, 1}), {"residual_norm", "rank is 2"}},
-      {"norm_negative",
-       kSegment,
-       [](hid_t g) {
-         put_floats(g, "residual_norm", {5}, {1, 1, -1, 1, 1});
-       },
-       {"1/residual_norm", "query 2 is -1"}},
-      {"prefix_negative", kSegment, integer("prefix", -1), {kSegment, "prefix is -1", "n = 100"}},
-      {"prefix_large", kSegment, integer("prefix", 101), {kSegment, "prefix is 101", "n = 100"}},
-      {"prefix_no_integer",
-       kSegment,
-       [](hid_t o) { put_string(o, "prefix", "60"); },
-       {"prefix", "expected an integer"}},
-      {"first_alone", kSegment, drop_attribute("last"), {kSegment, "attribute last is missing"}},
-      {"last_alone", kSegment, drop_attribute("first"), {kSegment, "attribute first is missing"}},
-      {"first_behind_last", kSegment, integer("first", 61), {kSegment, "61 and 60"}},
-      {"last_behind_prefix", kSegment, integer("last", 61), {kSegment, "prefix = 60"}},
-      {"set_name", extra, rename("second", "a b"), {"extra/a b", "letters, digits"}},
-      {"segment_name", set, rename("1", "01"), {"repeat/01", "segment 1"}},
-      {"segment_gap", set, rename("1", "2"), {"repeat/2", "segment 1"}},
-      {"no_segment",
-       extra,
-       [](hid_t g) { H5Gclose(make_group(g, "empty")); },
-       {"extra/empty", "no segments"}},
-      {"set_is_dataset", extra, floats("flat", {3}), {"extra/flat", "expected a group"}},
-      {"scores_heads", scores, floats("gate.v1", {2, 100}), {"gate.v1", "[2, 100]", "[3, 100]"}},
-      {"scores_tokens", scores, floats("gate.v1", {3, 99}), {"gate.v1", "[3, 99]", "[3, 100]"}},
-      {"scores_rank", scores, floats("gate.v1", {300}), {"gate.v1", "rank is 1", "expected 2"}},
-      {"scores_type",
-       scores,
-       [](hid_t g) {
-         put_array(g, "gate.v1", {3, 100}, H5T_IEEE_F64LE, H5T_NATIVE_FLOAT,
-                   std::vector<float>(300, 1.0F));
-       },
-       {"gate.v1", "64-bit float", "32-bit IEEE float"}},
-      {"scores_name", scores, rename("other", "a:b"), {"scores/a:b", "letters, digits"}},
-      {"scores_prefix", gate, integer("prefix", 101), {"gate.v1", "prefix is 101"}},
-      {"scores_nan",
-       scores,
-       [=](hid_t g) {
-         std::vector<float> values(300, 1.0F);
-         values[217] = nan;
-         put_floats(g, "gate.v1", {3, 100}, values);
-       },
-       {"gate.v1", "head 2, token 17 is nan", "finite"}},
-  };
+  expect_refusals(
+      {
+          {kSegment, drop_link("q"), {"extra/repeat/1/q", "missing"}},
+          {kSegment, drop_link("k"), {"extra/repeat/1/k", "missing"}},
+          {kSegment, drop_link("position"), {"extra/repeat/1/position", "missing"}},
+          {kSegment, swap_dataset("q", {5, 5, 24}), {"repeat/1/q", "[5, 5, 24]", "[6, m, 24]"}},
+          {kSegment, swap_dataset("q", {6, 5, 23}), {"repeat/1/q", "[6, 5, 23]", "[6, m, 24]"}},
+          {kSegment, swap_dataset("k", {6, 5, 24}), {"repeat/1/k", "[6, 5, 24]", "[3, 5, 24]"}},
+          {kSegment, swap_dataset("k", {3, 6, 24}), {"repeat/1/k", "[3, 6, 24]", "[3, 5, 24]"}},
+          {kSegment, swap_dataset("k", {3, 5, 9}), {"repeat/1/k", "[3, 5, 9]", "[3, 5, 24]"}},
+          {kSegment, swap_dataset("q", {6, 5, 24}, DType::float32), {"repeat/1/q", "32-bit"}},
+          {kSegment, floats("q", {6, 5}), {"repeat/1/q"}},
+          {kSegment, positions({1, 2, 3}), {"/position", "holds 3", "m = 5"}},
+          {kSegment, positions({1, 2, 2, 3, 4}), {"/position", "query 2 is at 2"}},
+          {kSegment, positions({-1, 0, 1, 2, 3}), {"/position", "query 0", "-1"}},
+          {kSegment, floats("position", {5}), {"/position", "expected int32"}},
+          {kSegment,
+           [](hid_t g) {
+             put_array(g, "position", {5, 1}, H5T_STD_I32LE, H5T_NATIVE_INT32,
+                       std::vector<std::int32_t>{0, 1, 2, 3, 4});
+           },
+           {"/position", "rank is 2"}},
+          {kSegment, floats("residual_norm", {4}), {"1/residual_norm", "4", "m = 5"}},
+          {kSegment, floats("residual_norm", {5, 1}), {"residual_norm", "rank is 2"}},
+          {kSegment,
+           [](hid_t g) {
+             put_floats(g, "residual_norm", {5}, {1, 1, -1, 1, 1});
+           },
+           {"1/residual_norm", "query 2 is -1"}},
+          {kSegment, integer("prefix", -1), {kSegment, "prefix is -1", "n = 100"}},
+          {kSegment, integer("prefix", 101), {kSegment, "prefix is 101", "n = 100"}},
+          {kSegment,
+           [](hid_t o) { put_string(o, "prefix", "60"); },
+           {"prefix", "expected an integer"}},
+          {kSegment, drop_attribute("last"), {kSegment, "attribute last is missing"}},
+          {kSegment, drop_attribute("first"), {kSegment, "attribute first is missing"}},
+          {kSegment, integer("first", 61), {kSegment, "61 and 60"}},
+          {kSegment, integer("last", 61), {kSegment, "prefix = 60"}},
+          {extra, rename_link("second", "a b"), {"extra/a b", "letters, digits"}},
+          {set, rename_link("1", "01"), {"repeat/01", "segment 1"}},
+          {set, rename_link("1", "2"), {"repeat/2", "segment 1"}},
+          {extra,
+           [](hid_t g) { H5Gclose(make_group(g, "empty")); },
+           {"extra/empty", "no segments"}},
+          {extra, floats("flat", {3}), {"extra/flat", "expected a group"}},
+          {scores, floats("gate.v1", {2, 100}), {"gate.v1", "[2, 100]", "[3, 100]"}},
+          {scores, floats("gate.v1", {3, 99}), {"gate.v1", "[3, 99]", "[3, 100]"}},
+          {scores, floats("gate.v1", {300}), {"gate.v1", "rank is 1", "expected 2"}},
+          {scores,
+           [](hid_t g) {
+             put_array(g, "gate.v1", {3, 100}, H5T_IEEE_F64LE, H5T_NATIVE_FLOAT,
+                       std::vector<float>(300, 1.0F));
+           },
+           {"gate.v1", "64-bit float", "32-bit IEEE float"}},
+          {scores, rename_link("other", "a:b"), {"scores/a:b", "letters, digits"}},
+          {gate, integer("prefix", 101), {"gate.v1", "prefix is 101"}},
+          {scores,
+           [=](hid_t g) {
+             std::vector<float> values(300, 1.0F);
+             values[217] = nan;
+             put_floats(g, "gate.v1", {3, 100}, values);
+           },
+           {"gate.v1", "head 2, token 17 is nan", "finite"}},
+      },
+      [] { return trace_with_extra(); });
 }
-
-class TraceExtraRefusal : public ::testing::TestWithParam<std::size_t> {};
-
-TEST_P(TraceExtraRefusal, SaysWhereAndWhat) {
-  const SpoiledExtra test = spoiled()[GetParam()];
-  const std::string path = trace_with_extra();
-  alter(path, test.object, test.spoil);
-  const std::string message = testing_replay::refusal([&] {
-    const TraceReader reader(path);
-    validate_values(reader);
-  });
-  EXPECT_EQ(message.rfind(path, 0), 0U) << message;
-  for (const std::string& part : test.says) {
-    EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(All, TraceExtraRefusal, ::testing::Range<std::size_t>(0, spoiled().size()),
-                         [](const auto& test) { return std::string(spoiled()[test.param].name); });
 
 TEST(TraceExtra, NanAmongQueriesNamesHeadAndQuery) {
   const std::string path = trace_with_extra();
-  alter(path, "/prompts/a/layers/0/extra/repeat/0/k", [](hid_t data) {
-    const std::array<hsize_t, 3> start{2, 3, 1};
-    const std::array<hsize_t, 3> one{1, 1, 1};
-    const std::uint16_t nan = 0x7e00;
-    const hid_t space = H5Dget_space(data);
-    H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, one.data(), nullptr);
-    const hid_t memory = H5Screate_simple(3, one.data(), nullptr);
-    const hid_t type = H5Dget_type(data);
-    H5Dwrite(data, type, memory, space, H5P_DEFAULT, &nan);
-    H5Tclose(type);
-    H5Sclose(memory);
-    H5Sclose(space);
-  });
+  alter(path, "/prompts/a/layers/0/extra/repeat/0/k", half_at({2, 3, 1}, 0x7e00));
   const TraceReader reader(path);
   EXPECT_NO_THROW(reader.read_extra(0, 0, "repeat", 1));
   testing_replay::expect_refusal([&] { reader.read_extra(0, 0, "repeat", 2); },

@@ -4,14 +4,11 @@
 #include <limits>
 #include <map>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
-#include "core/float16.hpp"
 #include "trace/caches.hpp"
 #include "trace/canary.hpp"
-#include "trace/dataset.hpp"
-#include "trace/slab_read.hpp"
+#include "trace/checked_read.hpp"
 
 namespace kvbench {
 
@@ -28,9 +25,7 @@ constexpr std::array<const char*, 7> kArrays{"k",       "v",     "log_weight",  
 struct Entry {
   std::string fault;
   HeadCache attributes;  // without arrays
-  std::array<std::shared_ptr<const h5::Dataset>, kArrays.size()> arrays;
-
-  bool has(Array which) const { return arrays[which] != nullptr; }
+  std::array<std::optional<h5::Tensor>, kArrays.size()> arrays;
 };
 using Entries = std::map<std::string, Entry>;  // by path in the file
 
@@ -142,78 +137,51 @@ struct EntryReader {
                                       const char* expected) const;
 
  private:
-  // Reads a dataset [rows, cols], or [rows] with cols 0, into make(number of rows). A negative
-  // `rows` means at most -rows.
-  template <class Make>
-  auto numbers(Array which, Index rows, Index cols, const Make& make) const;
-  Place place(Array which) const { return where / kArrays[which]; }
+  // An array [rows, cols], or [rows] with cols 0. A negative `rows` means at most -rows.
+  const h5::Tensor& shaped(Array which, Index rows, Index cols) const;
 };
 
-void check_shape(const h5::Dataset& data, const Place& where, Index rows, Index cols) {
-  const std::vector<std::uint64_t>& sizes = data.sizes;
+const h5::Tensor& EntryReader::shaped(Array which, Index rows, Index cols) const {
+  const std::optional<h5::Tensor>& array = entry.arrays[which];
+  if (!array) {
+    (where / kArrays[which]).refuse("dataset is missing");
+  }
+  const std::vector<std::uint64_t>& sizes = array->data->sizes;
   const auto max_rows = static_cast<std::uint64_t>(std::abs(rows));
   const bool fits = sizes.size() == (cols == 0 ? 1 : 2) &&
                     (rows < 0 ? sizes[0] <= max_rows : sizes[0] == max_rows) &&
                     (cols == 0 || sizes[1] == static_cast<std::uint64_t>(cols));
   if (!fits) {
-    where.refuse("shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
-                 rows < 0 ? "at most " : "", max_rows, cols == 0 ? "" : fmt::format(", {}", cols));
+    array->where.refuse("shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
+                        rows < 0 ? "at most " : "", max_rows,
+                        cols == 0 ? "" : fmt::format(", {}", cols));
   }
-}
-
-template <class Make>
-auto EntryReader::numbers(Array which, Index rows, Index cols, const Make& make) const {
-  constexpr bool kReals = std::is_same_v<decltype(make(rows).data()), float*>;
-  const Place at = place(which);
-  if (!entry.has(which)) {
-    at.refuse("dataset is missing");
-  }
-  const h5::Dataset& data = *entry.arrays[which];
-  if (!data.element.standard || (data.element.kind == h5::Element::Kind::real) != kReals) {
-    at.refuse("elements are of another type, expected {}",
-              kReals ? "16-, 32- or 64-bit floats" : "integers");
-  }
-  check_shape(data, at, rows, cols);
-  const bool any = data.sizes[0] > 0;
-  if (any) {
-    h5::check_storage(data, at, file.bytes());
-  }
-  auto out = make(static_cast<Index>(data.sizes[0]));
-  if (!any) {
-    return out;
-  }
-  h5::Slab all;
-  if constexpr (kReals) {
-    all = h5::whole_reals(data, at, out.data());
-  } else {
-    all = h5::whole_integers(data, at, out.data());
-  }
-  h5::read_slabs(file, {&all, 1});
-  return out;
+  return *array;
 }
 
 Matrix EntryReader::matrix(Array which, Index rows, Index cols) const {
-  Matrix out = numbers(which, rows, cols, [&](Index count) { return Matrix(count, cols); });
-  const Index count = out.rows() * cols;
-  const Index bad = first_non_finite(out.data(), count);
-  if (bad != count) {
-    place(which).refuse("row {}, channel {} is {}, expected finite values", bad / cols, bad % cols,
-                        out.data()[bad]);
-  }
+  const h5::Tensor& array = shaped(which, rows, cols);
+  Matrix out(array.rows(), cols);
+  h5::read_whole(file, array, out.data());
+  h5::check_finite(array, out.data(), out.rows(), cols, [](Index row, Index channel) {
+    return fmt::format("row {}, channel {}", row, channel);
+  });
   return out;
 }
 
 std::vector<float> EntryReader::log_weights(Array which, Index rows) const {
-  if (!entry.has(which)) {
+  if (!entry.arrays[which]) {
     return {};
   }
-  auto out = numbers(which, rows, 0, [](Index count) { return std::vector<float>(count); });
+  const h5::Tensor& array = shaped(which, rows, 0);
+  std::vector<float> out(array.width());
+  h5::read_whole(file, array, out.data());
   // The nearest float may be above it, and its weight infinite.
   const double largest = std::log(static_cast<double>(std::numeric_limits<float>::max()));
   const auto bad = std::ranges::find_if(out, [&](float x) { return !(x <= largest); });
   if (bad != out.end()) {
-    place(which).refuse("entry {} is {}, expected at most {:.4g} (-inf: weight 0)",
-                        bad - out.begin(), *bad, largest);
+    array.where.refuse("entry {} is {}, expected at most {:.4g} (-inf: weight 0)",
+                       bad - out.begin(), *bad, largest);
   }
   return out;
 }
@@ -221,16 +189,15 @@ std::vector<float> EntryReader::log_weights(Array which, Index rows) const {
 template <class Low>
 std::vector<std::int32_t> EntryReader::positions(Array which, Index rows, const Low& low,
                                                  const char* expected) const {
-  if (!entry.has(which)) {
+  if (!entry.arrays[which]) {
     return {};
   }
+  const h5::Tensor& array = shaped(which, rows, 0);
   std::vector<std::int32_t> out;
   std::int64_t last = -1;
-  const auto wide =
-      numbers(which, rows, 0, [](Index count) { return std::vector<std::int64_t>(count); });
-  for (const std::int64_t t : wide) {
+  for (const std::int64_t t : h5::read_integers(file, array)) {
     if (t < low(last) || t > std::numeric_limits<std::int32_t>::max()) {
-      place(which).refuse("row {} is {}, expected {}", out.size(), t, expected);
+      array.where.refuse("row {} is {}, expected {}", out.size(), t, expected);
     }
     out.push_back(static_cast<std::int32_t>(last = t));
   }
@@ -246,9 +213,11 @@ Entry describe_entry(const Object& at) {
   if (out.absent()) {
     return entry;
   }
+  const std::vector<std::string> names = h5::link_names(at);
   for (std::size_t i = 0; i < kArrays.size(); ++i) {
-    if (h5::has_link(at, kArrays[i])) {
-      entry.arrays[i] = h5::readable(h5::open_dataset(at, kArrays[i]));
+    if (std::ranges::count(names, kArrays[i]) > 0) {
+      const bool reals = i != caches::token && i != caches::counted;
+      entry.arrays[i] = h5::open_array(at, kArrays[i], reals);
     }
   }
   out.aux_bytes = optional_count(at, "aux_bytes");
@@ -261,8 +230,8 @@ Entry describe_entry(const Object& at) {
   return entry;
 }
 
-// The steps from a group to its entries. Null: any name.
-constexpr std::array<const char*, 5> kSteps{"prompts", nullptr, "layers", nullptr, nullptr};
+// The steps from a group to its entries. Empty: any name.
+constexpr std::array<std::string_view, 5> kSteps{"prompts", "", "layers", "", ""};
 
 // Describes the entries below `at`, which is `depth` steps below a group. What cannot be read is a
 // fault of that entry alone, or of a step on the way to it.
@@ -271,13 +240,13 @@ void describe_entries(const Object& at, std::size_t depth, Entries& out) {
     out.insert_or_assign(at.where.path, describe_entry(at));
     return;
   }
-  const char* step = kSteps[depth];
-  for (const std::string& name :
-       step == nullptr ? h5::link_names(at) : std::vector{std::string(step)}) {
+  const std::string_view step = kSteps[depth];
+  for (const std::string& name : h5::link_names(at)) {
+    if (!step.empty() && name != step) {
+      continue;
+    }
     try {
-      if (h5::has_link(at, name)) {
-        describe_entries(h5::open_group(at, name), depth + 1, out);
-      }
+      describe_entries(h5::open_group(at, name), depth + 1, out);
     } catch (const InputError& e) {
       out[(at.where / name).path].fault = e.what();
     }
@@ -422,8 +391,8 @@ std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& 
       caches::token, rows, [](std::int64_t) { return -1; }, "a position, or -1 where it was made");
   out.counted = from.positions(
       caches::counted, -rows, [](std::int64_t last) { return last + 1; }, "ascending positions");
-  const bool own_keys = entry->has(caches::k_den);
-  if (own_keys || entry->has(caches::log_weight_den)) {
+  const bool own_keys = entry->arrays[caches::k_den].has_value();
+  if (own_keys || entry->arrays[caches::log_weight_den]) {
     CacheDenominator& den = out.denominator.emplace();
     if (own_keys) {
       den.k = from.matrix(caches::k_den, -shape.largest, shape.d);

@@ -175,16 +175,14 @@ std::string describe_death(const Verdict& v, const InputFile& file,
 
 }  // namespace
 
-void rehearse(const InputFile& file, const std::function<void()>& read, const StepTimes& times) {
+void rehearse(const InputFile& file, const std::function<void()>& read,
+              std::chrono::microseconds step) {
   const std::uint64_t left = address_space_left();
   if (left < kMinAddressSpace) {
     raise<IoError>("{}: {} KiB of address space are left, expected {} for its check (ulimit -v)",
                    file.path(), left >> 10, kMinAddressSpace >> 10);
   }
-  Verdict verdict = ask(file, read, times.front());
-  if (verdict.ended_by(SIGPROF)) {
-    verdict = ask(file, read, times.back());
-  }
+  const Verdict verdict = ask(file, read, step);
   if (verdict.exited_with(kAccepted) && file.unchanged()) {
     return;
   }
@@ -201,7 +199,7 @@ void rehearse(const InputFile& file, const std::function<void()>& read, const St
           : fmt::format(
                 "{}: is damaged: {} while reading its structure, expected a readable HDF5 "
                 "file",
-                file.path(), describe_death(verdict, file, times.back()));
+                file.path(), describe_death(verdict, file, step));
   if (left < kAmpleAddressSpace) {
     raise<IoError>(
         "{}; {} MiB of address space are left (ulimit -v), and memory may have been short: "

@@ -58,9 +58,11 @@ void read_box(const InputFile& file, const Tensor& tensor, const std::vector<Ind
 }
 
 void read_whole(const InputFile& file, const Tensor& tensor, float* out) {
-  read_box(file, tensor, std::vector<Index>(tensor.sizes.size(), 0), tensor.sizes, out);
   const Index count =
       std::accumulate(tensor.sizes.begin(), tensor.sizes.end(), Index{1}, std::multiplies<>());
+  if (count > 0) {
+    read_box(file, tensor, std::vector<Index>(tensor.sizes.size(), 0), tensor.sizes, out);
+  }
   check_numbers(tensor, 0, "", out, count);
 }
 
@@ -78,9 +80,11 @@ std::vector<float> read_norms(const InputFile& file, const Tensor& norms, const 
 }
 
 std::vector<std::int64_t> read_integers(const InputFile& file, const Tensor& integers) {
-  std::vector<std::int64_t> out(integers.data->sizes.front());
-  const Slab all = whole_integers(*integers.data, integers.where, out.data());
-  read_slabs(file, {&all, 1});
+  std::vector<std::int64_t> out(integers.width());
+  if (!out.empty()) {
+    const Slab all = whole_integers(integers, out.data());
+    read_slabs(file, {&all, 1});
+  }
   if (!integers.digests.empty()) {
     ElementHash hash(DType::float32);
     hash.add_integers(out, integers.data->element.bytes);

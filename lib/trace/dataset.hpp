@@ -58,19 +58,14 @@ struct Tensor {
 /// checks neither values nor sizes against other datasets.
 Tensor open_tensor(const Object& group, const Spec& spec, DType dtype);
 
-/// The storage of a dataset. Throws InputError if HDF5 cannot read it, or if its values are in
-/// other files.
-std::shared_ptr<const Dataset> readable(const Object& dataset);
-
 /// A dataset of `group` of integers, [count]. Messages call its elements `noun` and the count
 /// `size`.
 Tensor open_integers(const Object& group, std::string_view name, Index count, const char* noun,
                      const char* size);
 
-/// Throws InputError on a dataset of at least one element whose bytes do not fit memory or the
-/// file, whose filters are not supported, or that lacks a chunk. Afterwards slab_read.hpp reads it
-/// without checking it again.
-void check_storage(const Dataset& dataset, const Place& where, std::uint64_t file_bytes);
+/// A dataset of `group` of floats of 16 to 64 bits or of integers, of any shape, also without
+/// elements. It is read without checksums of its values.
+Tensor open_array(const Object& group, std::string_view name, bool reals);
 
 /// Throws InputError if two datasets or chunks that were opened share bytes of the file. A chunk's
 /// checksum does not show that its bytes are another chunk's.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "trace/hdf5_util.hpp"
@@ -26,17 +27,18 @@ class Hdf5File {
 
   /// Counts an object that is opened; false above the limit. Links can multiply objects.
   bool count_object();
-  /// The storage of the open dataset `id` at `address`, read once however many links lead to it.
-  std::shared_ptr<const Dataset> dataset(haddr_t address, hid_t id);
-  /// All datasets so far.
-  const std::map<haddr_t, std::shared_ptr<const Dataset>>& datasets() const { return datasets_; }
+
+  /// All datasets so far, by address, each once however many links lead to it.
+  std::map<haddr_t, std::shared_ptr<Dataset>> datasets;
 
  private:
   Handle id_;
   std::uint64_t bytes_;
   std::uint64_t objects_ = 0;
-  std::map<haddr_t, std::shared_ptr<const Dataset>> datasets_;
 };
+
+/// The chunk of an open dataset that begins at `corner`, or nothing.
+std::optional<Chunk> find_chunk(hid_t dataset, const std::vector<hsize_t>& corner);
 
 /// Sets the processor time of a step, an object or some chunks, and begins the first. A step that
 /// takes more ends the process by SIGPROF. Without it steps take as long as they need.

@@ -1,10 +1,9 @@
 #include "trace/hdf5_object.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
-#include <span>
+#include <type_traits>
+#include <utility>
 
 #include "trace/schema.hpp"
 
@@ -27,34 +26,19 @@ using ObjectInfo = H5O_info_t;
 using LinkInfo = H5L_info_t;
 #endif
 
-// An attribute. Strings, integers and floats of up to 8 bytes and enumerations have values.
+// An attribute that is there.
 struct Attribute {
-  enum class Kind : std::uint8_t { integer, natural, real, text, flags, other };
   const char* name = "";
-  Kind kind = Kind::other;
-  bool null = false;  // of a null dataspace
+  Handle id;
+  Handle type;
+  H5T_class_t kind = H5T_NO_CLASS;  // none: numbers of more than 8 bytes
+  bool null = false;                // of a null dataspace
   int rank = 0;
-  std::uint64_t count = 0;             // elements
-  std::vector<std::uint64_t> numbers;  // bits of int64, uint64 or double
-  std::vector<std::string> texts;
+  std::uint64_t count = 0;  // elements
+
+  bool is_integer() const { return kind == H5T_INTEGER; }
+  bool is_number() const { return kind == H5T_INTEGER || kind == H5T_FLOAT; }
 };
-
-using Kind = Attribute::Kind;
-
-bool is_integer(const Attribute& a) {
-  return a.kind == Kind::integer || a.kind == Kind::natural;
-}
-
-bool is_number(const Attribute& a) {
-  return a.kind == Kind::real || is_integer(a);
-}
-
-// A number of an attribute, from its bits.
-double number(const Attribute& a, std::uint64_t bits) {
-  return a.kind == Kind::real      ? std::bit_cast<double>(bits)
-         : a.kind == Kind::integer ? static_cast<double>(static_cast<std::int64_t>(bits))
-                                   : static_cast<double>(bits);
-}
 
 template <class... Args>
 [[noreturn]] void refuse(const Object& at, const Attribute& a, fmt::format_string<Args...> what,
@@ -68,56 +52,6 @@ void expect(const Object& at, const Attribute& a, bool good) {
   }
 }
 
-void read_variable_texts(const Object& at, hid_t id, hid_t type, Attribute& a) {
-  const Handle memory(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(memory, H5T_VARIABLE);
-  H5Tset_cset(memory, H5Tget_cset(type));
-  std::vector<char*> texts(a.count, nullptr);
-  expect(at, a, H5Aread(id, memory, static_cast<void*>(texts.data())) >= 0);
-  for (char* text : texts) {
-    a.texts.emplace_back(text == nullptr ? "" : text);
-    H5free_memory(text);
-  }
-}
-
-void read_fixed_texts(const Object& at, hid_t id, hid_t type, Attribute& a) {
-  const std::size_t size = H5Tget_size(type);
-  if (size == 0 || a.count > kMaxAttributeBytes / size) {
-    refuse(at, a, "cannot be read ({} times {} bytes, expected at most {})", a.count, size,
-           kMaxAttributeBytes);
-  }
-  // HDF5 converts all paddings to this one.
-  const Handle terminated(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(terminated, size + 1);
-  H5Tset_cset(terminated, H5Tget_cset(type));
-  std::string all((size + 1) * a.count, '\0');
-  expect(at, a, H5Aread(id, terminated, all.data()) >= 0);
-  for (std::size_t i = 0; i < a.count; ++i) {
-    a.texts.emplace_back(&all[i * (size + 1)]);
-  }
-}
-
-// Sets the kind of numbers of an HDF5 type. Returns the type that they have in memory, or nothing.
-std::optional<hid_t> number_in_memory(hid_t type, Attribute& a) {
-  const std::size_t width = H5Tget_size(type);
-  const bool narrow = width > 0 && width <= 8;
-  const H5T_class_t kind = H5Tget_class(type);
-  if (kind == H5T_FLOAT) {
-    a.kind = Kind::real;
-    return H5T_NATIVE_DOUBLE;
-  }
-  if (kind == H5T_ENUM && narrow) {
-    a.kind = Kind::flags;
-    return H5T_NATIVE_INT64;
-  }
-  if (kind == H5T_INTEGER && narrow) {
-    const bool natural = H5Tget_sign(type) == H5T_SGN_NONE;
-    a.kind = natural ? Kind::natural : Kind::integer;
-    return natural ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
-  }
-  return std::nullopt;
-}
-
 std::optional<Attribute> find(const Object& at, const char* name) {
   Attribute a;
   a.name = name;
@@ -126,50 +60,90 @@ std::optional<Attribute> find(const Object& at, const char* name) {
   if (exists == 0) {
     return std::nullopt;
   }
-  const Handle id(H5Aopen(at.id, name, H5P_DEFAULT), H5Aclose);
-  expect(at, a, static_cast<bool>(id));
-  const Handle type(H5Aget_type(id), H5Tclose);
-  expect(at, a, static_cast<bool>(type));
-  const Handle space(H5Aget_space(id), H5Sclose);
+  a.id = Handle(H5Aopen(at.id, name, H5P_DEFAULT), H5Aclose);
+  expect(at, a, static_cast<bool>(a.id));
+  a.type = Handle(H5Aget_type(a.id), H5Tclose);
+  expect(at, a, static_cast<bool>(a.type));
+  const Handle space(H5Aget_space(a.id), H5Sclose);
   expect(at, a, static_cast<bool>(space));
+  a.kind = H5Tget_class(a.type);
+  if (a.kind != H5T_STRING && a.kind != H5T_FLOAT && H5Tget_size(a.type) > 8) {
+    a.kind = H5T_NO_CLASS;
+  }
   a.null = H5Sget_simple_extent_type(space) == H5S_NULL;
   if (!a.null) {
     a.count =
         static_cast<std::uint64_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space), 0));
     a.rank = std::max(H5Sget_simple_extent_ndims(space), 0);
   }
-  if (H5Tget_class(type) == H5T_STRING) {
-    a.kind = Kind::text;
-    if (a.count > 0 && a.count <= kMaxTexts) {
-      const bool variable = H5Tis_variable_str(type) > 0;
-      (variable ? read_variable_texts : read_fixed_texts)(at, id, type, a);
-    }
-    return a;
-  }
-  const auto memory = number_in_memory(type, a);
-  if (memory && a.count > 0 && a.count <= kMaxAttributeBytes / 8) {
-    a.numbers.resize(a.count);
-    expect(at, a, H5Aread(id, *memory, a.numbers.data()) >= 0);
-  }
   return a;
 }
 
-// The only one of `list`, which an attribute holds if it is of the right kind.
+// The numbers of an attribute as T; HDF5 clamps those beyond it.
 template <class T>
-const T& only(const Object& at, const Attribute& a, const std::vector<T>& list, bool right_kind,
-              const char* article, const char* noun) {
+std::vector<T> numbers(const Object& at, const Attribute& a) {
+  if (a.count > kMaxAttributeBytes / sizeof(T)) {
+    refuse(at, a, "has {} elements, expected fewer", a.count);
+  }
+  const hid_t memory = std::is_same_v<T, double> ? H5T_NATIVE_DOUBLE
+                       : std::is_signed_v<T>     ? H5T_NATIVE_INT64
+                                                 : H5T_NATIVE_UINT64;
+  std::vector<T> out(a.count);
+  expect(at, a, out.empty() || H5Aread(a.id, memory, out.data()) >= 0);
+  return out;
+}
+
+std::vector<std::string> variable_texts(const Object& at, const Attribute& a) {
+  const Handle memory(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(memory, H5T_VARIABLE);
+  H5Tset_cset(memory, H5Tget_cset(a.type));
+  std::vector<char*> texts(a.count, nullptr);
+  expect(at, a, H5Aread(a.id, memory, static_cast<void*>(texts.data())) >= 0);
+  std::vector<std::string> out;
+  for (char* text : texts) {
+    out.emplace_back(text == nullptr ? "" : text);
+    H5free_memory(text);
+  }
+  return out;
+}
+
+std::vector<std::string> texts(const Object& at, const Attribute& a) {
+  if (H5Tis_variable_str(a.type) > 0) {
+    return variable_texts(at, a);
+  }
+  const std::size_t size = H5Tget_size(a.type);
+  if (size == 0 || a.count > kMaxAttributeBytes / size) {
+    refuse(at, a, "cannot be read ({} times {} bytes, expected at most {})", a.count, size,
+           kMaxAttributeBytes);
+  }
+  // HDF5 converts all paddings to this one.
+  const Handle terminated(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(terminated, size + 1);
+  H5Tset_cset(terminated, H5Tget_cset(a.type));
+  std::string all((size + 1) * a.count, '\0');
+  expect(at, a, H5Aread(a.id, terminated, all.data()) >= 0);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < a.count; ++i) {
+    out.emplace_back(&all[i * (size + 1)]);
+  }
+  return out;
+}
+
+void expect_one(const Object& at, const Attribute& a, bool right_kind, const char* article,
+                const char* noun) {
   if (!right_kind) {
     refuse(at, a, "has the wrong type, expected {} {}", article, noun);
   }
-  if (a.count != 1 || list.size() != 1) {
+  if (a.count != 1) {
     refuse(at, a, "has {} elements, expected one {}", a.count, noun);
   }
-  return list.front();
 }
 
-// The bits of an attribute that is one integer.
-std::uint64_t integer_bits(const Object& at, const Attribute& a) {
-  return only(at, a, a.numbers, is_integer(a), "an", "integer");
+// Throws unless the attribute has `size` numbers in one row.
+void expect_row(const Object& at, const Attribute& a, Index size) {
+  if (a.rank > 1 || std::cmp_not_equal(a.count, size)) {
+    refuse(at, a, "has rank {} and {} elements, expected {} in one row", a.rank, a.count, size);
+  }
 }
 
 template <class T>
@@ -181,17 +155,17 @@ T required(const Object& at, const char* name, std::optional<T>&& value, const c
 }
 
 Object open_object(const Object& parent, std::string_view name, H5O_type_t kind, const char* noun) {
-  Object out{parent.file, {}, parent.where / name, parent.way};
+  Object out{parent.file, {}, parent.where / name};
   begin_step();
   if (!parent.file->count_object()) {
     out.where.refuse("is reached after too many objects, expected fewer in a file");
   }
-  if (!has_link(parent, name)) {
-    out.where.refuse("{} is missing", noun);
-  }
   const std::string link(name);
   LinkInfo about_link{};
   const bool known = H5Lget_info(parent.id, link.c_str(), &about_link, H5P_DEFAULT) >= 0;
+  if (!known && !has_link(parent, name)) {
+    out.where.refuse("{} is missing", noun);
+  }
   if (known && about_link.type != H5L_TYPE_HARD && about_link.type != H5L_TYPE_SOFT) {
     out.where.refuse("is a link out of the file, expected a {} in it", noun);
   }
@@ -206,13 +180,10 @@ Object open_object(const Object& parent, std::string_view name, H5O_type_t kind,
   if (!out.id || H5Oget_info2(out.id, &about, H5O_INFO_BASIC) < 0) {
     out.where.refuse("{} cannot be opened ({})", noun, last_error());
   }
-  if (std::ranges::count(out.way, about.addr) > 0) {
-    out.where.refuse("is a link to a group that holds it, expected a {}", noun);
-  }
   if (about.type != kind) {
     out.where.refuse("expected a {}, found another kind of object", noun);
   }
-  out.way.push_back(about.addr);
+  out.address = about.addr;
   return out;
 }
 
@@ -227,26 +198,13 @@ herr_t collect_link(hid_t /*group*/, const char* name, const LinkInfo* /*info*/,
   }
 }
 
-// The numbers of an attribute that has `size` in one row.
-std::span<const std::uint64_t> row(const Object& at, const Attribute& a, Index size) {
-  if (a.rank > 1 || std::cmp_not_equal(a.count, size)) {
-    refuse(at, a, "has rank {} and {} elements, expected {} in one row", a.rank, a.count, size);
-  }
-  if (a.numbers.size() != a.count) {
-    refuse(at, a, "has {} elements, expected fewer", a.count);
-  }
-  return a.numbers;
-}
-
 }  // namespace
 
 Object open_root(Hdf5File& file, const std::string& path) {
   Object out{&file, Handle(H5Gopen2(file.id(), "/", H5P_DEFAULT), H5Gclose), {path, "/"}};
-  ObjectInfo about{};
-  if (!out.id || H5Oget_info2(out.id, &about, H5O_INFO_BASIC) < 0) {
+  if (!out.id) {
     out.where.refuse("group cannot be opened ({}), expected a complete HDF5 file", last_error());
   }
-  out.way.push_back(about.addr);
   return out;
 }
 
@@ -288,26 +246,30 @@ std::optional<std::string> optional_string(const Object& at, const char* name) {
   if (!a) {
     return std::nullopt;
   }
-  return a->null ? std::string() : only(at, *a, a->texts, a->kind == Kind::text, "a", "string");
+  if (a->null) {
+    return "";
+  }
+  expect_one(at, *a, a->kind == H5T_STRING, "a", "string");
+  return texts(at, *a).front();
 }
 
 std::vector<std::string> optional_strings(const Object& at, const char* name) {
-  auto a = find(at, name);
+  const auto a = find(at, name);
   if (!a) {
     return {};
   }
-  if (a->kind != Kind::text || a->texts.empty()) {
+  if (a->kind != H5T_STRING || a->count == 0 || a->count > kMaxTexts) {
     refuse(at, *a, "has the wrong type, expected a string or an array of at most {}", kMaxTexts);
   }
-  return std::move(a->texts);
+  return texts(at, *a);
 }
 
 std::vector<std::string> required_strings(const Object& at, const char* name) {
-  std::vector<std::string> texts = optional_strings(at, name);
-  if (texts.empty()) {
+  std::vector<std::string> found = optional_strings(at, name);
+  if (found.empty()) {
     at.where.refuse("attribute {} is missing, expected a string or an array of them", name);
   }
-  return texts;
+  return found;
 }
 
 std::optional<std::int64_t> optional_int(const Object& at, const char* name) {
@@ -315,24 +277,16 @@ std::optional<std::int64_t> optional_int(const Object& at, const char* name) {
   if (!a) {
     return std::nullopt;
   }
-  const std::uint64_t bits = integer_bits(at, *a);
-  constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
-  if (a->kind == Kind::natural && bits > static_cast<std::uint64_t>(kMax)) {
-    return kMax;
-  }
-  return static_cast<std::int64_t>(bits);
+  expect_one(at, *a, a->is_integer(), "an", "integer");
+  return numbers<std::int64_t>(at, *a).front();
 }
 
 std::optional<std::uint64_t> optional_unsigned(const Object& at, const char* name) {
-  const auto a = find(at, name);
-  if (!a) {
-    return std::nullopt;
+  const auto value = optional_int(at, name);
+  if (value && *value < 0) {
+    at.where.refuse("{} is {}, expected at least 0", name, *value);
   }
-  const std::uint64_t bits = integer_bits(at, *a);
-  if (a->kind == Kind::integer && static_cast<std::int64_t>(bits) < 0) {
-    at.where.refuse("{} is {}, expected at least 0", name, static_cast<std::int64_t>(bits));
-  }
-  return bits;
+  return value ? std::optional(numbers<std::uint64_t>(at, *find(at, name)).front()) : std::nullopt;
 }
 
 std::optional<double> optional_float(const Object& at, const char* name) {
@@ -340,7 +294,8 @@ std::optional<double> optional_float(const Object& at, const char* name) {
   if (!a) {
     return std::nullopt;
   }
-  return number(*a, only(at, *a, a->numbers, is_number(*a), "a", "number"));
+  expect_one(at, *a, a->is_number(), "a", "number");
+  return numbers<double>(at, *a).front();
 }
 
 std::string required_string(const Object& at, const char* name) {
@@ -357,12 +312,13 @@ std::vector<std::uint8_t> optional_flags(const Object& at, const char* name, Ind
     return {};
   }
   // h5py stores booleans as an enumeration over 8-bit integers.
-  if (!is_integer(*a) && a->kind != Kind::flags) {
+  if (!a->is_integer() && a->kind != H5T_ENUM) {
     refuse(at, *a, "has the wrong type, expected an integer array");
   }
+  expect_row(at, *a, size);
   std::vector<std::uint8_t> flags;
-  for (const std::uint64_t bits : row(at, *a, size)) {
-    flags.push_back(bits != 0 ? 1 : 0);
+  for (const std::int64_t x : numbers<std::int64_t>(at, *a)) {
+    flags.push_back(x != 0 ? 1 : 0);
   }
   return flags;
 }
@@ -372,18 +328,18 @@ std::vector<float> optional_floats(const Object& at, const char* name, Index siz
   if (!a || a->null) {
     return {};
   }
-  if (!is_number(*a)) {
+  if (!a->is_number()) {
     refuse(at, *a, "has the wrong type, expected an array of numbers");
   }
-  std::vector<float> numbers;
-  for (const std::uint64_t bits : row(at, *a, size)) {
-    const double x = number(*a, bits);
+  expect_row(at, *a, size);
+  std::vector<float> out;
+  for (const double x : numbers<double>(at, *a)) {
     if (!std::isfinite(static_cast<float>(x))) {
-      refuse(at, *a, "holds {} in place {}, expected finite float32 numbers", x, numbers.size());
+      refuse(at, *a, "holds {} in place {}, expected finite float32 numbers", x, out.size());
     }
-    numbers.push_back(static_cast<float>(x));
+    out.push_back(static_cast<float>(x));
   }
-  return numbers;
+  return out;
 }
 
 }  // namespace kvbench::h5

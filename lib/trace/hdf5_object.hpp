@@ -21,12 +21,12 @@ struct Object {
   Hdf5File* file = nullptr;
   Handle id = {};
   Place where = {};
-  std::vector<haddr_t> way = {};  ///< addresses from the root to this object
+  haddr_t address = HADDR_UNDEF;  ///< of its header; the root has none here
 };
 
 /// The root group of the file, which messages call `path`.
 Object open_root(Hdf5File& file, const std::string& path);
-/// The object `name` of `parent`. Links out of the file or to a group that holds them are rejected.
+/// The object `name` of `parent`. Links out of the file are rejected.
 Object open_group(const Object& parent, std::string_view name);
 Object open_dataset(const Object& parent, std::string_view name);
 

@@ -65,16 +65,8 @@ InputFile::InputFile(std::string path, std::string_view expected) : path_(std::m
 }
 
 InputFile::~InputFile() {
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
+  ::close(descriptor_);
 }
-
-InputFile::InputFile(InputFile&& o) noexcept
-    : path_(std::move(o.path_)),
-      descriptor_(std::exchange(o.descriptor_, -1)),
-      bytes_(o.bytes_),
-      opened_(o.opened_) {}
 
 InputFile::State InputFile::state() const {
   struct stat about {};

@@ -16,8 +16,6 @@ class InputFile {
   /// ends the message: "a trace written as ... says".
   InputFile(std::string path, std::string_view expected);
   ~InputFile();
-  InputFile(InputFile&& o) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 

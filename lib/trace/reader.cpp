@@ -1,19 +1,12 @@
 #include "trace/reader.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <limits>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <new>
-#include <numeric>
-#include <set>
-#include <span>
 #include <utility>
 
-#include "core/float16.hpp"
 #include "trace/canary.hpp"
 #include "trace/checked_read.hpp"
 #include "trace/structure.hpp"
@@ -78,55 +71,10 @@ struct TraceReader::Impl {
     return structure.tensors.at((group / name).path);
   }
 
-  KvHead read_head(const h5::Place& group, const LayerMeta& layer, Index kv_head) const;
-  Matrix read_o_proj(const h5::Place& group, const LayerMeta& layer, Index kv_head) const;
   RopeTables read_rope(const LayerMeta& layer) const;
   ExtraSegment read_segment(const h5::Place& at, const ExtraSegmentInfo& info,
                             const LayerMeta& layer, Index kv_head) const;
 };
-
-KvHead TraceReader::Impl::read_head(const h5::Place& group, const LayerMeta& layer,
-                                    Index kv_head) const {
-  KvHead head;
-  head.scale = layer.scale;
-  head.window = layer.window.value_or(0);
-  if (!layer.sink_logit.empty()) {
-    const auto first = layer.sink_logit.begin() + kv_head * layer.group();
-    head.sink_logit.assign(first, first + layer.group());
-  }
-  head.dtype = meta.dtype;
-  head.k = Matrix(layer.n, layer.d);
-  head.v = Matrix(layer.n, layer.dv);
-  std::vector<h5::HeadRead> reads;
-  const auto add = [&](Rows what, Index which, Matrix& to) {
-    if (layer.has(what)) {
-      reads.push_back({&tensor(group, h5::rows_spec(what).name), which, to.data()});
-    }
-  };
-  add(Rows::keys, kv_head, head.k);
-  add(Rows::values, kv_head, head.v);
-  const Index group_size = layer.has(Rows::queries) ? layer.group() : 0;
-  for (Index i = 0; i < group_size; ++i) {
-    head.q.emplace_back(layer.nq, layer.d);
-    add(Rows::queries, kv_head * group_size + i, head.q.back());
-  }
-  h5::read_heads(file, reads, layer.n);
-  return head;
-}
-
-Matrix TraceReader::Impl::read_o_proj(const h5::Place& group, const LayerMeta& layer,
-                                      Index kv_head) const {
-  const Index width = layer.group() * layer.dv;
-  const h5::Tensor& w = tensor(group, h5::kOProj.name);
-  checked.check(file, w);
-  const Index first = kv_head * width;
-  Matrix out(layer.hidden, width);
-  h5::read_box(file, w, {0, first}, {out.rows(), width}, out.data());
-  h5::check_finite(w, out.data(), out.rows(), width, [&](Index row, Index column) {
-    return fmt::format("row {}, column {}", row, first + column);
-  });
-  return out;
-}
 
 RopeTables TraceReader::Impl::read_rope(const LayerMeta& layer) const {
   const h5::Place group{meta.path, layer.rope_path};
@@ -202,7 +150,31 @@ bool TraceReader::unchanged() const {
 KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_head) const {
   const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Place& group) {
-    return impl_->read_head(group, l, kv_head);
+    KvHead head;
+    head.scale = l.scale;
+    head.window = l.window.value_or(0);
+    if (!l.sink_logit.empty()) {
+      const auto first = l.sink_logit.begin() + kv_head * l.group();
+      head.sink_logit.assign(first, first + l.group());
+    }
+    head.dtype = impl_->meta.dtype;
+    head.k = Matrix(l.n, l.d);
+    head.v = Matrix(l.n, l.dv);
+    std::vector<h5::HeadRead> reads;
+    const auto add = [&](Rows what, Index which, Matrix& to) {
+      if (l.has(what)) {
+        reads.push_back({&impl_->tensor(group, h5::rows_spec(what).name), which, to.data()});
+      }
+    };
+    add(Rows::keys, kv_head, head.k);
+    add(Rows::values, kv_head, head.v);
+    const Index group_size = l.has(Rows::queries) ? l.group() : 0;
+    for (Index i = 0; i < group_size; ++i) {
+      head.q.emplace_back(l.nq, l.d);
+      add(Rows::queries, kv_head * group_size + i, head.q.back());
+    }
+    h5::read_heads(impl_->file, reads, l.n);
+    return head;
   });
 }
 
@@ -242,7 +214,15 @@ Matrix TraceReader::read_o_proj(std::size_t prompt, std::size_t layer, Index kv_
     return {};
   }
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Place& group) {
-    return impl_->read_o_proj(group, l, kv_head);
+    const h5::Tensor& w = impl_->tensor(group, h5::kOProj.name);
+    impl_->checked.check(impl_->file, w);
+    Matrix out(l.hidden, l.group() * l.dv);
+    const Index first = kv_head * out.cols();
+    h5::read_box(impl_->file, w, {0, first}, {out.rows(), out.cols()}, out.data());
+    h5::check_finite(w, out.data(), out.rows(), out.cols(), [&](Index row, Index column) {
+      return fmt::format("row {}, column {}", row, first + column);
+    });
+    return out;
   });
 }
 

@@ -201,31 +201,30 @@ void for_each_piece(const Slab& s, const Add& add) {
   }
 }
 
-Slab whole(const Dataset& data, const Place& where, Convert convert, void* out,
-           std::size_t out_width) {
-  return {&data,    &where, {}, boxed(data.sizes), convert, static_cast<std::uint8_t*>(out),
-          out_width};
-}
-
 }  // namespace
 
 Slab slab(const Tensor& t, const std::vector<Index>& start, const std::vector<Index>& count,
           float* out) {
-  Slab s =
-      whole(*t.data, t.where,
-            t.dtype == DType::bfloat16 ? bfloat16_converter() : real_converter(t.data->element),
-            out, sizeof *out);
+  Slab s{t.data.get(),
+         &t.where,
+         {},
+         {1, 1, 1},
+         t.dtype == DType::bfloat16 ? bfloat16_converter() : real_converter(t.data->element),
+         reinterpret_cast<std::uint8_t*>(out),
+         sizeof *out};
   std::ranges::copy(start, s.start.end() - static_cast<std::ptrdiff_t>(start.size()));
   std::ranges::copy(count, s.count.end() - static_cast<std::ptrdiff_t>(count.size()));
   return s;
 }
 
-Slab whole_reals(const Dataset& data, const Place& where, float* out) {
-  return whole(data, where, real_converter(data.element), out, sizeof *out);
-}
-
-Slab whole_integers(const Dataset& data, const Place& where, std::int64_t* out) {
-  return whole(data, where, integer_converter(data.element), out, sizeof *out);
+Slab whole_integers(const Tensor& t, std::int64_t* out) {
+  return {t.data.get(),
+          &t.where,
+          {},
+          boxed(t.data->sizes),
+          integer_converter(t.data->element),
+          reinterpret_cast<std::uint8_t*>(out),
+          sizeof *out};
 }
 
 void read_slabs(const InputFile& file, std::span<const Slab> slabs) {

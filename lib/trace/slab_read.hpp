@@ -27,10 +27,8 @@ struct Slab {
 /// `count` elements from `start` on, [rank] each, as float32.
 Slab slab(const Tensor& tensor, const std::vector<Index>& start, const std::vector<Index>& count,
           float* out);
-/// All of a dataset of floats of 16, 32 or 64 bits.
-Slab whole_reals(const Dataset& data, const Place& where, float* out);
 /// All of a dataset of integers of up to 64 bits. Naturals above the largest become it.
-Slab whole_integers(const Dataset& data, const Place& where, std::int64_t* out);
+Slab whole_integers(const Tensor& integers, std::int64_t* out);
 
 /// Reads all slabs, chunks in parallel. Unfiltered data are read only where the slabs lie. Needs
 /// 256 MiB or one chunk beside the outputs. Throws InputError on chunks that are incomplete, do not

@@ -33,33 +33,20 @@ struct Chunk {
   std::uint32_t mask = 0;  ///< bit i: filter i was skipped
 };
 
-inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
-/// Datasets of more chunks are rejected.
-inline constexpr std::uint64_t kMaxChunks = 1000000;
-
 struct Dataset {
-  enum class Layout : std::uint8_t {
-    contiguous,
-    compact,
-    chunked,
-    external,
-    virtual_storage,
-    other
-  };
+  enum class Layout : std::uint8_t { contiguous, compact, chunked, other };
   Element element;
   std::vector<std::uint64_t> sizes;
   Layout layout = Layout::other;
-  std::uint64_t address = 0;         ///< contiguous: of the first byte, or kNowhere
-  std::uint64_t bytes = 0;           ///< contiguous: storage
-  Bytes compact;                     ///< the elements
+  std::uint64_t address = 0;         ///< contiguous: of the first byte
+  std::uint64_t bytes = 0;           ///< contiguous: storage, 0 if there is none
   std::vector<std::uint64_t> chunk;  ///< sizes of a chunk, one per axis
   bool plain_edges = false;          ///< partial chunks at the edge are not filtered
   std::vector<Filter> filters;       ///< in the order of writing
-  std::vector<Chunk> chunks;         ///< of the whole grid in C order; empty: not listed
-  std::string fault;                 ///< what HDF5 could not read, or empty
+  // Of a dataset whose storage was checked.
+  bool checked = false;
+  Bytes compact;              ///< the elements
+  std::vector<Chunk> chunks;  ///< of the whole grid in C order
 };
-
-/// Chunks of the whole grid, or a number above kMaxChunks if there are more. All sizes at least 1.
-std::uint64_t grid_size(const Dataset& dataset);
 
 }  // namespace kvbench::h5

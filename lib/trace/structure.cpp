@@ -14,9 +14,6 @@ namespace kvbench::h5 {
 
 namespace {
 
-// Links can multiply groups; no trace has so many layers.
-constexpr std::size_t kMaxLayers = 100000;
-
 std::optional<double> read_scale(const Object& at) {
   const auto scale = optional_float(at, "scale");
   if (scale && !(std::isfinite(*scale) && *scale > 0)) {
@@ -213,9 +210,11 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, Structure& 
   const Object layers = open_group(group, schema::kLayers);
   check_members(layers);
   const std::vector<std::string> names = link_names(layers);
-  if (names.size() > kMaxLayers) {
-    layers.where.refuse("holds {} layers, expected at most {}", names.size(), kMaxLayers);
+  if (names.size() > out.left.layers) {
+    layers.where.refuse("holds {} layers, expected at most {} more in the trace", names.size(),
+                        out.left.layers);
   }
+  out.left.layers -= names.size();
   for (const std::string& name : names) {
     prompt.layers.push_back(read_layer(layers, name, prompt.n_tokens, out, require));
   }
@@ -310,8 +309,18 @@ void read_rope(const Object& root, Structure& out) {
 
 }  // namespace
 
-Structure read_structure(const Object& root, Require require) {
+const Tensor& Structure::add(const Object& group, const Spec& spec) {
+  return add(open_tensor(group, spec, meta.dtype));
+}
+
+const Tensor& Structure::add(Tensor tensor) {
+  std::string path = tensor.where.path;
+  return tensors.insert_or_assign(std::move(path), std::move(tensor)).first->second;
+}
+
+Structure read_structure(const Object& root, Require require, const Limits& limits) {
   Structure out;
+  out.left = limits;
   TraceMeta& meta = out.meta;
   meta.path = root.where.file;
   meta.file_bytes = root.file->bytes();
@@ -319,12 +328,8 @@ Structure read_structure(const Object& root, Require require) {
   check_members(root, {schema::kPrompts, schema::kRope});
   const Object prompts = open_group(root, schema::kPrompts);
   check_members(prompts);
-  std::size_t layers = 0;
   for (const std::string& id : link_names(prompts)) {
-    layers += meta.prompts.emplace_back(read_prompt(prompts, id, out, require)).layers.size();
-    if (layers > kMaxLayers) {
-      prompts.where.refuse("holds more than {} layers, expected fewer", kMaxLayers);
-    }
+    meta.prompts.push_back(read_prompt(prompts, id, out, require));
   }
   if (meta.prompts.empty()) {
     prompts.where.refuse("holds no prompts, expected at least one");

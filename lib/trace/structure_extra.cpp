@@ -7,14 +7,12 @@ namespace kvbench::h5 {
 
 namespace {
 
-// Links can multiply them.
-constexpr std::size_t kMaxParts = 1000000;
-
-void count_part(const Object& at, Structure& structure) {
-  if (++structure.parts > kMaxParts) {
-    at.where.refuse("is one of more than {} segments and scores, expected fewer in a trace",
-                    kMaxParts);
+void take_parts(const Place& where, std::size_t count, Structure& out) {
+  if (count > out.left.parts) {
+    where.refuse("holds {} segments or scores, expected at most {} more in the trace", count,
+                 out.left.parts);
   }
+  out.left.parts -= count;
 }
 
 void check_set_name(const Object& parent, const std::string& name) {
@@ -95,8 +93,8 @@ void read_extra(const Object& group, Structure& out, LayerMeta& layer) {
     if (segments.empty()) {
       set.where.refuse("holds no segments, expected at least one");
     }
+    take_parts(set.where, segments.size(), out);
     for (const std::string& segment : segments) {
-      count_part(set, out);
       if (segment != std::to_string(info.segments.size())) {
         (set.where / segment)
             .refuse("is not the name of segment {}, expected segments 0, 1, ... of the set",
@@ -113,9 +111,10 @@ void read_scores(const Object& group, Structure& out, LayerMeta& layer) {
   }
   const Object all = open_group(group, schema::kScores);
   check_members(all);
-  for (const std::string& name : link_names(all)) {
+  const std::vector<std::string> names = link_names(all);
+  take_parts(all.where, names.size(), out);
+  for (const std::string& name : names) {
     check_set_name(all, name);
-    count_part(all, out);
     const Tensor& scores = out.add(all, scores_spec(name));
     if (scores.rows() != layer.kv_heads || scores.width() != layer.n) {
       scores.where.refuse("shape is [{}], expected [{}, {}]: KV heads and tokens of the layer",

@@ -1,7 +1,8 @@
 // Seeded damage of every kind, to traces and caches files: bits, bytes, splices and truncations of
 // the file, and attributes, links and shapes that HDF5 itself wrote wrong. Each file is opened and
-// all of it read, or it is refused, in bounded time and memory. KVBENCH_MUTATIONS: how many traces
-// and how many caches files (1000 each); KVBENCH_MUTATION: this one alone.
+// all of it read, or it is refused, in bounded time and memory; where values have checksums, what
+// is read is what was written. KVBENCH_MUTATIONS: how many traces and how many caches files (1000
+// each); KVBENCH_MUTATION: this one alone.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,8 +11,8 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <random>
 #include <string>
@@ -24,9 +25,10 @@
 #include "files.hpp"
 #include "trace/inspect.hpp"
 #include "trace/reader.hpp"
+#include "trace/writer.hpp"
 #include "trace_files.hpp"
 
-namespace kvbench::test_trace_mutations {
+namespace kvbench::test_mutations {
 namespace {
 
 using testing_replay::below;
@@ -87,27 +89,58 @@ class MemoryLimit {
 
 // ------------------------------------------------------------------------------------- good files
 
-// Opens a file and reads all of it.
-void read_trace(const std::string& path) {
-  const TraceReader reader(path, Require::keys);
-  validate_values(reader);
-  for (std::size_t p = 0; p < reader.meta().prompts.size(); ++p) {
-    reader.read_token_ids(p);
-  }
+using Numbers = std::vector<float>;
+
+void add(const Matrix& m, Numbers& out) {
+  out.insert(out.end(), m.data(), m.data() + m.rows() * m.cols());
 }
 
-void read_caches(const std::string& path) {
-  const CacheReader reader(path);
-  for (std::size_t g = 0; g < reader.groups().size(); ++g) {
-    reader.read(g, testing_caches::kPlace, testing_caches::kShape);
+// Opens a file and reads all of it.
+Numbers read_trace(const std::string& path) {
+  const TraceReader reader(path, Require::keys);
+  Numbers out;
+  validate_values(reader, [&](const HeadVisit& at, const KvHead& head) {
+    add(head.k, out);
+    add(head.v, out);
+    for (const Matrix& q : head.q) {
+      add(q, out);
+    }
+    add(reader.read_o_proj(at.prompt, at.layer, at.kv_head), out);
+    if (at.kv_head == 0) {
+      const std::vector<float> norms = reader.read_residual_norm(at.prompt, at.layer);
+      out.insert(out.end(), norms.begin(), norms.end());
+      if (const auto rope = reader.read_rope(at.prompt, at.layer)) {
+        add(rope->cos, out);
+        add(rope->sin, out);
+      }
+    }
+  });
+  for (std::size_t p = 0; p < reader.meta().prompts.size(); ++p) {
+    for (const std::int32_t id : reader.read_token_ids(p)) {
+      out.push_back(static_cast<float>(id));
+    }
   }
+  return out;
+}
+
+Numbers read_caches(const std::string& path) {
+  const CacheReader reader(path);
+  Numbers out;
+  for (std::size_t g = 0; g < reader.groups().size(); ++g) {
+    if (const auto c = reader.read(g, testing_caches::kPlace, testing_caches::kShape)) {
+      add(c->k, out);
+      add(c->v, out);
+    }
+  }
+  return out;
 }
 
 struct Good {
   std::string bytes;
-  void (*read)(const std::string&);
-  std::vector<std::string> objects;  // groups and datasets
+  Numbers (*read)(const std::string&);
+  std::vector<std::string> objects;  // groups and datasets; none: only bytes are damaged
   std::vector<std::string> attributes;
+  bool checked = false;  // all numbers have checksums
 };
 
 Good good_trace(bool newest, const Storage& storage, DType type) {
@@ -145,7 +178,6 @@ Good good_trace(bool newest, const Storage& storage, DType type) {
     put_segment(layer, "repeat", 1, testing_traces::small_shape(), type, {});
     testing_traces::put_scores(layer, "gate", 1, 40, std::vector<float>(40, -1.0F), 30);
   });
-  read_trace(path);
   return {
       read_bytes(path),
       read_trace,
@@ -169,7 +201,6 @@ Good good_caches(hid_t real, bool packed, bool variable_strings) {
     testing_caches::put_planted(entry, "k_den", 3, testing_caches::kD, style);
     testing_caches::put_reals(entry, "log_weight_den", {3}, {0.0, 0.5, -1.0}, style);
   });
-  read_caches(path);
   const std::string group = testing_caches::kGroup;
   const std::string entry = testing_caches::kEntry;
   return {
@@ -181,6 +212,51 @@ Good good_caches(hid_t real, bool packed, bool variable_strings) {
        "aux_bytes", "compress_ms", "diag", "infeasible"}};
 }
 
+Matrix random_matrix(Random& random, Index rows, Index cols) {
+  Matrix out(rows, cols);
+  for (Index i = 0; i < rows * cols; ++i) {
+    out.data()[i] = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 256.0F;
+  }
+  return out;
+}
+
+// Of kvbench's own writer: chunks with checksums, and SHA-256 of all elements.
+Good written_trace(DType type, int gzip_level) {
+  const std::string path = temporary_path("written.h5");
+  Random random(5);
+  TraceHeader header;
+  header.dtype = type;
+  header.gzip_level = gzip_level;
+  TraceWriter writer(path, header);
+  std::vector<std::int32_t> ids(40);
+  std::ranges::generate(ids, [&] { return static_cast<std::int32_t>(random() % 1000); });
+  writer.begin_prompt("a", 40, "", ids);
+  LayerSpec layer;
+  layer.layer = 3;
+  layer.q_heads = 4;
+  layer.kv_heads = 2;
+  layer.nq = 10;
+  layer.d = layer.dv = 8;
+  writer.begin_layer(layer);
+  for (Index h = 0; h < 4; ++h) {
+    writer.write_q(h, random_matrix(random, 10, 8).view());
+  }
+  for (Index h = 0; h < 2; ++h) {
+    writer.write_k(h, random_matrix(random, 40, 8).view());
+    writer.write_v(h, random_matrix(random, 40, 8).view());
+  }
+  writer.write_o_proj(random_matrix(random, 6, 32).view());
+  std::vector<float> norms(10);
+  std::ranges::generate(norms, [&] { return static_cast<float>(1 + random() % 100); });
+  writer.write_residual_norm(norms);
+  RopeTables tables;
+  tables.cos = random_matrix(random, 560, 4);
+  tables.sin = random_matrix(random, 560, 4);
+  writer.write_rope(tables);
+  writer.close();
+  return {read_bytes(path), read_trace, {}, {}, true};
+}
+
 std::vector<Good> good_traces() {
   Storage plain;
   const Storage packed = testing_traces::packed_storage();
@@ -188,9 +264,14 @@ std::vector<Good> good_traces() {
   summed.settings.push_back([](hid_t p) { H5Pset_fletcher32(p); });
   Storage compact;
   compact.layout = Storage::Layout::compact;
-  return {good_trace(false, packed, DType::float16), good_trace(true, packed, DType::float32),
-          good_trace(false, plain, DType::bfloat16), good_trace(true, summed, DType::float16),
-          good_trace(false, compact, DType::bfloat16)};
+  return {good_trace(false, packed, DType::float16),
+          good_trace(true, packed, DType::float32),
+          good_trace(false, plain, DType::bfloat16),
+          good_trace(true, summed, DType::float16),
+          good_trace(false, compact, DType::bfloat16),
+          written_trace(DType::float16, 4),
+          written_trace(DType::float32, 0),
+          written_trace(DType::bfloat16, 1)};
 }
 
 std::vector<Good> every_good_caches() {
@@ -285,7 +366,18 @@ void try_damage(const std::vector<Good>& good) {
   const std::uint64_t alone = number_of("KVBENCH_MUTATION", kAll);
   const std::uint64_t count = number_of("KVBENCH_MUTATIONS", 1000);
   const std::string path = temporary_path("damaged.h5");
-  std::uint64_t read = 0;
+  std::vector<Numbers> whole;
+  for (const Good& file : good) {
+    write_bytes(path, file.bytes);
+    whole.push_back(file.read(path));
+    // Wherever a file ends.
+    for (std::size_t i = 0; i < 25; ++i) {
+      write_bytes(path, file.bytes.substr(0, file.bytes.size() * i / 25));
+      EXPECT_THROW(file.read(path), InputError) << "cut at " << i << " 25ths";
+    }
+  }
+  std::uint64_t same = 0;
+  std::uint64_t other = 0;
   std::uint64_t refused = 0;
   std::uint64_t hdf5_died = 0;
   double slowest = 0;
@@ -294,15 +386,17 @@ void try_damage(const std::vector<Good>& good) {
       continue;
     }
     Random random(i);
-    const Good& from = good[i % good.size()];
+    const std::size_t number = i % good.size();
+    const Good& from = good[number];
     std::string bytes = from.bytes;
     write_bytes(path, bytes);
     const std::size_t kind = below(random, 8);
-    if (kind < 2) {
+    const bool objects = kind < 2 && !from.objects.empty();
+    if (objects) {
       damage_objects(random, path, from);
       bytes = read_bytes(path);
     }
-    if (kind > 0) {
+    if (!objects || kind > 0) {
       damage_bytes(random, bytes);
     }
     write_bytes(path, bytes);
@@ -310,8 +404,13 @@ void try_damage(const std::vector<Good>& good) {
     const double start = seconds_used();
     try {
       const MemoryLimit limit;
-      from.read(path);
-      ++read;
+      const Numbers got = from.read(path);
+      // By bits: a NaN is refused, and zeros of another sign are other numbers.
+      const bool equal =
+          got.size() == whole[number].size() &&
+          std::memcmp(got.data(), whole[number].data(), got.size() * sizeof(float)) == 0;
+      ++(equal ? same : other);
+      EXPECT_TRUE(equal || !from.checked) << "values changed silently";
     } catch (const InputError& e) {
       const std::string message = e.what();
       EXPECT_EQ(message.rfind(path, 0), 0U) << message;
@@ -324,10 +423,12 @@ void try_damage(const std::vector<Good>& good) {
     slowest = std::max(slowest, seconds_used() - start);
     EXPECT_LT(seconds_used() - start, kMaxSeconds);
   }
-  std::cout << read << " read, " << refused << " refused, of these HDF5 died on " << hdf5_died
-            << "; the slowest took " << slowest << " s\n";
+  std::cout << same << " read alike, " << other << " read otherwise, " << refused
+            << " refused, of these HDF5 died on " << hdf5_died << "; the slowest took " << slowest
+            << " s\n";
   if (alone == kAll && count >= 100) {
-    EXPECT_GT(read, count / 20) << "some damage does not matter";
+    EXPECT_GT(same, count / 20) << "some damage does not matter";
+    EXPECT_GE(other, count / 500) << "without checksums damage goes unseen";
     EXPECT_GT(refused, count / 4);
   }
 }
@@ -341,4 +442,4 @@ TEST(CachesMutations, AreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench::test_trace_mutations
+}  // namespace kvbench::test_mutations
