@@ -12,7 +12,7 @@
 #include "make_trace.hpp"
 #include "replay/cluster_run.hpp"
 #include "replay/cluster_tables.hpp"
-#include "report/csv.hpp"
+#include "report_rows.hpp"
 #include "trace_files.hpp"
 
 namespace kvbench::testing_cluster {
@@ -20,6 +20,7 @@ namespace kvbench::testing_cluster {
 using testing_replay::make_trace;
 using testing_replay::read_bytes;
 using testing_replay::TraceShape;
+using testing_rows::read_without_run;
 using testing_traces::temporary_path;
 
 inline ClusterOptions options(const std::string& trace, const std::string& folder) {
@@ -69,14 +70,14 @@ inline void expect_same_tables(const ClusterOptions& a, const ClusterOptions& b)
     if (name == "points.csv") {
       continue;
     }
-    const Table table = read_table(fs::path(a.out) / name);
+    const Table table = read_without_run(fs::path(a.out) / name);
     EXPECT_GT(table.rows.size(), name == "keys.csv" ? 1U : 3U) << name;  // a row per head
-    const Table other = read_table(fs::path(b.out) / name);
+    const Table other = read_without_run(fs::path(b.out) / name);
     EXPECT_EQ(table.header, other.header) << name;
     EXPECT_EQ(table.rows, other.rows) << name;
   }
-  expect_same_points(read_table(fs::path(a.out) / "points.csv"),
-                     read_table(fs::path(b.out) / "points.csv"));
+  expect_same_points(read_without_run(fs::path(a.out) / "points.csv"),
+                     read_without_run(fs::path(b.out) / "points.csv"));
 }
 
 }  // namespace kvbench::testing_cluster

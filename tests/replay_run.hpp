@@ -22,13 +22,13 @@
 
 namespace kvbench::testing_replay {
 
-/// Rows of a file, timing columns emptied.
+/// Rows of a file, timing columns and run_id emptied.
 inline std::vector<Fields> untimed(const std::filesystem::path& path) {
   Table table = read_table(path);
   EXPECT_EQ(table.header, schema_header());
   for (Fields& row : table.rows) {
     for (std::size_t i = 0; i < columns().size(); ++i) {
-      if (columns()[i].timing) {
+      if (columns()[i].timing || columns()[i].name == "run_id") {
         row[i].clear();
       }
     }

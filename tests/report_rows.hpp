@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -67,6 +68,25 @@ inline Table as_table(const std::vector<Row>& rows, const std::string& source = 
     table.rows.push_back(to_fields(row));
   }
   return table;
+}
+
+/// A table without the ids of its runs.
+inline Table read_without_run(const std::filesystem::path& path) {
+  Table table = read_table(path);
+  for (Fields& row : table.rows) {
+    row[table.column("run_id")].clear();
+  }
+  return table;
+}
+
+/// Writes a whole table.
+inline void write_table(const std::filesystem::path& path, const Fields& header,
+                        const std::vector<Fields>& rows) {
+  std::ofstream out(path, std::ios::binary);
+  out << csv_line(header);
+  for (const Fields& row : rows) {
+    out << csv_line(row);
+  }
 }
 
 /// The tables as a summary reads them.

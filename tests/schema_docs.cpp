@@ -16,7 +16,6 @@
 #include "replay/cluster_tables.hpp"
 #include "replay/selection.hpp"
 #include "report/csv.hpp"
-#include "report/run_columns.hpp"
 #include "report/schema.hpp"
 #include "report/table_spec.hpp"
 
@@ -69,10 +68,8 @@ std::string main_table_text() {
 }
 
 std::map<std::string, std::string> declared_tables() {
-  const std::span<const ColumnDoc> last = run_columns();
   std::map<std::string, std::string> out = {
       {"OUT.csv", main_table_text()},
-      {"run_id and row_crc", table_text({last.begin(), last.end()})},
       {"all cluster tables", table_text(cluster_place_columns())},
       {"all cluster tables but points.csv, at the end", table_text(cluster_origin_columns())},
       {"OUT.queries.csv of --per-query=all", table_text(every_query_table().own())}};

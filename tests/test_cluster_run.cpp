@@ -92,7 +92,7 @@ TEST(ClusterRun, RowsOfEveryTable) {
   }
   const Table points = table(o, "points.csv");
   EXPECT_EQ(values(points, "prompt"), (std::set<std::string>{"p0", "p1"}));
-  EXPECT_EQ(points.header.size(), 8U + 3);
+  EXPECT_EQ(points.header.size(), 8U + 3 + 2);
   const auto centers = std::count_if(points.rows.begin(), points.rows.end(), [&](const Fields& f) {
     return f[points.column("is_center")] == "1";
   });
@@ -132,7 +132,7 @@ TEST(ClusterRun, RawRowsOfTwoWidths) {
   o.study.components = 0;
   run(o);
   const Table points = table(o, "points.csv");
-  EXPECT_EQ(points.header.back(), "x7");
+  EXPECT_EQ(points.header[points.column("run_id") - 1], "x7");
   const TraceReader reader(o.traces[0]);
   const Matrix k = reader.read_rows(0, 0, Rows::keys, 0);
   for (const Fields& row : points.rows) {

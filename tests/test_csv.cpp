@@ -12,7 +12,6 @@
 #include "files.hpp"
 #include "refusal.hpp"
 #include "report/csv.hpp"
-#include "report/run_columns.hpp"
 #include "report/table_reader.hpp"
 #include "report_rows.hpp"
 
@@ -24,7 +23,6 @@ using testing_replay::write_bytes;
 using testing_rows::test_folder;
 
 const Fields header{"a", "b", "c"};
-const std::string run = "0123456789abcdef";
 
 Fields random_fields(std::mt19937& random, std::size_t width) {
   static constexpr std::string_view alphabet = "ab,\"\r\n ;=\xC3\xA9";
@@ -114,14 +112,14 @@ TEST(CsvWriter, AppendsToANewFile) {
   const auto path = test_folder() / "t.csv";
   const std::vector<Fields> rows{{"1", "x,y", ""}, {"2", "\"", "\n"}};
   {
-    CsvWriter writer(path, header, run);
+    CsvWriter writer(path, header);
     writer.append(rows);
     EXPECT_EQ(read_table(path).rows, rows);  // visible before the end
     EXPECT_THROW(writer.append(std::vector<Fields>{{"too", "short"}}), InputError);
   }
   EXPECT_FALSE(std::filesystem::exists(path.string() + ".lock"));
   EXPECT_EQ(read_table(path).rows, rows);
-  EXPECT_THROW(CsvWriter(path, header, run), InputError);
+  EXPECT_THROW(CsvWriter(path, header), InputError);
   EXPECT_EQ(read_table(path).rows, rows);
 }
 
@@ -129,12 +127,11 @@ TEST(CsvWriter, TwoWritersOfOneFileConflict) {
   const auto folder = test_folder();
   const auto path = folder / "t.csv";
   std::filesystem::create_symlink(path, folder / "alias.csv");
-  const CsvWriter writer(path, header, run);
+  const CsvWriter writer(path, header);
   for (const auto& name : {path, folder / "alias.csv"}) {
-    EXPECT_NE(refusal([&] {
-                CsvWriter(name, header, run);
-              }).find("another run is writing " + path.string()),
-              std::string::npos);
+    EXPECT_NE(
+        refusal([&] { CsvWriter(name, header); }).find("another run is writing " + path.string()),
+        std::string::npos);
   }
 }
 
@@ -143,21 +140,21 @@ TEST(CsvWriter, AKilledHoldersLockDoesNotBlock) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    CsvWriter writer(path, header, run);
+    CsvWriter writer(path, header);
     ::_exit(0);  // no destructor: the lock file stays behind
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(std::filesystem::exists(path.string() + ".lock"));
   std::filesystem::remove(path);
-  EXPECT_NO_THROW(CsvWriter(path, header, run));
+  EXPECT_NO_THROW(CsvWriter(path, header));
 }
 
 TEST(CsvWriter, ThreadsLeaveWholeRows) {
   const auto path = test_folder() / "t.csv";
   constexpr int per_thread = 200;
   {
-    CsvWriter writer(path, header, run);
+    CsvWriter writer(path, header);
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&writer, t] {
@@ -177,8 +174,8 @@ TEST(CsvWriter, ThreadsLeaveWholeRows) {
 
 TEST(CsvWriter, UnwritablePlacesAreIoErrors) {
   const auto folder = test_folder();
-  EXPECT_THROW(CsvWriter(folder / "no" / "such" / "t.csv", header, run), IoError);
-  EXPECT_THROW(CsvWriter(folder, header, run), InputError);
+  EXPECT_THROW(CsvWriter(folder / "no" / "such" / "t.csv", header), IoError);
+  EXPECT_THROW(CsvWriter(folder, header), InputError);
 }
 
 // Somebody puts a link to another file in the table's place while it is written.
@@ -187,7 +184,7 @@ TEST(CsvWriter, DoesNotFollowALinkThatComesLater) {
   const auto path = folder / "t.csv";
   const auto victim = folder / "victim";
   std::ofstream(victim) << "precious";
-  CsvWriter writer(path, header, run);
+  CsvWriter writer(path, header);
   writer.append(std::vector<Fields>{{"1", "2", "3"}});
   std::filesystem::remove(path);
   std::filesystem::create_symlink(victim, path);
@@ -203,7 +200,7 @@ TEST(CsvWriter, FullDiskLeavesWholeRows) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     // A file size limit stands in for a full disk; its signal must not end the process.
-    CsvWriter writer(path, header, run);
+    CsvWriter writer(path, header);
     writer.append(std::vector<Fields>{{"1", "2", "3"}});
     const rlimit limit{20, 20};
     ::signal(SIGXFSZ, SIG_IGN);

@@ -250,7 +250,7 @@ void check_every_method(const Plan& plan, const std::map<std::string, Fields>& l
       }
       ASSERT_NE(line, lines.end()) << what;
       const double error = through_projection(moved, w);
-      const std::size_t first = line->second.size() - 3;
+      const std::size_t first = layers_table().joined();
       EXPECT_TRUE(near(std::stod(line->second[first]), error / whole, kRounded)) << what;
       EXPECT_TRUE(near(std::stod(line->second[first + 1]), error / residual(l.n), kRounded))
           << what;

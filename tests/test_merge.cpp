@@ -11,7 +11,6 @@
 #include "report/job_log.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
-#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report_rows.hpp"
@@ -24,12 +23,14 @@ using testing_rows::make_row;
 using testing_rows::test_folder;
 
 constexpr Index plan_rows = 24;
+constexpr const char* kRun = "0123456789abcdef";
 
 /// The undivided file's rows; timing differs from run to run.
 std::vector<Fields> whole_plan(double timing) {
   std::vector<Fields> rows;
   for (Index i = 0; i < plan_rows; ++i) {
     Row row = make_row("uniform", "T=1", i / 8, i % 8, 0, 0.01 * static_cast<double>(i));
+    row.run_id = kRun;
     row.compress_ms = timing;
     row.status = i == 5 ? "failed: on purpose" : "ok";
     rows.push_back(to_fields(row));
@@ -43,8 +44,7 @@ struct ShardFile {
   std::vector<Fields> rows;
 
   void write() const {
-    fs::remove(path);
-    CsvWriter(path, schema_header(), manifest.run_id).append(rows);
+    testing_rows::write_table(path, schema_header(), rows);
     Manifest m = manifest;
     m.sha256 = sha256_of_files({{main_table().name(), path}});
     write_manifest(path, m);
@@ -60,7 +60,7 @@ std::vector<ShardFile> make_shards(const fs::path& folder, Index count) {
     shard.path = folder / ("shard" + std::to_string(s) + ".csv");
     shard.manifest = begin_manifest("kvbench replay", {{"seeds", 1}, {"shard", "1/3"}});
     shard.manifest.traces = {{"t.h5", "abc", 10}};
-    shard.manifest.run_id = "0123456789abcdef";
+    shard.manifest.run_id = kRun;
     shard.manifest.shard = Shard{s, count};
     shard.manifest.plan = PlanInfo{"hash", plan_rows, {}};
     for (Index begin = (s - 1) * 4; begin < plan_rows; begin += 4 * count) {
@@ -191,8 +191,7 @@ class MergeLogs : public ::testing::Test {
       record.place = shard.manifest.plan->row_ranges[j].begin;
       for (std::size_t i = 4 * j; i < 4 * (j + 1); ++i) {
         record.count("ok");
-        record.lines[main_table().name()] +=
-            run_line(shard.rows[i], shard.manifest.run_id, run_columns_place(schema_header()));
+        record.lines[main_table().name()] += csv_line(shard.rows[i]);
       }
       log.append(record);
     }

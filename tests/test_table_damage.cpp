@@ -16,7 +16,6 @@
 #include "replay/verify.hpp"
 #include "replay_run.hpp"
 #include "report/merge.hpp"
-#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/summary.hpp"
@@ -31,31 +30,25 @@ using testing_replay::ReplayTest;
 using testing_replay::write_bytes;
 
 TEST(RunColumns, AreBeforeModelOrLast) {
-  const Fields row{"a", "b,c", "\"\n", ""};
-  EXPECT_EQ(run_line(row, "r"), "a,\"b,c\",\"\"\"\n\",,r,\n");
-  EXPECT_EQ(run_header_line({"x"}), "x,run_id,row_crc\n");
-
-  const Fields header{"a", "model", "dtype"};
-  EXPECT_EQ(run_header_line(header), "a,run_id,row_crc,model,dtype\n");
-  const Fields cells{"x,y", "of \"A\", B\n", "float16"};
-  const std::string line = run_line(cells, "r", run_columns_place(header));
-  EXPECT_EQ(line, "\"x,y\",r,,\"of \"\"A\"\", B\n\",float16\n");
-  EXPECT_EQ(line_of_run(line, "other", run_columns_place(header)),
-            run_line(cells, "other", run_columns_place(header)));
-  const Fields ends{"", "", ""};
-  EXPECT_EQ(line_of_run(run_line(ends, "", 1), "s", 1), run_line(ends, "s", 1));
-
-  for (const char* end : {"\n", "\r\n", ""}) {
-    const std::string text = run_header_line(header) + line.substr(0, line.size() - 1) + end;
-    const Table table = parse_table(text, "f.csv");
-    EXPECT_EQ(table.header, header);
-    EXPECT_EQ(table.rows, (std::vector<Fields>{cells}));
-    EXPECT_EQ(table.runs, (std::set<std::string>{"r"}));
-  }
-  EXPECT_TRUE(parse_table("a,b\n1,2\n", "f.csv").runs.empty());
-  for (const char* bad : {"a,run_id\n", "a,row_crc\n", "row_crc,a\n", "a,row_crc,run_id\n",
-                          "a,run_id,row_crc,dtype\n", "a,run_id,model,row_crc\n"}) {
-    EXPECT_THROW(parse_table(bad, "f.csv"), InputError) << bad;
+  for (const TableSpec* table :
+       {&main_table(), &steps_table(), &kept_table(), &queries_table(), &layers_table()}) {
+    const Fields& header = table->header();
+    const std::size_t at = table->run_at();
+    EXPECT_EQ(header[at], "run_id");
+    EXPECT_EQ(header[at + 1], "row_crc");
+    EXPECT_TRUE(at + 2 == header.size() || header[at + 2] == "model");
+    EXPECT_NO_THROW(check_header(header, *table, "f.csv"));
+    const Fields earlier(header.begin(), header.begin() + static_cast<std::ptrdiff_t>(at) + 2);
+    EXPECT_NO_THROW(check_header(earlier, *table, "f.csv", true));
+    const Fields none(header.begin(), header.begin() + static_cast<std::ptrdiff_t>(at));
+    EXPECT_THROW(check_header(none, *table, "f.csv", true), InputError);
+    Fields later = header;
+    later.push_back("new");
+    EXPECT_NO_THROW(check_header(later, *table, "f.csv", true));
+    EXPECT_THROW(check_header(later, *table, "f.csv"), InputError);
+    Fields moved = header;
+    std::swap(moved[at], moved[at + 1]);
+    EXPECT_THROW(check_header(moved, *table, "f.csv", true), InputError);
   }
 }
 
@@ -115,8 +108,7 @@ class TableDamage : public ReplayTest {
                     const std::string& cell) {
     Table table = read_table(csv);
     table.rows[row][table.column(column)] = cell;
-    fs::remove(csv);
-    CsvWriter(csv, schema_header(), read_manifest(csv).run_id).append(table.rows);
+    testing_rows::write_table(csv, table.header, table.rows);
     testing_replay::sign(csv, main_table());
   }
 };

@@ -9,7 +9,6 @@
 
 #include "core/error.hpp"
 #include "replay/selection.hpp"
-#include "report/run_columns.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/table_spec.hpp"
@@ -56,8 +55,7 @@ void KeptSets::fill(const Fields& place, Points& points) const {
 void KeptSets::read(const std::string& file) {
   const std::unique_ptr<TableReader> table = open_side_table(file, kept_table());
   // Those about the model are not needed.
-  const auto needed =
-      std::span(kept_table().header()).first(run_columns_place(kept_table().header()));
+  const auto needed = std::span(kept_table().header()).first(kept_table().run_at());
   std::vector<std::size_t> at;
   for (const std::string& column : needed) {
     at.push_back(table->column(column));

@@ -16,7 +16,6 @@
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
 #include "report/csv.hpp"
-#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 
 namespace kvbench {

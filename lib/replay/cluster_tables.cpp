@@ -31,13 +31,14 @@ Fields header(const std::string& table, Index point_width) {
   for (const ColumnDoc& column : cluster_columns().at(table)) {
     out.emplace_back(column.name);
   }
+  for (Index c = 1; table == kPointsTable && c < point_width; ++c) {
+    out.push_back(fmt::format("x{}", c));
+  }
+  out.insert(out.end(), {"run_id", "row_crc"});
   if (table != kPointsTable) {
     for (const ColumnDoc& column : cluster_origin_columns()) {
       out.emplace_back(column.name);
     }
-  }
-  for (Index c = 1; table == kPointsTable && c < point_width; ++c) {
-    out.push_back(fmt::format("x{}", c));
   }
   return out;
 }
@@ -163,7 +164,8 @@ void publish_cluster(const ClusterOptions& options) {
   std::filesystem::remove(cluster_stage(options), ignored);
 }
 
-ClusterTables::ClusterTables(const ClusterPlan& plan, const std::string& run) : plan_(plan) {
+ClusterTables::ClusterTables(const ClusterPlan& plan, std::string run)
+    : plan_(plan), run_(std::move(run)) {
   const ClusterOptions& o = plan.options;
   for (const ClusterHead& h : plan.heads) {
     for (const Rows what : plan.sets(h)) {
@@ -172,7 +174,7 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, const std::string& run) : 
   }
   for (const auto& [table, columns] : cluster_columns()) {
     if (table != kPointsTable || o.points == PointsFormat::csv) {
-      writers_.try_emplace(table, cluster_stage(o) / table, header(table, point_width_), run);
+      writers_.try_emplace(table, cluster_stage(o) / table, header(table, point_width_));
       rows_[table] = 0;
     }
   }
@@ -239,9 +241,10 @@ void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
 
 void ClusterTables::append(const std::string& table, const ClusterHead& head,
                            std::vector<Fields> lines) {
-  if (table != kPointsTable) {
-    const TraceMeta& trace = plan_.readers[head.trace].meta();
-    for (Fields& fields : lines) {
+  const TraceMeta& trace = plan_.readers[head.trace].meta();
+  for (Fields& fields : lines) {
+    fields.insert(fields.end(), {run_, ""});
+    if (table != kPointsTable) {
       fields.insert(fields.end(), {trace.model, std::string(name(trace.dtype))});
     }
   }

@@ -45,7 +45,7 @@ class ClusterTables {
  public:
   /// Creates the files with their headers in cluster_stage(), which must exist. `run`: run_id of
   /// the manifest. Throws InputError or IoError.
-  ClusterTables(const ClusterPlan& plan, const std::string& run);
+  ClusterTables(const ClusterPlan& plan, std::string run);
 
   /// Stages a line of norms.csv, quantiles of the rows' norms, for the next add(). `number`: of the
   /// query head or KV head.
@@ -76,6 +76,7 @@ class ClusterTables {
   void add_points(const ClusterHead& head, const Fields& place, const Points& points);
 
   const ClusterPlan& plan_;
+  std::string run_;
   Index point_width_ = 1;
   std::map<std::string, CsvWriter> writers_;
   std::map<std::string, Index> rows_;

@@ -13,7 +13,6 @@
 #include "replay/cache_export.hpp"
 #include "replay/resume_check.hpp"
 #include "replay/side_tables.hpp"
-#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
@@ -41,18 +40,20 @@ std::vector<Index> places_of(const PlanSpec& plan) {
   return out;
 }
 
+std::string line_of_run(Fields line, const TableSpec& table, const std::string& run) {
+  line[table.run_at()] = run;
+  return csv_line(line);
+}
+
 void move_to_run(JobRecord& record, const std::string& run,
                  const std::vector<const TableSpec*>& tables) {
   for (const TableSpec* table : tables) {
     std::string& text = record.lines[table->name()];
-    std::string moved;
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = line_end(text, begin);
-      moved += line_of_run(std::string_view(text).substr(begin, end - begin), run,
-                           run_columns_place(table->header()));
-      begin = end;
+    const Table lines = parse_table(csv_line(table->header()) + text, table->name());
+    text.clear();
+    for (const Fields& line : lines.rows) {
+      text += line_of_run(line, *table, run);
     }
-    text = std::move(moved);
   }
 }
 
@@ -139,8 +140,7 @@ void ResultStore::open_layers(bool resume) {
   if (!plan_.error_layers.empty()) {
     layers_.reset();  // closes its journal
     layers_ = std::make_unique<LayerErrors>(plan_, resume, [this](Index job, const Fields& line) {
-      log_->append_layer(place(job),
-                         run_line(line, run_, run_columns_place(layers_table().header())));
+      log_->append_layer(place(job), line_of_run(line, layers_table(), run_));
     });
   }
 }

@@ -13,7 +13,6 @@
 #include "replay/option_list.hpp"
 #include "replay/progress.hpp"
 #include "replay/resources.hpp"
-#include "report/run_columns.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {

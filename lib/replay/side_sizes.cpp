@@ -14,7 +14,7 @@ namespace kvbench {
 namespace {
 
 constexpr double kNumber = 19.0;  // length of 0.12345678901234567
-constexpr double kRun = 14.0;     // `,run_id,row_crc`
+constexpr double kRun = 12.0;     // length of a run_id
 // Number of kept ranges over that of randomly drawn tokens: high scores have neighbours with high
 // scores. Means over methods that keep tokens and over all others, measured at budgets 1/4 and 1/8
 // on data/sample.h5.

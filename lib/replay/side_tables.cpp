@@ -8,7 +8,6 @@
 #include "replay/blank_row.hpp"
 #include "replay/windows.hpp"
 #include "report/query_bins.hpp"
-#include "report/run_columns.hpp"
 
 namespace kvbench {
 namespace {
@@ -50,12 +49,10 @@ std::vector<Fields> lines_of(const TableSpec* table, const JobResult& done,
   return out;
 }
 
-std::string text_of(const TableSpec& table, const std::vector<Fields>& lines,
-                    const std::string& run) {
-  const std::size_t place = run_columns_place(table.header());
+std::string text_of(const std::vector<Fields>& lines) {
   std::string out;
   for (const Fields& line : lines) {
-    out += run_line(line, run, place);
+    out += csv_line(line);
   }
   return out;
 }
@@ -98,15 +95,16 @@ JobRecord job_record(const PlanSpec& plan, const JobResult& result, const std::s
   std::vector<Fields> rows;
   for (const Row& row : result.rows) {
     rows.push_back(to_fields(row));
+    rows.back()[main_table().run_at()] = run;
   }
   JobRecord out;
   out.key = job_key(rows);
   for (const Row& row : result.rows) {
     out.count(row.status);
   }
-  out.lines[main_table().name()] = text_of(main_table(), rows, run);
+  out.lines[main_table().name()] = text_of(rows);
   for (const TableSpec* table : side_tables(plan)) {
-    out.lines[table->name()] = text_of(*table, lines_of(table, result, rows), run);
+    out.lines[table->name()] = text_of(lines_of(table, result, rows));
   }
   return out;
 }

@@ -22,7 +22,6 @@
 #include "replay/selection.hpp"
 #include "report/job_log.hpp"
 #include "report/manifest.hpp"
-#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"

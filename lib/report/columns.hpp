@@ -1,7 +1,6 @@
 // The columns of OUT.csv, in file order. Row, the header, to_fields(), fill() and the table in
 // docs/schema.md (scripts/update_schema_docs.sh) are made from this list. A new column is the last
-// line and raises the MINOR of schema_version. Files also have the columns of
-// report/run_columns.hpp, before `model`.
+// line and raises the MINOR of schema_version. Side tables have run_id and row_crc too.
 #pragma once
 
 #include <string_view>
@@ -68,6 +67,8 @@ inline constexpr std::string_view schema_version = "1.7";
   COLUMN(Index, repeats, "", plain, "", "timed runs of the job (`--repeat`); above 1 the times are medians over them, after one run to warm up") \
   COLUMN(std::optional<double>, compress_ms_iqr, "ms", timing, "not repeated, or not measured", "interquartile range of compress_ms over these runs") \
   COLUMN(std::optional<double>, attend_us_per_query_iqr, "us", timing, "not repeated, or not measured", "interquartile range of attend_us_per_query over these runs") \
+  COLUMN(std::string, run_id, "", plain, "", "the run that wrote the row: equal for all tables, shards and resumed parts of one plan on the same traces; `run_id` in the manifest") \
+  COLUMN(std::string, row_crc, "", plain, "always", "earlier than schema 1.7 a checksum of the row") \
   COLUMN(std::string, model, "", plain, "the trace does not say", "model that the trace is of, as the trace names it (model id and revision)") \
   COLUMN(std::string, dtype, "", plain, "", "element type of the trace's cache: `float16`, `bfloat16` or `float32`") \
   COLUMN(std::string, precision, "", plain, "", "what products and exponentials of attention were computed in (`--precision`)") \

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "report/run_columns.hpp"
 
 namespace kvbench {
 
@@ -19,17 +18,14 @@ namespace fs = std::filesystem;
 
 // By the columns that tables of all versions start with.
 FileKind table_kind(std::string name, const Fields& header) {
-  std::string line = csv_line(std::span(header).first(run_columns_place(header)));
+  const auto own = std::ranges::find(header, "run_id") - header.begin();
+  std::string line = csv_line(std::span(header).first(static_cast<std::size_t>(own)));
   line.pop_back();
   return text_kind(std::move(name), line);
 }
 
-CsvWriter::CsvWriter(const fs::path& path, Fields header, std::string run)
-    : path_(resolved_path(path)),
-      header_(std::move(header)),
-      run_at_(run_columns_place(header_)),
-      run_(std::move(run)),
-      lock_(path_) {
+CsvWriter::CsvWriter(const fs::path& path, Fields header)
+    : path_(resolved_path(path)), header_(std::move(header)), lock_(path_) {
   std::error_code error;
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
@@ -38,7 +34,7 @@ CsvWriter::CsvWriter(const fs::path& path, Fields header, std::string run)
   if (fs::exists(status) && fs::file_size(path_, error) > 0) {
     throw InputError(fmt::format("{}: the file exists, expected another name", path_.string()));
   }
-  write_file_atomically(path_, run_header_line(header_));
+  write_file_atomically(path_, csv_line(header_));
   open_file();
 }
 
@@ -82,7 +78,7 @@ void CsvWriter::append(std::span<const Fields> rows) {
       throw InputError(fmt::format("{}: a row has {} fields, expected {}", path_.string(),
                                    row.size(), header_.size()));
     }
-    text += run_line(row, run_, run_at_);
+    text += csv_line(row);
   }
   const std::scoped_lock guard(mutex_);
   struct stat before {};

@@ -1,5 +1,4 @@
-// Writes tables: CsvWriter appends rows to one file, which it locks. The columns of
-// report/run_columns.hpp are added here and removed by TableReader; nothing else sees them.
+// Writes tables: CsvWriter appends rows to one file, which it locks.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +23,7 @@ class CsvWriter {
  public:
   /// Writes the header. Throws InputError (lock held, PATH exists and is not empty or is not a
   /// regular file) or IoError.
-  CsvWriter(const std::filesystem::path& path, Fields header, std::string run);
+  CsvWriter(const std::filesystem::path& path, Fields header);
   ~CsvWriter();
   CsvWriter(const CsvWriter&) = delete;
   CsvWriter& operator=(const CsvWriter&) = delete;
@@ -44,8 +43,6 @@ class CsvWriter {
 
   std::filesystem::path path_;  // links resolved: two names of one file share the lock
   Fields header_;
-  std::size_t run_at_;  // own cells before run_id and row_crc
-  std::string run_;
   FileLock lock_;
   int fd_ = -1;
   std::mutex mutex_;

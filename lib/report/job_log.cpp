@@ -10,7 +10,6 @@
 
 #include "core/error.hpp"
 #include "report/csv.hpp"
-#include "report/run_columns.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
@@ -294,7 +293,7 @@ class TableRecords : public JobRecords {
 
   void open(const TableSpec& table) {
     auto reader = open_run_table(manifest_, table, table.path(csv_));
-    check_header(reader->header(), table.header(), reader->source());
+    check_header(reader->header(), table, reader->source());
     const bool more = reader->next();
     tables_.push_back({&table, std::move(reader), more});
   }
@@ -380,7 +379,7 @@ std::unique_ptr<JobRecords> open_tables(const fs::path& csv, bool locked) {
 RunTables::RunTables(const fs::path& csv, const std::vector<const TableSpec*>& tables) : csv_(csv) {
   for (const TableSpec* table : tables) {
     StagedFile& file = files_.emplace_back(table->name(), StagedFile(table->path(csv))).second;
-    file.put(run_header_line(table->header()));
+    file.put(csv_line(table->header()));
   }
 }
 

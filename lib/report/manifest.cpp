@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/parse_json.hpp"
+#include "core/sha256.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
 
@@ -121,6 +122,10 @@ void end_manifest(Manifest& manifest, Index rows, Index failures, double wall_s)
   manifest.rows = rows;
   manifest.failures = failures;
   manifest.wall_s = wall_s;
+}
+
+std::string run_id(std::string_view what, const std::vector<std::string>& trace_sha256) {
+  return sha256_text(fmt::format("{} {}", what, fmt::join(trace_sha256, " "))).substr(0, 12);
 }
 
 std::vector<std::string> trace_hashes(const Manifest& manifest) {

@@ -102,6 +102,10 @@ Manifest manifest_from_text(std::string_view text, const std::string& source);
 
 nlohmann::json manifest_to_json(const Manifest& manifest);
 
+/// The id of all runs of one plan on the same traces, for every shard: 12 hexadecimal digits.
+/// `what`: the plan's hash, or another text that determines the rows.
+std::string run_id(std::string_view what, const std::vector<std::string>& trace_sha256);
+
 /// SHA-256 of the traces, in order.
 std::vector<std::string> trace_hashes(const Manifest& manifest);
 

@@ -8,7 +8,6 @@
 
 #include "core/error.hpp"
 #include "core/sha256.hpp"
-#include "report/run_columns.hpp"
 
 namespace kvbench {
 namespace {
@@ -18,14 +17,20 @@ namespace fs = std::filesystem;
 // Checks the run of each row and, at the end, the SHA-256 if known; "": expected no file.
 class RunTable : public TableReader {
  public:
-  RunTable(const fs::path& path, std::string run, std::optional<std::string> sha256)
-      : TableReader(path), run_(std::move(run)), sha256_(std::move(sha256)) {}
+  RunTable(const fs::path& path, const TableSpec& table, std::string run,
+           std::optional<std::string> sha256)
+      : TableReader(path),
+        run_at_(table.run_at()),
+        run_(std::move(run)),
+        sha256_(std::move(sha256)) {
+    check_header(header(), table, source(), true);
+  }
 
   bool next() override {
     const bool there = TableReader::next();
-    if (there && run() != run_) {
+    if (there && row()[run_at_] != run_) {
       throw InputError(fmt::format("{}: holds rows of run {:.40}, expected {} as in the manifest",
-                                   source(), run(), run_));
+                                   source(), row()[run_at_], run_));
     }
     if (!there && sha256_) {
       const std::string expected = *std::exchange(sha256_, std::nullopt);
@@ -45,14 +50,15 @@ class RunTable : public TableReader {
   }
 
  private:
+  std::size_t run_at_;
   std::string run_;
   std::optional<std::string> sha256_;
 };
 
 std::unique_ptr<TableReader> open_without_manifest(const fs::path& path, const TableSpec& table) {
   auto reader = std::make_unique<TableReader>(path);
-  if (reader->has_run()) {
-    check_header(reader->header(), table.header(), reader->source(), true);
+  if (std::ranges::find(reader->header(), "run_id") != reader->header().end()) {
+    check_header(reader->header(), table, reader->source(), true);
   }
   return reader;
 }
@@ -67,14 +73,7 @@ std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const Tabl
     const auto known = manifest.sha256->find(table.name());
     sha256 = known == manifest.sha256->end() ? "" : known->second;
   }
-  auto reader = std::make_unique<RunTable>(path, manifest.run_id, std::move(sha256));
-  if (!reader->has_run()) {
-    throw InputError(fmt::format(
-        "{}: line 1: expected the columns `run_id` and `row_crc`, as the manifest is of a run",
-        path.string()));
-  }
-  check_header(reader->header(), table.header(), reader->source(), true);
-  return reader;
+  return std::make_unique<RunTable>(path, table, manifest.run_id, std::move(sha256));
 }
 
 std::unique_ptr<TableReader> open_result_table(const fs::path& csv) {
@@ -118,6 +117,23 @@ std::unique_ptr<TableReader> open_side_table(const fs::path& path, const TableSp
     }
   }
   return open_without_manifest(path, side);
+}
+
+void check_header(const Fields& header, const TableSpec& expected, const std::string& source,
+                  bool earlier) {
+  const auto [got, want] = std::ranges::mismatch(header, expected.header());
+  const bool got_end = got == header.end();
+  const bool want_end = want == expected.header().end();
+  const auto fewest = static_cast<std::ptrdiff_t>(expected.run_at() + 2);  // with row_crc
+  const bool appended = want - expected.header().begin() >= fewest;
+  if (earlier ? want_end || (got_end && appended) : got_end && want_end) {
+    return;
+  }
+  const auto text = [](bool end, const auto& column) {
+    return end ? "the end of the line" : fmt::format("the column `{}`", *column);
+  };
+  throw InputError(fmt::format("{}: line 1: got {}, expected {}", source, text(got_end, got),
+                               text(want_end, want)));
 }
 
 std::map<std::string, std::string> sha256_of_files(

@@ -1,5 +1,5 @@
-// Tables of runs as readers trust them: rows by their checksums, whole files by the manifest's,
-// side tables only if they are of the same run.
+// Tables of runs as readers trust them: whole files by the manifest's SHA-256, side tables only if
+// they are of the same run.
 #pragma once
 
 #include <array>
@@ -37,6 +37,11 @@ std::array<const TableSpec*, 4> side_tables_of(const Manifest& manifest);
 
 /// The tables that the run of this manifest writes, OUT.csv first.
 std::vector<const TableSpec*> written_tables(const Manifest& manifest);
+
+/// Throws InputError (`source`) for the first column of `header` that differs from `expected`.
+/// `earlier`: columns after row_crc may be missing, and others may follow.
+void check_header(const Fields& header, const TableSpec& expected, const std::string& source,
+                  bool earlier = false);
 
 /// SHA-256 of files by their names, for a manifest. Errors: as of sha256_file.
 std::map<std::string, std::string> sha256_of_files(

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/files.hpp"
-#include "report/run_columns.hpp"
 
 namespace kvbench {
 namespace {
@@ -98,7 +98,6 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source)
                                    record_line_, name));
     }
   }
-  run_at_ = remove_run_columns(header_, source_);
 }
 
 // Names common binary formats.
@@ -118,15 +117,9 @@ bool TableReader::next() {
   if (!next_record()) {
     return false;
   }
-  const std::size_t width = header_.size() + (run_at_ ? run_columns().size() : 0);
-  if (fields_.size() != width) {
+  if (fields_.size() != header_.size()) {
     fail(record_line_, fmt::format("{} fields", fields_.size()),
-         fmt::format("{} as in the header", width));
-  }
-  if (run_at_) {
-    const auto run = fields_.begin() + static_cast<std::ptrdiff_t>(*run_at_);
-    std::swap(run_, *run);
-    fields_.erase(run, run + static_cast<std::ptrdiff_t>(run_columns().size()));
+         fmt::format("{} as in the header", header_.size()));
   }
   ++rows_;
   return true;
@@ -267,9 +260,6 @@ Table whole_table(TableReader& reader) {
   table.header = reader.header();
   while (reader.next()) {
     table.rows.push_back(reader.row());
-    if (reader.has_run()) {
-      table.runs.insert(reader.run());
-    }
   }
   return table;
 }

@@ -5,8 +5,6 @@
 #include <filesystem>
 #include <istream>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,17 +34,15 @@ class TableReader {
   /// Reads the next row; false at the end.
   virtual bool next();
 
-  const Fields& header() const { return header_; }  ///< without run_columns()
+  const Fields& header() const { return header_; }
   const std::string& source() const { return source_; }
-  bool has_run() const { return run_at_.has_value(); }  ///< whether rows name their run
   /// Position of a column. Errors: as of column_position.
   std::size_t column(std::string_view name) const {
     return column_position(header_, name, source_);
   }
 
-  const Fields& row() const { return fields_; }    ///< without the cells of run_columns()
-  Index rows() const { return rows_; }             ///< read so far
-  const std::string& run() const { return run_; }  ///< that wrote the row; empty without has_run()
+  const Fields& row() const { return fields_; }
+  Index rows() const { return rows_; }                   ///< read so far
   std::string_view text() const { return record_; }      ///< the row's bytes, line end included
   std::size_t line() const { return line_; }             ///< behind the row, 1-based
   std::size_t row_line() const { return record_line_; }  ///< where the row begins, 1-based
@@ -79,9 +75,7 @@ class TableReader {
   std::size_t record_line_ = 1;  // where the record begins
 
   Fields header_;
-  std::optional<std::size_t> run_at_;  // the row's cells before run_columns()
   Fields fields_;
-  std::string run_;
   Index rows_ = 0;
 };
 
@@ -93,8 +87,6 @@ struct Table {
   /// Position of a column. Errors: as of column_position.
   std::size_t column(std::string_view name) const { return column_position(header, name, source); }
   std::string source;  ///< file name, for messages
-
-  std::set<std::string> runs;  ///< that wrote the rows; empty without TableReader::has_run()
 };
 
 /// The remaining rows.

@@ -19,7 +19,11 @@ std::vector<std::string_view> schema_and_keys() {
 
 }  // namespace
 
-TableSpec::TableSpec() : name_("table"), header_(schema_header()), per_query_head_(true) {
+TableSpec::TableSpec()
+    : name_("table"),
+      header_(schema_header()),
+      per_query_head_(true),
+      run_at_(column_index("run_id")) {
   for (std::size_t i = 0; i < header_.size(); ++i) {
     joined_.push_back(i);
     if (columns()[i].key) {
@@ -42,7 +46,10 @@ TableSpec::TableSpec(std::string_view name, std::span<const std::string_view> jo
   for (const ColumnDoc& column : own_) {
     header_.emplace_back(column.name);
   }
-  for (const std::string_view column : last) {
+  run_at_ = header_.size();
+  std::vector<std::string_view> end{"run_id", "row_crc"};
+  end.insert(end.end(), last.begin(), last.end());
+  for (const std::string_view column : end) {
     last_.push_back(column_index(column));
     header_.emplace_back(column);
   }

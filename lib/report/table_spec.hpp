@@ -1,7 +1,7 @@
 // The declarations of OUT.csv and of the tables beside it. A line of a side table starts with
 // columns of OUT.csv, which join the two. A table with several lines per row then has `step` (the
-// position of a query) or `first` (of a bin). Its other own columns follow, and last some columns
-// of OUT.csv that do not join.
+// position of a query) or `first` (of a bin). Its other own columns follow, and last run_id,
+// row_crc and some more columns of OUT.csv, which do not join.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ class TableSpec {
   /// OUT.csv: all columns of the schema.
   TableSpec();
   /// OUT.<name>.csv. `joined`: columns of OUT.csv, in its order. `own`: the table's own, at least
-  /// one. `last`: columns of OUT.csv that do not join.
+  /// one. `last`: columns of OUT.csv that follow run_id and row_crc.
   TableSpec(std::string_view name, std::span<const std::string_view> joined,
             std::vector<ColumnDoc> own, std::span<const std::string_view> last = {});
 
@@ -32,6 +32,7 @@ class TableSpec {
   const std::vector<ColumnDoc>& own() const { return own_; }
   bool is_side() const { return !own_.empty(); }
   std::size_t joined() const { return joined_.size(); }  ///< leading columns of OUT.csv
+  std::size_t run_at() const { return run_at_; }         ///< position of run_id
   /// Whether each query head has lines of its own; otherwise those of a KV head share theirs.
   bool per_query_head() const { return per_query_head_; }
   /// Whether a key has a line per step; otherwise it has one line.
@@ -64,6 +65,7 @@ class TableSpec {
   Fields header_;
   bool per_query_head_ = false;
   std::vector<ColumnDoc> own_;
+  std::size_t run_at_ = 0;
   std::vector<std::size_t> joined_;    // positions in OUT.csv
   std::vector<std::size_t> last_;      // the same
   std::vector<std::size_t> row_key_;   // what identifies a line: positions in OUT.csv
