@@ -12,6 +12,7 @@
 #include "damage.hpp"
 #include "files.hpp"
 #include "forged.hpp"
+#include "report_rows.hpp"
 #include "replay/result_store.hpp"
 #include "replay/verify.hpp"
 #include "replay_run.hpp"
