@@ -39,10 +39,10 @@ void run(CLI::App& command, ClusterCommand& o) {
     o.cluster.memory_limit = set_memory_limit(o.memory_limit);
   }
   const std::atomic<bool>& stop =
-      stop_on_signals("interrupted within a KV head; the tables are incomplete, rerun the command");
+      stop_on_signals("interrupted within a KV head; the rows of finished KV heads are kept");
   ClusterPlan plan = make_cluster_plan(o.cluster);
   plan.options.program_bytes = program_bytes();
-  const ClusterResult r = run_cluster(plan, shell_line(command_arguments()), stop);
+  const ClusterResult r = run_cluster(plan, shell_line(command_arguments()), stop, call_before_end);
   log("{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows, r.wall_s);
   expect_unchanged(r.changed_traces, o.cluster.out);
   if (r.interrupted) {

@@ -9,6 +9,8 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/file_lock.hpp"
+#include "core/files.hpp"
 #include "core/output_guard.hpp"
 #include "number_options.hpp"
 #include "parse_enum.hpp"

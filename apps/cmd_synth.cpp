@@ -8,6 +8,7 @@
 #include "commands.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
+#include "core/file_lock.hpp"
 #include "core/output_guard.hpp"
 #include "number_options.hpp"
 #include "report/csv.hpp"

@@ -18,6 +18,7 @@
 #include "report/csv.hpp"
 #include "report/run_files.hpp"
 #include "report/schema.hpp"
+#include "report/table_reader.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench::testing_replay {

@@ -14,6 +14,7 @@
 #include "report/csv.hpp"
 #include "report/result_rows.hpp"
 #include "report/schema.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench::testing_rows {
 

@@ -17,6 +17,7 @@
 #include "replay/selection.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
+#include "report/table_reader.hpp"
 #include "report/table_spec.hpp"
 
 namespace kvbench {

@@ -12,6 +12,7 @@
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench::test_all_methods {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "cache_runs.hpp"
 #include "core/error.hpp"
+#include "core/file_lock.hpp"
 #include "report/run_files.hpp"
 #include "stopping_method.hpp"
 

@@ -8,11 +8,13 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/file_lock.hpp"
 #include "make_trace.hpp"
 #include "refusal.hpp"
 #include "replay/cluster_run.hpp"
 #include "replay/cluster_tables.hpp"
 #include "report/csv.hpp"
+#include "report/table_reader.hpp"
 #include "report/table_spec.hpp"
 #include "trace/inspect.hpp"
 #include "trace_files.hpp"
@@ -184,33 +186,28 @@ TEST(ClusterRun, OverwriteKeepsTheEarlierTablesUntilThereAreNewOnes) {
   o.overwrite = true;
   o.study.deltas_rel = {0.5};
   {
-    fs::create_directories(cluster_stage(o));
-    const FileLock lock(cluster_stage(o) / "norms.csv");  // no table can be made
+    const FileLock lock(fs::path(o.out) / kClusterManifest);
     expect_refusal(o, "another run is writing");
   }
   EXPECT_EQ(read_bytes(fs::path(o.out) / "coverage.csv"), before);
   EXPECT_EQ(read_bytes(fs::path(o.out) / kClusterManifest), manifest);
   run(o);
   EXPECT_NE(read_bytes(fs::path(o.out) / kClusterManifest), manifest);
-  EXPECT_FALSE(fs::exists(cluster_stage(o)));
 }
 
-// What a killed run left is in a folder of its own; somebody else's file there stays.
 TEST(ClusterRun, UnfinishedTablesOfAKilledRunAreReplaced) {
   ClusterOptions o = options(make_trace(temporary_path("t.h5")));
-  const fs::path stage = cluster_stage(o);
-  fs::create_directories(stage);
-  write_bytes(stage / "points.csv", "trace,prompt,layer,kv_head,what,tok");
-  write_bytes(stage / "coverage.csv", "");
-  write_bytes(stage / "delta.csv.lock", "");
+  const fs::path folder = o.out;
+  fs::create_directories(folder);
+  write_bytes(folder / "points.csv.tmp", "trace,prompt,layer,kv_head,what,tok");
+  write_bytes(folder / "coverage.csv.tmp", "");
   run(o);
-  EXPECT_FALSE(fs::exists(stage));
+  EXPECT_FALSE(fs::exists(folder / "points.csv.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "coverage.csv.tmp"));
   o.overwrite = true;
-  fs::create_directories(stage);
-  write_bytes(stage / "notes.txt", "precious");
-  run(o);
-  EXPECT_EQ(read_bytes(stage / "notes.txt"), "precious");
-  EXPECT_FALSE(fs::exists(stage / "points.csv"));
+  write_bytes(folder / "points.csv.tmp", "precious");
+  expect_refusal(o, "points.csv.tmp");
+  EXPECT_EQ(read_bytes(folder / "points.csv.tmp"), "precious");
 }
 
 TEST(ClusterRun, BadOptions) {

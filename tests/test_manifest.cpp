@@ -83,12 +83,12 @@ TEST(Manifest, TracesOfAnotherFormAreRefused) {
   Manifest m = begin_manifest("", nullptr);
   m.traces = {{.path = "a.h5", .sha256 = "", .bytes = 1, .model = "llama", .dtype = "bfloat16"}};
   nlohmann::json json = manifest_to_json(m);
-  write_json(manifest_path(csv), json);
+  write_file_atomically(manifest_path(csv), json_text(json));
   EXPECT_EQ(read_manifest(csv).traces[0].model, "llama");
   EXPECT_EQ(read_manifest(csv).traces[0].dtype, "bfloat16");
   for (const char* traces : {"7", "[7]", "{}", "[{}]"}) {
     json["traces"] = nlohmann::json::parse(traces);
-    write_json(manifest_path(csv), json);
+    write_file_atomically(manifest_path(csv), json_text(json));
     EXPECT_THROW(read_manifest(csv), InputError) << traces;
   }
 }

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/error.hpp"
+#include "core/file_lock.hpp"
 #include "core/sha256.hpp"
 #include "files.hpp"
 #include "refusal.hpp"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/file_lock.hpp"
 #include "core/files.hpp"
 #include "core/output_guard.hpp"
 #include "files.hpp"

@@ -14,6 +14,7 @@
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench::test_retrieval_run {
 namespace {

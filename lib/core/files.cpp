@@ -200,7 +200,8 @@ StagedFile::~StagedFile() {
 StagedFile::StagedFile(StagedFile&& other) noexcept
     : path_(std::exchange(other.path_, {})),
       fd_(std::exchange(other.fd_, -1)),
-      waiting_(std::move(other.waiting_)) {}
+      waiting_(std::move(other.waiting_)),
+      size_(other.size_) {}
 
 void StagedFile::put(std::string_view text) {
   constexpr std::size_t kAtOnce = std::size_t{1} << 20;
@@ -211,10 +212,13 @@ void StagedFile::put(std::string_view text) {
 }
 
 void StagedFile::flush() {
-  if (!write_all(fd_, waiting_)) {
-    throw_io("write", partial(), errno);
+  const std::string text = std::exchange(waiting_, {});
+  if (!write_all(fd_, text)) {
+    const int error = errno;
+    [[maybe_unused]] const int cut = ::ftruncate(fd_, size_);
+    throw_io("write", partial(), error);
   }
-  waiting_.clear();
+  size_ += static_cast<off_t>(text.size());
 }
 
 void StagedFile::close() {

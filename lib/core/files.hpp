@@ -2,6 +2,8 @@
 // power cut, sees the old file or the whole new one.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -60,19 +62,20 @@ class StagedFile {
   StagedFile& operator=(const StagedFile&) = delete;
 
   std::filesystem::path partial() const;
-  /// Appends text. Throws IoError.
+  /// Appends text. Throws IoError, as flush() does.
   void put(std::string_view text);
+  /// Writes what waits in memory. Throws IoError; then the file ends as before.
+  void flush();
   /// Syncs the file; no text may follow. Throws IoError.
   void close();
   /// Renames the closed file to PATH. Throws IoError.
   void publish();
 
  private:
-  void flush();
-
   std::filesystem::path path_;  // empty: published, or moved from
   int fd_ = -1;                 // -1: closed
   std::string waiting_;         // not yet written
+  off_t size_ = 0;              // written
 };
 
 /// Replaces the contents of `path`. Throws IoError.

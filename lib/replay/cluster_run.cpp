@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <memory>
 
 #include "core/error.hpp"
@@ -15,7 +14,6 @@
 #include "replay/progress.hpp"
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
-#include "report/csv.hpp"
 #include "report/run_files.hpp"
 
 namespace kvbench {
@@ -30,9 +28,7 @@ void check_output(const ClusterOptions& o) {
   inputs.insert(inputs.end(), o.kept_by.begin(), o.kept_by.end());
   inputs.emplace_back(o.config);
   const std::vector<Output> files = cluster_files(o.out);
-  std::vector<Output> all = cluster_files(cluster_stage(o));  // a killed run left those that exist
-  all.insert(all.begin(), files.begin(), files.end());
-  check_outputs(inputs, all);
+  check_outputs(inputs, files);
   for (const Output& file : files) {
     check_input(
         o.overwrite || !fs::exists(file.path),
@@ -90,14 +86,6 @@ std::string row_configuration(nlohmann::json configuration) {
   return configuration.dump();
 }
 
-// Writes cluster.json: the manifest and the number of rows by table.
-void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
-                            const std::map<std::string, Index>& tables) {
-  nlohmann::json json = manifest_to_json(manifest);
-  json["tables"] = tables;
-  write_json(folder / kClusterManifest, json);
-}
-
 // Stages what is known of a head without its clusters. Returns the rows to study, on their backend.
 std::vector<std::unique_ptr<RowSet>> open_head(const ClusterPlan& plan, const ClusterHead& h,
                                                const KvHead& head, int threads,
@@ -131,13 +119,9 @@ std::vector<std::unique_ptr<RowSet>> open_head(const ClusterPlan& plan, const Cl
   return out;
 }
 
-// Studies the heads until `stop`, and returns the number of rows by table. Sets result.heads, and
-// manifest.sha256 if all heads are finished.
-std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets& kept, int threads,
-                                         const std::atomic<bool>& stop, Manifest& manifest,
-                                         ClusterResult& result) {
-  const ClusterOptions& o = plan.options;
-  ClusterTables tables(plan, manifest.run_id);
+// Studies the heads until `stop`.
+void study_heads(const ClusterPlan& plan, const KeptSets& kept, int threads,
+                 const std::atomic<bool>& stop, ClusterTables& tables) {
   Progress progress(static_cast<Index>(plan.heads.size()), "cluster", "KV heads");
   for (const ClusterHead& h : plan.heads) {
     const KvHead head = read(plan, h);
@@ -147,25 +131,19 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
     for (std::size_t s = 0; s < sets.size(); ++s) {
       studied.push_back({rows_of(head, sets[s]), row_sets[s].get()});
     }
-    auto studies = study(studied, o.study, threads, stop);
+    auto studies = study(studied, plan.options.study, threads, stop);
     if (!studies) {
-      break;
+      return;
     }
     tables.add(h, sets, *studies, kept);
-    ++result.heads;
     progress.tick();
   }
-  std::map<std::string, Index> written = tables.finish();
-  if (result.heads == static_cast<Index>(plan.heads.size())) {
-    manifest.sha256 = tables.sha256();
-  }
-  return written;
 }
 
 }  // namespace
 
 ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
-                          const std::atomic<bool>& stop) {
+                          const std::atomic<bool>& stop, const AtEnd& at_end) {
   const double start = seconds_now();
   const ClusterOptions& o = plan.options;
   const int threads = usable_threads(plan);
@@ -182,39 +160,29 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
     return result;
   }
   std::error_code error;
-  fs::create_directories(cluster_stage(o), error);
+  fs::create_directories(o.out, error);
   if (error) {
-    throw IoError(
-        fmt::format("{}: cannot make the folder: {}", cluster_stage(o).string(), error.message()));
+    throw IoError(fmt::format("{}: cannot make the folder: {}", o.out, error.message()));
   }
   const FileLock lock(fs::path(o.out) / kClusterManifest);
   check_output(o);  // again: another run may have ended meanwhile
-  const std::vector<Output> staged = cluster_files(cluster_stage(o));
-  remove_files(staged);
-  remove_leftovers(staged);
   remove_leftovers(cluster_files(o.out));
-  const auto publish = [&] {
-    if (result.heads == 0) {
-      remove_files(staged);
-    }
-    publish_cluster(o);
-  };
+  ClusterTables tables(plan, manifest.run_id);
   try {
-    write_cluster_manifest(cluster_stage(o), manifest, {});
-    const auto written = study_heads(plan, kept, threads, stop, manifest, result);
-    for (const auto& [table, count] : written) {
-      result.rows += count;
-    }
-    result.interrupted = result.heads < static_cast<Index>(plan.heads.size());
-    result.wall_s = seconds_now() - start;
-    result.changed_traces = mark_changed(manifest, plan.readers);
-    end_manifest(manifest, result.rows, 0, result.wall_s);
-    write_cluster_manifest(cluster_stage(o), manifest, written);
+    const Ending ending(
+        at_end, [&, unfinished = manifest]() mutable { tables.publish(unfinished, false); });
+    study_heads(plan, kept, threads, stop, tables);
   } catch (...) {
-    publish();  // finished heads stay; the manifest has no end time
+    tables.publish(manifest, false);  // finished heads stay; the manifest has no end time
     throw;
   }
-  publish();
+  result.heads = tables.heads();
+  result.interrupted = result.heads < static_cast<Index>(plan.heads.size());
+  result.wall_s = seconds_now() - start;
+  result.changed_traces = mark_changed(manifest, plan.readers);
+  end_manifest(manifest, 0, 0, result.wall_s);
+  tables.publish(manifest, !result.interrupted);
+  result.rows = manifest.rows;
   return result;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/types.hpp"
 #include "replay/cluster_plan.hpp"
+#include "replay/run.hpp"
 
 namespace kvbench {
 
@@ -25,11 +26,10 @@ struct ClusterResult {
 /// Studies every selected KV head and writes
 /// OUT/{attention,coverage,delta,growth,keys,norms,spectrum}.csv, the points, and the manifest
 /// OUT/cluster.json. Checks every value of the selected heads before it creates a file. If `stop`
-/// becomes true, drops the unfinished head and keeps the finished ones. A killed run leaves whole
-/// rows, except a table's last line. points.h5 appears at the end, also of an interrupted run.
-/// Throws InputError (trace values, a kept-set file of other traces, output exists, memory limit
-/// too small) or IoError.
+/// becomes true, drops the unfinished head and keeps the finished ones. The files appear at the
+/// end, also if the run is interrupted or fails. Throws InputError (trace values, a kept-set file
+/// of other traces, output exists, memory limit too small) or IoError.
 ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
-                          const std::atomic<bool>& stop);
+                          const std::atomic<bool>& stop, const AtEnd& at_end = {});
 
 }  // namespace kvbench

@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <system_error>
 #include <utility>
 
-#include "core/files.hpp"
 #include "metrics/error.hpp"
-#include "report/manifest.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "trace/file_kinds.hpp"
@@ -137,31 +134,12 @@ const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns() {
   return columns;
 }
 
-std::filesystem::path cluster_stage(const ClusterOptions& options) {
-  return std::filesystem::path(options.out) / "unfinished";
-}
-
 std::vector<Output> cluster_files(const std::filesystem::path& folder) {
   std::vector<Output> out{{folder / kClusterManifest, manifest_kind()}};
   for (const auto& [table, columns] : cluster_columns()) {
     out.push_back({folder / table, table_kind("a table " + table, header(table, 1))});
   }
   return out;
-}
-
-void publish_cluster(const ClusterOptions& options) {
-  const std::vector<Output> from = cluster_files(cluster_stage(options));
-  const std::vector<Output> to = cluster_files(options.out);
-  if (std::filesystem::exists(from.front().path)) {
-    remove_files(to);  // also tables that this run does not write
-  }
-  for (std::size_t i = from.size(); i-- > 0;) {
-    if (std::filesystem::exists(from[i].path)) {
-      rename_file(from[i].path, to[i].path);
-    }
-  }
-  std::error_code ignored;  // a folder with foreign files stays
-  std::filesystem::remove(cluster_stage(options), ignored);
 }
 
 ClusterTables::ClusterTables(const ClusterPlan& plan, std::string run)
@@ -174,7 +152,8 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, std::string run)
   }
   for (const auto& [table, columns] : cluster_columns()) {
     if (table != kPointsTable || o.points == PointsFormat::csv) {
-      writers_.try_emplace(table, cluster_stage(o) / table, header(table, point_width_));
+      const auto path = std::filesystem::path(o.out) / table;
+      files_.try_emplace(table, path).first->second.put(csv_line(header(table, point_width_)));
       rows_[table] = 0;
     }
   }
@@ -212,6 +191,7 @@ void ClusterTables::add_spectrum(const ClusterHead& head, Rows what, const Spect
 
 void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
                         std::vector<Study>& studies, const KeptSets& kept) {
+  const std::lock_guard lock(mutex_);
   std::vector<Fields> coverage;
   std::vector<Fields> delta;
   std::vector<Fields> growth;
@@ -237,6 +217,7 @@ void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
   for (auto& [table, lines] : std::exchange(staged_, {})) {
     append(table, head, std::move(lines));
   }
+  ++heads_;
 }
 
 void ClusterTables::append(const std::string& table, const ClusterHead& head,
@@ -248,7 +229,11 @@ void ClusterTables::append(const std::string& table, const ClusterHead& head,
       fields.insert(fields.end(), {trace.model, std::string(name(trace.dtype))});
     }
   }
-  writers_.at(table).append(lines);
+  StagedFile& file = files_.at(table);
+  for (const Fields& fields : lines) {
+    file.put(csv_line(fields));
+  }
+  file.flush();
   rows_.at(table) += static_cast<Index>(lines.size());
 }
 
@@ -269,19 +254,30 @@ void ClusterTables::add_points(const ClusterHead& head, const Fields& place, con
   }
 }
 
-std::map<std::string, Index> ClusterTables::finish() {
-  for (auto& [table, writer] : writers_) {
-    writer.sync();
+void ClusterTables::publish(Manifest& manifest, bool whole) {
+  const std::lock_guard lock(mutex_);
+  if (heads_ == 0) {
+    return;
   }
-  return rows_;
-}
-
-std::map<std::string, std::string> ClusterTables::sha256() const {
-  std::vector<std::pair<std::string, std::filesystem::path>> files;
-  for (const auto& [table, writer] : writers_) {
-    files.emplace_back(table, writer.path());
+  std::vector<std::pair<std::string, std::filesystem::path>> unpublished;
+  manifest.rows = 0;
+  for (auto& [table, file] : files_) {
+    file.close();
+    unpublished.emplace_back(table, file.partial());
+    manifest.rows += rows_.at(table);
   }
-  return sha256_of_files(files);
+  if (whole) {
+    manifest.sha256 = sha256_of_files(unpublished);
+  }
+  nlohmann::json json = manifest_to_json(manifest);
+  json["tables"] = rows_;
+  StagedFile manifest_file(std::filesystem::path(plan_.options.out) / kClusterManifest,
+                           json_text(json));
+  remove_files(cluster_files(plan_.options.out));  // also tables that this run does not write
+  for (auto& [table, file] : files_) {
+    file.publish();
+  }
+  manifest_file.publish();
 }
 
 }  // namespace kvbench

@@ -1,9 +1,10 @@
 // The files of kvbench cluster. Contents: docs/schema.md.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <map>
-#include <optional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,12 @@
 #include "cluster/key_facts.hpp"
 #include "cluster/spectrum.hpp"
 #include "cluster/study.hpp"
+#include "core/files.hpp"
 #include "core/output_guard.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_plan.hpp"
 #include "report/csv.hpp"
+#include "report/manifest.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -30,21 +33,14 @@ const std::vector<ColumnDoc>& cluster_origin_columns();
 
 inline constexpr const char* kClusterManifest = "cluster.json";
 
-/// The folder OUT/unfinished, which has the tables until the run ends.
-std::filesystem::path cluster_stage(const ClusterOptions& options);
-
-/// All files that a run with any options may write into OUT or cluster_stage(), the manifest first.
+/// All files that a run with any options may write into OUT, the manifest first.
 std::vector<Output> cluster_files(const std::filesystem::path& folder);
 
-/// Replaces the files of OUT by those of cluster_stage(), the manifest last, and removes the
-/// folder. Without a manifest there, keeps OUT as it is. Throws IoError.
-void publish_cluster(const ClusterOptions& options);
-
-/// All tables of a run. The rows of a head are appended to each table at once (points: in blocks).
+/// All tables of a run, unpublished in OUT, which must exist. The rows of a head are appended to
+/// each table at once (points: in blocks).
 class ClusterTables {
  public:
-  /// Creates the files with their headers in cluster_stage(), which must exist. `run`: run_id of
-  /// the manifest. Throws InputError or IoError.
+  /// `run`: run_id of the manifest. Throws IoError.
   ClusterTables(const ClusterPlan& plan, std::string run);
 
   /// Stages a line of norms.csv, quantiles of the rows' norms, for the next add(). `number`: of the
@@ -61,15 +57,17 @@ class ClusterTables {
   /// Stages a line of spectrum.csv for the next add().
   void add_spectrum(const ClusterHead& head, Rows what, const Spectrum& spectrum);
 
-  /// Writes the staged lines and the studies of `sets`. Fills the points' kept_by.
+  /// Writes the staged lines and the studies of `sets`. Fills the points' kept_by. Throws IoError.
   void add(const ClusterHead& head, const std::vector<Rows>& sets, std::vector<Study>& studies,
            const KeptSets& kept);
 
-  /// Flushes all files to disk. Returns the number of rows by table.
-  std::map<std::string, Index> finish();
+  /// Heads that were added.
+  Index heads() const { return heads_; }
 
-  /// SHA-256 of the CSV tables by file name, for the manifest.
-  std::map<std::string, std::string> sha256() const;
+  /// Replaces the files of OUT by these tables and the manifest, which gets their rows. `whole`: no
+  /// head is missing, so it gets their SHA-256. Without a head keeps OUT as it is. No other call
+  /// may follow. Thread-safe with add(). Throws IoError.
+  void publish(Manifest& manifest, bool whole);
 
  private:
   void append(const std::string& name, const ClusterHead& head, std::vector<Fields> lines);
@@ -78,9 +76,11 @@ class ClusterTables {
   const ClusterPlan& plan_;
   std::string run_;
   Index point_width_ = 1;
-  std::map<std::string, CsvWriter> writers_;
+  std::map<std::string, StagedFile> files_;
   std::map<std::string, Index> rows_;
   std::map<std::string, std::vector<Fields>> staged_;  // by table
+  std::atomic<Index> heads_ = 0;
+  std::mutex mutex_;  // of add() and publish()
 };
 
 }  // namespace kvbench

@@ -14,7 +14,7 @@
 
 #include "replay/job_result.hpp"
 #include "replay/plan_spec.hpp"
-#include "report/csv_text.hpp"
+#include "report/csv.hpp"
 #include "report/journal.hpp"
 #include "trace/reader.hpp"
 

@@ -69,29 +69,17 @@ std::vector<std::string> mark_changed(Manifest& manifest, const std::vector<Trac
   return out;
 }
 
-namespace {
-
-// Has `publish` called if the process ends while the object lives.
-class Ending {
- public:
-  Ending(const AtEnd& at_end, std::function<void()> publish) : at_end_(at_end) {
-    if (at_end_) {
-      at_end_(std::move(publish));
-    }
+Ending::Ending(const AtEnd& at_end, std::function<void()> publish) : at_end_(at_end) {
+  if (at_end_) {
+    at_end_(std::move(publish));
   }
-  ~Ending() {
-    if (at_end_) {
-      at_end_({});
-    }
+}
+
+Ending::~Ending() {
+  if (at_end_) {
+    at_end_({});
   }
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
-
- private:
-  const AtEnd& at_end_;
-};
-
-}  // namespace
+}
 
 RunResult run_plan(const Plan& plan, const std::string& command_line, const std::atomic<bool>& stop,
                    const AtEnd& at_end) {

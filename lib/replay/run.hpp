@@ -25,6 +25,18 @@ struct RunResult : RowCounts {
 /// longer.
 using AtEnd = std::function<void(std::function<void()>)>;
 
+/// Has `publish` called if the process ends while the object lives.
+class Ending {
+ public:
+  Ending(const AtEnd& at_end, std::function<void()> publish);
+  ~Ending();
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+ private:
+  const AtEnd& at_end_;
+};
+
 /// Runs this shard's jobs. Checks every value of the selected heads before the first row. Finished
 /// jobs go to the log (report/job_log.hpp); at the end options.out, the side tables and the
 /// manifest are written from it, in the plan's order. No job begins after `stop` becomes true; then

@@ -1,51 +1,28 @@
-// Writes tables: CsvWriter appends rows to one file, which it locks.
+// CSV text after RFC 4180. Lines end in "\n". A field is quoted when it holds a comma, a quote, CR
+// or LF; quotes inside are doubled. UTF-8, no BOM.
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
-#include <mutex>
 #include <span>
 #include <string>
-
-#include "core/file_lock.hpp"
-#include "core/files.hpp"
-#include "core/output_guard.hpp"
-#include "report/csv_text.hpp"
-#include "report/table_reader.hpp"
+#include <string_view>
+#include <vector>
 
 namespace kvbench {
 
-/// The kind of a table with these columns, of any version.
-FileKind table_kind(std::string name, const Fields& header);
+using Fields = std::vector<std::string>;
 
-/// Appends rows to one new CSV file, which it locks. Thread-safe.
-class CsvWriter {
- public:
-  /// Writes the header. Throws InputError (lock held, PATH exists and is not empty or is not a
-  /// regular file) or IoError.
-  CsvWriter(const std::filesystem::path& path, Fields header);
-  ~CsvWriter();
-  CsvWriter(const CsvWriter&) = delete;
-  CsvWriter& operator=(const CsvWriter&) = delete;
+/// One CSV line with its "\n". A lone empty field is written `""`, as an empty line is no record.
+std::string csv_line(std::span<const std::string> fields);
 
-  /// Appends all rows with one write, or none: on failure the file is cut back. Throws InputError
-  /// for a row of another width than the header, IoError.
-  void append(std::span<const Fields> rows);
+/// Position of a column. Throws InputError naming `source`, the column and those that there are.
+std::size_t column_position(const Fields& header, std::string_view name, const std::string& source);
 
-  /// Flushes appended rows to the disk. Throws IoError.
-  void sync();
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  void open_file();
-  void expect_own_name() const;
-
-  std::filesystem::path path_;  // links resolved: two names of one file share the lock
-  Fields header_;
-  FileLock lock_;
-  int fd_ = -1;
-  std::mutex mutex_;
-};
+/// Text that is equal for equal cells only: each cell follows its length.
+void append_to_key(std::string& key, const std::string& cell);
+/// The key of all cells.
+std::string key_of(std::span<const std::string> cells);
+/// The key of the cells at these positions.
+std::string key_of(std::span<const std::string> cells, std::span<const std::size_t> positions);
 
 }  // namespace kvbench

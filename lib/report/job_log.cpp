@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/file_lock.hpp"
 #include "report/csv.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench {
 namespace {
@@ -413,7 +415,7 @@ void RunTables::publish(Manifest& manifest, bool whole) {
   if (whole) {
     manifest.sha256 = sha256_of_files(unfinished);
   }
-  StagedFile manifest_file = stage_manifest(csv_, manifest);
+  StagedFile manifest_file(manifest_path(csv_), manifest_text(manifest));
   remove_files(table_files(csv_));
   for (std::size_t i = files_.size(); i-- > 1;) {
     files_[i].second.publish();

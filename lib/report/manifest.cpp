@@ -11,10 +11,11 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/files.hpp"
 #include "core/parse_json.hpp"
 #include "core/sha256.hpp"
-#include "report/csv.hpp"
 #include "report/schema.hpp"
+#include "report/table_reader.hpp"
 
 template <class T>
 struct nlohmann::adl_serializer<std::optional<T>> {
@@ -142,29 +143,16 @@ json manifest_to_json(const Manifest& manifest) {
   return j;
 }
 
-namespace {
-
-// Bytes of paths that are not UTF-8 are replaced.
-std::string text_of(const json& value) {
+std::string json_text(const json& value) {
   return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace
-
-void write_json(const std::filesystem::path& path, const json& value) {
-  write_file_atomically(path, text_of(value));
-}
-
-StagedFile stage_manifest(const std::filesystem::path& csv, const Manifest& manifest) {
-  return {manifest_path(csv), text_of(manifest_to_json(manifest))};
-}
-
 std::string manifest_text(const Manifest& manifest) {
-  return text_of(manifest_to_json(manifest));
+  return json_text(manifest_to_json(manifest));
 }
 
 void write_manifest(const std::filesystem::path& csv, const Manifest& manifest) {
-  write_json(manifest_path(csv), manifest_to_json(manifest));
+  write_file_atomically(manifest_path(csv), manifest_text(manifest));
 }
 
 Manifest manifest_from_text(std::string_view text, const std::string& source) {

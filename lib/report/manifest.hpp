@@ -83,14 +83,11 @@ void check_traces_unchanged(const Manifest& manifest, const std::filesystem::pat
 /// Fills end, rows, failures and wall_s (seconds).
 void end_manifest(Manifest& manifest, Index rows, Index failures, double wall_s);
 
-/// Writes indented JSON atomically. Throws IoError.
-void write_json(const std::filesystem::path& path, const nlohmann::json& json);
+/// Indented; bytes of paths that are not UTF-8 are replaced.
+std::string json_text(const nlohmann::json& json);
 
 /// Writes manifest_path(csv). Throws IoError.
 void write_manifest(const std::filesystem::path& csv, const Manifest& manifest);
-
-/// The same, unpublished. Throws IoError.
-StagedFile stage_manifest(const std::filesystem::path& csv, const Manifest& manifest);
 
 /// Reads manifest_path(csv). Throws InputError if it is absent, no JSON as of parse_json(), of
 /// another format, or lacks a key.

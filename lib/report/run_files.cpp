@@ -2,14 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/files.hpp"
-#include "report/csv.hpp"
 #include "report/journal.hpp"
 #include "report/manifest.hpp"
 #include "report/schema.hpp"
@@ -65,6 +67,14 @@ void remove_one(const fs::path& path, const std::function<bool(const fs::path&)>
 }
 
 }  // namespace
+
+// By the columns that tables of all versions start with.
+FileKind table_kind(std::string name, const Fields& header) {
+  const auto own = std::ranges::find(header, "run_id") - header.begin();
+  std::string line = csv_line(std::span(header).first(static_cast<std::size_t>(own)));
+  line.pop_back();
+  return text_kind(std::move(name), line);
+}
 
 fs::path log_path(const fs::path& csv) {
   return fs::path(csv) += ".log";

@@ -2,11 +2,16 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "core/output_guard.hpp"
+#include "report/csv.hpp"
 
 namespace kvbench {
+
+/// The kind of a table with these columns, of any version.
+FileKind table_kind(std::string name, const Fields& header);
 
 /// OUT.csv, its manifest and every side table that a run of any options may write.
 std::vector<Output> table_files(const std::filesystem::path& csv);

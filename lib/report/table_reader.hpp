@@ -11,7 +11,7 @@
 
 #include "core/sha256.hpp"
 #include "core/types.hpp"
-#include "report/csv_text.hpp"
+#include "report/csv.hpp"
 
 namespace kvbench {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/types.hpp"
-#include "report/csv_text.hpp"
+#include "report/csv.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {

@@ -95,7 +95,7 @@ refused 2 'no kept set' -- cluster one.h5 -o no --kept-by out.kept.csv
 good synth -o long.h5 --layers 40 --q-heads 2 --kv-heads 2 --n 768 --d 16 --dv 8
 "$KVBENCH" cluster long.h5 -o int --threads 1 > "$scratch/out" 2> "$scratch/err" &
 pid=$! tries=0
-rows=int/unfinished/coverage.csv
+rows=int/coverage.csv.tmp
 until [[ -f $rows ]] && (($(wc -l < "$rows") > 20)); do
   kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
   ((++tries < 30000)) || fail 'no rows after ten minutes'
@@ -111,4 +111,4 @@ for table in coverage growth norms points; do
   seen=$(awk -F, 'NR > 1 && $5 == "keys" { print $3, $4 }' "int/$table.csv" | sort -u | wc -l)
   [[ $seen == "$heads" ]] || fail "$seen heads in $table.csv, not $heads"
 done
-[[ -z $(ls -A int | grep -E 'lock|tmp|unfinished') ]] || fail "files of an interrupted run: $(ls -A int)"
+[[ -z $(ls -A int | grep -E 'lock|tmp') ]] || fail "files of an interrupted run: $(ls -A int)"

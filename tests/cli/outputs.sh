@@ -107,7 +107,7 @@ full() {
   ) > "$scratch/out" 2> "$scratch/err" || code=$?
   [[ $code == 3 && $(wc -l < "$scratch/err") == 1 && $(cat "$scratch/err") == 'kvbench: error: '* ]] ||
     fail "exit code $code of a full disk: kvbench $*: $(cat "$scratch/err")"
-  [[ -z $(find . -name '*.tmp' -o -name '*.lock' -o -name unfinished) ]] ||
+  [[ -z $(find . -name '*.tmp' -o -name '*.lock') ]] ||
     fail "unfinished files: $(find . -name '*.tmp')"
 }
 good synth -o long.h5 --layers 3 --q-heads 2 --kv-heads 1 --n 700 --d 16 --dv 8
