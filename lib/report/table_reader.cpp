@@ -18,35 +18,15 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 constexpr std::size_t kLongestRow = std::size_t{1} << 26;
 constexpr std::size_t kMostFields = std::size_t{1} << 16;
-constexpr int kEnd = -1;
 
-// Finds the end of a record: a line end outside quotes.
-struct RecordEnd {
-  bool quoted = false;
-  std::size_t length = 0;  // searched so far
-
-  // Returns false if the text ends first; may be called again with more text.
-  bool find(std::string_view text) {
-    while (true) {
-      const std::string_view rest = text.substr(length);
-      const std::size_t end = rest.find('\n');
-      const std::string_view part = rest.substr(0, end);
-      // A doubled quote toggles twice.
-      quoted = quoted != (std::ranges::count(part, '"') % 2 == 1);
-      length += part.size();
-      if (end == std::string_view::npos) {
-        return false;
-      }
-      ++length;
-      if (!quoted) {
-        return true;
-      }
-    }
-  }
-};
+// Removes `what` from the front of `text` if it is there.
+bool take(std::string_view& text, char what) {
+  const bool there = text.starts_with(what);
+  text.remove_prefix(there ? 1 : 0);
+  return there;
+}
 
 }  // namespace
 
@@ -80,12 +60,6 @@ TableReader::TableReader(const std::filesystem::path& path)
 
 TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source)
     : in_(std::move(text)), source_(std::move(source)) {
-  constexpr std::string_view bom = "\xEF\xBB\xBF";
-  while (buffer_.size() < bom.size() && read_more()) {
-  }
-  if (buffer_.starts_with(bom)) {
-    at_ = bom.size();
-  }
   check_text();
   if (!next_record()) {
     throw InputError(fmt::format("{}: the file is empty, expected a header", source_));
@@ -101,8 +75,11 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source)
 }
 
 // Names common binary formats.
-void TableReader::check_text() const {
-  const std::string_view text(buffer_);
+void TableReader::check_text() {
+  std::string text(4, '\0');
+  in_->read(text.data(), std::ssize(text));
+  in_->clear();
+  in_->seekg(0);
   const char* what = text.starts_with("\x89HDF")      ? "an HDF5 file"
                      : text.starts_with("\x1f\x8b")   ? "a gzip file"
                      : text.starts_with("PK\x03\x04") ? "a zip file"
@@ -127,12 +104,14 @@ bool TableReader::next() {
 
 // Reads the next record that is no empty line; false at the end.
 bool TableReader::next_record() {
-  while (find_record()) {
-    parsed_ = 0;
-    while (peek() == '\n' || peek() == '\r') {
-      read_line_end();
+  constexpr std::string_view bom = "\xEF\xBB\xBF";
+  while (read_record()) {
+    if (line_ == 1 && record_.starts_with(bom)) {
+      record_.erase(0, bom.size());
     }
-    if (peek() != kEnd) {
+    if (record_ == "\n" || record_ == "\r\n") {
+      ++line_;
+    } else if (!record_.empty()) {
       parse();
       return true;
     }
@@ -140,45 +119,41 @@ bool TableReader::next_record() {
   return false;
 }
 
-// Finds the bytes of the next record.
-bool TableReader::find_record() {
-  RecordEnd end;
-  while (!end.find(std::string_view(buffer_).substr(at_))) {
-    if (end.length > kLongestRow) {
-      fail(line_, fmt::format("a row of more than {} bytes", kLongestRow),
-           "less (a quote that never closes?)");
-    }
-    if (!read_more()) {
-      if (end.length == 0) {
-        return false;
+// Reads up to the next line end outside quotes.
+bool TableReader::read_record() {
+  record_.clear();
+  bool quoted = false;
+  try {
+    while (true) {
+      const auto byte = in_->rdbuf()->sbumpc();
+      if (byte == std::istream::traits_type::eof()) {
+        break;
       }
-      break;
+      const char c = std::istream::traits_type::to_char_type(byte);
+      record_ += c;
+      quoted = quoted != (c == '"');  // a doubled quote toggles twice
+      if (c == '\n' && !quoted) {
+        break;
+      }
+      if (record_.size() > kLongestRow) {
+        fail(line_, fmt::format("a row of more than {} bytes", kLongestRow),
+             "less (a quote that never closes?)");
+      }
     }
-  }
-  record_ = std::string_view(buffer_).substr(at_, end.length);
-  at_ += end.length;
-  return true;
-}
-
-bool TableReader::read_more() {
-  buffer_.erase(0, std::exchange(at_, 0));
-  const std::size_t had = buffer_.size();
-  buffer_.resize(had + kReadBytes);
-  in_->read(buffer_.data() + had, kReadBytes);
-  if (in_->bad()) {
+  } catch (const std::ios_base::failure&) {
     throw_io("read it", source_, errno);
   }
-  buffer_.resize(had + static_cast<std::size_t>(in_->gcount()));
-  hash_.add(std::string_view(buffer_).substr(had));
-  return buffer_.size() > had;
+  hash_.add(record_);
+  return !record_.empty();
 }
 
 // RFC 4180.
 void TableReader::parse() {
   record_line_ = line_;
-  if (record_.find('\0') != std::string_view::npos) {
+  if (record_.find('\0') != std::string::npos) {
     fail(line_, "a byte 0", "text");
   }
+  std::string_view rest = record_;
   std::size_t count = 0;
   do {
     if (count == kMostFields) {
@@ -188,66 +163,44 @@ void TableReader::parse() {
       fields_.emplace_back();
     }
     std::string& field = fields_[count++];
-    if (consume('"')) {
-      quoted(field);
-    } else {
-      bare(field);
-    }
-  } while (consume(','));
+    rest = take(rest, '"') ? quoted(rest, field) : bare(rest, field);
+  } while (take(rest, ','));
   fields_.resize(count);
-  if (peek() != kEnd) {
-    read_line_end();
+  if (take(rest, '\r') && !rest.starts_with('\n')) {
+    fail(line_, "a CR without LF", "LF or CRLF at the end of a line");
   }
+  line_ += rest.size();
 }
 
-void TableReader::bare(std::string& field) {
-  const std::string_view rest = record_.substr(parsed_);
-  field.assign(rest.begin(), std::ranges::find_if(
-                                 rest, [](char c) { return c == ',' || c == '\n' || c == '\r'; }));
+// Reads a field; returns what follows it.
+std::string_view TableReader::bare(std::string_view rest, std::string& field) const {
+  field = rest.substr(0, rest.find_first_of(",\r\n"));
   if (field.find('"') != std::string::npos) {
     fail(line_, "a quote inside an unquoted field", "the whole field in quotes");
   }
-  parsed_ += field.size();
+  return rest.substr(field.size());
 }
 
-// Reads a field after its first quote.
-void TableReader::quoted(std::string& field) {
+// The same after its first quote.
+std::string_view TableReader::quoted(std::string_view rest, std::string& field) {
   field.clear();
   while (true) {
-    const std::size_t quote = record_.find('"', parsed_);
+    const std::size_t quote = rest.find('"');
     if (quote == std::string_view::npos) {
       fail(line_, "the end of the file inside quotes", "a closing quote");
     }
-    field += record_.substr(parsed_, quote - parsed_);
-    parsed_ = quote + 1;
-    if (!consume('"')) {
+    field += rest.substr(0, quote);
+    rest.remove_prefix(quote + 1);
+    if (!take(rest, '"')) {
       break;
     }
     field += '"';
   }
   line_ += static_cast<std::size_t>(std::ranges::count(field, '\n'));
-  if (peek() != kEnd && peek() != ',' && peek() != '\n' && peek() != '\r') {
-    fail(line_, fmt::format("`{}` after a closing quote", record_[parsed_]),
-         "a comma or a line end");
+  if (!rest.empty() && rest.find_first_of(",\r\n") != 0) {
+    fail(line_, fmt::format("`{}` after a closing quote", rest.front()), "a comma or a line end");
   }
-}
-
-int TableReader::peek() const {
-  return parsed_ < record_.size() ? static_cast<unsigned char>(record_[parsed_]) : kEnd;
-}
-
-bool TableReader::consume(char c) {
-  const bool there = parsed_ < record_.size() && record_[parsed_] == c;
-  parsed_ += there ? 1 : 0;
-  return there;
-}
-
-void TableReader::read_line_end() {
-  if (consume('\r') && peek() != '\n') {
-    fail(line_, "a CR without LF", "LF or CRLF at the end of a line");
-  }
-  ++parsed_;
-  ++line_;
+  return rest;
 }
 
 void TableReader::fail(std::size_t line, std::string_view got, std::string_view expected) const {

@@ -44,36 +44,26 @@ class TableReader {
   const Fields& row() const { return fields_; }
   Index rows() const { return rows_; }                   ///< read so far
   std::string_view text() const { return record_; }      ///< the row's bytes, line end included
-  std::size_t line() const { return line_; }             ///< behind the row, 1-based
   std::size_t row_line() const { return record_line_; }  ///< where the row begins, 1-based
 
   /// Of all bytes of the table, after the last row; once.
   std::string sha256() { return hash_.text(); }
 
  private:
-  void check_text() const;
+  void check_text();
   bool next_record();
-  bool find_record();
-  bool read_more();
+  bool read_record();
   void parse();
-  void bare(std::string& field);
-  void quoted(std::string& field);
-  void read_line_end();
-  int peek() const;
-  bool consume(char c);
+  std::string_view bare(std::string_view rest, std::string& field) const;
+  std::string_view quoted(std::string_view rest, std::string& field);
   [[noreturn]] void fail(std::size_t line, std::string_view got, std::string_view expected) const;
 
   std::unique_ptr<std::istream> in_;
   std::string source_;
   Sha256 hash_;
-
-  std::string buffer_;       // what was read and is not yet behind us
-  std::size_t at_ = 0;       // of the next record in it
-  std::string_view record_;  // in buffer_
-  std::size_t parsed_ = 0;   // of record_
-  std::size_t line_ = 1;
-  std::size_t record_line_ = 1;  // where the record begins
-
+  std::string record_;
+  std::size_t line_ = 1;         // behind the record
+  std::size_t record_line_ = 1;  // where it begins
   Fields header_;
   Fields fields_;
   Index rows_ = 0;
