@@ -1,4 +1,4 @@
-// help, completion and man, generated from the definitions of the commands.
+// help and completion, generated from the definitions of the commands.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -10,7 +10,6 @@
 #include "completion.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
-#include "man_page.hpp"
 
 namespace kvbench {
 namespace {
@@ -70,9 +69,6 @@ void add_help(CLI::App& app) {
       "\nExample, for the current shell:\n"
       "  source <(kvbench completion bash)");
   completion->callback([&app, word] { fmt::print("{}", completion_script(app, *word)); });
-  add("man", "Print a manual page (roff)", "SUBCOMMAND", false)->callback([&app, word] {
-    fmt::print("{}", man_page(app, command_of(app, *word)));
-  });
 }
 
 }  // namespace kvbench

@@ -16,7 +16,7 @@ void add_cluster(CLI::App& app);    ///< clusterability of keys and values
 void add_summarize(CLI::App& app);  ///< means, standard deviations and counts of result rows
 void add_verify(CLI::App& app);     ///< checksums of a result table, and recomputed rows
 void add_merge(CLI::App& app);      ///< one result table from shards
-void add_help(CLI::App& app);       ///< help, completion and man; must be added last
+void add_help(CLI::App& app);       ///< help and completion; must be added last
 
 /// Error message for an unknown subcommand.
 std::string unknown_command(const CLI::App& app, const std::string& name);

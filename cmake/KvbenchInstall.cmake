@@ -9,10 +9,11 @@ if(TARGET kvbench)
     install(FILES data/sample.h5 DESTINATION kvbench COMPONENT python)
   endif()
 endif()
-# The program prints its manual pages and completion scripts.
+# The program prints what manual pages are made of, and completion scripts.
 if(TARGET kvbench AND NOT CMAKE_CROSSCOMPILING)
   install(CODE "
     set(kvbench_program [[$<TARGET_FILE:kvbench>]])
+    set(kvbench_version [[${PROJECT_VERSION}]])
     set(kvbench_man [[${CMAKE_INSTALL_MANDIR}/man1]])
     set(kvbench_share [[${CMAKE_INSTALL_DATADIR}]])")
   install(SCRIPT cmake/InstallPages.cmake)

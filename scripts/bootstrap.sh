@@ -21,7 +21,7 @@ bench=(libbenchmark-dev libopenblas-dev)
 lint=(clang clang-format clang-tidy libomp-dev mypy python3-venv)
 lint_pip=(ruff==0.17.6)  # .pre-commit-config.yaml names the same
 dump=(python3-venv)
-package=(dpkg-dev file lintian)
+package=(dpkg-dev file help2man lintian)
 
 groups=("$@")
 if ((${#groups[@]} == 0)); then groups=(build plot test); fi
@@ -75,7 +75,7 @@ present() {
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libopenblas-dev) has_library openblas ;;
     libomp-dev) has_header omp.h -fopenmp ;;
-    gcovr | parallel | file | lintian | mypy) command -v "$1" ;;
+    gcovr | parallel | file | help2man | lintian | mypy) command -v "$1" ;;
     slurm-wlm) command -v slurmctld ;;
     dpkg-dev) command -v dpkg-shlibdeps ;;
     python3-venv) has_module ensurepip ;;

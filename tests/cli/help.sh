@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# What the program says of itself: help by name, what a wrong word may have meant, manual pages,
-# completion.
+# What the program says of itself: help by name, what a wrong word may have meant, completion.
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 small_trace t.h5
@@ -8,7 +7,7 @@ small_trace t.h5
 good --help
 top=$out
 commands=$(sed -n '/^Subcommands:/,/^$/ s/^  \([a-z][a-z]*\) .*/\1/p' <<< "$top")
-[[ $(wc -w <<< "$commands") -ge 12 ]] || fail "the subcommands: $commands"
+[[ $(wc -w <<< "$commands") -ge 11 ]] || fail "the subcommands: $commands"
 good help
 [[ $out == "$top" ]] || fail "help is not --help: $out"
 for command in $commands; do
@@ -41,32 +40,6 @@ printf '\nbudgets = 0.5\n' > config.toml
 meant budget "${run_it[@]}" --config config.toml
 good replay t.h5 -o good.csv --algorithm exact "${windows[@]}"
 refused 2 "no algorithm 'nosuch', expected" -- list nosuch # nothing is near
-
-# Manual pages: every option of a command is in its page, and groff has nothing to say against it.
-pages=(kvbench)
-good man
-cp "$scratch/out" kvbench.1
-for command in $commands; do
-  grep -qF "kvbench\\-$command" kvbench.1 || fail "kvbench.1 does not mention $command"
-  good man "$command"
-  cp "$scratch/out" "kvbench-$command.1"
-  pages+=("kvbench-$command")
-  good "$command" --help
-  for option in $(grep -oE '^  (-[a-z], )?--[a-z-]+' <<< "$out" | grep -oE -e '--[a-z-]+'); do
-    grep -qF -e "${option//-/\\-}" "kvbench-$command.1" || fail "$command.1 lacks $option"
-  done
-done
-refused 2 'did you mean replay?' -- man repaly
-if command -v groff > /dev/null; then
-  for page in "${pages[@]}"; do
-    said=$(groff -man -ww -Tutf8 -P-cbou "$page.1" 2>&1 > "$page.txt") || fail "groff: $said"
-    [[ -z $said ]] || fail "groff of $page.1: $said"
-    # What a reader sees: every line of the description.
-    grep -q NAME "$page.txt" && grep -q 'SEE ALSO' "$page.txt" || fail "$page.txt: $(< "$page.txt")"
-  done
-  grep -qF "'balancekv:T=1,2,3,4' --algorithm 'uniform:T=1,2,3,4'" kvbench-replay.txt ||
-    fail "an example is spoilt: $(grep balancekv kvbench-replay.txt)"
-fi
 
 # Completion, as bash calls it.
 good completion bash

@@ -16,10 +16,26 @@ build() {  # build FOLDER
 
 cmake --install "$BUILD_DIR" --prefix "$PWD/prefix" --config "$CONFIG" > install.log ||
   fail 'cannot be installed'
-for page in share/man/man1/kvbench.1 share/man/man1/kvbench-replay.1 \
-  share/bash-completion/completions/kvbench share/zsh/site-functions/_kvbench; do
-  [[ -s prefix/$page ]] || fail "not installed: $page"
+for script in share/bash-completion/completions/kvbench share/zsh/site-functions/_kvbench; do
+  [[ -s prefix/$script ]] || fail "not installed: $script"
 done
+# Manual pages: every option of a command is in its page, and groff has nothing to say against it.
+if command -v help2man > /dev/null; then
+  good --help
+  for command in '' $(sed -n '/^Subcommands:/,/^$/ s/^  \([a-z][a-z]*\) .*/\1/p' <<< "$out"); do
+    name=kvbench${command:+-$command}
+    page=prefix/share/man/man1/$name.1
+    grep -qF "$name \\-" "$page" || fail "$name.1 does not name $name"
+    good $command --help
+    for option in $(grep -oE '^  (-[a-z], )?--[a-z-]+' <<< "$out" | grep -oE -e '--[a-z-]+'); do
+      grep -qF -e "${option//-/\\-}" "$page" || fail "$name.1 lacks $option"
+    done
+    if command -v groff > /dev/null; then
+      said=$(groff -man -ww -Tutf8 "$page" 2>&1 > /dev/null) || fail "groff: $said"
+      [[ -z $said ]] || fail "groff of $name.1: $said"
+    fi
+  done
+fi
 headers=$(find prefix/include/kvbench -name '*.hpp' | wc -l)
 ((headers >= 40)) || fail "$headers headers, expected at least 40"
 
