@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -78,62 +78,61 @@ std::string norms_text(const std::optional<NormRange>& r) {
   return r ? fmt::format("{:.3g} / {:.3g} / {:.3g}", r->min, r->median, r->max) : "-";
 }
 
+using Layers = std::vector<const LayerMeta*>;
+
+// Of all prompts.
+Layers layers_of(const TraceMeta& meta) {
+  Layers out;
+  for (const PromptMeta& prompt : meta.prompts) {
+    for (const LayerMeta& l : prompt.layers) {
+      out.push_back(&l);
+    }
+  }
+  return out;
+}
+
+// " (3 of 8 layers)"; empty if all are.
+std::string of_layers(std::ptrdiff_t count, const Layers& layers) {
+  return count < std::ssize(layers) ? fmt::format(" ({} of {} layers)", count, layers.size()) : "";
+}
+
 // The rotary tables, and how many layers have them.
 std::string tables_text(const TraceMeta& meta) {
-  std::size_t layers = 0;
-  std::set<std::pair<Index, Index>> shapes;
-  std::size_t with = 0;
-  for (const PromptMeta& prompt : meta.prompts) {
-    for (const LayerMeta& l : prompt.layers) {
-      ++layers;
-      if (l.rope_positions > 0) {
-        ++with;
-        shapes.emplace(l.rope_positions, l.rope_dim);
-      }
+  const Layers layers = layers_of(meta);
+  std::set<std::string> shapes;
+  const auto with = std::ranges::count_if(layers, [&](const LayerMeta* l) {
+    if (l->rope_positions > 0) {
+      shapes.insert(fmt::format("{} positions, {} channels", l->rope_positions, l->rope_dim));
     }
-  }
-  if (with == 0) {
-    return meta.rope == "post" ? "; no rotary tables" : "";
-  }
-  std::string text = "; rotary tables:";
-  for (const auto& [positions, dim] : shapes) {
-    text += fmt::format("{} {} positions, {} channels", text.back() == ':' ? "" : " and", positions,
-                        dim);
-  }
-  return text + (with < layers ? fmt::format(" ({} of {} layers)", with, layers) : "");
-}
-
-// Hidden sizes of the output projections, and whether residual norms are stored.
-std::string projection_text(const TraceMeta& meta) {
-  std::size_t layers = 0;
-  std::size_t with = 0;
-  std::size_t normed = 0;
-  std::set<Index> sizes;
-  for (const PromptMeta& prompt : meta.prompts) {
-    for (const LayerMeta& l : prompt.layers) {
-      ++layers;
-      normed += l.has_residual_norm ? 1 : 0;
-      if (l.hidden > 0) {
-        ++with;
-        sizes.insert(l.hidden);
-      }
-    }
-  }
-  const auto of_layers = [layers](std::size_t count) {
-    return count < layers ? fmt::format(" ({} of {} layers)", count, layers) : std::string();
-  };
-  return fmt::format(
-      "{}; {}{}",
-      with == 0 ? "no weights"
-                : fmt::format("hidden size {}{}", fmt::join(sizes, " and "), of_layers(with)),
-      normed == 0 ? "no residual norms" : "residual norms", normed == 0 ? "" : of_layers(normed));
-}
-
-bool has_projection(const TraceMeta& meta) {
-  return std::any_of(meta.prompts.begin(), meta.prompts.end(), [](const PromptMeta& p) {
-    return std::any_of(p.layers.begin(), p.layers.end(),
-                       [](const LayerMeta& l) { return l.hidden > 0 || l.has_residual_norm; });
+    return l->rope_positions > 0;
   });
+  return with > 0              ? fmt::format("; rotary tables: {}{}", fmt::join(shapes, " and "),
+                                             of_layers(with, layers))
+         : meta.rope == "post" ? "; no rotary tables"
+                               : "";
+}
+
+// Hidden sizes of the output projections, and whether residual norms are stored; empty if the trace
+// has neither.
+std::string projection_text(const TraceMeta& meta) {
+  const Layers layers = layers_of(meta);
+  std::set<Index> sizes;
+  const auto with = std::ranges::count_if(layers, [&](const LayerMeta* l) {
+    if (l->hidden > 0) {
+      sizes.insert(l->hidden);
+    }
+    return l->hidden > 0;
+  });
+  const auto normed = std::ranges::count(layers, true, &LayerMeta::has_residual_norm);
+  if (with + normed == 0) {
+    return "";
+  }
+  return fmt::format(
+      "{}; {}",
+      with == 0
+          ? "no weights"
+          : fmt::format("hidden size {}{}", fmt::join(sizes, " and "), of_layers(with, layers)),
+      normed == 0 ? "no residual norms" : "residual norms" + of_layers(normed, layers));
 }
 
 std::string retrieval_text(const std::vector<std::uint8_t>& heads) {
@@ -147,75 +146,58 @@ std::string retrieval_text(const std::vector<std::uint8_t>& heads) {
 }
 
 std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>* norms) {
-  const auto& layers = prompt.layers;
-  // Optional columns only where the trace uses them: the table must fit a terminal.
-  const bool fisher = std::any_of(layers.begin(), layers.end(),
-                                  [](const LayerMeta& l) { return l.fisher.has_value(); });
-  const bool retrieval = std::any_of(layers.begin(), layers.end(),
-                                     [](const LayerMeta& l) { return !l.retrieval_heads.empty(); });
-  std::vector<std::vector<std::string>> rows{
-      {"layer", "q_heads", "kv_heads", "n", "nq", "d", "dv", "scale"}};
-  const bool window =
-      std::any_of(layers.begin(), layers.end(), [](const LayerMeta& l) { return bool(l.window); });
-  const bool sinks = std::any_of(layers.begin(), layers.end(),
-                                 [](const LayerMeta& l) { return !l.sink_logit.empty(); });
-  if (window) {
-    rows.front().push_back("window");
-  }
-  const bool shared = std::any_of(layers.begin(), layers.end(),
-                                  [](const LayerMeta& l) { return bool(l.shares_cache_of); });
-  if (sinks) {
-    rows.front().push_back("sink logits");
-  }
-  if (shared) {
-    rows.front().push_back("cache of");
-  }
-  if (fisher) {
-    rows.front().push_back("fisher");
-  }
-  if (retrieval) {
-    rows.front().push_back("retrieval");
-  }
+  struct Column {
+    std::string_view name;
+    std::function<std::string(const LayerMeta&, const LayerNorms&)> text;
+    std::function<bool(const LayerMeta&)> used = {};  // shown if some layer uses it; empty: always
+  };
+  using L = const LayerMeta&;
+  using N = const LayerNorms&;
+  const auto size = [](Rows rows, Index LayerMeta::*member) {
+    return [=](L l, N) { return l.has(rows) ? std::to_string(l.*member) : "-"; };
+  };
+  const auto norm = [](auto member) { return [=](L, N n) { return norms_text(n.*member); }; };
+  std::vector<Column> columns{
+      {"layer", size(Rows::keys, &LayerMeta::layer)},
+      {"q_heads", size(Rows::queries, &LayerMeta::q_heads)},
+      {"kv_heads", size(Rows::keys, &LayerMeta::kv_heads)},
+      {"n", size(Rows::keys, &LayerMeta::n)},
+      {"nq", size(Rows::queries, &LayerMeta::nq)},
+      {"d", size(Rows::keys, &LayerMeta::d)},
+      {"dv", size(Rows::values, &LayerMeta::dv)},
+      {"scale", [](L l, N) { return fmt::format("{:.6g}", l.scale); }},
+      {"window", [](L l, N) { return l.window ? std::to_string(*l.window) : "-"; },
+       [](L l) { return l.window.has_value(); }},
+      {"sink logits",
+       [](L l, N) {
+         return l.sink_logit.empty()
+                    ? "-"
+                    : fmt::format("{:.3g} to {:.3g}", std::ranges::min(l.sink_logit),
+                                  std::ranges::max(l.sink_logit));
+       },
+       [](L l) { return !l.sink_logit.empty(); }},
+      {"cache of", [](L l, N) { return std::to_string(l.shares_cache_of.value_or(l.layer)); },
+       [](L l) { return l.shares_cache_of.has_value(); }},
+      {"fisher", [](L l, N) { return l.fisher ? fmt::format("{:.4g}", *l.fisher) : "-"; },
+       [](L l) { return l.fisher.has_value(); }},
+      {"retrieval",
+       [](L l, N) { return l.retrieval_heads.empty() ? "-" : retrieval_text(l.retrieval_heads); },
+       [](L l) { return !l.retrieval_heads.empty(); }}};
   if (norms != nullptr) {
-    rows.front().insert(rows.front().end(), {"key norm", "query norm", "value norm"});
+    columns.push_back({"key norm", norm(&LayerNorms::keys)});
+    columns.push_back({"query norm", norm(&LayerNorms::queries)});
+    columns.push_back({"value norm", norm(&LayerNorms::values)});
   }
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LayerMeta& l = layers[i];
-    std::vector<std::string> row;
-    const auto size_or_dash = [](bool stored, Index size) {
-      return stored ? std::to_string(size) : std::string("-");
-    };
-    row.push_back(std::to_string(l.layer));
-    row.push_back(size_or_dash(l.has(Rows::queries), l.q_heads));
-    row.push_back(std::to_string(l.kv_heads));
-    row.push_back(std::to_string(l.n));
-    row.push_back(size_or_dash(l.has(Rows::queries), l.nq));
-    row.push_back(std::to_string(l.d));
-    row.push_back(size_or_dash(l.has(Rows::values), l.dv));
-    row.push_back(fmt::format("{:.6g}", l.scale));
-    if (window) {
-      row.push_back(l.window ? std::to_string(*l.window) : "-");
+  std::erase_if(columns, [&](const Column& c) {
+    return c.used && std::ranges::none_of(prompt.layers, c.used);
+  });
+  std::vector<std::vector<std::string>> rows(1 + prompt.layers.size());
+  for (const Column& c : columns) {
+    rows[0].emplace_back(c.name);
+    for (std::size_t i = 0; i < prompt.layers.size(); ++i) {
+      rows[i + 1].push_back(
+          c.text(prompt.layers[i], norms == nullptr ? LayerNorms{} : (*norms)[i]));
     }
-    if (sinks) {
-      row.push_back(l.sink_logit.empty()
-                        ? "-"
-                        : fmt::format("{:.3g} to {:.3g}", std::ranges::min(l.sink_logit),
-                                      std::ranges::max(l.sink_logit)));
-    }
-    if (shared) {
-      row.push_back(std::to_string(l.shares_cache_of.value_or(l.layer)));
-    }
-    if (fisher) {
-      row.push_back(l.fisher ? fmt::format("{:.4g}", *l.fisher) : "-");
-    }
-    if (retrieval) {
-      row.push_back(l.retrieval_heads.empty() ? "-" : retrieval_text(l.retrieval_heads));
-    }
-    if (norms != nullptr) {
-      const LayerNorms& m = (*norms)[i];
-      row.insert(row.end(), {norms_text(m.keys), norms_text(m.queries), norms_text(m.values)});
-    }
-    rows.push_back(std::move(row));
   }
   return aligned(rows, "    ");
 }
@@ -259,8 +241,8 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
   line("created", or_dash(meta.created));
   line("dtype", name(meta.dtype));
   line("rope", meta.rope + tables_text(meta));
-  if (has_projection(meta)) {
-    line("o_proj", projection_text(meta));
+  if (const std::string text_of = projection_text(meta); !text_of.empty()) {
+    line("o_proj", text_of);
   }
   line("scale", meta.scale ? fmt::format("{}", *meta.scale) : "1/sqrt(d)");
   line("values", norms.empty() ? "not read (--no-values)"
@@ -348,12 +330,6 @@ Norms read_values(const TraceReader& reader) {
   });
 }
 
-void print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw IoError("info: cannot write to standard output");
-  }
-}
-
 void run(const InfoCommand& options) {
   Json all = Json::array();
   bool first = true;
@@ -363,13 +339,13 @@ void run(const InfoCommand& options) {
     if (options.json) {
       all.push_back(to_json(reader.meta(), norms));
     } else {
-      print((first ? "" : "\n") + report(reader.meta(), norms));
+      fmt::print("{}{}", first ? "" : "\n", report(reader.meta(), norms));
       first = false;
     }
   }
   if (options.json) {
     // Names in a trace may be invalid UTF-8, which JSON does not allow.
-    print(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
   }
 }
 
