@@ -81,8 +81,7 @@ void add_cluster(CLI::App& app) {
       "keys,values")
       ->capture_default_str()
       ->group(what);
-  index_option(*sub, "--layers", c.layers, c.layer_ranges, "Layer indices of the model")
-      ->group(what);
+  layers_option(*sub, c.layers, c.layer_ranges)->group(what);
   index_option(*sub, "--kv-heads", c.kv_heads, c.head_ranges, "KV heads")->group(what);
   list_option(*sub, "--prompts", c.prompts, "Prompt ids [default: all]", "ID,...")->group(what);
 

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,7 @@
 #include "core/number_range.hpp"
 #include "core/parse_number.hpp"
 #include "core/types.hpp"
+#include "replay/options.hpp"
 
 namespace kvbench {
 
@@ -89,12 +91,18 @@ CLI::Option* integer_option(CLI::App& app, const char* flag, T& value, const cha
 
 /// An option that takes a comma-separated list of indices and ranges; without it `values` stays
 /// empty, which means all. `ranges` receives the ranges, whose indices are also in `values`.
+/// `words`: values that may stand alone, by their names.
 inline CLI::Option* index_option(CLI::App& app, const char* flag, std::vector<Index>& values,
-                                 std::vector<Range>& ranges, const std::string& help) {
+                                 std::vector<Range>& ranges, const std::string& help,
+                                 const std::map<std::string, Index>& words = {}) {
   constexpr std::uint64_t kMost = 1000000;
-  const auto read = [&values, &ranges, flag](const std::vector<std::string>& texts) {
+  const auto read = [&values, &ranges, flag, words](const std::vector<std::string>& texts) {
     values.clear();
     ranges.clear();
+    if (const auto word = words.find(texts.front()); word != words.end() && texts.size() == 1) {
+      values.push_back(word->second);
+      return;
+    }
     for (const std::string& text : texts) {
       if (is_range(text)) {
         try {
@@ -127,6 +135,15 @@ inline CLI::Option* index_option(CLI::App& app, const char* flag, std::vector<In
       ->allow_extra_args(false)
       ->delimiter(',')
       ->type_name("N|A:B[:STEP],...");
+}
+
+/// --layers.
+inline CLI::Option* layers_option(CLI::App& app, std::vector<Index>& values,
+                                  std::vector<Range>& ranges) {
+  return index_option(app, "--layers", values, ranges,
+                      "Layer indices of the model, `global` (layers without a sliding window) or "
+                      "`windowed` (others)",
+                      {{"global", kGlobalLayers}, {"windowed", kWindowedLayers}});
 }
 
 /// The parts of a list: commas separate them, `\,` is a comma within one. Empty parts are dropped.

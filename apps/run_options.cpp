@@ -48,8 +48,7 @@ void add_files(CLI::App& sub, RunOptions& o) {
 
 void add_selection(CLI::App& sub, RunOptions& o, const char* group) {
   ReplayOptions& r = o.replay;
-  index_option(sub, "--layers", r.layers, r.layer_ranges, "Layer indices of the model")
-      ->group(group);
+  layers_option(sub, r.layers, r.layer_ranges)->group(group);
   index_option(sub, "--heads", r.heads, r.head_ranges, "Query heads")->group(group);
   list_option(sub, "--prompts", r.prompts, "Prompt ids [default: all]", "ID,...")->group(group);
 }

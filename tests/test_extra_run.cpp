@@ -189,22 +189,24 @@ TEST_F(ExtraRunTest, WhatALayerLacksIsRefusedBeforeTheFirstRow) {
   EXPECT_FALSE(std::filesystem::exists(o.out));
 }
 
-TEST_F(ExtraRunTest, SetsOfAlgorithmsLeaveOutWhatLacksASet) {
+TEST_F(ExtraRunTest, RowsOfSetsOfAlgorithmsAreInfeasibleWhereALayerLacksASet) {
   alter(trace_, "/prompts/p1/layers/2/extra",
         [](hid_t extra) { H5Ldelete(extra, "repeat", H5P_DEFAULT); });
   const Plan plan = make_plan(options({"@eviction"}));
-  std::set<std::string> names;
-  for (const Variant& v : plan.variants) {
-    names.insert(v.name());
-  }
-  EXPECT_FALSE(names.contains("kvzip"));
-  EXPECT_FALSE(names.contains("external-scores"));
-  EXPECT_TRUE(names.contains("snapkv"));
-  for (const char* name : {"kvzip", "external-scores"}) {
+  for (const char* text : {"skips external-scores: ", "rows of kvzip are infeasible in 1 of 4"}) {
     EXPECT_TRUE(std::ranges::any_of(plan.notes, [&](const std::string& line) {
-      return line.find(std::string("skips ") + name + ": ") != std::string::npos;
-    })) << name;
+      return line.find(text) != std::string::npos;
+    })) << text;
   }
+  std::set<std::string> names;
+  for (const Fields& row : table(options({"@eviction"})).rows) {
+    names.insert(field(row, "algorithm"));
+    const bool lacks = field(row, "algorithm") == "kvzip" && field(row, "prompt") == "p1" &&
+                       field(row, "layer") == "2";
+    EXPECT_EQ(field(row, "status").find("no extra queries") != std::string::npos, lacks);
+  }
+  EXPECT_TRUE(names.contains("kvzip") && names.contains("snapkv"));
+  EXPECT_FALSE(names.contains("external-scores"));
 }
 
 // A NaN in a set matters only to those that read it.

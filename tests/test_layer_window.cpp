@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "reference/reference.hpp"
+#include "replay/planner.hpp"
+#include "replay/verify.hpp"
 #include "replay/windows.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
@@ -274,6 +276,47 @@ TEST_F(LayerWindow, WhatMakesTokensIsRefusedByName) {
   EXPECT_THROW(run(o), InputError);
   o.layers = {0};
   EXPECT_NO_THROW(run(o));
+}
+
+// Methods of a set stay where they fit; elsewhere their rows say why not.
+TEST_F(LayerWindow, MethodsOfASetAreInfeasibleWhereTheyDoNotFit) {
+  ReplayOptions o = options(trace_of(20, false), {"@merging"});
+  const Plan plan = make_plan(o);
+  EXPECT_TRUE(std::ranges::any_of(plan.notes, [](const std::string& line) {
+    return line.starts_with("note: 1 of 2 layers have a window: rows of ") &&
+           line.find(" kmeans,") != std::string::npos;
+  }));
+  EXPECT_EQ(run(o).failed, 0);
+  std::vector<Fields> global;
+  for (const Fields& row : testing_replay::untimed(o.out)) {
+    const bool windowed = row[column_index("layer")] == "3";
+    const std::string& status = row[column_index("status")];
+    EXPECT_EQ(status.starts_with("infeasible: "), windowed) << status;
+    EXPECT_EQ(status.find("window of 20 tokens") != std::string::npos, windowed);
+    if (!windowed) {
+      global.push_back(row);
+    }
+  }
+  EXPECT_GT(global.size(), 4U);
+  const std::atomic<bool> stop = false;
+  EXPECT_EQ(verify_sample(o.out, 1000, 0, 1, stop, {}).different, 0);
+  o.layers = {kGlobalLayers};
+  run(o);
+  EXPECT_EQ(testing_replay::untimed(o.out), global);
+}
+
+TEST_F(LayerWindow, LayersByKind) {
+  ReplayOptions o = options(trace_of(20, false), {"h2o", "@merging"});
+  o.layers = {kGlobalLayers};
+  EXPECT_EQ(make_plan(o).options.layers, std::vector<Index>{0});
+  o.layers = {kWindowedLayers};
+  const Plan windowed = make_plan(o);
+  EXPECT_EQ(windowed.options.layers, std::vector<Index>{3});
+  EXPECT_EQ(windowed.variants.size(), 1U);  // none of @merging runs in any layer
+  o.traces = {trace_of({}, false)};
+  EXPECT_THROW(make_plan(o), InputError);
+  o.layers = {kGlobalLayers};
+  EXPECT_EQ(make_plan(o).options.layers, (std::vector<Index>{0, 3}));
 }
 
 }  // namespace

@@ -390,7 +390,7 @@ TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {
   EXPECT_EQ(plan_with([&](auto& o) { o.algorithms = rest; }).hash(), bare.hash());
 }
 
-TEST_F(PlanTest, AllLeavesOutWhatOneLayerOfSeveralLacks) {
+TEST_F(PlanTest, WhatOneLayerOfSeveralLacksIsInfeasibleThere) {
   TraceShape shape;
   shape.rope = testing_replay::rope_tables(48 + 512, 8);
   make_trace(folder_ / "rope.h5", shape);
@@ -409,8 +409,20 @@ TEST_F(PlanTest, AllLeavesOutWhatOneLayerOfSeveralLacks) {
   EXPECT_EQ(line_of(fed, "leverage"), "");
   EXPECT_NE(line_of(fed, "criticalkv"), "");  // no output projection
   const Plan mixed = with({"rope.h5", "b.h5"});
-  EXPECT_EQ(names_of(mixed).count("leverage"), 0U);
-  EXPECT_NE(line_of(mixed, "leverage").find("b.h5: prompt p0 layer 1"), std::string::npos);
+  EXPECT_EQ(names_of(mixed).count("leverage"), 1U);
+  EXPECT_EQ(line_of(mixed, "leverage"), "");
+  EXPECT_TRUE(std::ranges::any_of(mixed.notes, [](const std::string& line) {
+    return line.starts_with("note: rows of leverage are infeasible in ") &&
+           line.find("rotary tables") != std::string::npos;
+  }));
+  for (const Unit& unit : mixed.units) {
+    const bool lacks = mixed.trace_names[unit.trace] == "b.h5";
+    for (std::size_t v = 0; v < mixed.variants.size(); ++v) {
+      if (mixed.variants[v].name() == "leverage") {
+        EXPECT_EQ(mixed.lacks(unit, v) != nullptr, lacks);
+      }
+    }
+  }
 }
 
 TEST_F(PlanTest, WhatIsNamedIsRefusedWhereALayerLacksIt) {

@@ -135,6 +135,15 @@ std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle,
   return out;
 }
 
+const Method* Variant::unplaced() const {
+  for (const Use& use : uses()) {
+    if (use.method->joint == 0 && use.method->info.holds > Holds::placed) {
+      return use.method;
+    }
+  }
+  return nullptr;
+}
+
 void Variant::check_window(const LayerFacts& layer) const {
   if (layer.window == 0) {
     return;
@@ -142,17 +151,14 @@ void Variant::check_window(const LayerFacts& layer) const {
   if (layer.stream) {
     throw InputError(fmt::format(
         "{}: the layer has a window of {} tokens, which --protocol stream does not support; "
-        "expected --protocol prefill, or --layers without it",
+        "expected --protocol prefill, or --layers global",
         name(), layer.window));
   }
-  for (const Use& use : uses()) {
-    if (use.method->joint == 0 && use.method->info.holds > Holds::placed) {
-      throw InputError(
-          fmt::format("{}: makes entries without a position, which the layer's window of {} tokens "
-                      "cannot hide; "
-                      "expected a method that keeps tokens, or --layers without it",
-                      use.method->info.name, layer.window));
-    }
+  if (const Method* other = unplaced()) {
+    throw InputError(
+        fmt::format("{}: makes entries without a position, which the layer's window of {} tokens "
+                    "cannot hide; expected a method that keeps tokens, or --layers global",
+                    other->info.name, layer.window));
   }
 }
 

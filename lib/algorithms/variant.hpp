@@ -81,6 +81,8 @@ struct Variant {
   /// needs.
   Variant resolved(const LayerFacts& layer) const;
   bool runs_under(Protocol protocol) const;
+  /// Whether all that it holds can be restricted to a layer's sliding window.
+  bool fits_windows() const { return unplaced() == nullptr; }
   /// About the most bytes of a job's own memory: of all methods that run for it
   /// (MethodInfo::copies).
   Index job_bytes(const LayerFacts& layer, std::optional<double> budget) const;
@@ -103,8 +105,9 @@ struct Variant {
   };
   /// The method, its components, and the methods that their parameters name.
   std::vector<Use> uses() const;
-  /// Throws InputError if the layer has a sliding window and some method makes entries without a
-  /// position.
+  /// A method that makes entries without a position; null: none.
+  const Method* unplaced() const;
+  /// Throws InputError if the layer has a sliding window that the variant does not fit.
   void check_window(const LayerFacts& layer) const;
 };
 

@@ -137,6 +137,7 @@ ClusterPlan make_cluster_plan(const ClusterOptions& options) {
     study.deltas_rel = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};  // at 1 there is one cluster
   }
   open_traces(options.traces, Require::keys, plan.readers, plan.trace_names);
+  number_layers(plan.readers, plan.options.layers);
   plan.heads = list_heads(plan);
   const bool any = std::any_of(plan.heads.begin(), plan.heads.end(),
                                [&](const ClusterHead& h) { return !plan.sets(h).empty(); });

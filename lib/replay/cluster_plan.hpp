@@ -36,7 +36,7 @@ struct ClusterOptions : ResourceOptions {
   StudyOptions study;
   PointsFormat points = PointsFormat::csv;
   std::vector<std::string> kept_by;  ///< OUT.kept.csv files
-  std::vector<Index> layers;         ///< layer indices in the model; empty: all
+  std::vector<Index> layers;         ///< as of ReplayOptions
   std::vector<Index> kv_heads;       ///< empty: all
   /// Ranges among `layers` and `kv_heads`: only some of a range must be in a trace.
   std::vector<Range> layer_ranges, head_ranges;

@@ -15,6 +15,10 @@
 
 namespace kvbench {
 
+/// The only element of a list of layers: those without a window, or with one.
+inline constexpr Index kGlobalLayers = -1;
+inline constexpr Index kWindowedLayers = -2;
+
 struct ResourceOptions {
   std::string device = "cpu";      ///< a plan sets it to `cpu` or `cuda:i`
   int threads = 0;                 ///< 0: all processors; on a device at least 32
@@ -48,8 +52,9 @@ struct ReplayOptions : ResourceOptions {
   std::vector<double> budgets;  ///< [0, 1], fractions of the full bytes: prefill and retrieval of
                                 ///< the middle, stream of all tokens
   std::string seeds = "1";
-  std::vector<Index> layers;  ///< layer indices in the model; empty: all
-  std::vector<Index> heads;   ///< query heads; empty: all
+  /// Layer indices in the model, or kGlobalLayers or kWindowedLayers; empty: all.
+  std::vector<Index> layers;
+  std::vector<Index> heads;  ///< query heads; empty: all
   /// Ranges among `layers` and `heads`: only some of a range must be in a trace.
   std::vector<Range> layer_ranges, head_ranges;
   std::vector<std::string> prompts;  ///< empty: all
@@ -71,6 +76,9 @@ struct ReplayOptions : ResourceOptions {
   bool extend = false;  ///< with `resume`: the plan may have more than the table's plan
   bool overwrite = false;
   bool keep_log = false;  ///< the log stays when the tables are whole
+  /// Named algorithms too, not only those of sets, are infeasible in layers that they cannot run in
+  /// (verify: the run may have named a set).
+  bool infeasible_if_named = false;
 };
 
 /// Throws InputError (option, got, expected) if a value is out of range or two options contradict

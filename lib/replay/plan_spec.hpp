@@ -52,6 +52,15 @@ struct PlanSpec {
   /// head (kAllHeads: the layer's) and index of the variant. Read them by variant_of().
   std::map<std::tuple<std::array<std::size_t, 3>, Index, std::size_t>, Variant> resolved;
 
+  /// Why a variant of a set cannot run in a layer, by layer_key and index of the variant: its rows
+  /// there are infeasible.
+  std::map<std::pair<std::array<std::size_t, 3>, std::size_t>, std::string> lacking;
+  /// That reason, or null.
+  const std::string* lacks(const Unit& unit, std::size_t variant) const {
+    const auto it = lacking.find({unit.layer_key(), variant});
+    return it == lacking.end() ? nullptr : &it->second;
+  }
+
   /// Number of jobs. Job j runs entry j % entries.size() on unit j / entries.size().
   Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }
   const Unit& unit_of(Index job) const { return units[job / static_cast<Index>(entries.size())]; }

@@ -101,13 +101,13 @@ void remove_variants(PlanSpec& plan, const std::vector<std::size_t>& which) {
   }
   plan.entries = list_entries(plan.options, plan.variants);
   plan.resolved.clear();
+  plan.lacking.clear();
 }
 
-// Removes variants of sets and grids that some layer cannot run. `lacking`: name and reason, by
-// variant.
-void skip_variants(PlanSpec& plan, const std::map<std::size_t, std::string>& lacking) {
+// Removes variants of sets and grids. `why`: name and reason, by variant.
+void skip_variants(PlanSpec& plan, const std::map<std::size_t, std::string>& why) {
   std::vector<std::size_t> which;
-  for (const auto& [v, what] : lacking) {
+  for (const auto& [v, what] : why) {
     const Variant& variant = plan.variants[v];
     plan.notes.push_back(
         fmt::format("note: --algorithm {} skips {}",
@@ -115,6 +115,35 @@ void skip_variants(PlanSpec& plan, const std::map<std::size_t, std::string>& lac
     which.push_back(v);
   }
   remove_variants(plan, which);
+}
+
+// Notes how many layers have a window, and the variants that are infeasible in some layers.
+void note_lacking(PlanSpec& plan) {
+  std::set<std::string> unplaced;  // names of algorithms that no window can hide
+  std::map<std::size_t, std::vector<const std::string*>> others;
+  for (const auto& [where, why] : plan.lacking) {
+    const Variant& variant = plan.variants[where.second];
+    if (variant.fits_windows()) {
+      others[where.second].push_back(&why);
+    } else {
+      unplaced.insert(variant.name());
+    }
+  }
+  const std::vector<Range> layers = plan.layers();
+  const auto windowed = std::ranges::count_if(layers, [&](Range units) {
+    return plan.layer_meta(plan.units[units.begin]).window.value_or(0) > 0;
+  });
+  if (!unplaced.empty()) {
+    plan.notes.push_back(fmt::format(
+        "note: {} of {} layers have a window: rows of {} are infeasible there (entries without a "
+        "position); --layers global leaves those layers out",
+        windowed, layers.size(), fmt::join(unplaced, ", ")));
+  }
+  for (const auto& [v, reasons] : others) {
+    plan.notes.push_back(fmt::format("note: rows of {} are infeasible in {} of {} layers: {}",
+                                     plan.variants[v].name(), reasons.size(), layers.size(),
+                                     *reasons.front()));
+  }
 }
 
 // Removes variants with the settings of an earlier one in all layers. `first_equal`: by variant,
@@ -138,10 +167,12 @@ bool drop_repeated(PlanSpec& plan, const std::vector<std::size_t>& first_equal) 
 }
 
 // Resolves parameters that depend on the layer. Of settings of sets and grids that are then equal
-// in all layers one is left; equal in some layers only, one is skipped with a note. Throws
-// InputError if typed settings are equal, or if a named method needs what a layer lacks.
+// in all layers one is left; equal in some layers only, one is skipped with a note. So is a variant
+// of a set that can run in no layer; of one that cannot in some, plan.lacking gets the reasons.
+// Throws InputError if typed settings are equal, or if a named method needs what a layer lacks.
 void resolve_variants(PlanSpec& plan) {
-  std::map<std::size_t, std::string> lacking;
+  std::map<std::size_t, std::string> skipped;  // by variant that has run in no layer so far
+  std::size_t layers = 0;
   std::map<std::size_t, std::string> equal_here;  // the first that equals another in some layer
   std::vector<std::size_t> first_equal(plan.variants.size(), 0);  // in all layers so far
   for (const Range units : plan.layers()) {
@@ -163,12 +194,19 @@ void resolve_variants(PlanSpec& plan) {
         const std::string where =
             fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],
                         plan.prompt_meta(unit).id, l.layer, e.what());
-        if (variant.by_set.empty()) {
+        if (variant.by_set.empty() && !plan.options.infeasible_if_named) {
           throw InputError(where);
         }
-        lacking.emplace(v, variant.name() + ": " + where);
+        plan.lacking.emplace(std::pair(unit.layer_key(), v), e.what());
+        if (layers == 0) {
+          skipped.emplace(v, variant.name() + ": " + where);
+        }
+        first_equal[v] =
+            so_far.emplace(std::tuple(first_equal[v], variant.label(), std::string()), v)
+                .first->second;
         continue;
       }
+      skipped.erase(v);
       const Variant& first = now.front();
       const auto [equal, is_new] = here.emplace(std::pair(first.label(), first.label_params()), v);
       if (!is_new) {
@@ -192,16 +230,19 @@ void resolve_variants(PlanSpec& plan) {
         plan.resolved.emplace(std::tuple{unit.layer_key(), head, v}, std::move(now[part]));
       }
     }
+    ++layers;
   }
   // The indices of variants change where some are removed.
-  if (!lacking.empty()) {
-    skip_variants(plan, lacking);
+  if (!skipped.empty()) {
+    skip_variants(plan, skipped);
     resolve_variants(plan);
   } else if (drop_repeated(plan, first_equal)) {
     resolve_variants(plan);
   } else if (!equal_here.empty()) {
     skip_variants(plan, equal_here);
     resolve_variants(plan);
+  } else {
+    note_lacking(plan);
   }
 }
 
@@ -307,6 +348,7 @@ Plan make_plan(const ReplayOptions& options) {
   for (const TraceReader& reader : plan.readers) {
     plan.traces.push_back(reader.meta());
   }
+  number_layers(plan.readers, plan.options.layers);
   for (const Variant& variant : plan.variants) {
     for (std::size_t t = 0; variant.policy != nullptr && t < plan.traces.size(); ++t) {
       check_model(*variant.policy, plan.trace_names[t], plan.traces[t].model);
@@ -330,7 +372,7 @@ Plan make_plan(const ReplayOptions& options) {
                     options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
     check_input(!plan.retrieval() || l.window.value_or(0) == 0,
                 fmt::format("{}: prompt {} layer {} has a window of {} tokens, which --protocol "
-                            "retrieval does not support; expected --layers without it",
+                            "retrieval does not support; expected --layers global",
                             options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer,
                             l.window.value_or(0)));
   }

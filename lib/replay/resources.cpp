@@ -172,6 +172,9 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const std::uint64_t every = need.per_thread;
   const LayerFacts facts = layer_facts(plan, unit);
   for (const Entries::Setting& setting : plan.entries.settings()) {
+    if (plan.lacks(unit, setting.first.variant) != nullptr) {
+      continue;
+    }
     for (const Unit& one : plan.distinct_units(unit, setting.first.variant)) {
       const Variant& variant = plan.variant_of(one, setting.first);
       const std::optional<double> budget = plan.budget_of(one, setting.first);

@@ -34,6 +34,9 @@ JobResult run_guarded(const HeadInput& c, const Entry& entry,
   JobResult out = blank_result(c, entry);
   JobResult blank = out;
   try {
+    if (const std::string* why = c.plan().lacks(c.unit(), entry.variant)) {
+      throw Infeasible(*why, 0);
+    }
     measure(out);
     return out;
   } catch (const IoError&) {

@@ -44,6 +44,37 @@ inline void open_traces(const std::vector<std::string>& paths, Require require,
   }
 }
 
+/// Replaces kGlobalLayers or kWindowedLayers, the only element, by the numbers of such layers.
+/// Throws InputError if there is none, or if a number has a window in one trace and none in
+/// another.
+inline void number_layers(const std::vector<TraceReader>& readers, std::vector<Index>& layers) {
+  if (layers.empty() || layers.front() >= 0) {
+    return;
+  }
+  const bool windowed = layers.front() == kWindowedLayers;
+  const std::string option = fmt::format("--layers {}", windowed ? "windowed" : "global");
+  std::set<Index> found;
+  std::set<Index> others;
+  for (const TraceReader& reader : readers) {
+    for (const PromptMeta& prompt : reader.meta().prompts) {
+      for (const LayerMeta& layer : prompt.layers) {
+        if (!layer.shares_cache_of) {
+          ((layer.window.value_or(0) > 0) == windowed ? found : others).insert(layer.layer);
+        }
+      }
+    }
+  }
+  check_input(!found.empty(), fmt::format("{}: all layers {} a window, expected other layers",
+                                          option, windowed ? "are without" : "have"));
+  for (const Index x : found) {
+    check_input(!others.contains(x),
+                fmt::format("{}: layer {} has a window in one trace and none in another, expected "
+                            "numbers of layers",
+                            option, x));
+  }
+  layers.assign(found.begin(), found.end());
+}
+
 /// Layers or heads that a user selected.
 struct SelectedNumbers {
   std::vector<Index>& numbers;       ///< those of `ranges` included

@@ -76,7 +76,8 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
     const std::size_t entry = plan.entry_number(job);
     const Unit& unit = plan.unit_of(job);
     const Scope scope = scope_of(plan, unit, plan.entries[entry]);
-    if (scope != Scope::head && wanted.insert({group_of(unit, scope), entry}).second) {
+    if (scope != Scope::head && plan.lacks(unit, plan.entries[entry].variant) == nullptr &&
+        wanted.insert({group_of(unit, scope), entry}).second) {
       for (const Unit& u : sharing_units(plan, unit, scope == Scope::layers)) {
         to_read.insert({u.trace, u.prompt, u.layer, u.kv_head});
       }
@@ -95,7 +96,8 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
     HeadInput input(plan, unit, std::move(head));
     for (std::size_t e = 0; e < plan.entries.size(); ++e) {
       const Scope scope = scope_of(plan, unit, plan.entries[e]);
-      if (scope == Scope::head || wanted.count({group_of(unit, scope), e}) == 0) {
+      if (scope == Scope::head || wanted.count({group_of(unit, scope), e}) == 0 ||
+          plan.lacks(unit, plan.entries[e].variant) != nullptr) {
         continue;
       }
       const Variant& variant = plan.variant_of(unit, plan.entries[e]);

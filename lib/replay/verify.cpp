@@ -275,6 +275,7 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   options.threads = threads;
   options.out = (scratch.path() / csv.filename()).string();
   options.resume = true;
+  options.infeasible_if_named = true;
   const Plan plan = make_plan(options);
   check_input(plan.hash() == m.plan->hash,
               fmt::format("{}: the configuration gives another plan in this program, expected that "
