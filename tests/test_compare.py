@@ -204,8 +204,13 @@ class CompareTest(FigureTest):
     def test_a_budget_that_some_prompts_lack(self):
         rows = [row for row in planted(3, 6, budgets=(0.5, 0.25))
                 if row["prompt"] != "p2" or row["budget_requested"] == 0.5]
-        text, said = self.run_compare(self.write(rows))
-        self.assertIn("note: budget 0.25: 1 prompt without rows here: p2\n", said)
+        path = self.write(rows)
+        text, said = self.run_compare(path)
+        self.assertIn("\n- budget 0.25: 1 prompt without rows here: p2\n", text)
+        self.assertEqual(said, "")  # once
+        self.assertIn("note: budget 0.25: 1 prompt without rows here: p2\n",
+                      self.run_compare(path, "--csv", self.path("c.csv"))[1])
+        text, _ = self.run_compare(path, "--by-layer")
         self.assertIn("## Budget 0.5: 6 prompts", text)
         self.assertIn("## Budget 0.25: 5 prompts", text)
 
@@ -213,8 +218,7 @@ class CompareTest(FigureTest):
         rows = [{**row, "budget_requested": "", "params": f"T={t}"} for t in (1, 2)
                 for row in planted(2, 5)]
         text, _ = self.run_compare(self.write(rows))
-        self.assertIn("## Budget native: 5 prompts", text)
-        self.assertIn("| `method-1 T=2` |", text)
+        self.assertIn("| `method-1 T=2` | native |", text)
         exact = [{**row, "algorithm": "exact", "budget_requested": ""} for row in planted(1, 5)]
         _, said = self.run_compare(self.write([*planted(2, 5), *exact]))
         self.assertIn("note: budget native: exact alone; nothing to compare", said)
@@ -249,20 +253,35 @@ class CompareTest(FigureTest):
                 if setting == 1 or row["algorithm"] == "b"]
         path = self.write(rows)
         text, _ = self.run_compare(path, "--to", "a")
+        table = [line for line in text.splitlines() if line.startswith("| ")]
+        self.assertEqual(table[0], "| method | budget | mean | 95 % | mean rank | minus a | 95 % | p (Holm) "
+                         "| verdict |")
+        self.assertEqual((len(table), {line.count("|") for line in table}), (6, {10}))
+        self.assertTrue(table[2].startswith("| `a` | 0.5 | 0.25 | ["))
+        self.assertIn(" | +0.065 | ", table[3])
+        whole = ("--to", "a", "--by-layer")
+        text, _ = self.run_compare(path, *whole)
         lines = text.splitlines()
         at = next(i for i, line in enumerate(lines) if line.startswith("| method | mean"))
         self.assertEqual({line.count("|") for line in lines[at:at + 6]}, {12})
-        self.assertTrue(lines[at + 2].startswith("| `a` | 0.2500 |"))
+        self.assertTrue(lines[at + 2].startswith("| `a` | 0.25 |"))
         for words in ("`b a_b=1`", "Friedman's test of 4 methods at 4 prompts: chi2 =",
                       "- too few prompts for Wilcoxon's test", "| method | 0 | 3 |"):
             self.assertIn(words, text)
-        self.run_compare(path, "--to", "a", "--latex", self.path("t.tex"), "--markdown", self.path("t.md"))
+        self.run_compare(path, *whole, "--latex", self.path("t.tex"), "--markdown", self.path("t.md"))
         self.assertEqual(read_text(self.path("t.md")), text)
         tex = [line for line in read_text(self.path("t.tex")).splitlines() if not line.startswith("%")]
         self.assertIn("\\texttt{b a\\_b=1}", "\n".join(tex))
         self.assertIn("95 \\%", "\n".join(tex))
         self.assertEqual(tex.count("\\begin{tabular}{lrrrrrrrrrr}"), 1)
         self.assertEqual([line.count(" & ") for line in tex if line.endswith("\\\\")], 5 * [10] + 5 * [2])
+
+    def test_significant_digits(self):
+        from kvbench.compare.tables import significant
+
+        for value, text in ((0.25, "0.25"), (0.2, "0.20"), (0.0996, "0.10"), (0.0123, "0.012"), (9.96, "10"),
+                            (123.4, "123"), (0, "0.0"), (-1.04e-7, "-1.0e-07"), (float("nan"), "-"), (None, "-")):
+            self.assertEqual(significant(value, 2), text)
 
     def test_pictures(self):
         """Of few and of many methods with long names: on a page, and the same bytes again."""

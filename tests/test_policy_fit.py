@@ -231,7 +231,7 @@ class PredictTest(CommandCase):
         refuse("p9, h2o: layers are missing", self.tables(
             {**points, ("p9", "h2o", 0.25, 0): (0.1, 0.1, 0.1)}, drop={("p9", "h2o", 2)}))
         refuse("no rows of prompt p1, h2o at 0.25", self.tables(points, drop={("p1", "h2o", i) for i in range(3)}))
-        refuse("1 sources and 5 methods", self.tables(self.points(1)))
+        refuse("1 source and 5 methods", self.tables(self.points(1)))
         refuse("4 sources and 2 methods", self.tables(self.points(4, METHODS[:2])))
         files = self.tables(points)
         for table in (self.alone(points, drop={("p1", "h2o", 2)}), self.alone(points, lambda method, layer: 0.0)):

@@ -13,7 +13,7 @@ def main(arguments=None):
 
 def compare_rows(options):
     out = analysis.compare(options.inputs, options)
-    for found in out:
+    for found in out if options.markdown != "-" else ():  # the page has them
         for note in found.notes:
             kt.note(f"budget {found.budget}: {note}")
     if options.csv:

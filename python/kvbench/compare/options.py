@@ -21,7 +21,8 @@ mean with a 95 % studentised bootstrap interval, or with fewer than 8 sources mi
 ratios to NAME, and tests the differences as above. --tuned names tables of tuned settings, which replace the
 methods' rows. For several models the page and --orders have the rank correlations of their means.
 
-docs/statistics.md explains the figures. Without an output the Markdown is printed.
+docs/statistics.md explains the figures. Without an output the Markdown is printed: of rows one table, with --by-layer
+the whole page.
 """
 
 from kvbench import command, units
@@ -31,12 +32,12 @@ from kvbench import tables as kt
 ROWS, SCORES = "rows of kvbench replay", "scores"
 MOST_SHOWN = 10  # methods of the figure of scores
 # Options that one kind has, and their defaults where these depend on the kind.
-ONLY = {ROWS: ("higher_better", "layers", "set", "by", "pool", "alpha", "level", "interval", "resamples", "seed",
-               "latex"),
+ONLY = {ROWS: ("higher_better", "layers", "by_layer", "set", "by", "pool", "alpha", "level", "interval", "resamples",
+               "seed", "latex"),
         SCORES: ("score_table", "tuned", "show", "sources", "orders")}
-DEFAULTS = {ROWS: {"metric": "rel_error", "digits": 4, "by": "prompt", "alpha": 0.05, "level": 0.95,
+DEFAULTS = {ROWS: {"metric": "rel_error", "digits": 2, "by": "prompt", "alpha": 0.05, "level": 0.95,
                    "interval": ks.INTERVALS[0], "resamples": ks.RESAMPLES, "seed": 0},
-            SCORES: {"metric": "kl", "digits": 3}}
+            SCORES: {"metric": "kl", "digits": 2}}
 METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the loss, nats a token",
            "residual_rel_error": "error of a layer's output, of the residual stream",
            "out_rel_error": "relative error of a layer's output",
@@ -58,12 +59,14 @@ def parse_arguments(arguments=None):
     add("--records", **units.RECORDS)
     add("--csv", metavar="FILE.csv", help="a row per budget and method")
     add("--markdown", metavar="FILE", help="- for stdout")
-    add("--digits", type=command.count, metavar="N", help="digits in tables [default: 4; of scores 3]")
+    add("--digits", type=command.positive, metavar="N", help="significant digits in tables [default: 2]")
     add("--figures", metavar="STEM", help="of rows STEM.cd.BUDGET and STEM.intervals, of scores STEM; .png and .pdf")
     add = parser.add_argument_group(ROWS).add_argument
     add("--higher-better", action="store_true", default=None,
         help="larger is better [default: for cosine and mass_kept]")
     add("--layers", **command.LAYERS)
+    add("--by-layer", action="store_true", help="the whole page: a table per budget with medians, wins and Friedman's "
+        "test, and means by layer")
     add("--set", metavar="SET", help="only prompts whose record has this `set`, such as test")
     add("--by", **{**units.BY, "default": None})
     add("--pool", **command.POOL)

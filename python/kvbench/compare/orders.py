@@ -8,7 +8,7 @@ import numpy as np
 
 from kvbench import stats as ks
 from kvbench.compare.scores import logs, share
-from kvbench.compare.tables import number
+from kvbench.compare.tables import significant
 
 COLUMNS = ["budget", "model", "other", "figure", "methods", "sources", "sources_other", "spearman", "low",
            "high", "both_low", "both_high"]
@@ -95,5 +95,5 @@ def markdown(rows):
 
 
 def text(row):
-    low, high, both_low, both_high = (number(row[name], 2) for name in ("low", "high", "both_low", "both_high"))
-    return f"{number(row['spearman'], 2)} [{low}, {high}; {both_low}, {both_high}]"
+    low, high, both_low, both_high = (significant(row[name], 2) for name in ("low", "high", "both_low", "both_high"))
+    return f"{significant(row['spearman'], 2)} [{low}, {high}; {both_low}, {both_high}]"

@@ -10,7 +10,8 @@ from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench import units
 from kvbench.compare.options import METRICS
-from kvbench.compare.tables import chance, number
+from kvbench.compare.tables import chance, significant
+from kvbench.text import counted
 
 # Key columns of a metric's table besides prompt and cache.
 PARTS = {"rel_error": ["layer", "q_head"], **dict.fromkeys(kt.LAYER_METRICS, ["layer"])}
@@ -130,7 +131,7 @@ def averaged(frame, metric):
     """Returns ({(model, budget): [sources, methods]}, notes): means of a prompt's rows, then of a source's prompts."""
     keys = ["model", "budget_requested", "label", "source"]
     frame, gone = without_spoiled(frame, keys)
-    notes = [f"{model}: {label} at {budget:g}: {count} sources with rows that are not ok are left out"
+    notes = [f"{model}: {label} at {budget:g}: without {counted(count, 'source')} with rows that are not ok"
              for (model, budget, label), count in gone]
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False, dropna=False)[metric].mean()
     source = prompt.groupby(level=keys, sort=False, dropna=False).mean()  # a label may be called as a key
@@ -275,8 +276,8 @@ def markdown(found, rows, options):
             if tests < 1 or options.to not in found.values[model, budget]:
                 continue
             least = tests * ks.min_p(n[model, budget])
-            out.append(f"- {model}, {share(budget)}: {tests} comparisons of {n[model, budget]} sources "
-                       f"reach p = {chance(min(1.0, least))} at best"
+            out.append(f"- {model}, {share(budget)}: {counted(tests, 'comparison')} of "
+                       f"{counted(n[model, budget], 'source')}: the least p is {chance(min(1.0, least))}"
                        + (": estimates, no verdicts." if least > ALPHA else "."))
     if found.settings:
         out += ["", *tuning_lines(found, rows, options)]
@@ -292,7 +293,7 @@ def tuning_lines(found, rows, options):
         middle = here[len(here) // 2] if here else None
         for row in rows:
             if "setting" in row and (row["model"], row["budget"]) == (model, middle):
-                default, mean = (number(row[name], options.digits) for name in ("default", "mean"))
+                default, mean = (significant(row[name], options.digits) for name in ("default", "mean"))
                 ends = (row["change_low"], row["change_high"])
                 out.append(f"| {model}, {share(row['budget'])} | {row['method']} | `{row['setting']}` | "
                            f"{default} | {mean} | {spanned(row['change'], ends, row['sources'], options)} |")
@@ -302,16 +303,18 @@ def tuning_lines(found, rows, options):
 def cell(row, most, options):
     text = spanned(row["mean"], (row["low"], row["high"]), row["sources"], options)
     if not math.isnan(row["geometric"]):
-        text = f"{number(row['geometric'], options.digits)}; {text}"
+        text = f"{significant(row['geometric'], options.digits)}; {text}"
     if row.get("verdict") in ("less", "more"):
         text += " *"
     return text + (f" (n = {row['sources']})" if row["sources"] < most else "")
 
 
 def spanned(mean, ends, sources, options):
-    """Formats a mean with its interval, or with fewer than FEWEST sources with minimum and maximum."""
-    low, high = (number(end, options.digits) for end in ends)
-    return number(mean, options.digits) + (f" ({low} to {high})" if sources < FEWEST else f" [{low}, {high}]")
+    """Formats a mean with its interval, with fewer than FEWEST sources with minimum and maximum, of one with `-`."""
+    if sources < 2:
+        return f"{significant(mean, options.digits)} [-]"
+    low, high = (significant(end, options.digits) for end in ends)
+    return significant(mean, options.digits) + (f" ({low} to {high})" if sources < FEWEST else f" [{low}, {high}]")
 
 
 def share(budget):

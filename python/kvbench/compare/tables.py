@@ -58,6 +58,22 @@ def number(value, digits):
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
+def significant(value, digits, sign=""):
+    """Returns a value with so many significant digits, at least those before the point; sign: `+` shows it."""
+    if value is None or math.isnan(value):
+        return "-"
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2]) if value and math.isfinite(value) else 0
+    if exponent < -4:
+        return f"{value:{sign}.{digits - 1}e}"
+    return f"{value:{sign}.{max(0, digits - 1 - exponent)}f}"
+
+
+def interval(low, high, digits):
+    if low is None or math.isnan(low):
+        return "-"
+    return f"[{significant(low, digits)}, {significant(high, digits)}]"
+
+
 def chance(p):
     """Formats p with two digits, never zero."""
     if p is None or math.isnan(p):
@@ -76,30 +92,36 @@ def count(value):
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def heads_and_rows(found, options):
-    """Returns column titles and text cells of a budget's table."""
+def titles_of(options, full):
+    """Returns column titles. full: with medians, wins and the numbers of better and worse units."""
     percent = f"{100 * options.level:g} %"
-    titles = ["method", "mean", percent, "median", "mean rank", "wins"]
+    titles = ["method", "mean", percent, *(["median"] if full else []), "mean rank", *(["wins"] if full else [])]
     if options.to:
-        titles += [f"minus {options.to}", percent, "better/worse", "p (Holm)", "verdict"]
-    if any(row["prompts"] < len(found.values) for row in found.rows):
-        titles.append(options.by + "s")
-    rows = []
-    for row in found.rows:
-        digits = options.digits
-        cells = [row["method"], number(row["mean"], digits), span(row["low"], row["high"], digits),
-                 number(row["median"], digits), number(row.get("mean_rank"), 2),
-                 count(row.get("wins"))]
-        if options.to and "difference" in row:
-            cells += [f"{row['difference']:+.{digits}f}",
-                      span(row["difference_low"], row["difference_high"], digits),
-                      f"{row['better']}/{row['worse']}", chance(row["p_holm"]), row["verdict"]]
-        elif options.to:
-            cells += ["-"] * 5
-        if titles[-1] == options.by + "s":
-            cells.append(str(row["prompts"]))
-        rows.append(cells)
-    return titles, rows
+        titles += [f"minus {options.to}", percent, *(["better/worse"] if full else []), "p (Holm)", "verdict"]
+    return titles
+
+
+def cells_of(row, options, full):
+    """Returns the text cells of a method's row under titles_of."""
+    digits = options.digits
+    cells = [row["method"], significant(row["mean"], digits), interval(row["low"], row["high"], digits),
+             *([significant(row["median"], digits)] if full else []), significant(row.get("mean_rank"), 2),
+             *([count(row.get("wins"))] if full else [])]
+    if options.to and "difference" in row:
+        cells += [significant(row["difference"], digits, "+"),
+                  interval(row["difference_low"], row["difference_high"], digits),
+                  *([f"{row['better']}/{row['worse']}"] if full else []), chance(row["p_holm"]), row["verdict"]]
+    elif options.to:
+        cells += ["-"] * (5 if full else 4)
+    return cells
+
+
+def heads_and_rows(comparisons, options, full=True):
+    """Returns column titles and text cells of a table of some budgets; full: see titles_of."""
+    lacking = any(row["prompts"] < len(found.values) for found in comparisons for row in found.rows)
+    return ([*titles_of(options, full), *([options.by + "s"] if lacking else [])],
+            [[*cells_of(row, options, full), *([str(row["prompts"])] if lacking else [])]
+             for found in comparisons for row in found.rows])
 
 
 def words_of_tests(found, options):
@@ -133,7 +155,7 @@ def layer_blocks(found, options):
     means = {(row["method"], row["layer"]): row["mean"] for row in found.layers}
     for at in range(0, len(layers), LAYERS_PER_TABLE):
         some = layers[at:at + LAYERS_PER_TABLE]
-        yield some, [[row["method"], *(number(means.get((row["method"], layer)), options.digits)
+        yield some, [[row["method"], *(significant(means.get((row["method"], layer)), options.digits)
                                        for layer in some)] for row in found.rows]
 
 
@@ -145,11 +167,30 @@ def markdown_table(titles, rows):
     return lines
 
 
+def short(comparisons, options):
+    """Returns one table of all budgets, and the notes, each once."""
+    titles, rows = heads_and_rows(comparisons, options, full=False)
+    budgets = [found.budget for found in comparisons for _ in found.rows]
+    titles.insert(1, "budget")
+    for cells, budget in zip(rows, budgets):
+        cells.insert(1, budget)
+    notes = {}
+    for found in comparisons:
+        for note in found.notes:
+            notes.setdefault(note, []).append(found.budget)
+    lines = [intro(comparisons, options), "", *markdown_table(titles, rows), ""]
+    for note, some in notes.items():
+        lines.append(f"- {note}" if len(some) == len(comparisons) else f"- budget {', '.join(some)}: {note}")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
 def markdown(comparisons, options):
+    if not options.by_layer:
+        return short(comparisons, options)
     lines = [intro(comparisons, options), ""]
     for found in comparisons:
         lines += [f"## Budget {found.budget}: {counted(len(found.values), options.by)}", ""]
-        lines += markdown_table(*heads_and_rows(found, options)) + [""]
+        lines += markdown_table(*heads_and_rows([found], options)) + [""]
         lines += [line + "\n" for line in words_of_tests(found, options)]
         lines += [f"- {note}" for note in found.notes] + ([""] if found.notes else [])
         lines += ["Means by layer:", ""]
@@ -180,8 +221,8 @@ def latex(comparisons, options):
     for found in comparisons:
         lines += [f"% Budget {found.budget}, {counted(len(found.values), options.by)}"]
         lines += ["% " + line for line in words_of_tests(found, options) + found.notes]
-        lines += latex_table(*heads_and_rows(found, options))
-        for layers, rows in layer_blocks(found, options):
+        lines += latex_table(*heads_and_rows([found], options))
+        for layers, rows in layer_blocks(found, options) if options.by_layer else ():
             lines += [f"% Budget {found.budget}, means by layer"]
             lines += latex_table(["method", *map(str, layers)], rows)
     return "\n".join(lines)

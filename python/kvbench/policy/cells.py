@@ -9,6 +9,7 @@ import pandas as pd
 from kvbench import tables as kt
 from kvbench import units
 from kvbench.compare import scores as kcs
+from kvbench.text import counted
 
 METRIC = "residual_rel_error"
 HEADS = "residual_rel_error_heads"
@@ -85,7 +86,8 @@ def load(options):
     squares, layers = read_layers(options.layer_table)
     keys = ["label", "budget_requested", "source"]
     scores, gone = kcs.without_spoiled(scores, keys)
-    notes = [f"{label} at {budget:g}: {count} sources with rows that are not ok" for (label, budget), count in gone]
+    notes = [f"{label} at {budget:g}: {counted(count, 'source')} with rows that are not ok"
+             for (label, budget), count in gone]
     absent = ~scores.set_index(KEY).index.isin(squares.index)
     if absent.any():
         row = scores[absent].iloc[0]
@@ -107,7 +109,7 @@ def load_alone(options, found):
     kt.add_labels(frame)
     keys = ["budget_requested", "label", "layer", "source"]
     frame, gone = kcs.without_spoiled(frame, keys)
-    notes = [f"{label} at {budget:g}, layer {layer:g}: {count} sources with rows that are not ok"
+    notes = [f"{label} at {budget:g}, layer {layer:g}: {counted(count, 'source')} with rows that are not ok"
              for (budget, label, layer), count in gone]
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False)["kl"].mean()
     kl = prompt.groupby(keys, sort=False).mean()
@@ -140,7 +142,8 @@ def whole(table, layers, notes, path):
             cells.append((budget, label))
             parts.append(part.to_numpy())
     if len(sources) < 2 or len({method for _, method in cells}) < 3:
-        raise kt.CsvError(f"{path}: {len(sources)} sources and {len({m for _, m in cells})} methods that all "
-                          "sources have, expected at least 2 and 3")
+        methods = counted(len({method for _, method in cells}), "method")
+        raise kt.CsvError(f"{path}: {counted(len(sources), 'source')} and {methods} that all sources have, expected at "
+                          "least 2 and 3")
     values = np.stack(parts, axis=1)
     return Cells(cells, sources, layers, values[:, :, 1:], values[:, :, 0], notes)

@@ -163,8 +163,8 @@ def measured(found, alone, by_source, options):
 
 def title(found, name):
     return [f"KL divergence of {name} from the squared `{METRIC}` of {len(found.layers)} layers: "
-            f"{counted(len(found.sources), 'source')}, {len(set(found.methods()))} methods, "
-            f"{len(found.cells)} cells (method and budget).", ""]
+            f"{counted(len(found.sources), 'source')}, {counted(len(set(found.methods())), 'method')}, "
+            f"{counted(len(found.cells), 'cell')} (method and budget).", ""]
 
 
 def off_by(found, predicted):
