@@ -110,17 +110,6 @@ class TerminalTest(FolderCase):
         ct.write_text(self.path("t.md"), "| x\x9b |\n")
         self.assertEqual(read_text(self.path("t.md")), "| x\x9b |\n")  # files are as they are
 
-    def test_differences_of_two_tables(self):
-        import compare_runs
-        keys = compare_runs.KEYS[:15]
-        header = ",".join([*keys, "status"]) + "\n"
-        files = [self.write_file(f"{status}.csv", header + "x\x9b2J," * len(keys) + status + "\n")
-                 for status in ("ok", "no")]
-        done = call(lambda: compare_runs.main(files), "compare_runs.py")
-        self.assertEqual(done.code, 1, done.err)
-        self.assertIn("x?2J", done.out)
-        self.assertNotIn("\x9b", done.out)
-
 
 class NestedTest(FolderCase):
     """JSON that is nested too deeply, in every file that is read."""

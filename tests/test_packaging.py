@@ -3,6 +3,7 @@ commands of the recipes in packaging/, the list of pages in the README."""
 
 import fnmatch
 import glob
+import hashlib
 import importlib.util
 import json
 import os
@@ -172,3 +173,10 @@ class PagesTest(unittest.TestCase):
                     self.assertTrue(os.path.exists(os.path.join(ROOT, target)))
                     if anchor:
                         self.assertIn(anchor, anchors(text(target)))
+
+    def test_traces_have_the_sums_that_their_pages_say(self):
+        for folder, name in (("data", "sample.h5"), ("tests/data", "small.h5")):
+            with open(os.path.join(ROOT, folder, name), "rb") as file:
+                own = hashlib.sha256(file.read()).hexdigest()
+            found = re.findall(rf"^\| `{name}` \|.*\| `(\w{{64}})` \|$", text(folder, "README.md"), re.MULTILINE)
+            self.assertEqual(found, [own], folder)

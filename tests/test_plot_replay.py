@@ -7,7 +7,6 @@ from unittest import mock
 
 from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows, load, np, revive_rows
 
-from kvbench import command
 from kvbench import tables as kt
 from kvbench.errors import DeviceError
 from kvbench.plot import figures as kf
@@ -40,13 +39,6 @@ def spans(axes):
 
 
 class SharedTest(FigureTest):
-
-    def test_numbers_from_the_command_line(self):
-        self.assertEqual(command.number_list("0.5,2"), [0.5, 2.0])
-        self.assertEqual(command.number_list("25%,1/8, 12.5%"), [0.25, 0.125, 0.125])
-        for text in ("0.5,x", "nan", "inf"):
-            with self.assertRaisesRegex(Exception, "expected numbers"):
-                command.number_list(text)
 
     def test_full_disk_is_a_device_failure(self):
         figure = mock.Mock()

@@ -27,6 +27,7 @@ import numpy as np
 from kvbench import command
 from kvbench.errors import TraceError
 from kvbench.own import whole_file
+from kvbench.text import counted
 from kvbench.trace import digest
 from kvbench.trace.extra import NAME
 from kvbench.trace.heads import check_format, open_hdf5, open_trace, read_rows, text_of
@@ -242,7 +243,7 @@ def main(arguments=None):
     if options.command == "fit":
         found = fit(options.inputs, options.prompts)
         write_filters(options.output, found)
-        print(f"{options.output}: {len(found['layers'])} layers, {found['queries']} queries per head")
+        print(f"{options.output}: {counted(len(found['layers']), 'layer')}, {found['queries']} queries per head")
         return
     if not NAME.fullmatch(options.name):
         raise TraceError(f"--name: got `{options.name}`, expected letters, digits, `-`, `_` and `.`, at most 100")

@@ -26,7 +26,7 @@ def one_line(text: object) -> str:
 
 def counted(count: float, what: str = "prompt") -> str:
     """Returns `1 prompt`, `2 prompts`."""
-    return f"{count:g} {what}" + ("s" if count != 1 else "")
+    return f"{count:.15g} {what}" + ("s" if count != 1 else "")
 
 
 def list_parts(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvbench.text import counted
 from kvbench.trace.extra_heads import Segment, read_extra, read_scores
 from kvbench.trace.heads import Head, read_head, trace_dtype, trace_heads
 from kvbench.trace.writer import TraceError, TraceWriter
@@ -57,7 +58,7 @@ class Trace:
         return len(self.heads)
 
     def __repr__(self) -> str:
-        return (f"Trace({self.path!r}: {len(self.prompts)} prompts, {len(self.layers)} layers, "
+        return (f"Trace({self.path!r}: {counted(len(self.prompts))}, {counted(len(self.layers), 'layer')}, "
                 f"{len(self.heads)} KV heads, {self.dtype})")
 
 

@@ -231,7 +231,7 @@ def paired(found, options):
     if made and made * one > options.alpha:
         found.notes.append(
             f"too few {options.by}s for Wilcoxon's test: with {counted(n, options.by)} the smallest p is "
-            f"{one:.3g}, after Holm's correction for {made} methods {min(1, made * one):.3g}, above "
+            f"{one:.3g}, after Holm's correction for {counted(made, 'method')} {min(1, made * one):.3g}, above "
             f"{options.alpha:g}: no difference to {options.to} can be established by it; "
             f"{ks.prompts_to_compare(made, options.alpha)} {options.by}s could")
 

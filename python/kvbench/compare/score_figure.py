@@ -11,6 +11,7 @@ from kvbench.compare.scores import extent, share
 from kvbench.plot import figures as kf
 from kvbench.plot import layers as kl
 from kvbench.plot import style as kst
+from kvbench.text import counted
 
 WIDTH = 0.012  # decades between methods at a budget
 
@@ -51,7 +52,7 @@ def draw(found, methods, metric):
                           linestyle=look["linestyle"], linewidth=1, elinewidth=0.6, label=method,
                           fillstyle=look.get("fillstyle", "full"), zorder=look["zorder"])
         budget_axis(axes, budgets)
-        axes.set_title(f"{model} ({len(found.values[model, budgets[0]])} sources)")
+        axes.set_title(f"{model} ({counted(len(found.values[model, budgets[0]]), 'source')})")
         axes.set_xlabel("budget (fraction of the middle)")
         kl.plain_log(axes.yaxis)
         if axes is grid[0][0]:

@@ -20,6 +20,7 @@ from kvbench.dump.options import parse_arguments
 from kvbench.dump.prompts import load, load_weights, read_prompts, silence
 from kvbench.dump.rope import RotaryTables, rope_types
 from kvbench.progress import Progress, minutes
+from kvbench.text import counted
 from kvbench.trace.writer import TraceError, TraceWriter
 
 # Number of queries that `kvbench replay` evaluates by default, and the most that a method scores
@@ -144,7 +145,7 @@ def dump_prompts(writer, prompts, capture):
             if capture.extra is not None:
                 capture.extra.run(writer, at - 1, name, text_id, ids)
             written = len(capture.seen - capture.prompt_skips)
-            text = f"{name}: {len(ids)} tokens, {written} layers, {minutes(progress.spent() - begin)}"
+            text = f"{name}: {len(ids)} tokens, {counted(written, 'layer')}, {minutes(progress.spent() - begin)}"
             if at < len(prompts):
                 text += f"; {len(prompts) - at} more, about {minutes(progress.left())}"
             progress.write(text)

@@ -162,7 +162,7 @@ def measured(found, alone, by_source, options):
 
 
 def title(found, name):
-    return [f"KL divergence of {name} from the squared `{METRIC}` of {len(found.layers)} layers: "
+    return [f"KL divergence of {name} from the squared `{METRIC}` of {counted(len(found.layers), 'layer')}: "
             f"{counted(len(found.sources), 'source')}, {counted(len(set(found.methods())), 'method')}, "
             f"{counted(len(found.cells), 'cell')} (method and budget).", ""]
 

@@ -2,6 +2,7 @@
 
 import math
 
+from kvbench import text as kx
 from kvbench.compare.scores import FEWEST, share
 from kvbench.compare.tables import chance, number
 from kvbench_study import intervals as ki
@@ -49,7 +50,7 @@ def reach(found):
         least = needed(n, by_chance)
         text = ("no number of right answers is above chance" if least is None else
                 f"{least} right answers or more are above chance ({by_chance:.2g})")
-        out.append(f"- Of {counted(n, 'source')} {text}; the sign test reaches p = {chance(0.5**n)} at best"
+        out.append(f"- Of {kx.counted(n, 'source')} {text}; the sign test reaches p = {chance(0.5**n)} at best"
                    + (": these controls cannot separate." if 0.5**n > ALPHA else "."))
     return out
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from kvbench.text import one_line
+from kvbench.text import counted, one_line
 from kvbench_study.folders import NotOurs, claim_folder
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import store
@@ -27,10 +27,6 @@ def expect(modules):
     if missing:
         raise rp.PlanError(f"{sys.executable} has no {', '.join(missing)}; "
                            "scripts/bootstrap.sh plot installs them", 3)
-
-
-def counted(number, what):
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 class Run:
