@@ -186,6 +186,17 @@ class LossesTest(CommandCase):
             self.assertLess(float(row["both_low"]), float(row["spearman"]))
         self.assertIn("| 1/4 | a | b | 6 | 0.94 [0.94, 0.94; ", out)
 
+    def test_orders_of_drawn_methods_are_those_of_lists_that_hold_them_as_often(self):
+        import numpy as np
+
+        from kvbench.compare import orders
+
+        dice = np.random.default_rng(6)
+        a, b = (dice.choice((1, 2, 3, 3.5, 8), size=(40, 7)) for _ in range(2))
+        copies = dice.choice((0, 1, 1, 2, 5), size=(40, 7))
+        for one, other, many, found in zip(a, b, copies, orders.spearman(a, b, copies)):
+            self.assertAlmostEqual(found, stats.spearmanr(np.repeat(one, many), np.repeat(other, many))[0], 12)
+
     def test_orders_of_a_skewed_loss(self):
         """One source of nine makes the mean of a method: it is last by its mean, first by its logarithms."""
         rows = [(f"p{i}", f"m{at}", 0.25, 0, 50.0 if (at, i) == (1, 8) else at) for i in range(9)

@@ -113,16 +113,17 @@ class FrontTest(FigureTest):
             self.assertEqual(self.front(*points), front)
 
     def test_sizes_are_sums_of_bytes_over_sums_of_bytes(self):
-        """Of layers of 2000 and of 500 bytes, four fifths of them the middle's."""
-        rows = [{"algorithm": name, "layer": layer, "full_bytes": full, "bytes": full * (0.2 + 0.8 * held),
-                 "middle_ratio": held, "ratio": 0.2 + 0.8 * held, "budget_requested": 0.25}
+        """Of layers of 2000 and of 500 bytes, 1600 and 250 of them the middle's."""
+        sizes = ((2000, 1600), (500, 250))
+        rows = [{"algorithm": name, "layer": layer, "full_bytes": full, "bytes": full - middle * (1 - held),
+                 "middle_ratio": held, "ratio": 1 - middle * (1 - held) / full, "budget_requested": 0.25}
                 for name, shares in (("a", (0.1, 0.5)), ("b", (0.05, 1.0)))
-                for layer, (full, held) in enumerate(zip((2000, 500), shares))]
+                for layer, ((full, middle), held) in enumerate(zip(sizes, shares))]
         path = self.write(rows)
-        for x, sizes in (("middle_ratio", [0.8 * 0.1 + 0.2 * 0.5, 0.8 * 0.05 + 0.2]),
-                         ("ratio", [(560 + 300) / 2500, (480 + 500) / 2500])):
-            self.near(load(plot_pareto, [path], x=x)["x"], sizes)
-        self.near(load(plot_error, [path], [], "seeds", mean_over_layers=True)["middle_ratio"], [0.18, 0.24])
+        of_middle = [(160 + 125) / 1850, (80 + 250) / 1850]
+        for x, expected in (("middle_ratio", of_middle), ("ratio", [(560 + 375) / 2500, (480 + 500) / 2500])):
+            self.near(load(plot_pareto, [path], x=x)["x"], expected)
+        self.near(load(plot_error, [path], [], "seeds", mean_over_layers=True)["middle_ratio"], of_middle)
 
     def rows(self):
         points = [("a", 0.5, 0.01), ("a", 0.25, 0.2), ("b", 0.5, 0.1), ("b", 0.25, 0.1),

@@ -59,6 +59,14 @@ class PlotErrorTest(FigureTest):
             dots = [drawn for drawn in axes.lines if 0.0625 in list(drawn.get_xdata())]
             self.assertEqual([(list(d.get_xdata()), d.get_linestyle()) for d in dots], [([0.0625, 0.0625], "None")])
 
+    def test_places_over_layers_are_sums_of_bytes_over_sums_of_bytes(self):
+        table = self.load(*(line(layer, params=f"T={t}", ratio=held, error=t, full_bytes=full, bytes=held * full)
+                            for layer in range(12) for t, share in ((1, 0.5), (2, 0.25))
+                            for full, held in [(8000, share) if layer == 0 else (1000, 0.1)]))
+        axes = plot_error.draw(table, x="middle_ratio").axes[0]
+        places = sorted({x for drawn in axes.lines for x in drawn.get_xdata() if len(drawn.get_xdata()) == 2})
+        self.near(places, [(2000 + 1100) / 19000, (4000 + 1100) / 19000])
+
     def test_maps_below_lines_over_bytes_are_over_budgets(self):
         path = self.write(line(layer, 0, name, "", budget=budget, ratio=budget * share, error=0.1 / budget)
                           for layer in range(12) for name, share in (("a", 1), ("b", 0.97)) for budget in (0.25, 0.125))
