@@ -83,7 +83,9 @@ def heartbeat(name, every=EVERY):
     def beat():
         while not stop.wait(every / 10):
             now = Progress.current or alone
-            if now is not alone or now.spent() >= every:
+            if now is not alone:
+                alone.said = alone.clock()
+            if now is not alone or alone.clock() - alone.said >= every:
                 now.step(0, now.text or name)
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
