@@ -102,33 +102,34 @@ def make(options, steps_of_policy):
         own = program()
     except ProgramError as error:
         raise CsvError(str(error)) from None
-    version = {"kvbench": output_of(own, "--version").strip(), "kvbench-py": kvbench.__version__}
+    version, of_program = kvbench.__version__, output_of(own, "--version").strip()
     steps = Steps(options.work or options.output.removesuffix(".json") + ".steps", 5)
     path = steps.path
-    sums = lambda *files: {os.path.basename(file): file_sha256(file) for file in files}  # noqa: E731
+    sums = lambda *files: [[os.path.basename(file), file_sha256(file)] for file in files]  # noqa: E731
 
-    model = ["--model", options.model, *given(options, "revision", "device"),
-             *(["--trust-remote-code"] if options.trust_remote_code else [])]
+    # Files are recorded by what they hold, wherever they stand.
+    more = [*given(options, "revision", "device"), *(["--trust-remote-code"] if options.trust_remote_code else [])]
+    model, same_model = ["--model", options.model, *more], [files_of(options.model), *more]
     trace = path("dev.h5")
-    words = ["dump", *options.prompts, *model, "--o-proj", *given(options, "set", "max_prompts", "max_tokens", "dtype")]
-    prints = {"model": files_of(options.model), "version": version}
+    words = ["--o-proj", *given(options, "set", "max_prompts", "max_tokens", "dtype")]
     steps.run("dump", "queries, keys and values of the prompts", lambda _: kvbench_py(
-        *words, "-o", trace, "--overwrite"), ["dev.h5"], words=words, prompts=sums(*options.prompts), **prints)
+        "dump", *options.prompts, *model, *words, "-o", trace, "--overwrite"), ["dev.h5"], words=words,
+        inputs=sums(*options.prompts), model=same_model, version=version)
 
     windows, budget = given(options, *WINDOWS), repr(options.budget)
     scores, alone, layers = (path(f"alone.{name}csv") for name in ("scores.", "scores.layers.", "layers."))
-    words_of_score = [*model, "--each-layer", f"--algorithm={MEASURED}", f"--budget={budget}", *windows]
+    words_of_score = ["--each-layer", f"--algorithm={MEASURED}", f"--budget={budget}", *windows]
     steps.run("score", "the model's loss with one layer compressed at a time", lambda begun: kvbench_py(
-        "score", trace, *words_of_score, "-o", scores, "--rows", path("alone.csv"),
+        "score", trace, *model, *words_of_score, "-o", scores, "--rows", path("alone.csv"),
         "--resume" if begun else "--overwrite"), [os.path.basename(one) for one in (scores, alone, layers)],
-        words=words_of_score, inputs=sums(trace), **prints)
+        words=words_of_score, inputs=sums(trace), model=same_model, version=[version, of_program])
 
     names = kvbench.read_trace(trace).prompts
     known = {str(name) for name, source in records if source}
     by_source = ["--records", *options.prompts] if set(names) <= known else []
     steps.run("measure", "what an error in each layer costs", lambda _: steps_of_policy([
         "measure", scores, "--alone", alone, "--layer-table", layers, *by_source, "-o", path("sensitivities.json"),
-        "--markdown", path("sensitivities.md")]), ["sensitivities.json"], words=by_source,
+        "--markdown", path("sensitivities.md")]), ["sensitivities.json"],
         inputs=sums(scores, alone, layers, *by_source[1:]), version=version)
 
     budgets = ",".join(repr(min(1.0, options.budget * size)) for size in SIZES if options.budget * size <= 1)
@@ -137,7 +138,7 @@ def make(options, steps_of_policy):
     words_of_replay = [f"--algorithm={options.algorithm}", f"--budget={budgets}", *windows]
     steps.run("replay", "errors of the algorithms to choose from", lambda begun: replay(
         own, trace, [*words_of_replay, "--resume" if begun else "--overwrite"], dict(zip(tables, names))),
-        [os.path.basename(one) for one in of_layers], words=words_of_replay, inputs=sums(trace), version=version)
+        [os.path.basename(one) for one in of_layers], words=words_of_replay, inputs=sums(trace), version=of_program)
 
     steps.at += 1
     say(f"[{steps.at}/{steps.total}] choose: a mean budget of {options.budget:g}")
