@@ -138,7 +138,7 @@ class MakeTest(CommandCase):
         self.refused("choose: got --model before it, expected the step first", "--model", "m", "choose", "s", "l",
                      "--budget", "1", "-o", "p")
         self.refused("p.jsonl: got 1 source, expected at least 2", *whole, "--max-prompts", "1")
-        self.refused("no.jsonl: cannot be read", *whole[:3], "no.jsonl", *whole[4:])
+        self.refused("no.jsonl: no such file", *whole[:3], "no.jsonl", *whole[4:])
         os.mkdir(self.path("p.steps"))
         self.write_file("p.steps/precious", "")
         self.refused("p.steps: got a folder without steps.json, expected that of an earlier run", *whole)

@@ -170,6 +170,6 @@ def apply(options):
 def main(arguments=None):
     options = parse_arguments(arguments)
     if options.command is None:
-        make.make(options, main)
+        make.Making(options, main).run()
     else:
         {"choose": choose, "fit": fit, "measure": fit, "check": check, "apply": apply}[options.command](options)

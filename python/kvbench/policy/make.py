@@ -14,7 +14,7 @@ from kvbench.dump.options import DTYPES, add_model
 from kvbench.errors import CsvError
 from kvbench.hashing import file_sha256
 from kvbench.policy.choose import BOTH, VARY
-from kvbench.policy.steps import Steps, call, kvbench_py, say
+from kvbench.policy.steps import Steps, call, kvbench_py
 from kvbench.progress import Progress, silence
 from kvbench.records import read_lines
 from kvbench.score.plan import call as output_of
@@ -70,6 +70,8 @@ def records_of(options):
     """Returns [(id, source)] of the prompts, None where a file does not say it."""
     out = []
     for path in options.prompts:
+        if not os.path.isfile(path):
+            raise CsvError(f"{path}: no such file")
         if not path.lower().endswith(".jsonl"):
             out.append((None, None))
             continue
@@ -94,56 +96,78 @@ def files_of(model):
             for one in sorted(os.scandir(model), key=lambda one: one.name) if one.is_file()}
 
 
-def make(options, steps_of_policy):
-    """Writes the policy. steps_of_policy: main() of kvbench-py policy, for its steps."""
-    records = records_of(options)
-    check_sources(options, records)
-    try:
-        own = program()
-    except ProgramError as error:
-        raise CsvError(str(error)) from None
-    version, of_program = kvbench.__version__, output_of(own, "--version").strip()
-    steps = Steps(options.work or options.output.removesuffix(".json") + ".steps", 5)
-    path = steps.path
-    sums = lambda *files: [[os.path.basename(file), file_sha256(file)] for file in files]  # noqa: E731
+class Making:
+    """The steps of one command line. policy: main() of kvbench-py policy, for its own steps."""
 
-    # Files are recorded by what they hold, wherever they stand.
-    more = [*given(options, "revision", "device"), *(["--trust-remote-code"] if options.trust_remote_code else [])]
-    model, same_model = ["--model", options.model, *more], [files_of(options.model), *more]
-    trace = path("dev.h5")
-    words = ["--o-proj", *given(options, "set", "max_prompts", "max_tokens", "dtype")]
-    steps.run("dump", "queries, keys and values of the prompts", lambda _: kvbench_py(
-        "dump", *options.prompts, *model, *words, "-o", trace, "--overwrite"), ["dev.h5"], words=words,
-        inputs=sums(*options.prompts), model=same_model, version=version)
+    def __init__(self, options, policy):
+        self.options, self.policy = options, policy
+        self.records = records_of(options)
+        check_sources(options, self.records)
+        try:
+            self.program = program()
+        except ProgramError as error:
+            raise CsvError(str(error)) from None
+        self.version, self.of_program = kvbench.__version__, output_of(self.program, "--version").strip()
+        self.steps = Steps(options.work or options.output.removesuffix(".json") + ".steps", 5)
+        more = [*given(options, "revision", "device"), *(["--trust-remote-code"] if options.trust_remote_code else [])]
+        self.model, self.same_model = ["--model", options.model, *more], [files_of(options.model), *more]
+        self.trace, self.sensitivities = self.path("dev.h5"), self.path("sensitivities.json")
+        self.scores, self.alone, self.layers = (self.path(f"alone.{name}csv") for name in
+                                                ("scores.", "scores.layers.", "layers."))
+        self.windows, self.budget = given(options, *WINDOWS), f"--budget={options.budget!r}"
 
-    windows, budget = given(options, *WINDOWS), repr(options.budget)
-    scores, alone, layers = (path(f"alone.{name}csv") for name in ("scores.", "scores.layers.", "layers."))
-    words_of_score = ["--each-layer", f"--algorithm={MEASURED}", f"--budget={budget}", *windows]
-    steps.run("score", "the model's loss with one layer compressed at a time", lambda begun: kvbench_py(
-        "score", trace, *model, *words_of_score, "-o", scores, "--rows", path("alone.csv"),
-        "--resume" if begun else "--overwrite"), [os.path.basename(one) for one in (scores, alone, layers)],
-        words=words_of_score, inputs=sums(trace), model=same_model, version=[version, of_program])
+    def path(self, name):
+        return self.steps.path(name)
 
-    names = kvbench.read_trace(trace).prompts
-    known = {str(name) for name, source in records if source}
-    by_source = ["--records", *options.prompts] if set(names) <= known else []
-    steps.run("measure", "what an error in each layer costs", lambda _: steps_of_policy([
-        "measure", scores, "--alone", alone, "--layer-table", layers, *by_source, "-o", path("sensitivities.json"),
-        "--markdown", path("sensitivities.md")]), ["sensitivities.json"],
-        inputs=sums(scores, alone, layers, *by_source[1:]), version=version)
+    def run(self):
+        for step in (self.dump, self.score, self.measure, self.replay, self.choose):
+            step()
 
-    budgets = ",".join(repr(min(1.0, options.budget * size)) for size in SIZES if options.budget * size <= 1)
-    tables = [path(f"dev-{at}.csv") for at in range(len(names))]
-    of_layers = [table.removesuffix(".csv") + ".layers.csv" for table in tables]
-    words_of_replay = [f"--algorithm={options.algorithm}", f"--budget={budgets}", *windows]
-    steps.run("replay", "errors of the algorithms to choose from", lambda begun: replay(
-        own, trace, [*words_of_replay, "--resume" if begun else "--overwrite"], dict(zip(tables, names))),
-        [os.path.basename(one) for one in of_layers], words=words_of_replay, inputs=sums(trace), version=of_program)
+    def dump(self):
+        words = ["--o-proj", *given(self.options, "set", "max_prompts", "max_tokens", "dtype")]
+        self.steps.run("dump", "queries, keys and values of the prompts", lambda _: kvbench_py(
+            "dump", *self.options.prompts, *self.model, *words, "-o", self.trace, "--overwrite"), [self.trace],
+            words=words, inputs=sums(self.options.prompts), model=self.same_model, version=self.version)
 
-    steps.at += 1
-    say(f"[{steps.at}/{steps.total}] choose: a mean budget of {options.budget:g}")
-    steps_of_policy(["choose", path("sensitivities.json"), *of_layers, f"--budget={budget}", "-o", options.output,
-                     *given(options, "vary", "per", "markdown")])
+    def score(self):
+        words = ["--each-layer", f"--algorithm={MEASURED}", self.budget, *self.windows]
+        self.steps.run("score", "the model's loss with one layer compressed at a time", lambda begun: kvbench_py(
+            "score", self.trace, *self.model, *words, "-o", self.scores, "--rows", self.path("alone.csv"),
+            how(begun)), [self.scores, self.alone, self.layers],
+            words=words, inputs=sums([self.trace]), model=self.same_model, version=[self.version, self.of_program])
+
+    def measure(self):
+        known = {str(name) for name, source in self.records if source}
+        by_source = self.options.prompts if set(kvbench.read_trace(self.trace).prompts) <= known else []
+        self.steps.run("measure", "what an error in each layer costs", lambda _: self.policy([
+            "measure", self.scores, "--alone", self.alone, "--layer-table", self.layers,
+            *(["--records", *by_source] if by_source else []), "-o", self.sensitivities, "--markdown",
+            self.path("sensitivities.md")]), [self.sensitivities],
+            inputs=sums([self.scores, self.alone, self.layers, *by_source]), version=self.version)
+
+    def replay(self):
+        sizes = [self.options.budget * size for size in SIZES]
+        budgets = ",".join(repr(size) for size in sizes if size <= 1)
+        words = [f"--algorithm={self.options.algorithm}", f"--budget={budgets}", *self.windows]
+        names = {self.path(f"dev-{at}.csv"): name for at, name in enumerate(kvbench.read_trace(self.trace).prompts)}
+        self.curves = [table.removesuffix(".csv") + ".layers.csv" for table in names]
+        self.steps.run("replay", "errors of the algorithms to choose from", lambda begun: replay(
+            self.program, self.trace, [*words, how(begun)], names), self.curves,
+            words=words, inputs=sums([self.trace]), version=self.of_program)
+
+    def choose(self):
+        self.steps.always("choose", f"a mean budget of {self.options.budget:g}")
+        self.policy(["choose", self.sensitivities, *self.curves, self.budget, "-o", self.options.output,
+                     *given(self.options, "vary", "per", "markdown")])
+
+
+def sums(files):
+    """Returns what files hold, wherever they stand: [[name, SHA-256]]."""
+    return [[os.path.basename(file), file_sha256(file)] for file in files]
+
+
+def how(begun):
+    return "--resume" if begun else "--overwrite"
 
 
 def replay(own, trace, words, prompts):

@@ -65,13 +65,20 @@ class Steps:
             os.path.isfile(self.path(file)) and file_sha256(self.path(file)) == value
             for file, value in outputs.items())
 
+    def begin(self, name):
+        """Returns how the next step is called."""
+        self.at += 1
+        return f"[{self.at}/{self.total}] {name}"
+
+    def always(self, name, about):
+        """Says that a step begins which is done each time."""
+        say(f"{self.begin(name)}: {about}")
+
     def run(self, name, about, work, outputs, **inputs):
         """Does `work(begun)` unless the step is whole. begun: an interrupted run of the same inputs left files, which
         are not those of a whole step that somebody changed.
         """
-        self.at += 1
-        inputs = parse_json(json.dumps(inputs))
-        where = f"[{self.at}/{self.total}] {name}"
+        inputs, where = parse_json(json.dumps(inputs)), self.begin(name)
         if self.whole(name, inputs):
             say(f"{where}: is there")
             return
@@ -81,7 +88,7 @@ class Steps:
         self.save()
         with silence():
             work(begun)
-        self.known[name]["outputs"] = {file: file_sha256(self.path(file)) for file in outputs}
+        self.known[name]["outputs"] = {os.path.basename(path): file_sha256(path) for path in outputs}
         self.save()
         say(f"{where}: {minutes(time.monotonic() - begin)}")
 
