@@ -15,7 +15,7 @@ import unittest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # Nothing is asked of the network.
 
-from script_case import KVBENCH, call, missing, read_rows  # noqa: E402
+from script_case import KVBENCH, call, missing, read_rows, write_text  # noqa: E402
 
 NEEDED = ("kvpress", "torch", "transformers", "h5py", "numpy")
 MISSING = missing(*NEEDED)
@@ -29,6 +29,7 @@ if not MISSING:
     from kvbench.api.run import ProgramError
     from kvbench.caches import CacheReader
     from kvbench.command import run_main
+    from kvbench.generate.functions import compress
     from kvbench.press import main as press
     from kvbench.press.adapter import as_press
     from kvbench.press.classes import CLASSES
@@ -221,6 +222,11 @@ class RunsTest(PressCase):
         self.assertEqual(result.code, 2)
         self.assertIn("not the model of the trace", result.err)
         self.assertIn("there is no middle", self.press(self.path(".h5"), SNAP, code=2, options=("--recent", "690")).err)
+        windowed = self.model("gemma3", max_position_embeddings=2048)
+        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", windowed, self.dump(windowed), "-o",
+                      self.path(".h5"), "--press", SNAP, *WINDOWS)
+        self.assertEqual(result.code, 2)
+        self.assertIn("layer 0 of Gemma3ForCausalLM has a sliding window of 64 tokens, the press reads 636", result.err)
 
     def test_kept_tokens_against_the_methods_of_kvbench(self):
         mine, theirs = self.path(".h5"), self.path("-kvbench.h5")
@@ -266,24 +272,51 @@ class AsPressTest(PressCase):
             *_, out = self.caches(as_press(name, 0.5))
             self.assertEqual({layer.keys.shape[2] for layer in out.layers}, {150}, name)
 
-    def test_what_a_cache_cannot_hold_is_refused(self):
-        for name, ratio, words in (
-                ("uniform", 0.5, "log weights"), ("adakv", 0.5, "its heads hold"), ("exact", 0.5, "at most"),
-                ("pyramidkv", 0.5, "layers share a budget"), ("quant-kivi", 0.25, "fewer bits"),
-                ("quant-kivi", 0.5, "needs .* bytes")):
+    def test_every_method_is_that_of_compress(self):
+        # The press has read the tokens that compress leaves to be decoded, and its windows begin one earlier.
+        policy = write_text(self.path(".json"), json.dumps({
+            "format": "kvbench-policy", "version": 1, "model": "words", "budget": 0.25, "layers": [
+                {"layer": layer, "algorithm": name, "budget": 0.25}
+                for layer, name in enumerate(("adakv", "quant-rotated", "h2o@quant-kivi"))]}))
+        ids, context = torch.as_tensor(self.ids[None, :309]), 300
+        for arguments in ({"algorithm": "adakv", "budget": 0.25}, {"algorithm": "pyramidkv", "budget": 0.25},
+                          {"algorithm": "kmeans", "budget": 0.25}, {"algorithm": "clustergen", "budget": 0.25},
+                          {"algorithm": "snapkv", "budget": 0.25}, {"policy": policy}):
+            with self.subTest(arguments):
+                model, cache = self.caches(as_press(**arguments))[0::2]
+                with torch.no_grad():
+                    found = model(ids[:, context:], past_key_values=cache,
+                                  position_ids=torch.arange(context, 309)[None]).logits
+                    expected = model(ids[:, context:], past_key_values=compress(
+                        model, ids[:, :context + 1], **arguments)).logits
+                self.assertLess(float((found - expected).abs().max()), 1e-4)  # logits of about 10 in float32
+
+    def test_what_cannot_be_is_refused(self):
+        for name, ratio, words in (("quant-kivi", 0.5, "needs .* bytes"), ("exact", 0.5, "expected none")):
             with self.assertRaisesRegex(PressError, f"^{name}: .*{words}"):
                 self.caches(as_press(name, ratio))
+        from kvpress import ComposedPress
+        with self.assertRaisesRegex(PressError, "uniform: holds log weights"):
+            self.caches(ComposedPress([as_press("uniform", 0.5)]))
+        windowed = transformers.AutoModelForCausalLM.from_pretrained(
+            self.model("gemma3", max_position_embeddings=2048), dtype=torch.float32)
+        with self.assertRaisesRegex(PressError, "layer 0 has a sliding window of 64"), as_press("knorm", 0.5)(windowed):
+            windowed(input_ids=torch.as_tensor(self.ids[None, :300]))
         with self.assertRaisesRegex(PressError, "expected at least sink 16 and recent 64"):
             self.caches(as_press("snapkv", 0.9))
         with self.assertRaisesRegex(PressError, "expected one prompt at a time"):
             as_press("snapkv", 0.5).compress(None, torch.zeros(2, 9, 4), torch.zeros(2, 1, 9, 4),
                                              torch.zeros(2, 1, 9, 4), None, {})
         for words, arguments, named in (
-                ("", ("snapkv:window=3", 0.5), {}), ("", ("", 0.5), {}), ("", ("snapkv", 1.0), {}),
-                ("recent", ("snapkv", 0.5), {"recent": 0}), ("topk: is a method of retrieval", ("topk", 0.5), {}),
-                ("snapkv: got the parameter `windows`, expected one of .*window", ("snapkv",), {"windows": 3}),
+                ("got `snapkv:window=3,5`", ("snapkv:window=3,5", 0.5), {}), ("got ``", ("", 0.5), {}),
+                ("compression_ratio 1.0", ("snapkv", 1.0), {}), ("recent", ("snapkv", 0.5), {"recent": 0}),
+                ("expected one of them", ("snapkv", 0.5), {"budget": 0.5}), ("got 1.5, expected", ("snapkv",),
+                                                                             {"budget": 1.5}),
+                ("topk: does not run under --protocol prefill", ("topk", 0.5), {}),
+                ("no parameter 'windows' .did you mean window", ("snapkv",), {"windows": 3}),
+                ("window: got 'x', expected an integer", ("snapkv",), {"window": "x"}),
                 ("snapvk.*did you mean snapkv", ("snapvk",), {})):
-            with self.assertRaisesRegex(ProgramError if "snapvk" in words else PressError, words):
+            with self.assertRaisesRegex((PressError, ProgramError), words):
                 as_press(*arguments, **named)
 
     def test_the_pipeline_takes_it(self):
@@ -292,5 +325,7 @@ class AsPressTest(PressCase):
         tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder_of_model)
         pipe = KVPressTextGenerationPipeline(model=model, tokenizer=tokenizer, device="cpu")
         text = " ".join(f"w{i}" for i in self.ids[:300])
-        own = as_press("knorm", 0.5)
-        self.assertIsInstance(pipe(text, question="w5 w6", press=own, max_new_tokens=4)["answer"], str)
+        for own in (as_press("knorm", 0.5), as_press("kmeans", 0.5)):
+            one, other, again = pipe(text, questions=["w5 w6", "w7", "w5 w6"], press=own, max_new_tokens=4)["answers"]
+            self.assertEqual(one, again)  # without the answers between
+            self.assertNotEqual(one, other)

@@ -40,9 +40,10 @@ def list_part(text: str) -> str:
 
 
 class Indices(list[int]):
-    """Indices of an option, ascending; `named`: those that came alone, and must exist."""
+    """Indices of an option, ascending; `named`: those that came alone, and must exist; `text`: as given."""
 
     named: tuple[int, ...] = ()
+    text = ""
 
 
 def index_list(text: str) -> Indices:
@@ -57,7 +58,7 @@ def index_list(text: str) -> Indices:
             raise ValueError(f"got `{part}`, expected numbers and ranges such as 0,2,5:9")
         (named if len(numbers) == 1 else found).update(some)
     out = Indices(sorted(found | named))
-    out.named = tuple(sorted(named))
+    out.named, out.text = tuple(sorted(named)), text
     return out
 
 

@@ -5,6 +5,7 @@ The model runs with an attention function registered in transformers' attention 
 attention. Layers whose attention is not exp(s <k, q>) over all earlier tokens are rejected. See docs/dump.md.
 """
 
+import argparse
 import os
 
 import torch
@@ -53,6 +54,12 @@ def load_model(args):
         if ATTENTION in str(error):  # Falcon, GPT-Neo: classes by the function's name
             raise TraceError(f"{args.model}: it does not use transformers' attention interface: unsupported") from None
         raise
+
+
+def model_of(model):
+    """Returns the name of a loaded model, as traces of it have it."""
+    args = argparse.Namespace(model=model.name_or_path or type(model).__name__, revision=None, name=None)
+    return model_name(args, model.config)
 
 
 def model_name(args, config):
@@ -158,9 +165,17 @@ def main():
     silence()
     register()
     model, dtype, chosen = load_model(args)
+    prompts = read_prompts(args, model.get_input_embeddings().num_embeddings)
+    for layer, deviation in sorted(dump(args, model, dtype, chosen, prompts).items()):
+        note(f"layer {layer}: {describe(deviation, dtype)}")
+
+
+def dump(args, model, dtype, chosen, prompts):
+    """Writes the trace of a model that runs ATTENTION. prompts: as of read_prompts; the others: of load_model. Returns
+    Capture's `check`.
+    """
     config = model.config.get_text_config()
     ropes = rope_types(config)
-    prompts = read_prompts(args, model.get_input_embeddings().num_embeddings)
     check_lengths(prompts, config, args, ropes)
     capture = Capture(args, model, dtype)
     capture.rotary = rotary = RotaryTables(model, args.layers, max(len(ids) for *_, ids in prompts))
@@ -194,5 +209,4 @@ def main():
             elif rotates:
                 note(f"warning: {args.model}: the trace gets no rotary tables (/rope): {rotary.reason}; methods that "
                      "turn keys and queries back (expected-attention) do without, or say that they cannot")
-    for layer, deviation in sorted(capture.check.items()):
-        note(f"layer {layer}: {describe(deviation, dtype)}")
+    return capture.check

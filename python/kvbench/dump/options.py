@@ -26,8 +26,8 @@ def add_model(add, which=""):
 OF_TRACES = ": the one that the traces were dumped from"
 
 
-def parse_arguments():
-    """Parses sys.argv. Imports nothing, so that --help needs no torch."""
+def parse_arguments(arguments=None):
+    """Parses `arguments` or sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(description="Dumps queries, keys and values of a Hugging "
                     "Face causal language model as a kvbench trace.")
     add = parser.add_argument
@@ -75,7 +75,7 @@ def parse_arguments():
     add("--inexact", choices=("refuse", "skip", "keep"), default="refuse", help="layers whose "
         "attention is neither causal nor causal within a window (soft capping, ...): refuse the dump, "
         "leave them out, or keep them with an attribute `inexact` [default: refuse]")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if bool(args.files) == bool(args.token_ids):
         parser.error("expected either PROMPTS or --token-ids")
     if args.token_ids and (args.set is not None or args.prompts is not None):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, Gemma3ForConditionalGeneration
 
 from kvbench.press.classes import known
 from kvbench.press.expression import Expression, PressError
@@ -93,6 +93,7 @@ def attention_modules(model: Any) -> list[Any]:
 def _run(model: Any, press: Any, expression: Expression, ids: np.ndarray, wanted: Collection[int]) -> dict[int, Layer]:
     modules = attention_modules(model)
     cache = DynamicCache(config=model.config)
+    check_windows(model, cache, expression, len(ids), wanted)
     out: dict[int, Layer] = {}
     begun: dict[int, tuple[float, Any, Any]] = {}
     hooks = []
@@ -121,9 +122,6 @@ def _run(model: Any, press: Any, expression: Expression, ids: np.ndarray, wanted
             hooks += [module.register_forward_hook(after, with_kwargs=True) for module in modules]
             model.model(input_ids=tokens, past_key_values=cache)
         for layer, found in out.items():
-            if found.keys.shape[1] != len(ids):
-                raise PressError(f"{expression}: layer {layer} holds {found.keys.shape[1]} of "
-                                 f"{len(ids)} tokens without a press: a sliding window")
             found.heads = held(found, cache.layers[layer], _mask(modules[layer]), expression, layer)
     finally:
         for hook in hooks:
@@ -131,6 +129,16 @@ def _run(model: Any, press: Any, expression: Expression, ids: np.ndarray, wanted
         for module in modules:
             module.masked_key_indices = None
     return out
+
+
+def check_windows(model: Any, cache: Any, expression: Expression, tokens: int, wanted: Collection[int]) -> None:
+    """Raises PressError for layers that do not hold all tokens, if they are wanted or the press gets them."""
+    skips = isinstance(model, Gemma3ForConditionalGeneration)  # kvpress runs presses on the others alone
+    for layer, own in enumerate(cache.layers):
+        if getattr(own, "is_sliding", False) and own.sliding_window <= tokens and (layer in wanted or not skips):
+            raise PressError(f"{expression}: layer {layer} of {type(model).__name__} has a sliding window of "
+                             f"{own.sliding_window} tokens, the press reads {tokens}: unsupported by kvpress"
+                             + ("; dump the other layers (--layers)" if skips else ""))
 
 
 def _mask(module: Any) -> Any:

@@ -16,6 +16,7 @@ from kvbench.trace.writer import TraceError
 
 CHECK_ROWS = 16  # queries per layer compared with the model's attention
 LOGITS = 1 << 25  # logits in memory at a time
+GROWTH = 256  # tokens by which caches grow
 
 
 @dataclasses.dataclass
@@ -40,6 +41,16 @@ class Bucket:
     bias_den: torch.Tensor | None
     entries: tuple
     position: torch.Tensor | None
+
+    def grow(self, rows):
+        """Makes room for `rows` tokens, and more."""
+        missing = rows - self.k.shape[1]
+        if missing > 0:
+            more = max(missing, GROWTH)
+            self.k, self.v = (torch.nn.functional.pad(one, (0, 0, 0, more)) for one in (self.k, self.v))
+            if self.position is not None:
+                later_ones = torch.arange(1, more + 1, device=self.position.device)
+                self.position = torch.cat([self.position, self.position[:, -1:] + later_ones], 1)
 
 
 @functools.lru_cache(maxsize=4)
@@ -78,76 +89,19 @@ def attend(q, k, v, rows, bias=None, k_den=None, bias_den=None, entries=None, hi
     return torch.bmm(weights, v) / total[..., None]
 
 
-class CompressedAttention(Capture):
-    """Attention function of the running model. mode:
+class OverCaches:
+    """Attention over compressed caches of a prompt, in place of its tokens.
 
-    plain        the model's attention
-    exact        the same; stores keys and values of `wanted_layers`, and checks that attention over an exact
-                 cache is the model's
-    continued    the same after the prompt's end: checks, stores nothing
-    compressed   layers of `caches` attend to these
+    prefix        tokens that the model has read; the caches' windows are those of a prompt of n >= prefix tokens
+    sink, recent  the caches' windows
+    caches        per decoded cache: {layer: [Bucket]}; all have the same layers
+    exact         layer -> (k [Hkv, m, d], v [Hkv, m, dv]) of the last m tokens: n, or what a window leaves
+    windows       layer -> tokens that a query sees, in layers where it does not see all
     """
 
-    def __init__(self, args, model, dtype):
-        super().__init__(args, model, dtype)
-        self.mode, self.wanted_layers = "plain", set()
-        self.caches = []  # per decoded cache: {layer: [Bucket]}; all have the same layers
-        self.exact = {}  # layer -> (k [Hkv, m, d], v [Hkv, m, dv]) of the last m tokens: n, or what a window leaves
-        self.windows = {}  # layer -> tokens that a query sees, in layers where it does not see all
-        self.prefix = 0  # tokens before the first new one
-        self.sink = self.recent = 0  # the caches' windows
-
-    @property
-    def replaced(self):
-        """Returns the layers that attend to `caches`."""
-        return self.caches[0].keys() if self.caches else set()
-
-    def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
-        mask = attention_mask  # some models pass it by this name
-        layer = getattr(module, "layer_idx", None)
-        scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
-        if layer is None:
-            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which layer it is: unsupported")
-        self.seen.add(layer)
-        if self.mode == "compressed" and layer in self.replaced:
-            return self.over_caches(layer, query, key, value, scale), None
-        output, weights = self.attend(module, query, key, value, mask, scaling, options)
-        if self.mode in ("exact", "continued") and layer in self.wanted_layers:
-            self.verify(layer, query, key, value, scale, output, self.bounds(module, query, key, mask, options))
-            if self.mode == "exact":
-                self.exact[layer] = key[0], value[0]
-        return output, weights
-
-    def verify(self, layer, query, key, value, scale, output, bounds):
-        """Raises TraceError unless attention over caches can be that of a layer. Notes its window."""
-        reason = bounds.reason
-        if bounds.window is not None:
-            self.windows[layer] = bounds.window
-        if reason is None and bounds.sinks is not None:
-            reason = "an attention sink (`s_aux`)"
-        if reason is None and self.mode == "exact":
-            reason = self.deviates(query, key, value, scale, output, bounds.window)
-        if reason is not None:
-            raise TraceError(f"{self.args.model}: layer {layer}: {reason}; got {self.start + query.shape[2]} "
-                             "tokens, expected plain causal attention over all of them, or over a window, in "
-                             "layers that caches replace")
-
-    def deviates(self, query, key, value, scale, output, window):
-        """Returns a reason if attention over an exact cache differs from the model's."""
-        rows, heads = min(CHECK_ROWS, query.shape[2]), key.shape[1]
-        q = query[0, :, -rows:].float().unflatten(0, (heads, -1)).flatten(1, 2) * scale
-        own = output[0, -rows:].float()
-        hidden = None
-        if window is not None:
-            at = torch.arange(key.shape[2], device=key.device)
-            hidden = self.hidden(at.expand(heads, -1), at[-rows:], window)
-        ours = attend(q, key[0].float(), value[0].float(), rows, hidden=hidden).unflatten(1, (-1, rows))
-        ours = ours.flatten(0, 1).transpose(0, 1)
-        deviation = float((ours - own).norm() / own.norm())
-        limit = CHECK_LIMIT[str(query.dtype).removeprefix("torch.")]
-        if deviation <= limit:
-            return None
-        return f"attention that deviates from exact attention by {deviation:.2g}, limit {limit:g}"
+    def __init__(self, n=0, prefix=0, sink=0, recent=0):
+        self.n, self.prefix, self.sink, self.recent = n, prefix, sink, recent
+        self.caches, self.exact, self.windows = [], {}, {}
 
     @staticmethod
     def hidden(position, own, window):
@@ -180,6 +134,7 @@ class CompressedAttention(Capture):
         own_positions = torch.arange(self.prefix + key.shape[1] - rows, self.prefix + key.shape[1], device=q.device)
         for bucket in buckets:
             end = bucket.size + key.shape[1]
+            bucket.grow(end)
             own = slice(end - rows, end)
             bucket.k[:, own] = key[bucket.heads, -rows:]
             bucket.v[:, own] = value[bucket.heads, -rows:]
@@ -256,3 +211,71 @@ class CompressedAttention(Capture):
         if not bool((bias != 0).any()):
             bias = None
         return Bucket(heads, k, v, total, bias, k_den, bias_den, (sink, end), position)
+
+
+class CompressedAttention(OverCaches, Capture):
+    """Attention function of the running model. mode:
+
+    plain        the model's attention
+    exact        the same; stores keys and values of `wanted_layers`, and checks that attention over an exact
+                 cache is the model's
+    continued    the same after the prompt's end: checks, stores nothing
+    compressed   layers of `caches` attend to these
+    """
+
+    def __init__(self, args, model, dtype):
+        OverCaches.__init__(self)
+        Capture.__init__(self, args, model, dtype)
+        self.mode, self.wanted_layers = "plain", set()
+
+    @property
+    def replaced(self):
+        """Returns the layers that attend to `caches`."""
+        return self.caches[0].keys() if self.caches else set()
+
+    def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
+        mask = attention_mask  # some models pass it by this name
+        layer = getattr(module, "layer_idx", None)
+        scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
+        if layer is None:
+            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which layer it is: unsupported")
+        self.seen.add(layer)
+        if self.mode == "compressed" and layer in self.replaced:
+            return self.over_caches(layer, query, key, value, scale), None
+        output, weights = self.attend(module, query, key, value, mask, scaling, options)
+        if self.mode in ("exact", "continued") and layer in self.wanted_layers:
+            self.verify(layer, query, key, value, scale, output, self.bounds(module, query, key, mask, options))
+            if self.mode == "exact":
+                self.exact[layer] = key[0], value[0]
+        return output, weights
+
+    def verify(self, layer, query, key, value, scale, output, bounds):
+        """Raises TraceError unless attention over caches can be that of a layer. Notes its window."""
+        reason = bounds.reason
+        if bounds.window is not None:
+            self.windows[layer] = bounds.window
+        if reason is None and bounds.sinks is not None:
+            reason = "an attention sink (`s_aux`)"
+        if reason is None and self.mode == "exact":
+            reason = self.deviates(query, key, value, scale, output, bounds.window)
+        if reason is not None:
+            raise TraceError(f"{self.args.model}: layer {layer}: {reason}; got {self.start + query.shape[2]} "
+                             "tokens, expected plain causal attention over all of them, or over a window, in "
+                             "layers that caches replace")
+
+    def deviates(self, query, key, value, scale, output, window):
+        """Returns a reason if attention over an exact cache differs from the model's."""
+        rows, heads = min(CHECK_ROWS, query.shape[2]), key.shape[1]
+        q = query[0, :, -rows:].float().unflatten(0, (heads, -1)).flatten(1, 2) * scale
+        own = output[0, -rows:].float()
+        hidden = None
+        if window is not None:
+            at = torch.arange(key.shape[2], device=key.device)
+            hidden = self.hidden(at.expand(heads, -1), at[-rows:], window)
+        ours = attend(q, key[0].float(), value[0].float(), rows, hidden=hidden).unflatten(1, (-1, rows))
+        ours = ours.flatten(0, 1).transpose(0, 1)
+        deviation = float((ours - own).norm() / own.norm())
+        limit = CHECK_LIMIT[str(query.dtype).removeprefix("torch.")]
+        if deviation <= limit:
+            return None
+        return f"attention that deviates from exact attention by {deviation:.2g}, limit {limit:g}"

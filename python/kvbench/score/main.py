@@ -28,7 +28,7 @@ from kvbench.progress import Progress
 from kvbench.score.attention import CompressedAttention
 from kvbench.score.options import parse_arguments
 from kvbench.score.plan import ReplayError, call, make_plan, protocol_of, resolve
-from kvbench.score.prompts import Prompt, check_model, check_prompts, find_prompts, read_plan
+from kvbench.score.prompts import Prompt, check_prompts, find_prompts, read_plan
 from kvbench.score.questions import read_answers, with_tokens
 from kvbench.score.replay import Replay, Tables, remove_orphans, work_folder
 from kvbench.score.scorer import Scorer
@@ -59,11 +59,8 @@ class Scoring:
             return
         progress.step(0, f"{prompt.name}: the model reads it")
         begin = time.monotonic()
-        check_prompts(self.args, self.model, [prompt], reader)
         self.scorer = Scorer(self.args, self.model, self.attention, self.tokenizer, reader)
-        self.scorer.begin(prompt.ids, set(prompt.layers), self.answers.get(prompt.name))
-        deviation = check_model(self.args, prompt, self.attention.exact, self.scorer.prefix)
-        kl = self.scorer.self_check(prompt.layers, self.args.self_check)
+        deviation, kl = self.scorer.read_prompt(prompt, self.answers.get(prompt.name))
         self.at = prompt.trace, prompt.name
         said = f", KL over a whole cache {kl:.1e}" if self.args.self_check else ""
         note(f"{prompt.name}: read in {time.monotonic() - begin:.0f} s; {len(prompt.layers)} of "
@@ -144,9 +141,10 @@ def of_caches(args):
         check_protocol(reader, ", ".join(args.caches))
         prompts = read_plan(args, reader)
         scoring = Scoring(args, {prompt.name for prompt in prompts})
-        check_prompts(args, scoring.model, prompts, reader)
+        check_prompts(args, scoring.model, prompts, reader.queries)
         manifest = Manifest(args, *settings_of(args, model_name(args, scoring.model.config), sink=reader.sink,
-                                               recent=reader.recent, queries=reader.queries))
+                                               recent=reader.recent, queries=reader.queries,
+                                               layers=args.layers and args.layers.text))
         with Output(args) as tables:
             manifest.write()
             done = tables.scores.done

@@ -2,7 +2,7 @@
 
 import os
 
-from kvbench.command import Parser, count, positive
+from kvbench.command import INDICES, Parser, count, positive
 from kvbench.dump.options import DTYPES, OF_TRACES, add_model, names
 from kvbench.text import list_parts
 
@@ -25,6 +25,8 @@ def parse_arguments(arguments=None):
     add("--algorithm", action="append", metavar="NAME,...[:KEY=VALUES...]", help="methods to replay, may be "
         "repeated; with --caches names, only their groups")
     add("--prompts", type=names, metavar="ID,...", help="only these prompts [default: all]")
+    add("--layers", **INDICES, help="compress only these layers, others stay exact; a range excludes its end "
+        "[default: all]")
     add("--records", nargs="+", default=[], metavar="FILE.jsonl", help="records with `id`, `answer` and optionally "
         "`wrong`, other answers: scores their likelihood after the prompts, and whether the model gives the answer")
     add("--each-layer", action="store_true", help="also compress one layer at a time: SCORES.layers.csv, a "

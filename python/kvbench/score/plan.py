@@ -96,6 +96,8 @@ def common_options(args: Any) -> list[str]:
     out = [f"--config={args.config}"] if args.config else []
     if args.scores:
         out.append(f"--scores={args.scores}")
+    if args.layers is not None:
+        out.append(f"--layers={args.layers.text}")
     for name in OPTIONS:
         if getattr(args, name) is not None:
             out.append(f"--{name.replace('_', '-')}={getattr(args, name)}")
@@ -106,7 +108,7 @@ def protocol_of(args: Any) -> dict[str, Any]:
     """Returns the options that determine rows, from the command line, the configuration or the defaults."""
     config = read_config(args.config)
     given = {"scores": args.scores, "sink": args.sink, "recent": args.recent, "queries": args.queries,
-             "precision": args.precision, "layers": None, "heads": None}
+             "precision": args.precision, "layers": args.layers and args.layers.text, "heads": None}
     defaults = {"scores": "past", "sink": 16, "recent": 512, "queries": 256, "precision": "float32"}
     return {name: value if value is not None else config.get(name, defaults.get(name, "all"))
             for name, value in given.items()}

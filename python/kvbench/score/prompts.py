@@ -66,13 +66,20 @@ class TracePrompt:
 
 
 class Prompt(TracePrompt):
-    """One prompt of a trace, and its entries in the caches."""
+    """One prompt of a trace, and its entries in the caches. layers: of --layers, None for all"""
 
-    def __init__(self, trace, name, group, groups):
+    def __init__(self, trace, name, group, groups, layers=None):
         super().__init__(trace, name, group)
         self.groups = groups
         # If any group has an entry, all must.
         self.held = sorted({place for one in groups for place in one.heads(name)})
+        if layers is not None:
+            there = {layer for layer, _ in self.held}
+            absent = sorted(set(layers.named) - there)
+            self.held = [place for place in self.held if place[0] in layers]
+            if absent or not self.held:
+                raise TraceError(f"--layers: no layer {(absent or layers)[0]} in the caches of {self.where}, they have "
+                                 f"{', '.join(map(str, sorted(there)))}")
         self.layers = sorted({layer for layer, _ in self.held})
         for layer in self.layers:
             if layer not in self.heads:
@@ -164,7 +171,7 @@ def read_plan(args, reader):
                 if name in seen:
                     raise TraceError(f"{path}: prompts/{name}: is in two traces")
                 seen.add(name)
-                out.append(Prompt(path, name, group, groups))
+                out.append(Prompt(path, name, group, groups, args.layers))
     absent = sorted(set(args.prompts or held) - seen)
     if absent and args.prompts is not None:
         raise TraceError(f"--prompts: no prompt {absent[0]} in traces and caches, they have {', '.join(sorted(held))}")
@@ -175,16 +182,16 @@ def read_plan(args, reader):
     return out
 
 
-def check_prompts(args, model, prompts, reader):
-    """Rejects prompts that the model cannot process."""
+def check_prompts(args, model, prompts, queries):
+    """Rejects prompts that the model cannot process. queries: of the caches"""
     config = model.config.get_text_config()
     ropes = rope_types(config)
     if ropes & {"longrope", "dynamic"}:
         raise TraceError(f"{args.model}: its rotation depends on the prompt's length "
                          f"({', '.join(sorted(ropes))}): the prefix alone would rotate differently")
     for prompt in prompts:
-        if len(prompt.ids) <= reader.queries:
-            raise TraceError(f"{prompt.where}: got {len(prompt.ids)} tokens, expected more than the {reader.queries} "
+        if len(prompt.ids) <= queries:
+            raise TraceError(f"{prompt.where}: got {len(prompt.ids)} tokens, expected more than the {queries} "
                              "queries of the caches")
         prompt.check_tokens(args, model)
 

@@ -8,7 +8,7 @@ import torch
 from transformers import DynamicCache
 
 from kvbench.dump.forward import cache_argument
-from kvbench.score.prompts import Failed
+from kvbench.score.prompts import Failed, check_model, check_prompts
 from kvbench.score.states import copy_layer, keys_only, new_tokens
 from kvbench.trace.writer import TraceError
 
@@ -28,10 +28,20 @@ def dot(a, b):
 class Scorer:
     """One model; `begin` reads a prompt, then `score` runs its last tokens over caches."""
 
-    def __init__(self, args, model, attention, tokenizer, reader):
-        self.args, self.model, self.attention = args, model, attention
+    def __init__(self, args, model, attention, tokenizer, reader, endless=False):
+        """endless: any number of tokens follows the prompt"""
+        self.args, self.model, self.attention, self.endless = args, model, attention, endless
         self.tokenizer, self.queries = tokenizer, reader.queries
         self.sink, self.recent = reader.sink, reader.recent
+
+    def read_prompt(self, prompt, question=None):
+        """Runs a Prompt exactly, and checks that the model is that of its trace, and can be scored. Returns the keys'
+        deviation, and the KL over a whole cache.
+        """
+        check_prompts(self.args, self.model, [prompt], self.queries)
+        self.begin(prompt.ids, set(prompt.layers), question)
+        deviation = check_model(self.args, prompt, self.attention.exact, self.prefix)
+        return deviation, self.self_check(prompt.layers, self.args.self_check)
 
     def begin(self, ids, layers, question):
         """Runs a prompt exactly: token ids [n], layers of the caches, the Question or None."""
@@ -46,7 +56,8 @@ class Scorer:
         self.cache = DynamicCache(config=self.model.config)
         attention.windows = {
             at: layer.sliding_window for at, layer in enumerate(self.cache.layers)
-            if getattr(layer, "is_sliding", False) and layer.sliding_window < self.prefix + self.capacity}
+            if getattr(layer, "is_sliding", False)
+            and (self.endless or layer.sliding_window < self.prefix + self.capacity)}
         step = self.args.chunk or self.prefix
         attention.seen.clear()
         attention.mode = "plain"
@@ -91,16 +102,19 @@ class Scorer:
         """
         if cache is None:
             cache = copy.copy(self.cache)
-            cache.layers = [
-                new_tokens(layer, self.prefix)
-                if mode == "compressed" and at in self.attention.replaced else copy_layer(layer)
-                for at, layer in enumerate(self.cache.layers)]
+            cache.layers = self.layers(
+                (lambda layer, prefix, _: new_tokens(layer, prefix)) if mode == "compressed" else None)
         self.attention.mode, self.attention.start = mode, start
         try:
             logits = self.model(input_ids=tokens, use_cache=True, **{cache_argument(self.model): cache}).logits
         finally:
             self.attention.mode = "plain"
         return logits, cache
+
+    def layers(self, replace=None):
+        """Returns copies of the prefix's layers. replace(layer, prefix, index): those that attend to caches."""
+        return [replace(layer, self.prefix, at) if replace and at in self.attention.replaced else copy_layer(layer)
+                for at, layer in enumerate(self.cache.layers)]
 
     def loss(self, logits, lse):
         """Returns the mean negative log likelihood of the text's own tokens, in nats; None without any."""

@@ -34,14 +34,14 @@ class NewTokens:
 
 
 @functools.cache
-def with_new_tokens(kind):
+def with_new_tokens(kind, base):
     # Without the type's name, since transformers registers classes by it.
-    return type("NewTokens", (NewTokens, kind), {"_layer_type": None})
+    return type(base.__name__, (base, kind), {"_layer_type": None})
 
 
-def new_tokens(layer, prefix):
-    """Returns a copy of a layer of the cache as NewTokens. prefix: the tokens that it has read."""
-    kind = with_new_tokens(type(layer))
+def new_tokens(layer, prefix, base=NewTokens):
+    """Returns a copy of a layer of the cache as `base`. prefix: the tokens that it has read."""
+    kind = with_new_tokens(type(layer), base)
     out = kind.__new__(kind)
     vars(out).update(vars(copy_layer(layer)), prefix=prefix, keys=None, values=None, is_initialized=False)
     return out
