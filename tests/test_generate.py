@@ -150,6 +150,20 @@ class GenerateTest(ScoreCase):
             with self.assertRaisesRegex(TraceError, words):
                 run(copy.deepcopy(cache))
 
+    def test_judge_is_score_of_methods_and_functions(self):
+        path, model = self.loaded()
+
+        def newest(head, task):
+            return task.middle[len(task.middle) - task.tokens:]
+
+        windows = {"sink": SINK, "recent": RECENT, "queries": QUERIES}
+        found = kvbench.judge(model, self.ids, ["local", newest, {"snapkv": {"window": [8, 16]}}], BUDGET, **windows)
+        self.assertEqual(found.algorithm.tolist(), ["local", "newest", "snapkv", "snapkv"])
+        self.assertEqual(found.kl[0], found.kl[1])
+        self.assertEqual(found.kl.nunique(), 3)
+        *_, rows = self.caches_of(path, "--algorithm", "snapkv:window=16")
+        self.assertEqual(found.kl[3], float(rows[0]["kl"]))
+
     def test_kept_positions_as_json(self):
         _, caches, _ = self.caches_of(self.loaded()[0], "--algorithm", "adakv,kmeans")
         path = self.path(".json")

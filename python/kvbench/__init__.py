@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kvbench.api.trace import Trace, read_trace, write_trace
     from kvbench.caches import CacheReader, CacheWriter
     from kvbench.caches.kept import export_kept
-    from kvbench.generate.functions import compress, load_cache
+    from kvbench.generate.functions import compress, judge, load_cache
     from kvbench.press.adapter import as_press
     from kvbench.press.expression import PressError
     from kvbench.tables import CsvError
@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made", "MethodError",
            "PressError", "ProgramError", "Task", "Trace", "TraceError", "as_press", "compress", "evaluate",
-           "export_kept", "figure", "load_cache", "plot", "program", "read_caches", "read_results", "read_trace",
-           "replay", "run", "sample", "write_caches", "write_trace"]
+           "export_kept", "figure", "judge", "load_cache", "plot", "program", "read_caches", "read_results",
+           "read_trace", "replay", "run", "sample", "write_caches", "write_trace"]
 
 # Imported on first use, so that a program loads only the packages it needs.
 _MODULES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables",
            "Head": "trace.heads", "Infeasible": "api.method", "Made": "api.method",
            "MethodError": "api.method", "PressError": "press.expression", "ProgramError": "api.run",
            "Task": "api.method", "Trace": "api.trace", "TraceError": "trace.writer", "as_press": "press.adapter",
-           "compress": "generate.functions", "export_kept": "caches.kept", "load_cache": "generate.functions",
+           "compress": "generate.functions", "export_kept": "caches.kept", "judge": "generate.functions",
+           "load_cache": "generate.functions",
            "evaluate": "api.method", "figure": "api.figure", "program": "api.run",
            "read_results": "api.results", "read_trace": "api.trace", "replay": "api.replay",
            "run": "api.run", "write_trace": "api.trace"}

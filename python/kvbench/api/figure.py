@@ -21,8 +21,9 @@ def figure(name: str, tables: str | os.PathLike[str] | pd.DataFrame | Iterable[A
         kvbench.figure("pareto", rows, highlight="snapkv").savefig("pareto.pdf", bbox_inches="tight")
 
     name     of `kvbench-py plot`: "error", "pareto", "offset", ...
-    tables   a frame of replay, evaluate or read_results, or several; frames by the names of the function's
-             parameters, such as {"rows": ..., "steps": ...} of "stream"; or paths, as the program takes them
+    tables   a frame of replay, evaluate or read_results, or several: figures of side tables ("offset", "stream",
+             "kept-map") find these beside the frame's table; frames by the names of the function's parameters, such
+             as {"rows": ..., "steps": ...} of "stream"; or paths, as the program takes them
     options  those of `kvbench-py plot NAME --help`, with _ for -
     Raises ValueError for an unknown name or choice, TypeError for an unknown option, kvbench.CsvError for
     unsuitable tables.

@@ -83,7 +83,7 @@ class Made:
 
 def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
              method: Callable[[Head, Task], np.ndarray | Sequence[int] | Made],
-             budget: Sequence[float] = (0.5, 0.25, 0.125), *, name: str | None = None,
+             budget: float | Sequence[float] = (0.5, 0.25, 0.125), *, name: str | None = None,
              params: str | dict[str, Any] = "", seeds: int = 1, scores: str = "past",
              sink: int = 16, recent: int = 512, queries: int = 256,
              prompts: Sequence[str] | None = None, layers: Sequence[int] | None = None,
@@ -98,7 +98,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
 
     method    called per KV head and budget with copies. Returns the positions to keep, a boolean mask over task.middle
               or over all tokens, or a Made; raises Infeasible if it cannot. `compress_ms` is the time of the call
-    budget    fractions of the middle's bytes, in [0, 1]
+    budget    one or several fractions of the middle's bytes, in [0, 1]
     name      in the rows; None: the function's name. params: `key=value;...` or a dict
     seeds     number of seeds: 0, 1, ...
     scores    past: head.q holds the queries before the evaluated ones; all: the evaluated too; none: head.q is None
@@ -114,14 +114,14 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
     """
     if errors not in ("row", "raise"):
         raise ValueError(f"errors: got {errors!r}, expected 'row' or 'raise'")
-    paths = path_list(traces)
+    paths, budgets = path_list(traces), [budget] if isinstance(budget, (int, float)) else [*budget]
     if name is None:
         name = getattr(method, "__name__", type(method).__name__).strip("<>")
     with contextlib.ExitStack() as stack:
         if caches is None:
             caches = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "caches.h5")
         with CacheWriter(caches, paths, sink, recent, queries) as writer:
-            settings = [(one, seed) for one in budget for seed in range(seeds)]
+            settings = [(one, seed) for one in budgets for seed in range(seeds)]
             groups = {setting: writer.group(name, params, *setting, scores) for setting in settings}
             places = [(path, place) for path in paths for place in trace_heads(path, prompts, layers)]
             failures: list[MethodError] = []

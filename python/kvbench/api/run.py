@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kvbench import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 # Some rows failed; the table is complete.
 SOME_FAILED = 1
@@ -47,17 +47,32 @@ def program() -> str:
 
 
 def options_of(options: dict[str, Any]) -> list[str]:
-    """Returns command-line options: `per_query=True` is --per-query, `per_query="all"` is
-    --per-query=all, `budget=[0.5, 0.25]` is --budget=0.5,0.25; None and False are omitted.
+    """Returns command-line options: `per_query=True` is --per-query, `per_query="all"` is --per-query=all,
+    `budget=[0.5, 0.25]` is --budget=0.5,0.25, `algorithm={"snapkv": {"window": [32, 64]}, "h2o": {}}` is
+    --algorithm=snapkv:window=32,64 --algorithm=h2o; None and False are omitted.
     """
     out = []
     for name, value in options.items():
         if value is None or value is False:
             continue
         option = "--" + name.rstrip("_").replace("_", "-")
-        text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-        out.append(option if value is True else f"{option}={text}")
+        if isinstance(value, dict):
+            out += [f"{option}={spec_of(one, params)}" for one, params in value.items()]
+        else:
+            out.append(option if value is True else f"{option}={text_of(value)}")
     return out
+
+
+def text_of(value: Any) -> str:
+    """Returns a value of an option, or a list of values."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def spec_of(name: str, params: Mapping[str, Any]) -> str:
+    """Returns `NAME:KEY=VALUE;...`, a method of --algorithm. name: with or without parameters."""
+    parts = name.partition(":")[2:] if ":" in name else ()
+    text = ";".join([*parts, *(f"{key}={text_of(value)}" for key, value in params.items())])
+    return name.partition(":")[0] + ":" * bool(text) + text
 
 
 def path_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
-from transformers import DynamicCache
+from transformers import AutoTokenizer, DynamicCache
 from transformers.cache_utils import Cache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -33,6 +34,7 @@ from kvbench.score.main import check_protocol
 from kvbench.score.prompts import Failed, Prompt, read_plan
 from kvbench.score.scorer import Scorer
 from kvbench.score.states import NewTokens, new_tokens
+from kvbench.score.table import COLUMNS
 
 PREFIX = "kvbench_over_"  # attention functions that see compressed caches, before the name of the model's own
 NOT_PLAIN = ("softcap", "position_bias", "s_aux")  # arguments of attention that the caches' would ignore
@@ -148,6 +150,7 @@ def capturing(model: Any) -> Iterator[None]:
     finally:
         model.set_attn_implementation(own)
         model.train(training)
+        register()  # forgets the prompt
 
 
 def dtype_of(model: Any) -> str:
@@ -160,13 +163,7 @@ def dtype_of(model: Any) -> str:
 def read_cache(model: Any, trace: str, paths: list[str], prompt: str | None, algorithm: str | None,
                budget: float | None, seed: int | None) -> CompressedCache:
     """See kvbench.load_cache."""
-    args = argparse.Namespace(
-        model=model.name_or_path or type(model).__name__, trace=[trace], layers=None,
-        prompts=None if prompt is None else [prompt], algorithm=[] if algorithm is None else [algorithm],
-        compute_dtype=dtype_of(model), chunk=None, self_check=False, answer_tokens=0)
-    with CacheReader(paths) as reader, capturing(model):
-        check_protocol(reader, ", ".join(paths))
-        prompts = read_plan(args, reader)
+    with reading(model, trace, paths, prompt, algorithm) as (scorer, prompts):
         if len(prompts) > 1:
             raise TraceError(f"prompt: got {', '.join(one.name for one in prompts)}, expected one of them")
         own, = prompts
@@ -176,8 +173,22 @@ def read_cache(model: Any, trace: str, paths: list[str], prompt: str | None, alg
             there = "; ".join(map(str, groups or own.groups))
             raise TraceError(f"{', '.join(paths)}: got {len(groups)} groups, expected one: algorithm, budget and seed "
                              f"choose of {there}")
+        return filled(scorer, own, groups[0])
+
+
+@contextlib.contextmanager
+def reading(model: Any, trace: str, paths: list[str], prompt: str | None = None, algorithm: str | None = None
+            ) -> Iterator[tuple[Scorer, list[Prompt]]]:
+    """Gives a Scorer of a model, and the prompts of a trace that caches files hold."""
+    args = argparse.Namespace(
+        model=model.name_or_path or type(model).__name__, trace=[trace], layers=None,
+        prompts=None if prompt is None else [prompt], algorithm=[] if algorithm is None else [algorithm],
+        compute_dtype=dtype_of(model), chunk=None, self_check=False, answer_tokens=0, batch=4)
+    with CacheReader(paths) as reader, capturing(model):
+        check_protocol(reader, ", ".join(paths))
+        prompts = read_plan(args, reader)
         register(seen := CompressedAttention(args, model, args.compute_dtype))
-        return filled(Scorer(args, model, seen, None, reader, endless=True), own, groups[0])
+        yield Scorer(args, model, seen, None, reader, endless=True), prompts
 
 
 def filled(scorer: Scorer, prompt: Prompt, group: CacheGroup) -> CompressedCache:
@@ -194,23 +205,39 @@ def filled(scorer: Scorer, prompt: Prompt, group: CacheGroup) -> CompressedCache
     return CompressedCache(layers, scorer.ids, group, degenerate or "ok")
 
 
-def read_and_compress(model: Any, input_ids: Any, chosen: Chosen, budget: float | None, scores: str
-                      ) -> CompressedCache:
-    """See kvbench.compress."""
-    ids = np.asarray(torch.as_tensor(input_ids).cpu(), np.int64)
+def ids_of(model: Any, prompt: Any) -> np.ndarray:
+    """Returns token ids [n] of a text, or of token ids [n] or [1, n]."""
+    if isinstance(prompt, str):
+        prompt = AutoTokenizer.from_pretrained(model.name_or_path)(prompt)["input_ids"]
+    ids = np.asarray(torch.as_tensor(prompt).cpu(), np.int64)
     if ids.ndim == 2 and len(ids) == 1:
         ids = ids[0]
     if ids.ndim != 1:
-        raise TraceError(f"input_ids: got shape {list(ids.shape)}, expected [n] or [1, n]: one prompt")
+        raise TraceError(f"prompt: got shape {list(ids.shape)}, expected [n] or [1, n]: one prompt")
+    return ids
+
+
+def read_and_compress(model: Any, prompt: Any, chosen: Chosen, budget: float | None, scores: str) -> CompressedCache:
+    """See kvbench.compress."""
+    ids = ids_of(model, prompt)
     windows = chosen.options["sink"] + chosen.options["recent"]
     if len(ids) <= windows:
-        raise TraceError(f"input_ids: got {len(ids)} tokens, expected more than {windows}: sink, recent and the token "
+        raise TraceError(f"prompt: got {len(ids)} tokens, expected more than {windows}: sink, recent and the token "
                          "that is decoded")
     with tempfile.TemporaryDirectory() as folder:
         trace, caches = (os.path.join(folder, name) for name in ("t.h5", "c.h5"))
         write_prompt(model, ids, trace)
         chosen.replay(trace, caches, budget, scores)
         return read_cache(model, trace, [caches], None, None, None, None)
+
+
+def judged(model: Any, trace: str, caches: list[str]) -> pd.DataFrame:
+    """See kvbench.judge."""
+    with reading(model, trace, caches) as (scorer, (prompt,)):
+        scorer.read_prompt(prompt)
+        rows = [row for _, row in scorer.rows(prompt, prompt.groups)]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame.drop(columns=[name for name in COLUMNS if name.startswith(("answer", "choice", "wrong"))])
 
 
 def write_prompt(model: Any, ids: np.ndarray, path: str) -> None:

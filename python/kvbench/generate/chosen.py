@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbench.api.run import ProgramError, run
+from kvbench.api.run import ProgramError, run, spec_of
 from kvbench.press.expression import PressError
 from kvbench.records import read_json
 from kvbench.score.plan import read_plan_table
@@ -41,21 +41,20 @@ class Chosen:
             budget=budget, **self.options)
 
 
-def spec_of(algorithm: str | dict[str, dict[str, Any]], params: dict[str, Any]) -> str:
+def one_method(algorithm: str | dict[str, dict[str, Any]], params: dict[str, Any]) -> str:
     """Returns `NAME:KEY=VALUE;...` of a name, a specification or {name: {parameter: value}}, and more parameters."""
     if isinstance(algorithm, dict):
         if len(algorithm) != 1:
             raise PressError(f"algorithm: got {len(algorithm)} methods, expected one")
         [(algorithm, own)] = algorithm.items()
         params = {**own, **params}
-    name, _, text = algorithm.partition(":")
+    name = algorithm.partition(":")[0]
     if not name or name.startswith("@") or any(sign in algorithm for sign in ",* \n"):
         raise PressError(f"algorithm: got `{algorithm}`, expected one method such as snapkv or h2o@quant-kivi")
     for key, value in params.items():
         if any(sign in str(value) for sign in ";,: \n"):
             raise PressError(f"{name}: {key}: got `{value}`, expected one value")
-    parts = [text] * bool(text) + [f"{key}={value}" for key, value in params.items()]
-    return name + ":" * bool(parts) + ";".join(parts)
+    return spec_of(algorithm, params)
 
 
 def choose(algorithm: str | dict[str, dict[str, Any]] | None, policy: str | os.PathLike[str] | None,
@@ -79,7 +78,7 @@ def choose(algorithm: str | dict[str, dict[str, Any]] | None, policy: str | os.P
         options["policy"] = os.fspath(policy).replace(",", "\\,")
         name = os.path.basename(os.fspath(policy))
     else:
-        options["algorithm"] = spec_of(algorithm or "", params)
+        options["algorithm"] = one_method(algorithm or "", params)
         name = options["algorithm"].partition(":")[0]
     with tempfile.TemporaryDirectory() as folder:
         trace = os.path.join(folder, "t.h5")

@@ -1,17 +1,22 @@
-"""kvbench.compress and kvbench.load_cache. Importing this needs no torch."""
+"""kvbench.compress, kvbench.load_cache and kvbench.judge. Importing this needs no torch."""
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kvbench.api.run import path_list
+from kvbench.api.method import evaluate
+from kvbench.api.run import path_list, run
 from kvbench.errors import TraceError
 from kvbench.generate.chosen import QUERIES, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    import pandas as pd
 
     from kvbench.generate.cache import CompressedCache
 
@@ -44,16 +49,16 @@ def load_cache(model: Any, trace: str | os.PathLike[str],
     return _of_torch().read_cache(model, os.fspath(trace), path_list(caches), prompt, algorithm, budget, seed)
 
 
-def compress(model: Any, input_ids: Any, algorithm: str | dict[str, dict[str, Any]] | None = None,
+def compress(model: Any, prompt: Any, algorithm: str | dict[str, dict[str, Any]] | None = None,
              budget: float | None = None, *, policy: str | os.PathLike[str] | None = None, sink: int = 16,
              recent: int = 64, seed: int = 0, scores: str = "past", **params: Any) -> CompressedCache:
     """Returns the compressed cache of a prompt, to generate with.
 
-        cache = kvbench.compress(model, input_ids, "h2o@quant-kivi", 0.125)
-        model.generate(input_ids, past_key_values=cache, max_new_tokens=64)
+        cache = kvbench.compress(model, prompt, "h2o@quant-kivi", 0.125)
+        model.generate(cache.input_ids, past_key_values=cache, max_new_tokens=64)
 
     model      a causal model of transformers
-    input_ids  [n] or [1, n]: the cache holds all but the last token, which `generate` decodes
+    prompt     token ids [n] or [1, n], or a text: the cache holds all but the last token, which `generate` decodes
     algorithm  one method, as of `--algorithm` without lists, or {"snapkv": {"window": 32}}; or policy, a file
                (docs/policies.md)
     budget     fraction of the middle's bytes; None: the parameters or the policy set the size
@@ -71,4 +76,34 @@ def compress(model: Any, input_ids: Any, algorithm: str | dict[str, dict[str, An
     chosen = choose(algorithm, policy, params, sink=sink, recent=recent, seed=seed, budget=budget, later=QUERIES)
     if not chosen.sized and budget is None:
         raise TraceError(f"{chosen.name}: got no budget, expected a fraction of the middle's bytes")
-    return _of_torch().read_and_compress(model, input_ids, chosen, budget, scores)
+    return _of_torch().read_and_compress(model, prompt, chosen, budget, scores)
+
+
+def judge(model: Any, prompt: Any, methods: Sequence[str | dict[str, dict[str, Any]] | Callable[..., Any]],
+          budget: float | Sequence[float] = (0.5, 0.25, 0.125), *, sink: int = 16, recent: int = 512,
+          queries: int = 256, seeds: int = 1, scores: str = "past") -> pd.DataFrame:
+    """Returns the rows of kvbench-py score (docs/score.md): what a model loses over the caches of methods.
+
+        rows = kvbench.judge(model, text, ["snapkv,h2o", {"adakv": {"window": 64}}, my_function], budget=0.125)
+        print(rows.pivot_table("kl", "algorithm", "budget_requested"))
+
+    model    a causal model of transformers
+    prompt   a text, or token ids [n] or [1, n]: its last `queries` tokens are decoded over the caches
+    methods  algorithms of `kvbench replay`, and functions as of kvbench.evaluate
+    budget, sink, recent, queries, seeds, scores   as in kvbench.evaluate
+
+    Raises ProgramError for an unknown method, MethodError for a function that fails, TraceError for the model.
+    """
+    options: dict[str, Any] = {"sink": sink, "recent": recent, "queries": queries, "seeds": seeds, "scores": scores}
+    models, caches = _of_torch(), list[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "prompt.h5")
+        models.write_prompt(model, models.ids_of(model, prompt), trace)
+        for method in methods:
+            caches.append(os.path.join(folder, f"{len(caches)}.h5"))
+            if callable(method):
+                evaluate(trace, method, budget, caches=caches[-1], errors="raise", progress=False, **options)
+            else:
+                run("replay", trace, output=caches[-1] + ".csv", algorithm=method, budget=budget,
+                    export_caches=caches[-1], **options)
+        return models.judged(model, trace, caches)

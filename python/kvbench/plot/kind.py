@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 import os
+import re
 import sys
 import threading
 import types
@@ -138,13 +139,30 @@ def draw(one: Kind, tables: Any, options: Mapping[str, Any]) -> kf.Picture:
     if not items:
         raise ValueError("tables: got none, expected at least one")
     if all(isinstance(item, pd.DataFrame) for item in items):
-        return one.function(items[0] if len(items) == 1 else joined(items), **options)
+        beside = side_paths(one, items)
+        if beside is None:
+            return one.function(items[0] if len(items) == 1 else joined(items), **options)
+        items = beside
     if not all(isinstance(item, (str, os.PathLike)) for item in items):
         raise ValueError(f"tables: got {type(items[0]).__name__}, expected paths, DataFrames or a mapping of "
                          "DataFrames")
     given = {option.name: option.default for option in options_of(one)}
     given.update({name: name_list(value) if name in _NAMES else value for name, value in options.items()})
     return one.function(*one.read([os.fspath(item) for item in items], **given), **options)
+
+
+def side_paths(one: Kind, frames: list[pd.DataFrame]) -> list[str] | None:
+    """Returns the files of a kind that draws side tables, beside those of frames of rows; None for other frames."""
+    side = re.fullmatch(r"OUT\.(\w+)\.csv", one.inputs)
+    taken = [each for each in inspect.signature(one.function).parameters.values()
+             if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty]
+    paths = [path for frame in frames for path in frame.attrs.get("paths", ())]
+    if not paths or not side and len(taken) == 1 or side and any(f".{side[1]}.csv" in path for path in paths):
+        return None
+    if any(len(frame) != sum(frame.attrs["rows"]) for frame in frames):
+        raise ValueError(f"tables: got some rows of {paths[0]}, expected all: options choose what of its side table is "
+                         "drawn")
+    return [kt.side_table(path, side[1]) if side else path for path in paths]
 
 
 def options_of(one: Kind) -> list[inspect.Parameter]:
