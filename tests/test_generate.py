@@ -10,7 +10,7 @@ import os
 
 from dump_models import MISSING
 from score_case import ScoreCase
-from script_case import read_text, write_text
+from script_case import read_rows, read_text, write_text
 
 if not MISSING:
     import numpy as np
@@ -90,6 +90,11 @@ class GenerateTest(ScoreCase):
         self.assertEqual([row["layers"] for row in few], ["2"])
         self.assertNotEqual(few[0]["loss"], next(row["loss"] for row in rows if row["algorithm"] == "kmeans"))
         self.refused("--layers: no layer 7", trace, "--model", path, "--caches", caches, "--layers", "1,7")
+        out, replayed = self.path(".csv"), self.path(".rows.csv")
+        ran = self.script(trace, "--model", path, "-o", out, "--rows", replayed, "--algorithm", "kmeans", "--budget",
+                          str(BUDGET), "--layers", "1:3", *WINDOWS)
+        self.assertEqual(ran.code, 0, ran.err)
+        self.assertEqual([row["loss"] for row in read_rows(out)], [few[0]["loss"]])
 
     def test_windows_hide_tokens(self):
         path, model = self.loaded("gemma3")

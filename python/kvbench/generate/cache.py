@@ -77,7 +77,8 @@ class CompressedLayer(NewTokens):
             last = mask[..., -1, :]
             if not bool((last if last.dtype == torch.bool else last == 0).all()):
                 raise TraceError(f"layer {self.layer}: a mask hides tokens: unsupported over compressed caches")
-        return self.over.over_caches(self.layer, query, key, value, scale)
+        with torch.no_grad():
+            return self.over.over_caches(self.layer, query, key, value, scale)
 
     def crop(self, max_length: int) -> None:
         """Forgets tokens after the first `max_length`, or the last -max_length; not those of the prompt."""

@@ -95,7 +95,7 @@ def choose(algorithm: str | dict[str, dict[str, Any]] | None, policy: str | os.P
     if [entries for *_, entries in plan] != [1]:
         raise PressError(f"{name}: got {sum(entries for *_, entries in plan)} methods, expected one")
     if sized and budget is not None:
-        raise PressError(f"{name}: got budget {budget:g}, expected none: its size is that of "
+        raise PressError(f"{name}: got a budget or compression ratio, expected none: its size is that of "
                          f"{'its parameters' if policy is None else 'the file'}")
     return Chosen(options, name, sized)
 

@@ -61,10 +61,8 @@ def as_press(algorithm: str | dict[str, dict[str, Any]] | None = None, compressi
         raise PressError(f"as_press: got compression_ratio {ratio}, expected 0 <= it < 1")
     if ratio is not None and budget is not None:
         raise PressError(f"as_press: got compression_ratio {ratio:g} and budget {budget:g}, expected one of them")
-    chosen = choose(algorithm, policy, params, sink=sink, recent=recent, seed=seed, budget=budget)
-    if chosen.sized and ratio is not None:
-        raise PressError(f"{chosen.name}: got compression_ratio {ratio:g}, expected none: its size is that of "
-                         f"{'its parameters' if policy is None else 'the file'}")
+    chosen = choose(algorithm, policy, params, sink=sink, recent=recent, seed=seed,
+                    budget=ratio if budget is None else budget)
     if ratio is None and budget is None and not chosen.sized:
         ratio = 0.0
     return made(chosen, ratio, budget, sink, recent)
