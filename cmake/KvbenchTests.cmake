@@ -89,7 +89,6 @@ if(_test_units)
       ":RunTest.ThreadsAndResumeDoNotChangeARowOfTheSmallTrace"
       ":AllMethods.RowsAreCompleteAndWithinTheirBudgets"
       ":RetrievalRun.RowsAreCompleteAndWithinTheirBudgets"
-      ":RetrievalRun.ShardsAndThreadsDoNotChangeRows"
       ":RetrievalMethods.NeverReadMoreThanTheirBudgets"
       ":RetrievalRun.AFixedSetEqualsItsMethodUnderPrefillToTheBit"
       ":QueryHeadSets.EqualATraceWithKeysAndValuesRepeatedToTheBit"
@@ -103,8 +102,7 @@ if(_test_units)
       ":Compactor.EqualsTheDefinition:ValueNorms.SpectralNormsOfEveryKind"
       ":SinglePrecision.EstimatesAreNearTheReference"
       ":SinglePrecision.ExactAttentionAndScoresAreNearTheReferences:CamPrefill.EqualsTheReference"
-      ":BalanceKvStream.ErrorFallsWithTheBatchSizeAndIsBelowTheTheorems"
-      ":Projection.FlippedBytesAreReadOrRefused")
+      ":BalanceKvStream.ErrorFallsWithTheBatchSizeAndIsBelowTheTheorems")
   endif()
   # Many random inputs; other tests run the same code on fewer.
   string(CONCAT _slow "OptionFuzz.EveryParameterIsRefusedOrRuns:TableDamage.*"

@@ -21,6 +21,8 @@ namespace kvbench::testing_caches {
 using testing_traces::planted;
 using testing_traces::put_int;
 using testing_traces::put_string;
+using testing_traces::put_values;
+using testing_traces::put_variable_string;
 
 /// How a plain file's datasets and strings are stored.
 struct Style {
@@ -30,53 +32,12 @@ struct Style {
   bool variable_strings = false;
 };
 
-/// A string attribute of variable length, as h5py writes str.
-inline void put_variable_string(hid_t object, const char* name, const std::string& text) {
-  H5Adelete(object, name);
-  const hid_t type = H5Tcopy(H5T_C_S1);
-  H5Tset_size(type, H5T_VARIABLE);
-  H5Tset_cset(type, H5T_CSET_UTF8);
-  const hid_t space = H5Screate(H5S_SCALAR);
-  const hid_t a = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-  const char* start = text.c_str();
-  H5Awrite(a, type, static_cast<const void*>(&start));
-  H5Aclose(a);
-  H5Sclose(space);
-  H5Tclose(type);
-}
-
 inline void put_text(hid_t object, const char* name, const std::string& text, const Style& style) {
   if (style.variable_strings) {
     put_variable_string(object, name, text);
   } else {
     put_string(object, name, text);
   }
-}
-
-/// Replaces what stands below `group` by a dataset of these values, of the HDF5 type `stored`.
-template <class T>
-void put_values(hid_t group, const char* name, const std::vector<hsize_t>& sizes, hid_t stored,
-                hid_t memory, const std::vector<T>& values, bool packed = false) {
-  if (H5Lexists(group, name, H5P_DEFAULT) > 0) {
-    H5Ldelete(group, name, H5P_DEFAULT);
-  }
-  const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
-  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
-  if (packed && !values.empty()) {
-    std::vector<hsize_t> chunk = sizes;
-    chunk[0] = std::min<hsize_t>(2, chunk[0]);
-    H5Pset_chunk(plist, static_cast<int>(chunk.size()), chunk.data());
-    H5Pset_shuffle(plist);
-    H5Pset_deflate(plist, 4);
-  }
-  const hid_t data = H5Dcreate2(group, name, stored, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  ASSERT_GE(data, 0);
-  if (!values.empty()) {
-    EXPECT_GE(H5Dwrite(data, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
-  }
-  H5Dclose(data);
-  H5Pclose(plist);
-  H5Sclose(space);
 }
 
 inline void put_reals(hid_t group, const char* name, const std::vector<hsize_t>& sizes,

@@ -19,27 +19,14 @@
 
 namespace kvbench::testing_traces {
 
-/// A dataset of `values`, which are of the type `memory`, stored as `type`.
-template <class T>
-void put_array(hid_t group, const char* name, const std::vector<hsize_t>& dims, hid_t type,
-               hid_t memory, const std::vector<T>& values) {
-  H5Ldelete(group, name, H5P_DEFAULT);
-  const hid_t space = H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr);
-  const hid_t data = H5Dcreate2(group, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  ASSERT_GE(data, 0) << name;
-  EXPECT_GE(H5Dwrite(data, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
-  H5Dclose(data);
-  H5Sclose(space);
-}
-
 inline void put_floats(hid_t group, const char* name, const std::vector<hsize_t>& dims,
                        const std::vector<float>& values) {
-  put_array(group, name, dims, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, values);
+  put_values(group, name, dims, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, values);
 }
 
 inline void put_integers(hid_t group, const char* name, const std::vector<std::int32_t>& values) {
-  put_array(group, name, {static_cast<hsize_t>(values.size())}, H5T_STD_I32LE, H5T_NATIVE_INT32,
-            values);
+  put_values(group, name, {static_cast<hsize_t>(values.size())}, H5T_STD_I32LE, H5T_NATIVE_INT32,
+             values);
 }
 
 /// What a segment holds beside q and k.
@@ -103,8 +90,8 @@ inline void put_random_segment(hid_t layer, const std::string& set, int segment,
   const hid_t half = make_type(DType::float16, false);
   for (const auto& [name, heads] : {std::pair{"q", Index{4}}, {"k", 2}}) {
     const Matrix values = normal_matrix(heads * m, 8, 3.0, generator);
-    put_array(at, name, {static_cast<hsize_t>(heads), static_cast<hsize_t>(m), 8}, half,
-              H5T_NATIVE_FLOAT, std::vector<float>(values.data(), values.data() + heads * m * 8));
+    put_values(at, name, {static_cast<hsize_t>(heads), static_cast<hsize_t>(m), 8}, half,
+               H5T_NATIVE_FLOAT, std::vector<float>(values.data(), values.data() + heads * m * 8));
   }
   H5Tclose(half);
   SegmentParts parts;

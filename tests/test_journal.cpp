@@ -40,8 +40,20 @@ std::string text(const std::vector<std::byte>& from) {
 
 class JournalTest : public ::testing::Test {
  protected:
+  // Another file with what this one has up to a byte, or with that byte changed.
+  void copy_cut(std::uintmax_t size) const {
+    fs::copy_file(file_, copy_, fs::copy_options::overwrite_existing);
+    fs::resize_file(copy_, size);
+  }
+  void copy_damaged(std::uintmax_t at) const {
+    std::string bytes = testing_replay::read_bytes(file_);
+    bytes.at(at) ^= 0x10;
+    testing_replay::write_bytes(copy_, bytes);
+  }
+
   fs::path folder_ = test_folder();
   fs::path file_ = folder_ / "j.part";
+  fs::path copy_ = folder_ / "copy.part";
 };
 
 TEST_F(JournalTest, GivesBackWhatWasWrittenAlsoWhenOpenedAgain) {
@@ -84,9 +96,8 @@ TEST_F(JournalTest, KeepsTheRecordsBeforeACutOrADamagedByte) {
     }
     ends.push_back(fs::file_size(file_));
   }
-  const fs::path copy = folder_ / "copy.part";
   const auto expect_until = [&](std::uintmax_t end) {
-    Journal j(copy, "plan", true);
+    Journal j(copy_, "plan", true);
     for (std::size_t i = 0; i < records.size(); ++i) {
       ASSERT_EQ(j.has(static_cast<Index>(i)), ends[i + 1] <= end) << i;
       if (j.has(static_cast<Index>(i))) {
@@ -94,21 +105,14 @@ TEST_F(JournalTest, KeepsTheRecordsBeforeACutOrADamagedByte) {
       }
     }
     j.append(9, bytes("next"));
-    EXPECT_EQ(text(Journal(copy, "plan", true).read(9)), "next");
+    EXPECT_EQ(text(Journal(copy_, "plan", true).read(9)), "next");
   };
   for (std::uintmax_t size = 0; size <= ends.back(); ++size) {
     SCOPED_TRACE(size);
-    fs::copy_file(file_, copy, fs::copy_options::overwrite_existing);
-    fs::resize_file(copy, size);
+    copy_cut(size);
     expect_until(size);
-    fs::copy_file(file_, copy, fs::copy_options::overwrite_existing);
     if (size < ends.back()) {
-      std::fstream damaged(copy, std::ios::in | std::ios::out | std::ios::binary);
-      damaged.seekg(static_cast<std::streamoff>(size));
-      const int was = damaged.get();
-      damaged.seekp(static_cast<std::streamoff>(size));
-      damaged.put(static_cast<char>(was ^ 0x10));
-      damaged.close();
+      copy_damaged(size);
       // In front of the first record it is another plan's; in a record that one and all behind it.
       expect_until(size < ends.front() ? 0 : size);
     }
@@ -126,21 +130,13 @@ TEST_F(JournalTest, TellsDamageFromATornEnd) {
     }
     ends.push_back(fs::file_size(file_));
   }
-  const fs::path copy = folder_ / "copy.part";
-  const auto numbers = [&](Journal::Damage damage) { return Journal(copy, damage).numbers(); };
+  const auto numbers = [&](Journal::Damage damage) { return Journal(copy_, damage).numbers(); };
   for (std::uintmax_t at = ends[0]; at < ends[4]; ++at) {
     SCOPED_TRACE(at);
-    fs::copy_file(file_, copy, fs::copy_options::overwrite_existing);
-    fs::resize_file(copy, at);
+    copy_cut(at);
     const Index whole = std::ranges::upper_bound(ends, at) - ends.begin() - 1;
     EXPECT_EQ(std::ssize(numbers(Journal::Damage::refuse)), whole);
-    fs::copy_file(file_, copy, fs::copy_options::overwrite_existing);
-    std::fstream damaged(copy, std::ios::in | std::ios::out | std::ios::binary);
-    damaged.seekg(static_cast<std::streamoff>(at));
-    const int was = damaged.get();
-    damaged.seekp(static_cast<std::streamoff>(at));
-    damaged.put(static_cast<char>(was ^ 0x10));
-    damaged.close();
+    copy_damaged(at);
     std::vector<Index> left{0, 1, 2, 3};
     left.erase(left.begin() + whole);
     EXPECT_EQ(numbers(Journal::Damage::skip), left);
@@ -153,9 +149,9 @@ TEST_F(JournalTest, TellsDamageFromATornEnd) {
     }
   }
   EXPECT_TRUE(Journal::has_records(file_));
-  testing_replay::write_bytes(copy, "a,b\n1,2\n");
+  testing_replay::write_bytes(copy_, "a,b\n1,2\n");
   EXPECT_THROW(numbers(Journal::Damage::refuse), InputError);
-  EXPECT_FALSE(Journal::has_records(copy));
+  EXPECT_FALSE(Journal::has_records(copy_));
 }
 
 TEST_F(JournalTest, NamesTheFileThatCannotBeOpenedOrHasChanged) {

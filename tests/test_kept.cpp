@@ -11,7 +11,6 @@
 #include "replay/windows.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
-#include "report/merge.hpp"
 #include "report/table_spec.hpp"
 
 namespace kvbench::test_kept {
@@ -132,36 +131,6 @@ TEST_F(KeptTest, TheTokensAreTheRightOnes) {
   EXPECT_EQ(kept.rows.size(), 8U);  // 2 prompts, 2 layers, 2 KV heads
   EXPECT_EQ(kept.rows.front()[kept.column("tokens")], "0-3 43-59");
   EXPECT_EQ(kept.rows.back()[kept.column("tokens")], "0-3 20-36");
-}
-
-TEST_F(KeptTest, PrefillShardsMergeAndCutsResume) {
-  const ReplayOptions whole = options(Protocol::prefill, "whole.csv");
-  run(whole);
-  const std::string expected = read_bytes(kept_table().path(whole.out));
-  MergeOptions merge;
-  merge.output = folder_ / "merged.csv";
-  for (Index i = 1; i <= 3; ++i) {
-    ReplayOptions o = options(Protocol::prefill, "shard" + std::to_string(i) + ".csv");
-    o.shard_index = i;
-    o.shard_count = 3;
-    run(o);
-    merge.inputs.emplace_back(o.out);
-  }
-  merge_runs(merge);
-  EXPECT_EQ(read_bytes(kept_table().path(merge.output)), expected);
-
-  ReplayOptions o = options(Protocol::prefill);
-  o.resume = true;
-  for (const double share : {0.0, 0.5, 0.99}) {
-    ReplayOptions killed = options(Protocol::prefill);
-    killed.overwrite = true;
-    kill_after(killed, share);
-    run(o);
-    EXPECT_EQ(read_bytes(kept_table().path(o.out)), expected) << share;
-  }
-  // Without --kept it is another plan: the files would fall apart.
-  o.kept = false;
-  EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
 }
 
 TEST_F(KeptTest, RowsWithoutMeasurementHaveNoLines) {

@@ -86,32 +86,6 @@ class LayerRunsTest : public testing_replay::ReplayTest {
   Method unfit_;
 };
 
-TEST_F(LayerRunsTest, AnInterruptAtAnyJobIsResumedWithoutRepetition) {
-  const ReplayOptions whole = options("whole.csv");
-  const RunResult undisturbed = go(whole);
-  EXPECT_EQ(undisturbed.infeasible, 2 * 4);
-  EXPECT_EQ(calls_made, 20);
-  EXPECT_EQ(read_table(layers_of(whole)).rows.size(), 4U * 2U);  // not those of `unfit`
-  for (const int threads : {1, 2}) {
-    for (int stop = 1; stop <= 20; ++stop) {
-      const std::string what = std::to_string(threads) + " threads, call " + std::to_string(stop);
-      ReplayOptions o = options("cut.csv");
-      o.threads = threads;
-      o.overwrite = true;
-      const RunResult first = go(o, stop);
-      const int before = calls_made;
-      EXPECT_TRUE(first.interrupted || first.rows == undisturbed.rows) << what;
-      EXPECT_EQ(fs::exists(part_of(o)), first.interrupted) << what;
-      o.overwrite = false;
-      o.resume = true;
-      const RunResult second = go(o);
-      EXPECT_EQ(before + calls_made, 20) << what;
-      EXPECT_EQ(second.resumed, first.rows) << what;
-      expect_whole(o, whole, what);
-    }
-  }
-}
-
 // What a kill leaves: each file up to some byte. Records may be there without the journal's part,
 // parts without records, lines without either.
 TEST_F(LayerRunsTest, FilesCutAnywhereAreCompleted) {
@@ -169,25 +143,6 @@ TEST_F(LayerRunsTest, AJournalOfAnotherTraceIsNotUsed) {
   expect_whole(o, whole, "another trace");
 }
 
-TEST_F(LayerRunsTest, AChangedTableIsRefused) {
-  ReplayOptions o = options("out.csv");
-  go(o);
-  o.resume = true;
-  const std::string text = read_bytes(layers_of(o));
-  const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
-  for (const std::string& now : {text + text.substr(last), text.substr(0, last)}) {
-    write_bytes(layers_of(o), now);
-    const std::string message = refusal([&] { go(o); });
-    EXPECT_NE(message.find("out.layers.csv: "), std::string::npos) << message;
-    EXPECT_EQ(read_bytes(layers_of(o)), now);
-  }
-  write_bytes(layers_of(o), text);
-  o.resume = false;
-  EXPECT_NE(refusal([&] { go(o); }).find("exists"), std::string::npos);
-  fs::remove(o.out);
-  EXPECT_NE(refusal([&] { go(o); }).find("out.layers.csv: exists"), std::string::npos);
-}
-
 TEST_F(LayerRunsTest, ShardsHoldWholeLayersAndMergeToTheUndividedFile) {
   // One layer of four has no projection and may be cut; the others may not.
   const hid_t file = H5Fopen(trace_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
@@ -224,7 +179,8 @@ TEST_F(LayerRunsTest, ShardsHoldWholeLayersAndMergeToTheUndividedFile) {
   }
 }
 
-TEST_F(LayerRunsTest, MergeRefusesTablesThatDoNotGoWithTheirRows) {
+// A line of no row, in a file whose sums are right. Other changes: test_table_damage.cpp.
+TEST_F(LayerRunsTest, MergeRefusesATableThatDoesNotGoWithItsRows) {
   MergeOptions merge;
   merge.output = folder_ / "merged.csv";
   for (Index i = 1; i <= 2; ++i) {
@@ -236,27 +192,11 @@ TEST_F(LayerRunsTest, MergeRefusesTablesThatDoNotGoWithTheirRows) {
   }
   const fs::path table = layers_table().path(merge.inputs[1]);
   const std::string text = read_bytes(table);
-  const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
-  const auto refused = [&](const std::string& why) {
-    const std::string message = refusal([&] { merge_runs(merge); });
-    EXPECT_NE(message.find("s2.layers.csv"), std::string::npos) << message;
-    EXPECT_NE(message.find(why), std::string::npos) << message;
-    EXPECT_FALSE(fs::exists(merge.output));
-    EXPECT_FALSE(fs::exists(layers_table().path(merge.output)));
-  };
-  write_bytes(table, text.substr(0, last));
-  refused("SHA-256 is");
-  fs::remove(table);
-  refused("no such file");
-  // A line of no row, in a file whose sums are right.
-  write_bytes(table, text + text.substr(last));
+  write_bytes(table, text + text.substr(text.rfind('\n', text.size() - 2) + 1));
   sign(merge.inputs[1], layers_table());
-  refused("has this line");
-  write_bytes(table, text);
-  sign(merge.inputs[1], layers_table());
-  write_bytes(folder_ / "merged.layers.csv", text);
-  EXPECT_NE(refusal([&] { merge_runs(merge); }).find("merged.layers.csv: the file exists"),
-            std::string::npos);
+  expect_refusal([&] { merge_runs(merge); }, "has this line");
+  EXPECT_FALSE(fs::exists(merge.output));
+  EXPECT_FALSE(fs::exists(layers_table().path(merge.output)));
 }
 
 TEST_F(LayerRunsTest, MemoryIsCounted) {

@@ -148,12 +148,12 @@ Good good_trace(bool newest, const Storage& storage, DType type) {
       planted_trace("good.h5", type, testing_traces::small_shape(), storage, newest);
   alter(path, "/", [](hid_t root) {
     // Strings of variable length, as h5py writes them, lie in a heap of their own.
-    testing_caches::put_variable_string(root, "model", std::string(60, 'm'));
-    testing_caches::put_variable_string(root, "source", "s");
+    testing_traces::put_variable_string(root, "model", std::string(60, 'm'));
+    testing_traces::put_variable_string(root, "source", "s");
     const hid_t rope = H5Gcreate2(root, "rope", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    testing_caches::put_variable_string(rope, "layout", "half");
+    testing_traces::put_variable_string(rope, "layout", "half");
     for (const char* name : {"cos", "sin"}) {
-      testing_caches::put_values(rope, name, {560, 4}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
+      testing_traces::put_values(rope, name, {560, 4}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
                                  std::vector<float>(560 * 4, 0.5F), true);
     }
     H5Gclose(rope);
@@ -166,9 +166,9 @@ Good good_trace(bool newest, const Storage& storage, DType type) {
     put_number(layer, "sink_logit", H5T_NATIVE_FLOAT, sinks.data(), 2);
     const std::int64_t window = 20;
     put_number(layer, "window", H5T_NATIVE_INT64, &window, 1);
-    testing_caches::put_values(layer, "residual_norm", {10}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
+    testing_traces::put_values(layer, "residual_norm", {10}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
                                std::vector<float>(10, 1.5F));
-    testing_caches::put_values(layer, "o_proj", {6, 8}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
+    testing_traces::put_values(layer, "o_proj", {6, 8}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
                                std::vector<float>(48, 0.25F));
     testing_traces::SegmentParts segment;
     segment.residual_norm.assign(5, 2.0F);
@@ -197,7 +197,7 @@ Good good_caches(hid_t real, bool packed, bool variable_strings) {
   const std::string path = testing_caches::plain_caches("good.h5", style);
   alter(path, testing_caches::kEntry, [&](hid_t entry) {
     testing_traces::put_int(entry, "aux_bytes", 20);
-    testing_caches::put_variable_string(entry, "diag", "diagnostics=all fine");
+    testing_traces::put_variable_string(entry, "diag", "diagnostics=all fine");
     testing_caches::put_planted(entry, "k_den", 3, testing_caches::kD, style);
     testing_caches::put_reals(entry, "log_weight_den", {3}, {0.0, 0.5, -1.0}, style);
   });
@@ -290,7 +290,7 @@ void damage_attribute(Random& random, hid_t object, const std::string& name) {
   const std::array types{H5T_NATIVE_INT8, H5T_STD_I64BE,      H5T_NATIVE_UINT64, H5T_NATIVE_DOUBLE,
                          H5T_IEEE_F32BE,  H5T_NATIVE_LDOUBLE, H5T_STD_REF_OBJ,   H5T_UNIX_D32LE};
   switch (below(random, 4)) {
-    case 0: testing_caches::put_variable_string(object, name.c_str(), "x\ny"); break;
+    case 0: testing_traces::put_variable_string(object, name.c_str(), "x\ny"); break;
     case 1: testing_traces::put_string(object, name.c_str(), std::string(3000, 'y')); break;
     case 2: {
       const hid_t compound = H5Tcreate(H5T_COMPOUND, 8);

@@ -8,7 +8,6 @@
 
 #include "metrics/error.hpp"
 #include "replay_run.hpp"
-#include "report/merge.hpp"
 #include "report/query_bins.hpp"
 #include "report/table_spec.hpp"
 
@@ -124,42 +123,6 @@ TEST_F(PerQueryRun, ALinePerBinThatAgreesWithItsQueries) {
   }
   EXPECT_LT(fs::file_size(queries_of(o)), fs::file_size(queries_of(every)));
 }
-
-class PerQueryForms : public PerQueryRun, public ::testing::WithParamInterface<PerQuery> {};
-
-TEST_P(PerQueryForms, ResumesWhatIsMissing) {
-  ReplayOptions whole = options("whole.csv");
-  whole.per_query = GetParam();
-  run(whole);
-  ReplayOptions o = whole;
-  o.out = (folder_ / "part.csv").string();
-  kill_after(o, 0.9);
-  o.resume = true;
-  EXPECT_GT(run(o).resumed, 0);
-  EXPECT_EQ(read_bytes(queries_of(o)), read_bytes(queries_of(whole)));
-  EXPECT_EQ(untimed(o.out), untimed(whole.out));
-}
-
-TEST_P(PerQueryForms, ShardsMergeToTheWhole) {
-  ReplayOptions whole = options("whole.csv");
-  whole.per_query = GetParam();
-  run(whole);
-  MergeOptions merge;
-  merge.output = folder_ / "merged.csv";
-  for (Index i = 1; i <= 3; ++i) {
-    ReplayOptions o = whole;
-    o.out = (folder_ / ("s" + std::to_string(i) + ".csv")).string();
-    o.shard_index = i;
-    o.shard_count = 3;
-    o.threads = 2;
-    run(o);
-    merge.inputs.push_back(o.out);
-  }
-  merge_runs(merge);
-  EXPECT_EQ(read_bytes(folder_ / "merged.queries.csv"), read_bytes(queries_of(whole)));
-}
-
-INSTANTIATE_TEST_SUITE_P(Both, PerQueryForms, ::testing::Values(PerQuery::bins, PerQuery::all));
 
 TEST_F(PerQueryRun, StreamsHaveTheirSteps) {
   ReplayOptions o = options();

@@ -3,29 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <functional>
 #include <limits>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
-#include "replay_run.hpp"
-#include "trace/inspect.hpp"
-#include "trace/reader.hpp"
-#include "trace_files.hpp"
+#include "make_trace.hpp"
+#include "spoiled.hpp"
 
 namespace kvbench::test_projection {
 namespace {
 
 using testing_replay::made_projection;
-using testing_replay::make_trace;
-using testing_replay::refusal;
-using testing_replay::TraceShape;
 using testing_traces::alter;
+using testing_traces::expect_refusals;
 using testing_traces::planted;
 using testing_traces::planted_trace;
 using testing_traces::Shape;
@@ -37,8 +29,7 @@ constexpr hsize_t kHidden = 11;
 constexpr hsize_t kColumns = 6 * 9;  // of testing_traces::Shape: query heads times width of values
 
 // Writes [rows, columns] planted values as o_proj, and leaves all else alone.
-void put_o_proj(hid_t layer, std::vector<hsize_t> sizes, DType type, const Storage& storage = {},
-                const std::string& external_file = "") {
+void put_o_proj(hid_t layer, std::vector<hsize_t> sizes, DType type, const Storage& storage = {}) {
   H5Ldelete(layer, "o_proj", H5P_DEFAULT);
   hsize_t count = 1;
   for (const hsize_t size : sizes) {
@@ -54,8 +45,6 @@ void put_o_proj(hid_t layer, std::vector<hsize_t> sizes, DType type, const Stora
     H5Pset_chunk(plist, 2, storage.chunk.data());
   } else if (storage.layout == Storage::Layout::compact) {
     H5Pset_layout(plist, H5D_COMPACT);
-  } else if (storage.layout == Storage::Layout::external) {
-    H5Pset_external(plist, external_file.c_str(), 0, bytes.size());
   }
   for (const auto& set : storage.settings) {
     set(plist);
@@ -70,15 +59,7 @@ void put_o_proj(hid_t layer, std::vector<hsize_t> sizes, DType type, const Stora
 }
 
 void put_norms(hid_t layer, const std::vector<float>& norms, hid_t type = H5T_IEEE_F32LE) {
-  H5Ldelete(layer, "residual_norm", H5P_DEFAULT);
-  const hsize_t count = norms.size();
-  const hid_t space = H5Screate_simple(1, &count, nullptr);
-  const hid_t data =
-      H5Dcreate2(layer, "residual_norm", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  ASSERT_GE(data, 0);
-  EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, norms.data()), 0);
-  H5Dclose(data);
-  H5Sclose(space);
+  testing_traces::put_values(layer, "residual_norm", {norms.size()}, type, H5T_NATIVE_FLOAT, norms);
 }
 
 void expect_planted(const TraceReader& reader, const Shape& s) {
@@ -117,7 +98,7 @@ TEST(Projection, EveryTypeAndLayoutGivesItsColumns) {
       for (std::size_t i = 0; i < storages.size(); ++i) {
         const std::string path = planted_trace("t.h5", type);
         alter(path, kLayer, [&](hid_t layer) {
-          put_o_proj(layer, {kHidden, kColumns}, stored, storages[i], path + ".raw");
+          put_o_proj(layer, {kHidden, kColumns}, stored, storages[i]);
         });
         SCOPED_TRACE(std::string(name(type)) + " as " + std::string(name(stored)) + ", layout " +
                      std::to_string(i));
@@ -229,150 +210,79 @@ TEST(Projection, TheWriterRefusesWhatTheReaderWould) {
 
 // ------------------------------------------------------------------------------------ refusals
 
-struct Spoiled {
-  std::function<void(hid_t)> spoil;
-  std::vector<std::string> says;
-};
-
-void expect_refusal(const std::string& path, const Spoiled& test) {
-  alter(path, kLayer, test.spoil);
-  const std::string message = refusal([&] {
-    const TraceReader reader(path);
-    validate_values(reader);
-  });
-  EXPECT_EQ(message.rfind(path + ": /prompts/a/layers/0/", 0), 0U) << message;
-  for (const std::string& part : test.says) {
-    EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
-  }
-}
-
 TEST(Projection, RefusesWhatDoesNotFitTheLayer) {
   const auto matrix = [](std::vector<hsize_t> sizes, DType type = DType::float16) {
     return [=](hid_t layer) { put_o_proj(layer, sizes, type); };
   };
-  // A shape alone, without data.
-  const auto bare = [](const char* name, std::vector<hsize_t> sizes) {
-    return [=](hid_t layer) {
-      const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
-      H5Dclose(
-          H5Dcreate2(layer, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-      H5Sclose(space);
-    };
+  const auto bare = [](const char* name, const std::vector<hsize_t>& sizes) {
+    return testing_traces::bare_dataset(name, sizes, H5T_IEEE_F32LE);
   };
   const auto norms = [](std::size_t count, hid_t type = H5T_IEEE_F32LE) {
     return [=](hid_t layer) { put_norms(layer, std::vector<float>(count, 1.0F), type); };
   };
-  const std::vector<Spoiled> cases{
-      {matrix({kHidden, kColumns + 1}), {"o_proj", "[11, 55]", "[hidden, 6 * 9]"}},
-      {matrix({kHidden, 2 * kColumns}), {"o_proj", "[11, 108]", "[hidden, 6 * 9]"}},
-      {matrix({kColumns, kHidden}), {"o_proj", "[54, 11]", "[hidden, 6 * 9]"}},
-      {matrix({6, kHidden, 9}), {"o_proj", "rank is 3, expected 2: [hidden, q_heads * dv]"}},
-      {matrix({kColumns}), {"o_proj", "rank is 1, expected 2"}},
-      {matrix({kHidden, kColumns}, DType::bfloat16),
-       {"o_proj", "elements are uint16, expected 16-bit IEEE float for dtype float16, or 32-bit"}},
-      {bare("o_proj", {0, kColumns}), {"o_proj", "shape is [0, 54], expected sizes of at least 1"}},
-      {bare("o_proj", {hsize_t{1} << 54, kColumns}), {"o_proj", "product that fits memory"}},
-      {bare("o_proj", {kHidden, kColumns}), {"o_proj", "holds 0 bytes, expected 2376"}},
-      {norms(36), {"residual_norm", "holds 36 norms, expected nq = 37"}},
-      {norms(100), {"residual_norm", "holds 100 norms, expected nq = 37"}},
-      {norms(37, H5T_IEEE_F64LE), {"residual_norm", "64-bit float", "expected 32-bit IEEE float"}},
-      {bare("residual_norm", {37, 1}), {"residual_norm", "rank is 2, expected 1: [nq]"}},
-      {bare("residual_norm", {37}), {"residual_norm", "holds 0 bytes, expected 148"}},
-      {[](hid_t layer) {
-         H5Gclose(H5Gcreate2(layer, "o_proj", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-       },
-       {"o_proj", "dataset"}},
-  };
-  for (const Spoiled& test : cases) {
-    const std::string path = planted_trace("t.h5");
-    expect_refusal(path, test);
-    // All of these are found when the file is opened.
-    EXPECT_THROW(TraceReader{path}, InputError) << test.says[1];
-  }
+  // All of these are found when the file is opened.
+  expect_refusals(
+      {
+          {kLayer, matrix({kHidden, kColumns + 1}), {"o_proj", "[11, 55]", "[hidden, 6 * 9]"}},
+          {kLayer, matrix({kHidden, 2 * kColumns}), {"o_proj", "[11, 108]", "[hidden, 6 * 9]"}},
+          {kLayer, matrix({kColumns, kHidden}), {"o_proj", "[54, 11]", "[hidden, 6 * 9]"}},
+          {kLayer,
+           matrix({6, kHidden, 9}),
+           {"o_proj", "rank is 3, expected 2: [hidden, q_heads * dv]"}},
+          {kLayer, matrix({kColumns}), {"o_proj", "rank is 1, expected 2"}},
+          {kLayer,
+           matrix({kHidden, kColumns}, DType::bfloat16),
+           {"o_proj",
+            "elements are uint16, expected 16-bit IEEE float for dtype float16, or 32-bit"}},
+          {kLayer,
+           bare("o_proj", {0, kColumns}),
+           {"o_proj", "shape is [0, 54], expected sizes of at least 1"}},
+          {kLayer,
+           bare("o_proj", {hsize_t{1} << 54, kColumns}),
+           {"o_proj", "product that fits memory"}},
+          {kLayer, bare("o_proj", {kHidden, kColumns}), {"o_proj", "holds 0 bytes, expected 2376"}},
+          {kLayer, norms(36), {"residual_norm", "holds 36 norms, expected nq = 37"}},
+          {kLayer, norms(100), {"residual_norm", "holds 100 norms, expected nq = 37"}},
+          {kLayer,
+           norms(37, H5T_IEEE_F64LE),
+           {"residual_norm", "64-bit float", "expected 32-bit IEEE float"}},
+          {kLayer,
+           bare("residual_norm", {37, 1}),
+           {"residual_norm", "rank is 2, expected 1: [nq]"}},
+          {kLayer, bare("residual_norm", {37}), {"residual_norm", "holds 0 bytes, expected 148"}},
+          {kLayer,
+           [](hid_t layer) {
+             H5Gclose(H5Gcreate2(layer, "o_proj", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+           },
+           {"o_proj", "dataset"}},
+      },
+      [] { return planted_trace("t.h5"); }, [](const std::string& path) { TraceReader{path}; });
 }
 
 TEST(Projection, RefusesValuesThatAreNotFinite) {
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<testing_traces::Spoiled> cases;
+  for (const auto& [bad, text] : {std::pair{nan, "nan"}, {-infinity, "-inf"}}) {
     // The last column of the second KV head: 18 to 35 are its own.
-    expect_refusal(planted_trace("t.h5"),
-                   {[bad](hid_t layer) {
-                      put_o_proj(layer, {kHidden, kColumns}, DType::float32);
-                      const hid_t data = H5Dopen2(layer, "o_proj", H5P_DEFAULT);
-                      const hid_t space = H5Dget_space(data);
-                      const std::array<hsize_t, 2> at{10, 35};
-                      H5Sselect_elements(space, H5S_SELECT_SET, 1, at.data());
-                      const hid_t one = H5Screate(H5S_SCALAR);
-                      EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, one, space, H5P_DEFAULT, &bad), 0);
-                      H5Sclose(one);
-                      H5Sclose(space);
-                      H5Dclose(data);
-                    },
-                    {"o_proj", "row 10, column 35 is ", bad != bad ? "nan" : "-inf"}});
+    std::vector<float> values(kHidden * kColumns, 1.0F);
+    values[10 * kColumns + 35] = bad;
+    cases.push_back({kLayer,
+                     [=](hid_t layer) {
+                       testing_traces::put_values(layer, "o_proj", {kHidden, kColumns},
+                                                  H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, values);
+                     },
+                     {"/layers/0/o_proj", std::string("row 10, column 35 is ") + text}});
   }
-  for (const auto& [bad, text] : {std::pair{std::numeric_limits<float>::quiet_NaN(), "nan"},
-                                  {std::numeric_limits<float>::infinity(), "inf"},
-                                  {-0.5F, "-0.5"}}) {
+  for (const auto& [bad, text] : {std::pair{nan, "nan"}, {infinity, "inf"}, {-0.5F, "-0.5"}}) {
     std::vector<float> norms(37, 1.0F);
     norms[11] = bad;
     // Row 11 is the query at token n - nq + 11.
-    expect_refusal(planted_trace("t.h5"), {[&norms](hid_t layer) { put_norms(layer, norms); },
-                                           {"residual_norm", std::string("token 74 is ") + text}});
+    cases.push_back({kLayer,
+                     [=](hid_t layer) { put_norms(layer, norms); },
+                     {"/layers/0/residual_norm", std::string("token 74 is ") + text}});
   }
-}
-
-// Where a dataset's data lie in the file: its bytes, or those of its first chunk.
-std::pair<haddr_t, hsize_t> data_of(const std::string& path, const std::string& name) {
-  std::pair<haddr_t, hsize_t> out{0, 0};
-  alter(path, ("/prompts/p0/layers/0/" + name).c_str(), [&](hid_t data) {
-    const std::array<hsize_t, 2> first{0, 0};
-    unsigned mask = 0;
-    out = {H5Dget_offset(data), H5Dget_storage_size(data)};
-    if (out.first == HADDR_UNDEF) {
-      ASSERT_GE(H5Dget_chunk_info_by_coord(data, first.data(), &mask, &out.first, &out.second), 0);
-    }
-  });
-  return out;
-}
-
-// The data alone, so that every case reaches our own reading: HDF5 itself does not outlive all
-// damage to its metadata, and test_trace_fuzz has that.
-TEST(Projection, FlippedBytesAreReadOrRefused) {
-  std::mt19937 random(5);
-  const std::string path = temporary_path("flipped.h5");
-  TraceShape shape;
-  shape.tokens = {12};
-  shape.hidden = 5;
-  shape.residual_norm = true;
-  make_trace(temporary_path("whole.h5"), shape);
-  const std::string whole = testing_replay::read_bytes(temporary_path("whole.h5"));
-  int refused = 0;
-  for (const std::string name : {"o_proj", "residual_norm"}) {
-    const auto [address, size] = data_of(temporary_path("whole.h5"), name);
-    ASSERT_GT(size, 0U);
-    const testing_traces::Quiet quiet;
-    for (int i = 0; i < 200; ++i) {
-      std::string bytes = whole;
-      for (int f = 0; f <= i % 4; ++f) {
-        bytes.at(address + random() % size) ^= static_cast<char>(1 + random() % 255);
-      }
-      testing_replay::write_bytes(path, bytes);
-      try {
-        const TraceReader reader(path);
-        validate_values(reader);
-        const Matrix w = reader.read_o_proj(0, 0, 0);
-        for (Index j = 0; j < w.rows() * w.cols(); ++j) {
-          ASSERT_TRUE(std::isfinite(w.data()[j]));
-        }
-        for (const float norm : reader.read_residual_norm(0, 0)) {
-          ASSERT_TRUE(std::isfinite(norm) && norm >= 0.0F);
-        }
-      } catch (const InputError&) {
-        ++refused;
-      }
-    }
-  }
-  EXPECT_GT(refused, 0);
+  expect_refusals(cases, [] { return planted_trace("t.h5"); });
 }
 
 }  // namespace

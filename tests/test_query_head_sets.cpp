@@ -85,10 +85,10 @@ class QueryHeadSets : public testing_replay::ReplayTest {
     const hid_t at = testing_traces::make_group(layer, "extra/repeat/0");
     ASSERT_GE(at, 0);
     const hid_t half = testing_traces::make_type(DType::float16, false);
-    testing_traces::put_array(at, "q", {kHeads, m, kDim}, half, H5T_NATIVE_FLOAT,
-                              std::vector<float>(q.data(), q.data() + kHeads * m * kDim));
-    testing_traces::put_array(at, "k", {static_cast<hsize_t>(kv_heads), m, kDim}, half,
-                              H5T_NATIVE_FLOAT, keys);
+    testing_traces::put_values(at, "q", {kHeads, m, kDim}, half, H5T_NATIVE_FLOAT,
+                               std::vector<float>(q.data(), q.data() + kHeads * m * kDim));
+    testing_traces::put_values(at, "k", {static_cast<hsize_t>(kv_heads), m, kDim}, half,
+                               H5T_NATIVE_FLOAT, keys);
     H5Tclose(half);
     testing_traces::SegmentParts parts;
     parts.queries = m;

@@ -167,32 +167,6 @@ TEST_F(RetrievalRun, ACodedCacheThatIsReadWholeEqualsItsQuantizer) {
   }
 }
 
-TEST_F(RetrievalRun, ShardsAndThreadsDoNotChangeRows) {
-  ReplayOptions o = options({"all", "quest:union=group", "h2o+pq", "quest@quant-kivi"});
-  o.seeds = "2";
-  const auto cells = [&](const ReplayOptions& of) {
-    std::vector<std::string> out;
-    for (const Fields& row : run(of).rows) {
-      std::string text;
-      for (std::size_t c = 0; c < columns().size(); ++c) {
-        text += columns()[c].timing ? "" : row[c] + ",";
-      }
-      out.push_back(text);
-    }
-    return out;
-  };
-  const std::vector<std::string> whole = cells(o);
-  std::vector<std::string> joined;
-  o.threads = 1;
-  o.shard_count = 3;
-  for (o.shard_index = 1; o.shard_index <= 3; ++o.shard_index) {
-    o.out = ::testing::TempDir() + "/retrieval-shard-" + std::to_string(o.shard_index) + ".csv";
-    const std::vector<std::string> part = cells(o);
-    joined.insert(joined.end(), part.begin(), part.end());
-  }
-  EXPECT_EQ(joined, whole);
-}
-
 TEST_F(RetrievalRun, RefusesWhatItHasNot) {
   const auto message = [](const ReplayOptions& o) {
     return testing_replay::refusal([&] { make_plan(o); });

@@ -1,5 +1,5 @@
-// Whole runs on tiny traces and on tests/data/small.h5: the same rows whatever the threads, the
-// order of specs and shards; failures and bad values. Interruptions: test_run_resume.cpp.
+// Whole runs on tiny traces and on tests/data/small.h5: the same rows whatever the order of specs;
+// failures and bad values. Interruptions, threads and shards: test_interruptions.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,6 @@
 
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
-#include "report/merge.hpp"
 
 namespace kvbench::test_run {
 namespace {
@@ -81,18 +80,6 @@ TEST_F(RunTest, ARowSaysWhatItMeasures) {
         }
       }
     }
-  }
-}
-
-TEST_F(RunTest, ThreadsDoNotChangeARow) {
-  run(options("one.csv"));
-  for (const int threads : {2, 3}) {
-    ReplayOptions o = options("more.csv");
-    o.threads = threads;
-    o.overwrite = true;
-    run(o);
-    expect_same(untimed(folder_ / "more.csv"), untimed(folder_ / "one.csv"),
-                std::to_string(threads) + " threads");
   }
 }
 
@@ -247,30 +234,6 @@ TEST_F(RunTest, ValuesBeyondFloat32AreRefusedBeforeTheFirstRow) {
   const RunResult result = run(o);
   EXPECT_EQ(result.failed, 0);
   EXPECT_GT(result.rows, 100);
-}
-
-TEST_F(RunTest, ShardsMergeToTheUndividedFile) {
-  run(options("whole.csv"));
-  for (const Index count : {3, 7}) {
-    MergeOptions merge;
-    merge.output = folder_ / ("merged" + std::to_string(count) + ".csv");
-    merge.command_line = "merge";
-    for (Index i = count; i >= 1; --i) {
-      ReplayOptions o = options("shard" + std::to_string(i) + ".csv");
-      o.overwrite = true;
-      o.shard_index = i;
-      o.shard_count = count;
-      o.threads = static_cast<int>(i % 2 + 1);
-      run(o);
-      merge.inputs.emplace_back(o.out);
-    }
-    merge_runs(merge);
-    expect_same(untimed(merge.output), untimed(folder_ / "whole.csv"));
-    const Manifest merged = read_manifest(merge.output);
-    const Manifest whole = read_manifest(folder_ / "whole.csv");
-    EXPECT_EQ(merged.rows, whole.rows);
-    EXPECT_EQ(merged.plan->hash, whole.plan->hash);
-  }
 }
 
 Compressed hopeless(const Task&, const Params&) {

@@ -70,6 +70,7 @@ TEST_F(RunTest, ResumeRefusesAnotherPlanAndLeavesTheFile) {
       [](auto& o) { o.budgets.pop_back(); },
       [](auto& o) { o.algorithms.pop_back(); },
       [](auto& o) { o.scores = Scores::all; },
+      [](auto& o) { o.kept = true; },
       [](auto& o) {
         o.shard_index = 1;
         o.shard_count = 2;

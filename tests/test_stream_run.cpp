@@ -1,12 +1,11 @@
-// Whole stream runs: the second table goes with the first through threads, interruption, resuming,
-// overwriting and merging; and exact streams of tests/data/small.h5.
+// Whole stream runs: the second table goes with the first; and exact streams of
+// tests/data/small.h5. Interruptions and shards: test_interruptions.cpp.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,7 +13,6 @@
 #include "replay/stream_job.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
-#include "report/merge.hpp"
 #include "report/table_spec.hpp"
 #include "stopping_method.hpp"
 #include "stream_caches.hpp"
@@ -91,15 +89,8 @@ TEST_F(StreamRunTest, StepsStandBesideTheirRowsInThePlansOrder) {
   EXPECT_EQ(read_manifest(o.out).configuration["eval_every"], 7);
 }
 
-TEST_F(StreamRunTest, ThreadsAndOtherEntriesDoNotChangeAByteOfTheSteps) {
+TEST_F(StreamRunTest, OtherEntriesDoNotChangeAByteOfTheSteps) {
   run(options("one.csv"));
-  for (const int threads : {2, 3}) {
-    ReplayOptions o = options("more.csv");
-    o.threads = threads;
-    o.overwrite = true;
-    run(o);
-    expect_files(o.out, folder_ / "one.csv", std::to_string(threads) + " threads");
-  }
   ReplayOptions few = options("few.csv");
   few.algorithms = {"uniform"};
   few.heads = {3};
@@ -109,24 +100,6 @@ TEST_F(StreamRunTest, ThreadsAndOtherEntriesDoNotChangeAByteOfTheSteps) {
   for (const Fields& step : read_without_run(folder_ / "few.steps.csv").rows) {
     EXPECT_EQ(known.count(step), 1U);
   }
-}
-
-TEST_F(StreamRunTest, ResumeAfterAKillGivesTheUndisturbedFiles) {
-  const ReplayOptions whole = options("whole.csv");
-  run(whole);
-  ReplayOptions killed = options();
-  killed.overwrite = true;
-  ReplayOptions o = options();
-  o.resume = true;
-  o.threads = 2;
-  for (const double share : {0.0, 0.2, 0.5, 0.8, 1.0}) {
-    kill_after(killed, share);
-    run(o);
-    expect_files(o.out, whole.out, "killed at " + std::to_string(share));
-  }
-  const std::string text = read_bytes(o.out);
-  EXPECT_EQ(run(o).resumed, read_manifest(o.out).rows);
-  EXPECT_EQ(read_bytes(o.out), text);
 }
 
 TEST_F(StreamRunTest, ResumeRefusesChangedStepsAndOtherOptions) {
@@ -199,41 +172,6 @@ TEST_F(StreamRunTest, AStopKeepsWholeJobsAndResumeCompletesThem) {
       expect_files(out, folder_ / "whole.csv", out.string());
     }
   }
-}
-
-TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
-  run(options("whole.csv"));
-  MergeOptions merge;
-  merge.output = folder_ / "merged.csv";
-  for (Index i = 3; i >= 1; --i) {
-    ReplayOptions o = options("shard" + std::to_string(i) + ".csv");
-    o.shard_index = i;
-    o.shard_count = 3;
-    run(o);
-    merge.inputs.emplace_back(o.out);
-  }
-  const fs::path second = folder_ / "shard2.steps.csv";
-  const std::string steps = read_bytes(second);
-  const auto refused = [&](const std::string& text, const std::string& why) {
-    write_bytes(second, text);
-    const std::string message = refusal([&] { merge_runs(merge); });
-    EXPECT_NE(message.find(why), std::string::npos) << message;
-    EXPECT_FALSE(fs::exists(merge.output));
-    EXPECT_FALSE(fs::exists(steps_table().path(merge.output)));
-  };
-  const std::size_t last = steps.rfind('\n', steps.size() - 2) + 1;
-  refused(steps.substr(0, last), "SHA-256 is");
-  refused(steps + steps.substr(last), "SHA-256 is");
-  refused(steps + "stray,line\n", "fields");
-  refused("a,b\n", "line 1: got the column `a`, expected the column `trace`");
-  fs::remove(second);
-  EXPECT_NE(refusal([&] { merge_runs(merge); }).find("no such file"), std::string::npos);
-  write_bytes(second, steps);
-  write_bytes(folder_ / "merged.steps.csv", steps);
-  EXPECT_NE(refusal([&] { merge_runs(merge); }).find("merged.steps.csv"), std::string::npos);
-  merge.overwrite = true;
-  merge_runs(merge);
-  expect_files(merge.output, folder_ / "whole.csv", "merged");
 }
 
 TEST_F(StreamRunTest, StepsPathsByHand) {

@@ -63,6 +63,15 @@ Table read_side_table(const fs::path& path, const TableSpec& side) {
 
 class TableDamage : public ReplayTest {
  protected:
+  void SetUp() override {
+    ReplayTest::SetUp();
+    testing_replay::TraceShape shape;
+    shape.tokens = {60, 37};
+    shape.layers = {0, 2};
+    shape.hidden = 5;
+    trace_ = make_trace(trace_, shape);
+  }
+
   ReplayOptions options(const std::string& out) const {
     ReplayOptions o;
     o.traces = {trace_};
@@ -119,11 +128,9 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
   run(shard(1));
   run(shard(2));
   EXPECT_NO_THROW(merge());
-  for (const TableSpec* side : {&kept_table(), &queries_table()}) {
-    fs::remove(side->path(folder_ / "merged.csv"));
+  for (const Output& made : run_files(folder_ / "merged.csv")) {
+    fs::remove(made.path);
   }
-  fs::remove(folder_ / "merged.csv");
-  fs::remove(folder_ / "merged.csv.json");
   ReplayOptions resumed = shard(1);
   resumed.resume = true;
   const Plan plan = make_plan(resumed);
@@ -132,7 +139,8 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
   const std::vector<std::pair<const TableSpec*, fs::path>> tables = {
       {&main_table(), csv},
       {&kept_table(), kept_table().path(csv)},
-      {&queries_table(), queries_table().path(csv)}};
+      {&queries_table(), queries_table().path(csv)},
+      {&layers_table(), layers_table().path(csv)}};
   const std::map<fs::path, std::string> before = files();
 
   const std::uint64_t count = testing_replay::number_of("KVBENCH_DAMAGES", 1000);
@@ -197,7 +205,7 @@ TEST_F(TableDamage, SideTablesBelongToTheirRun) {
   EXPECT_THROW(verify_tables(without.out), InputError);
   EXPECT_THROW(read_side_table(kept_table().path(without.out), kept_table()), InputError);
   fs::remove(kept_table().path(without.out));
-  EXPECT_EQ(verify_tables(without.out).size(), 2U);  // and OUT.queries.csv
+  EXPECT_EQ(verify_tables(without.out).size(), 3U);  // with queries and layers
   fs::remove(queries_table().path(without.out));
   EXPECT_THROW(verify_tables(without.out), InputError);
 }

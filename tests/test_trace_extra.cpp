@@ -180,8 +180,8 @@ TEST(TraceExtra, RefusalsSayWhereAndWhat) {
           {kSegment, floats("position", {5}), {"/position", "expected int32"}},
           {kSegment,
            [](hid_t g) {
-             put_array(g, "position", {5, 1}, H5T_STD_I32LE, H5T_NATIVE_INT32,
-                       std::vector<std::int32_t>{0, 1, 2, 3, 4});
+             put_values(g, "position", {5, 1}, H5T_STD_I32LE, H5T_NATIVE_INT32,
+                        std::vector<std::int32_t>{0, 1, 2, 3, 4});
            },
            {"/position", "rank is 2"}},
           {kSegment, floats("residual_norm", {4}), {"1/residual_norm", "4", "m = 5"}},
@@ -212,8 +212,8 @@ TEST(TraceExtra, RefusalsSayWhereAndWhat) {
           {scores, floats("gate.v1", {300}), {"gate.v1", "rank is 1", "expected 2"}},
           {scores,
            [](hid_t g) {
-             put_array(g, "gate.v1", {3, 100}, H5T_IEEE_F64LE, H5T_NATIVE_FLOAT,
-                       std::vector<float>(300, 1.0F));
+             put_values(g, "gate.v1", {3, 100}, H5T_IEEE_F64LE, H5T_NATIVE_FLOAT,
+                        std::vector<float>(300, 1.0F));
            },
            {"gate.v1", "64-bit float", "32-bit IEEE float"}},
           {scores, rename_link("other", "a:b"), {"scores/a:b", "letters, digits"}},

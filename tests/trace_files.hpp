@@ -47,7 +47,7 @@ inline std::uint16_t exact_half(float x) {
 
 /// How a dataset is stored.
 struct Storage {
-  enum class Layout { contiguous, compact, chunked, external };
+  enum class Layout { contiguous, compact, chunked };
   Layout layout = Layout::contiguous;
   std::array<hsize_t, 3> chunk{};
   bool big_endian = false;
@@ -118,7 +118,7 @@ inline std::vector<std::uint8_t> planted_bytes(char dataset, std::array<hsize_t,
 
 /// Writes one planted dataset below `group`.
 inline void put_dataset(hid_t group, const char* name, std::array<hsize_t, 3> dims, DType type,
-                        const Storage& storage, const std::string& external_file = "") {
+                        const Storage& storage) {
   const std::array<hsize_t, 3> unlimited{H5S_UNLIMITED, H5S_UNLIMITED, H5S_UNLIMITED};
   const hid_t space =
       H5Screate_simple(3, dims.data(), storage.extensible ? unlimited.data() : nullptr);
@@ -128,9 +128,6 @@ inline void put_dataset(hid_t group, const char* name, std::array<hsize_t, 3> di
   switch (storage.layout) {
     case Storage::Layout::contiguous: break;
     case Storage::Layout::compact: H5Pset_layout(plist, H5D_COMPACT); break;
-    case Storage::Layout::external:
-      H5Pset_external(plist, (external_file + name).c_str(), 0, bytes.size());
-      break;
     case Storage::Layout::chunked: {
       std::array<hsize_t, 3> chunk = storage.chunk;
       for (std::size_t i = 0; i < 3 && !storage.extensible; ++i) {
@@ -173,6 +170,21 @@ inline void put_string(hid_t object, const char* name, const std::string& text) 
   H5Tclose(type);
 }
 
+/// A string attribute of variable length, as h5py writes str.
+inline void put_variable_string(hid_t object, const char* name, const std::string& text) {
+  H5Adelete(object, name);
+  const hid_t type = H5Tcopy(H5T_C_S1);
+  H5Tset_size(type, H5T_VARIABLE);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  const hid_t space = H5Screate(H5S_SCALAR);
+  const hid_t a = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  const char* start = text.c_str();
+  H5Awrite(a, type, static_cast<const void*>(&start));
+  H5Aclose(a);
+  H5Sclose(space);
+  H5Tclose(type);
+}
+
 inline void put_number(hid_t object, const char* name, hid_t type, const void* value,
                        hsize_t count = 0) {
   H5Adelete(object, name);
@@ -195,6 +207,32 @@ inline void put_double(hid_t object, const char* name, double value) {
 struct Quiet {
   Quiet() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 };
+
+/// Replaces what stands below `group` by a dataset of these values, of the HDF5 type `stored`.
+template <class T>
+void put_values(hid_t group, const char* name, const std::vector<hsize_t>& sizes, hid_t stored,
+                hid_t memory, const std::vector<T>& values, bool packed = false) {
+  if (H5Lexists(group, name, H5P_DEFAULT) > 0) {
+    H5Ldelete(group, name, H5P_DEFAULT);
+  }
+  const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
+  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+  if (packed && !values.empty()) {
+    std::vector<hsize_t> chunk = sizes;
+    chunk[0] = std::min<hsize_t>(2, chunk[0]);
+    H5Pset_chunk(plist, static_cast<int>(chunk.size()), chunk.data());
+    H5Pset_shuffle(plist);
+    H5Pset_deflate(plist, 4);
+  }
+  const hid_t data = H5Dcreate2(group, name, stored, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+  ASSERT_GE(data, 0);
+  if (!values.empty()) {
+    EXPECT_GE(H5Dwrite(data, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+  }
+  H5Dclose(data);
+  H5Pclose(plist);
+  H5Sclose(space);
+}
 
 /// A whole valid trace of one prompt "a" with layer 0.
 inline std::string planted_trace(const std::string& name, DType type = DType::float16,
@@ -223,17 +261,11 @@ inline std::string planted_trace(const std::string& name, DType type = DType::fl
     return std::array<hsize_t, 3>{static_cast<hsize_t>(a), static_cast<hsize_t>(b),
                                   static_cast<hsize_t>(c)};
   };
-  put_dataset(layer, "q", dims(s.q_heads, s.nq, s.d), type, storage, path);
-  put_dataset(layer, "k", dims(s.kv_heads, s.n, s.d), type, storage, path);
-  put_dataset(layer, "v", dims(s.kv_heads, s.n, s.dv), type, storage, path);
-  std::vector<std::int32_t> ids(s.n, 7);
-  const auto count = static_cast<hsize_t>(s.n);
-  const hid_t space = H5Screate_simple(1, &count, nullptr);
-  const hid_t data =
-      H5Dcreate2(prompt, "token_ids", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  H5Dwrite(data, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, ids.data());
-  H5Dclose(data);
-  H5Sclose(space);
+  put_dataset(layer, "q", dims(s.q_heads, s.nq, s.d), type, storage);
+  put_dataset(layer, "k", dims(s.kv_heads, s.n, s.d), type, storage);
+  put_dataset(layer, "v", dims(s.kv_heads, s.n, s.dv), type, storage);
+  put_values(prompt, "token_ids", {static_cast<hsize_t>(s.n)}, H5T_STD_I32LE, H5T_NATIVE_INT32,
+             std::vector<std::int32_t>(s.n, 7));
   H5Gclose(prompt);
   H5Gclose(layer);
   H5Pclose(links);
