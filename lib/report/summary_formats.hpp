@@ -39,11 +39,4 @@ std::string format_table(const SummaryTable& table, TableFormat format,
 /// CSV files of summaries, whatever their columns.
 FileKind summary_kind();
 
-/// A cell for readers: `-` if empty, `mean ± error` for an Estimate of two rows or more. `escape`
-/// is applied to text.
-std::string cell_text(const SummaryCell& cell, std::string (*escape)(std::string_view));
-
-/// TableFormat::text.
-std::string table_as_text(const SummaryTable& table, std::optional<std::size_t> width);
-
 }  // namespace kvbench
