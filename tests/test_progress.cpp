@@ -82,7 +82,6 @@ TEST(WriteIfRead, ABrokenPipeIsIgnoredWithoutAnotherSignalHandler) {
 TEST(ProgressLine, CountsRateAndTimeLeft) {
   EXPECT_EQ(progress_line("replay", {50, 200, 10.0}, 80),
             "replay [#######.......................] 50/200  5/s  0:30 left");
-  EXPECT_EQ(progress_line("replay", {7, 0, 2.0}, 80), "replay 7  3.5/s");
   EXPECT_NE(progress_line("x", {1, 1000000, 10.0}, 80).find("left"), std::string::npos);
   EXPECT_NE(progress_line("x", {1, 36001, 1.0}, 80).find("10:00:00 left"), std::string::npos);
   // What an earlier run did took this one no time.
@@ -101,7 +100,6 @@ TEST(ProgressLine, PlainText) {
             "kvbench: replay: 50%, 100 of 200 rows, 59 s");
   EXPECT_EQ(plain_progress("replay", "rows", {199, 200, 1000000.0}),
             "kvbench: replay: 99%, 199 of 200 rows, 11.6 d, 84 min left");
-  EXPECT_EQ(plain_progress("checking", "heads", {7, 0, 2.0}), "kvbench: checking: 7 heads, 2 s");
 }
 
 TEST(ProgressLine, NeverAsWideAsTheTerminal) {
@@ -122,12 +120,9 @@ TEST(Progress, DrawsAndClearsAtATerminal) {
   {
     Progress progress(10, "replay", "rows", pty.terminal, std::chrono::seconds{0});
     progress.tick(3);
-    progress.message("a warning");
-    EXPECT_EQ(progress.done(), 3);
   }
   const std::string text = pty.read_all();
   EXPECT_NE(text.find("3/10"), std::string::npos) << text;
-  EXPECT_NE(text.find("\x1b[2Ka warning"), std::string::npos) << text;
   EXPECT_EQ(text.substr(text.size() - 5), "\r\x1b[2K") << text;
 }
 
@@ -159,10 +154,7 @@ TEST(Progress, APipeThatNobodyReadsDoesNotEndTheRun) {
   std::array<int, 2> fds{};
   ASSERT_EQ(::pipe(fds.data()), 0);
   ::close(fds[0]);
-  Progress progress(10, "replay", "rows", fds[1], std::chrono::seconds{0});
-  progress.tick(10);
-  EXPECT_EQ(progress.done(), 10);
-  progress.finish();
+  { Progress(10, "replay", "rows", fds[1], std::chrono::seconds{0}).tick(10); }
   ::close(fds[1]);
 }
 
@@ -179,12 +171,9 @@ TEST(Progress, SilentInAPipeBeforeTheFirstMinute) {
         }
       });
     }
-    threads.clear();
-    EXPECT_EQ(progress.done(), 4000);
-    progress.message("a warning");
   }
   ::close(fds[1]);
-  EXPECT_EQ(Pty::drain(fds[0]), "a warning\n");
+  EXPECT_EQ(Pty::drain(fds[0]), "");
   ::close(fds[0]);
 }
 

@@ -49,9 +49,8 @@ std::string rough_text(double seconds) {
 
 // Seconds; negative if unknown.
 double time_left(const Done& d) {
-  return d.total > 0 && d.rate() > 0.0
-             ? static_cast<double>(std::max<Index>(d.total - d.done, 0)) / d.rate()
-             : -1.0;
+  return d.rate() > 0.0 ? static_cast<double>(std::max<Index>(d.total - d.done, 0)) / d.rate()
+                        : -1.0;
 }
 
 }  // namespace
@@ -61,13 +60,8 @@ double Done::rate() const {
 }
 
 std::string plain_progress(std::string_view label, std::string_view unit, const Done& d) {
-  std::string line = fmt::format("kvbench: {}: ", label);
-  if (d.total > 0) {
-    line += fmt::format("{}%, {} of {} {}", 100 * d.done / d.total, d.done, d.total, unit);
-  } else {
-    line += fmt::format("{} {}", d.done, unit);
-  }
-  line += fmt::format(", {}", rough_text(d.elapsed_s));
+  std::string line = fmt::format("kvbench: {}: {}%, {} of {} {}, {}", label, 100 * d.done / d.total,
+                                 d.done, d.total, unit, rough_text(d.elapsed_s));
   if (const double left = time_left(d); left >= 0.0) {
     line += fmt::format(", {} left", rough_text(left));
   }
@@ -76,14 +70,13 @@ std::string plain_progress(std::string_view label, std::string_view unit, const 
 
 std::string progress_line(std::string_view label, const Done& d, int width) {
   const auto& [done, total, elapsed_s, skipped] = d;
-  std::string tail = total > 0 ? fmt::format(" {}/{}", done, total) : fmt::format(" {}", done);
-  tail += fmt::format("  {:.3g}/s", d.rate());
+  std::string tail = fmt::format(" {}/{}  {:.3g}/s", done, total, d.rate());
   if (const double left = time_left(d); left >= 0.0) {
     tail += fmt::format("  {} left", duration_text(left));
   }
   std::string line(label);
   const int available = width - 1 - static_cast<int>(label.size() + tail.size()) - 3;
-  if (total > 0 && available >= narrowest_bar) {
+  if (available >= narrowest_bar) {
     const int cells = std::min(available, widest_bar);
     const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0., 1.);
     const auto full = static_cast<std::size_t>(share * cells);
@@ -104,25 +97,31 @@ Progress::Progress(Index total, std::string label, std::string unit, int fd,
       line_interval_(line_interval),
       visible_(is_terminal(fd)),
       start_(Clock::now()),
-      drawn_at_(start_ - interval),
-      line_at_(start_) {}
+      said_at_(visible_ ? start_ - interval : start_) {}
 
 Progress::~Progress() {
-  finish();
+  if (said_ && visible_) {
+    write_message(fd_, clear_line);
+  } else if (said_) {
+    print_line(Clock::now());
+  }
 }
 
 void Progress::tick(Index n) {
   const std::scoped_lock guard(mutex_);
   done_ += n;
   const auto now = Clock::now();
-  if (finished_) {
+  if (now - said_at_ < (visible_ ? Clock::duration(interval) : line_interval_)) {
     return;
   }
-  if (visible_ && now - drawn_at_ >= interval) {
-    draw(now);
-  } else if (!visible_ && now - line_at_ >= line_interval_) {
+  if (visible_) {
+    write_message(fd_, fmt::format("{}{}", clear_line,
+                                   progress_line(label_, state(now), terminal_width(fd_))));
+  } else {
     print_line(now);
   }
+  said_at_ = now;
+  said_ = true;
 }
 
 void Progress::skip(Index n) {
@@ -131,49 +130,12 @@ void Progress::skip(Index n) {
   skipped_ += n;
 }
 
-void Progress::message(std::string_view text) {
-  const std::scoped_lock guard(mutex_);
-  clear();
-  write_message(fd_, fmt::format("{}\n", text));
-  if (visible_ && !finished_) {
-    draw(Clock::now());
-  }
-}
-
-void Progress::finish() {
-  const std::scoped_lock guard(mutex_);
-  clear();
-  if (lines_ > 0 && !finished_) {
-    print_line(Clock::now());
-  }
-  finished_ = true;
-}
-
-Index Progress::done() const {
-  const std::scoped_lock guard(mutex_);
-  return done_;
-}
-
-void Progress::draw(Clock::time_point now) {
-  const Done done{done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
-  write_message(fd_,
-                fmt::format("{}{}", clear_line, progress_line(label_, done, terminal_width(fd_))));
-  drawn_at_ = now;
-  drawn_ = true;
+Done Progress::state(Clock::time_point now) const {
+  return {done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
 }
 
 void Progress::print_line(Clock::time_point now) {
-  const Done done{done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
-  write_message(fd_, plain_progress(label_, unit_, done) + "\n");
-  line_at_ = now;
-  ++lines_;
-}
-
-void Progress::clear() {
-  if (drawn_) {
-    write_message(fd_, clear_line);
-    drawn_ = false;
-  }
+  write_message(fd_, plain_progress(label_, unit_, state(now)) + "\n");
 }
 
 }  // namespace kvbench

@@ -11,15 +11,28 @@
 
 namespace kvbench {
 
+/// State of a run: `skipped` of the `done` steps by an earlier run, the others in `elapsed_s`
+/// seconds.
+struct Done {
+  Index done = 0;
+  Index total = 0;
+  double elapsed_s = 0.0;
+  Index skipped = 0;
+
+  /// Steps per second; 0 if unknown.
+  double rate() const;
+};
+
 /// Thread-safe. Draws at most ten times a second and never wider than the terminal.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `total`: steps, 0 if unknown. `label`: text before the bar. `unit`: name of the steps
-  /// ("rows"). `line_interval`: between plain lines, and before the first.
+  /// `total`: steps, at least 1. `label`: text before the bar. `unit`: name of the steps ("rows").
+  /// `line_interval`: between plain lines, and before the first.
   Progress(Index total, std::string label, std::string unit, int fd = 2,
            Clock::duration line_interval = std::chrono::minutes{1});
+  /// Clears the bar, or prints a last plain line if there were others.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -29,19 +42,9 @@ class Progress {
   /// Counts `n` steps of an earlier run. They do not affect the rate.
   void skip(Index n);
 
-  /// Prints a line of text above the bar, also if `fd` is no terminal.
-  void message(std::string_view text);
-
-  /// Clears the bar, or prints a last plain line if there were others. Later ticks draw nothing.
-  /// The destructor does the same.
-  void finish();
-
-  Index done() const;
-
  private:
-  void draw(Clock::time_point now);
+  Done state(Clock::time_point now) const;
   void print_line(Clock::time_point now);
-  void clear();
 
   const Index total_;
   const std::string label_;
@@ -50,26 +53,11 @@ class Progress {
   const Clock::duration line_interval_;
   const bool visible_;
   const Clock::time_point start_;
-  mutable std::mutex mutex_;
-  Clock::time_point drawn_at_;
-  Clock::time_point line_at_;
+  std::mutex mutex_;
+  Clock::time_point said_at_;  // the last bar or line
   Index done_ = 0;
   Index skipped_ = 0;
-  Index lines_ = 0;
-  bool drawn_ = false;
-  bool finished_ = false;
-};
-
-/// State of a run: `skipped` of the `done` steps by an earlier run, the others in `elapsed_s`
-/// seconds.
-struct Done {
-  Index done = 0;
-  Index total = 0;  ///< 0: unknown
-  double elapsed_s = 0.0;
-  Index skipped = 0;
-
-  /// Steps per second; 0 if unknown.
-  double rate() const;
+  bool said_ = false;
 };
 
 /// Text of the bar for a terminal of `width` columns: at most width - 1 characters, so that it does
