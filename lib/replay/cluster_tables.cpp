@@ -192,6 +192,9 @@ void ClusterTables::add_spectrum(const ClusterHead& head, Rows what, const Spect
 void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
                         std::vector<Study>& studies, const KeptSets& kept) {
   const std::lock_guard lock(mutex_);
+  if (files_.empty()) {
+    return;
+  }
   std::vector<Fields> coverage;
   std::vector<Fields> delta;
   std::vector<Fields> growth;
@@ -256,7 +259,7 @@ void ClusterTables::add_points(const ClusterHead& head, const Fields& place, con
 
 void ClusterTables::publish(Manifest& manifest, bool whole) {
   const std::lock_guard lock(mutex_);
-  if (heads_ == 0) {
+  if (heads_ == 0 || files_.empty()) {
     return;
   }
   std::vector<std::pair<std::string, std::filesystem::path>> unpublished;
@@ -277,6 +280,7 @@ void ClusterTables::publish(Manifest& manifest, bool whole) {
   for (auto& [table, file] : files_) {
     file.publish();
   }
+  files_.clear();
   manifest_file.publish();
 }
 

@@ -65,8 +65,8 @@ class ClusterTables {
   Index heads() const { return heads_; }
 
   /// Replaces the files of OUT by these tables and the manifest, which gets their rows. `whole`: no
-  /// head is missing, so it gets their SHA-256. Without a head keeps OUT as it is. No other call
-  /// may follow. Thread-safe with add(). Throws IoError.
+  /// head is missing, so it gets their SHA-256. Without a head keeps OUT as it is. Later calls and
+  /// heads are ignored. Thread-safe. Throws IoError.
   void publish(Manifest& manifest, bool whole);
 
  private:
@@ -76,7 +76,7 @@ class ClusterTables {
   const ClusterPlan& plan_;
   std::string run_;
   Index point_width_ = 1;
-  std::map<std::string, StagedFile> files_;
+  std::map<std::string, StagedFile> files_;  // empty: published
   std::map<std::string, Index> rows_;
   std::map<std::string, std::vector<Fields>> staged_;  // by table
   std::atomic<Index> heads_ = 0;
