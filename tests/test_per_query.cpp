@@ -91,12 +91,12 @@ TEST_F(PerQueryRun, ALinePerBinThatAgreesWithItsQueries) {
   const Table all = read_table(queries_of(every));
   std::map<std::string, std::vector<double>> errors;  // of a row
   const auto key_of = [](const Table& table, const Fields& line) {
-    std::string key;
+    Fields key;
     for (const char* column : {"trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",
                                "budget_requested"}) {
-      append_to_key(key, line[table.column(column)]);
+      key.push_back(line[table.column(column)]);
     }
-    return key;
+    return csv_line(key);
   };
   for (const Fields& line : all.rows) {
     errors[key_of(all, line)].push_back(std::stod(line[all.column("rel_error")]));

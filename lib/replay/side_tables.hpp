@@ -14,8 +14,8 @@ namespace kvbench {
 /// Side tables that the plan writes, without OUT.layers.csv, whose lines belong to several jobs.
 std::vector<const TableSpec*> side_tables(const PlanSpec& plan);
 
-/// Steps of the lines of one row of OUT.csv in a table with steps (TableSpec::step), ascending; {0}
-/// for other tables.
+/// Steps of the lines of one row of OUT.csv in a table with steps (TableSpec::steps), ascending;
+/// {0} for other tables.
 std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
                                   const LayerMeta& layer);
 

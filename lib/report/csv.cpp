@@ -46,14 +46,10 @@ std::size_t column_position(const Fields& header, std::string_view name,
   return static_cast<std::size_t>(it - header.begin());
 }
 
-void append_to_key(std::string& key, const std::string& cell) {
-  fmt::format_to(std::back_inserter(key), "{}:{},", cell.size(), cell);
-}
-
 std::string key_of(std::span<const std::string> cells) {
   std::string key;
   for (const std::string& cell : cells) {
-    append_to_key(key, cell);
+    fmt::format_to(std::back_inserter(key), "{}:{},", cell.size(), cell);
   }
   return key;
 }
@@ -61,7 +57,7 @@ std::string key_of(std::span<const std::string> cells) {
 std::string key_of(std::span<const std::string> cells, std::span<const std::size_t> positions) {
   std::string key;
   for (const std::size_t at : positions) {
-    append_to_key(key, cells[at]);
+    key += key_of(cells.subspan(at, 1));
   }
   return key;
 }

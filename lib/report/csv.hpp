@@ -19,10 +19,8 @@ std::string csv_line(std::span<const std::string> fields);
 std::size_t column_position(const Fields& header, std::string_view name, const std::string& source);
 
 /// Text that is equal for equal cells only: each cell follows its length.
-void append_to_key(std::string& key, const std::string& cell);
-/// The key of all cells.
 std::string key_of(std::span<const std::string> cells);
-/// The key of the cells at these positions.
+/// The same of the cells at these positions.
 std::string key_of(std::span<const std::string> cells, std::span<const std::size_t> positions);
 
 }  // namespace kvbench

@@ -242,7 +242,6 @@ class TableRecords : public JobRecords {
     static const std::size_t status = column_index("status");
     std::string& lines = record.lines[main_table().name()];
     std::string heads;
-    std::vector<std::vector<std::string>> side_keys(tables_.size());  // of the rows
     bool first = true;
     do {
       const Fields& row = main.reader->row();
@@ -255,16 +254,13 @@ class TableRecords : public JobRecords {
       record.count(row[status]);
       add_head(heads, row);
       for (std::size_t t = 1; t < tables_.size(); ++t) {
-        side_keys[t].push_back(tables_[t].table->key_of_row(row));
+        take_lines(tables_[t], row, record.lines[tables_[t].table->name()]);
       }
       lines += main.reader->text();
       ++taken_;
       main.more = main.reader->next();
     } while (main.more && is_of_job(main.reader->row(), job));
     record.key = key_of(job) + heads;
-    for (std::size_t t = 1; t < tables_.size(); ++t) {
-      take_lines(tables_[t], side_keys[t], record.lines[tables_[t].table->name()]);
-    }
     return true;
   }
 
@@ -275,20 +271,19 @@ class TableRecords : public JobRecords {
     bool more;
   };
 
-  // Appends the lines of the rows with these keys to `text`.
-  void take_lines(Open& side, const std::vector<std::string>& keys, std::string& text) {
-    for (const std::string& mine : keys) {
-      // All KV heads of a layer share one line.
-      const bool shared = !side.table->steps();
-      if (shared && !layer_lines_.insert(mine).second) {
-        continue;
-      }
-      while (side.more && side.table->key(side.reader->row()) == mine) {
-        text += side.reader->text();
-        side.more = side.reader->next();
-        if (shared) {
-          break;
-        }
+  // Appends the row's lines to `text`, unless an earlier row had the same ones.
+  void take_lines(Open& side, const Fields& row, std::string& text) {
+    const std::string mine = side.table->key_of_row(row);
+    // All KV heads of a layer share one line.
+    const bool shared = !side.table->steps();
+    if (shared && !layer_lines_.insert(mine).second) {
+      return;
+    }
+    while (side.more && side.table->key(side.reader->row()) == mine) {
+      text += side.reader->text();
+      side.more = side.reader->next();
+      if (shared) {
+        break;
       }
     }
   }

@@ -274,11 +274,6 @@ bool Journal::has(Index number) const {
   return find(number) != nullptr;
 }
 
-bool Journal::empty() const {
-  const std::lock_guard lock(mutex_);
-  return locations_.empty();
-}
-
 std::vector<Index> Journal::numbers() const {
   const std::lock_guard lock(mutex_);
   find(0);  // sorts

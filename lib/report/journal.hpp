@@ -46,7 +46,6 @@ class Journal {
   void append(Index number, std::span<const std::byte> record);
 
   bool has(Index number) const;
-  bool empty() const;
   /// Numbers of the records, ascending.
   std::vector<Index> numbers() const;
   /// An existing record. Thread-safe. Throws IoError if its bytes were changed.

@@ -86,19 +86,15 @@ std::uint64_t hash_of(const std::string& key) {
   return std::hash<std::string>{}(key);
 }
 
-// In place: the list may be as long as a table.
 std::vector<std::uint64_t> repeated(std::vector<std::uint64_t> hashes) {
   std::ranges::sort(hashes);
-  auto end = hashes.begin();
-  for (auto at = hashes.begin(); at != hashes.end();) {
-    const auto next = std::find_if(at, hashes.end(), [at](std::uint64_t h) { return h != *at; });
-    if (next - at > 1) {
-      *end++ = *at;
-    }
-    at = next;
+  std::vector<std::uint64_t> out;
+  const auto end = hashes.end();
+  for (auto at = std::adjacent_find(hashes.begin(), end); at != end;
+       at = std::adjacent_find(std::upper_bound(at, end, *at), end)) {
+    out.push_back(*at);
   }
-  hashes.erase(end, hashes.end());
-  return hashes;
+  return out;
 }
 
 std::string_view major_of(std::string_view version) {

@@ -93,19 +93,6 @@ std::string TableSpec::key(std::span<const std::string> line) const {
   return key_of(line, line_key_);
 }
 
-Index TableSpec::step(std::span<const std::string> line) const {
-  check_width(line);
-  if (!steps()) {
-    return 0;
-  }
-  const std::string& text = line[joined_.size()];
-  Index position = 0;
-  if (!parse_number(text, position)) {
-    throw InputError(fmt::format("{}: {} `{}`, expected a number", name_, own_.front().name, text));
-  }
-  return position;
-}
-
 bool has_lines(std::string_view status) {
   const std::string_view kind = status_kind(status);
   return kind == "ok" || kind == "degenerate";

@@ -55,9 +55,6 @@ class TableSpec {
   std::string key(std::span<const std::string> line) const;
   std::string key_of_row(std::span<const std::string> row) const { return key_of(row, row_key_); }
 
-  /// Column `step` or `first`, 0 without steps. Throws InputError if it is no number.
-  Index step(std::span<const std::string> line) const;
-
  private:
   void check_width(std::span<const std::string> line) const;
 
