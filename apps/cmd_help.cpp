@@ -10,17 +10,10 @@
 #include "completion.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
+#include "option_names.hpp"
 
 namespace kvbench {
 namespace {
-
-std::vector<std::string> names_of(const CLI::App& app) {
-  std::vector<std::string> out;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    out.push_back(sub->get_name());
-  }
-  return out;
-}
 
 // Null for an empty name: the program itself.
 const CLI::App* command_of(const CLI::App& app, const std::string& name) {
@@ -38,7 +31,7 @@ const CLI::App* command_of(const CLI::App& app, const std::string& name) {
 }  // namespace
 
 std::string unknown_command(const CLI::App& app, const std::string& name) {
-  const std::vector<std::string> names = names_of(app);
+  const std::vector<std::string> names = subcommand_names(app);
   const std::string got = name.empty() ? "no subcommand"
                           : name.starts_with('-')
                               ? fmt::format("'{}' in place of a subcommand", name)

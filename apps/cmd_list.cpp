@@ -106,32 +106,32 @@ void print_one(const Method& m) {
   const std::vector<ParamSpec> params = params_listed(m);
   const std::optional<std::size_t> width = stdout_width();
   fmt::print("{}", hanging_indent(info.name + ": ", info.summary, width));
-  fmt::print("{}", hanging_indent("  source      ", info.source, width));
+  const auto fact = [&](std::string_view label, const std::string& text) {
+    fmt::print("{}", hanging_indent(fmt::format("  {:<12}", label), text, width));
+  };
+  fact("source", info.source);
   if (!info.departures.empty()) {
-    fmt::print("{}", hanging_indent("  departures  ", info.departures, width));
+    fact("departures", info.departures);
   }
-  fmt::print("  family      {}\n", family_text(info));
-  fmt::print("  protocols   {}\n  devices     {}\n", joined(protocols_of(m)), joined(kDevices));
-  fmt::print("  size        {}\n",
-             info.sizes.empty() ? std::string("fixed")
-                                : fmt::format("--budget or {}", fmt::join(info.sizes, ", ")));
-  fmt::print("  queries     {}\n", queries_text(facts));
+  fact("family", std::string(family_text(info)));
+  fact("protocols", joined(protocols_of(m)));
+  fact("devices", joined(kDevices));
+  fact("size",
+       info.sizes.empty() ? "fixed" : fmt::format("--budget or {}", fmt::join(info.sizes, ", ")));
+  fact("queries", queries_text(facts));
   if (facts.scope != Scope::head) {
-    fmt::print("  budget      shared by the heads of {}\n",
-               facts.scope == Scope::layer ? "a layer" : "all replayed layers");
+    fact("budget", fmt::format("shared by the heads of {}",
+                               facts.scope == Scope::layer ? "a layer" : "all replayed layers"));
   }
   if (info.holds == Holds::tokens) {
-    fmt::print("  composes    can be the A of a composition A+B\n");
+    fact("composes", "can be the A of a composition A+B");
   }
   if (m.quantizer) {
-    fmt::print("  stores      can be the Q of A@Q: quantizes the entries of another method\n");
+    fact("stores", "can be the Q of A@Q: quantizes the entries of another method");
   }
   if (can_select(m)) {
-    fmt::print("{}",
-               hanging_indent(
-                   "  selects     ",
-                   fmt::format("can select the tokens of attention-matching (keys={})", info.name),
-                   width));
+    fact("selects",
+         fmt::format("can select the tokens of attention-matching (keys={})", info.name));
   }
   if (params.empty()) {
     fmt::print("  no parameters\n");

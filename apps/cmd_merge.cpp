@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "commands.hpp"
@@ -14,31 +13,18 @@ namespace kvbench {
 namespace {
 
 struct MergeCommand {
+  MergeOptions merge;
   std::vector<std::string> inputs;
   std::string output;
-  bool overwrite = false;
-  bool salvage = false;
 };
 
-void run(const MergeCommand& options) {
-  MergeOptions merge;
-  merge.inputs.assign(options.inputs.begin(), options.inputs.end());
-  merge.output = options.output;
-  merge.overwrite = options.overwrite;
-  merge.salvage = options.salvage;
-  std::vector<std::string> command{"kvbench", "merge"};
-  command.insert(command.end(), options.inputs.begin(), options.inputs.end());
-  command.insert(command.end(), {"-o", options.output});
-  for (const auto& [given, flag] :
-       {std::pair{options.overwrite, "--overwrite"}, std::pair{options.salvage, "--salvage"}}) {
-    if (given) {
-      command.emplace_back(flag);
-    }
-  }
-  merge.command_line = shell_line(command);
-  const MergeResult result = merge_runs(merge);
-  log("{}: {} rows from {} files, {} failed{}\n", options.output, result.rows,
-      options.inputs.size(), result.failures,
+void run(MergeCommand& o) {
+  o.merge.inputs.assign(o.inputs.begin(), o.inputs.end());
+  o.merge.output = o.output;
+  o.merge.command_line = shell_line(command_arguments());
+  const MergeResult result = merge_runs(o.merge);
+  log("{}: {} rows from {} files, {} failed{}\n", o.output, result.rows, o.inputs.size(),
+      result.failures,
       result.rows < result.plan_rows ? fmt::format("; {} of the plan's {} rows are missing",
                                                    result.plan_rows - result.rows, result.plan_rows)
                                      : "");
@@ -60,8 +46,10 @@ void add_merge(CLI::App& app) {
   sub->add_option("-o,--output", o->output, "Merged result table to write")
       ->required()
       ->type_name("OUT.csv");
-  sub->add_flag("--overwrite", o->overwrite, "Overwrite existing OUT.csv and its side tables");
-  sub->add_flag("--salvage", o->salvage, "Skip damaged records of logs; takes all whole ones");
+  sub->add_flag("--overwrite", o->merge.overwrite,
+                "Overwrite existing OUT.csv and its side tables");
+  sub->add_flag("--salvage", o->merge.salvage,
+                "Skip damaged records of logs; takes all whole ones");
   sub->callback([o] { run(*o); });
 }
 

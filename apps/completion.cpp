@@ -9,6 +9,7 @@
 
 #include "algorithms/grid.hpp"
 #include "algorithms/registry.hpp"
+#include "option_names.hpp"
 #include "parse_enum.hpp"
 #include "report/build_info.hpp"
 #include "report/schema.hpp"
@@ -20,10 +21,6 @@ enum class Shell { bash, zsh };
 
 constexpr std::string_view name(Shell s) {
   return s == Shell::bash ? "bash" : "zsh";
-}
-
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
 // Alternatives of a type name such as "past|all", "cpu|cuda[:i]|auto" or "keys,values"; empty
@@ -50,8 +47,7 @@ std::vector<std::string> values_of(const CLI::App& app, const CLI::Option& optio
   const std::string type = option.get_type_name();
   std::vector<std::string> out;
   if (type == "SUBCOMMAND") {
-    std::ranges::transform(commands_of(app), std::back_inserter(out),
-                           [](const CLI::App* sub) { return sub->get_name(); });
+    out = subcommand_names(app);
   } else if (type == "ALGORITHM" || type.starts_with("NAME,")) {
     for (const Method& m : methods()) {
       out.push_back(m.info.name);
@@ -83,11 +79,10 @@ std::string option_words(const CLI::App& app) {
 
 // Sets `options` and `values` by `command` and `previous`; both shells read it.
 std::string cases(const CLI::App& app) {
-  std::vector<std::string> names;
   std::string commands;
   std::string options;
-  for (const CLI::App* sub : commands_of(app)) {
-    names.push_back(sub->get_name());
+  for (const std::string& name : subcommand_names(app)) {
+    const CLI::App* sub = app.get_subcommand(name);
     std::string positional;
     for (const CLI::Option* option : sub->get_options()) {
       const std::string values = joined(values_of(app, *option));
@@ -100,17 +95,16 @@ std::string cases(const CLI::App& app) {
       }
       std::string patterns;
       for (const std::string& word : option->get_lnames()) {
-        patterns += fmt::format("{}{}:--{}", patterns.empty() ? "" : "|", names.back(), word);
+        patterns += fmt::format("{}{}:--{}", patterns.empty() ? "" : "|", name, word);
       }
       options += fmt::format("    {}) values='{}' ;;\n", patterns, values);
     }
-    commands +=
-        fmt::format("    {}) options='{}'{} ;;\n", names.back(), option_words(*sub), positional);
+    commands += fmt::format("    {}) options='{}'{} ;;\n", name, option_words(*sub), positional);
   }
   return fmt::format(
       "  case $command in\n    '') options='{}' values='{}' ;;\n{}  esac\n"
       "  case $command:$previous in\n{}  esac\n",
-      option_words(app), joined(names), commands, options);
+      option_words(app), joined(subcommand_names(app)), commands, options);
 }
 
 // Finds the word to complete, the previous word and the command. bash also splits words at @ and =:
@@ -178,10 +172,7 @@ fi
 
 std::string completion_script(const CLI::App& app, const std::string& shell) {
   const Shell which = parse_enum("completion", shell, {Shell::bash, Shell::zsh});
-  std::vector<std::string> names;
-  std::ranges::transform(commands_of(app), std::back_inserter(names),
-                         [](const CLI::App* sub) { return sub->get_name(); });
-  const auto pattern = fmt::format("{}", fmt::join(names, "|"));
+  const std::string pattern = fmt::format("{}", fmt::join(subcommand_names(app), "|"));
   const bool bash = which == Shell::bash;
   std::string out = bash ? "" : "#compdef kvbench\n";
   out += fmt::format("# Completion of kvbench {}: kvbench completion {}\n", build_info().version,

@@ -154,31 +154,23 @@ std::string HelpFormatter::make_expanded(const CLI::App* sub) const {
   return out;
 }
 
-std::string HelpFormatter::option_name(const CLI::Option* opt, bool is_positional) const {
-  if (is_positional) {
-    return get_label(opt->get_type_name()) + (takes_many(opt) ? "..." : "");
-  }
-  const std::string name = CLI::detail::find_and_replace(opt->get_name(false, true), ",", ", ");
-  return opt->get_type_size() == 0 || opt->get_type_name().empty()
-             ? name
-             : name + " " + get_label(opt->get_type_name());
-}
-
-std::string HelpFormatter::option_description(const CLI::Option* opt, bool is_positional) {
-  std::string description = opt->get_description();
-  if (!is_positional && opt->get_type_size() != 0) {
-    if (!opt->get_default_str().empty()) {
-      description += " [default: " + default_text(opt) + "]";
-    }
-    if (opt->get_required()) {
-      description += " [required]";
-    }
-  }
-  return description;
-}
-
 std::string HelpFormatter::make_option(const CLI::Option* opt, bool is_positional) const {
-  return entry(option_name(opt, is_positional), option_description(opt, is_positional));
+  std::string description = opt->get_description();
+  if (is_positional) {
+    return entry(get_label(opt->get_type_name()) + (takes_many(opt) ? "..." : ""), description);
+  }
+  const bool takes_value = opt->get_type_size() != 0;
+  std::string name = CLI::detail::find_and_replace(opt->get_name(false, true), ",", ", ");
+  if (takes_value && !opt->get_type_name().empty()) {
+    name += " " + get_label(opt->get_type_name());
+  }
+  if (takes_value && !opt->get_default_str().empty()) {
+    description += " [default: " + default_text(opt) + "]";
+  }
+  if (takes_value && opt->get_required()) {
+    description += " [required]";
+  }
+  return entry(name, description);
 }
 
 std::string HelpFormatter::make_option_usage(const CLI::Option* opt) const {

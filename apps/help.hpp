@@ -27,11 +27,6 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_expanded(const CLI::App* sub) const override;
   std::string make_option(const CLI::Option* opt, bool is_positional) const override;
   std::string make_option_usage(const CLI::Option* opt) const override;
-
-  /// "-o, --output OUT.csv", or "TRACE.h5..." for a positional option.
-  std::string option_name(const CLI::Option* opt, bool is_positional) const;
-  /// The description followed by the default.
-  static std::string option_description(const CLI::Option* opt, bool is_positional);
 };
 
 }  // namespace kvbench

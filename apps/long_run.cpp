@@ -5,17 +5,19 @@
 #include <semaphore.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/files.hpp"
+#include "core/parse_number.hpp"
 #include "core/resident.hpp"
 #include "core/temporary_files.hpp"
 #include "exit_code.hpp"
@@ -80,16 +82,13 @@ void end_after_signal() {
 }  // namespace
 
 std::uint64_t set_memory_limit(const std::string& text) {
+  constexpr std::string_view units = "KMGT";
+  const std::size_t unit = text.empty() ? units.npos : units.find(text.back());
+  const std::string_view number =
+      std::string_view(text).substr(0, text.size() - (unit < 4 ? 1 : 0));
+  const double factor = unit < 4 ? std::exp2(10.0 * static_cast<double>(unit + 1)) : 1.0;
   double x = 0.0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, x);
-  const std::string unit(rest, end);
-  double factor = 0.0;
-  for (const auto& [name, value] :
-       {std::pair{"", 1.0}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}}) {
-    factor = unit == name ? value : factor;
-  }
-  if (error != std::errc() || factor == 0.0 || !(x > 0.0) || !(x * factor < 0x1p60)) {
+  if (!parse_number(number, x) || !(x > 0.0) || !(x * factor < 0x1p60)) {
     throw InputError(fmt::format(
         "--memory-limit: got '{}', expected bytes, or a number with K, M, G or T (powers of 1024)",
         text));

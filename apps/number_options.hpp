@@ -5,13 +5,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -30,17 +28,14 @@ CLI::Validator decimal() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
         T value = 0;
-        const char* const end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
-        const std::string digits = text.substr(text.starts_with('-') ? 1 : 0);
-        if (stop == end && error == std::errc::result_out_of_range) {
-          return fmt::format("got '{}', expected an integer of at most {} bits", text,
-                             8 * sizeof(T));
+        const std::string_view digits =
+            std::string_view(text).substr(text.starts_with('-') ? 1 : 0);
+        if (parse_number(text, value) && (digits.size() == 1 || digits[0] != '0')) {
+          return "";
         }
-        if (stop != end || error != std::errc() || (digits.size() > 1 && digits[0] == '0')) {
-          return fmt::format("got '{}', expected a decimal integer without leading zeros", text);
-        }
-        return "";
+        return fmt::format(
+            "got '{}', expected a decimal integer of at most {} bits without leading zeros", text,
+            8 * sizeof(T));
       },
       "");
 }

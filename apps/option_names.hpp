@@ -1,4 +1,4 @@
-// Long option names of a command.
+// Names of a command's options and subcommands.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,6 +14,15 @@ inline std::vector<std::string> option_names(const CLI::App& app, const std::str
     for (const std::string& name : option->get_lnames()) {
       out.push_back(dashes + name);
     }
+  }
+  return out;
+}
+
+/// In the order of definition.
+inline std::vector<std::string> subcommand_names(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    out.push_back(sub->get_name());
   }
   return out;
 }
