@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/find_algorithm.hpp"
 #include "algorithms/grid.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "algorithms/find_algorithm.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
 #include "core/did_you_mean.hpp"

@@ -215,7 +215,10 @@ void add_policies(const std::vector<std::string>& paths, Scores scores,
     out.policy = policy;
     out.policy_params = policy->params();
     out.declared_scores = "none";
+    JobFacts& facts = out.policy_facts.emplace();
     for_each_part(*policy, [&](const Policy::Part& part) {
+      facts.random |= part.variant.random();
+      facts.scope = std::max(facts.scope, part.variant.scope());
       const std::string text = part.variant.scores_text(scores);
       if (text != "none" && out.declared_scores != name(Scores::all)) {
         out.declared_scores = text;

@@ -2,14 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <mutex>
 #include <set>
 #include <stdexcept>
 
-#include "algorithms/composition.hpp"
 #include "algorithms/methods.hpp"
-#include "algorithms/stored.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 
@@ -50,29 +46,6 @@ const Method& find_method(std::string_view name) {
   }
   throw InputError(fmt::format("no algorithm '{}'{}, expected one of {}", name,
                                did_you_mean(name, names), fmt::join(names, ", ")));
-}
-
-const Method& find_algorithm(const std::string& name) {
-  const auto joint = name.find_first_of("+@");
-  const Method& first = find_method(name.substr(0, joint));
-  if (joint == std::string::npos) {
-    return first;
-  }
-  const std::string second = name.substr(joint + 1);
-  if (second.find_first_of("+@") != std::string::npos) {
-    throw InputError(fmt::format("{}: got three methods, expected A, A+B or A@Q", name));
-  }
-  static std::mutex mutex;
-  static std::map<std::string, Method> compositions;
-  const std::lock_guard lock(mutex);
-  const auto known = compositions.find(name);
-  if (known != compositions.end()) {
-    return known->second;
-  }
-  const Method& other = find_method(second);
-  return compositions
-      .emplace(name, name[joint] == '+' ? composed(first, other) : stored(first, other))
-      .first->second;
 }
 
 }  // namespace kvbench

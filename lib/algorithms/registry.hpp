@@ -2,7 +2,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "algorithms/contract.hpp"
@@ -15,8 +14,5 @@ std::span<const Method> methods();
 
 /// Throws InputError listing all names.
 const Method& find_method(std::string_view name);
-
-/// The method of that name, or the composition A+B (composition.hpp) or A@Q (stored.hpp).
-const Method& find_algorithm(const std::string& name);
 
 }  // namespace kvbench

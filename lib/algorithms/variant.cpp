@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "algorithms/nested_methods.hpp"
-#include "algorithms/policy.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -50,23 +49,11 @@ bool Variant::sees_queries() const {
 }
 
 bool Variant::random() const {
-  if (policy != nullptr) {
-    bool any = false;
-    for_each_part(*policy, [&](const Policy::Part& part) { any |= part.variant.random(); });
-    return any;
-  }
-  return facts().random;
+  return policy_facts ? policy_facts->random : facts().random;
 }
 
 Scope Variant::scope() const {
-  if (policy != nullptr) {
-    Scope widest = Scope::head;
-    for_each_part(*policy, [&](const Policy::Part& part) {
-      widest = std::max(widest, part.variant.scope());
-    });
-    return widest;
-  }
-  return facts().scope;
+  return policy_facts ? policy_facts->scope : facts().scope;
 }
 
 namespace {

@@ -22,7 +22,7 @@ inline constexpr std::string_view kPolicyName = "policy";
 /// variant's parameters only if it is query-head.
 inline constexpr std::string_view kStoreParam = "store";
 
-/// A method (registry.hpp: find_algorithm) with one set of parameters.
+/// A method (find_algorithm.hpp) with one set of parameters.
 struct Variant {
   const Method* method = nullptr;
   Params params;
@@ -36,8 +36,9 @@ struct Variant {
   /// Chooses the variants of layers and heads (algorithms/policy.hpp); then `method` and `params`
   /// are those of the policy's first part. Null in the variants of parts.
   std::shared_ptr<const Policy> policy = nullptr;
-  std::string policy_params = {};            ///< of a policy and its parts: column `params`
-  std::optional<double> policy_budget = {};  ///< of a policy's part: its budget
+  std::optional<JobFacts> policy_facts = {};  ///< of a policy: of its parts, the widest scope
+  std::string policy_params = {};             ///< of a policy and its parts: column `params`
+  std::optional<double> policy_budget = {};   ///< of a policy's part: its budget
 
   /// Scoring queries that a variant asks for and gets. Counts are maxima over its methods.
   struct Queries {

@@ -309,15 +309,6 @@ void read_rope(const Object& root, Structure& out) {
 
 }  // namespace
 
-const Tensor& Structure::add(const Object& group, const Spec& spec) {
-  return add(open_tensor(group, spec, meta.dtype));
-}
-
-const Tensor& Structure::add(Tensor tensor) {
-  std::string path = tensor.where.path;
-  return tensors.insert_or_assign(std::move(path), std::move(tensor)).first->second;
-}
-
 Structure read_structure(const Object& root, Require require, const Limits& limits) {
   Structure out;
   out.left = limits;

@@ -1,7 +1,7 @@
 // Internal to lib/trace: the structure of a layer's extra queries and scores.
 #pragma once
 
-#include "trace/structure.hpp"
+#include "trace/structure_tensors.hpp"
 
 namespace kvbench::h5 {
 
