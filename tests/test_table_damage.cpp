@@ -12,7 +12,6 @@
 #include "damage.hpp"
 #include "files.hpp"
 #include "forged.hpp"
-#include "report_rows.hpp"
 #include "replay/result_store.hpp"
 #include "replay/verify.hpp"
 #include "replay_run.hpp"
@@ -20,6 +19,7 @@
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/summary.hpp"
+#include "report_rows.hpp"
 
 namespace kvbench::test_table_damage {
 namespace {
