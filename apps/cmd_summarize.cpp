@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,7 @@ struct SummarizeCommand {
 
 SummaryOptions resolve(const SummarizeCommand& options) {
   SummaryOptions out = options.summary;
+  out.sort = full_column_name(out.sort);
   for (std::string& name : out.by) {
     name = full_column_name(name);
   }
@@ -72,7 +74,10 @@ void run(const SummarizeCommand& options) {
     write_file_atomically(options.csv,
                           format_table(summary_table(summary, Detail::all), TableFormat::csv));
   }
-  fmt::print("{}", format_table(summary_table(summary, detail), format, stdout_width()));
+  const std::string text = format_table(summary_table(summary, detail), format, stdout_width());
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw IoError("summarize: cannot write to standard output");
+  }
 }
 
 }  // namespace
@@ -97,6 +102,9 @@ void add_summarize(CLI::App& app) {
   sub->add_flag("--pool", o->summary.pool,
                 "Pool rows that differ in model, dtype, precision, protocol, sink, recent, scores, "
                 "device or n_queries. Without it they are rejected");
+  sub->add_option("--sort", o->summary.sort, "Metric or group column to sort by; NaN comes last")
+      ->type_name("COLUMN");
+  sub->add_flag("--descending", o->summary.descending, "Sort from largest to smallest");
   sub->add_flag("--full", o->full, "Show all parameters instead of those that differ");
   sub->add_option("--format", o->format, "Output format; csv has full precision")
       ->capture_default_str()

@@ -130,6 +130,11 @@ TEST(Summary, NanAndInfinityStayVisible) {
       format_table(summary_table(summarize(tables, options), Detail::brief), TableFormat::text);
   EXPECT_NE(text.find("nan"), std::string::npos) << text;
   EXPECT_NE(text.find("inf"), std::string::npos) << text;
+  options.sort = "rel_error";
+  for (const bool descending : {false, true}) {
+    options.descending = descending;
+    EXPECT_EQ(summarize(tables, options).groups.back().key[0], "a");  // NaN last
+  }
 }
 
 TEST(Summary, WhatDiffersIsNotPooled) {
@@ -271,6 +276,9 @@ TEST(Summary, Refusals) {
   text.metrics = {"algorithm"};
   EXPECT_EQ(error_for({good}, text),
             "good.csv: row 1: column `algorithm`: got `a`, expected a number");
+  SummaryOptions sort;
+  sort.sort = "layer";
+  EXPECT_EQ(error_for({good}, sort), "sort: `layer` is neither a chosen metric nor a group column");
   SummaryOptions filtered;
   filtered.where.emplace_back("layer=0");
   filtered.where.emplace_back("algorithm!=a");

@@ -262,6 +262,33 @@ std::string pooled_message(const std::map<std::string, Values>& differing) {
       what, name, name, *values.begin());
 }
 
+// Stable; NaN last in both directions.
+void sort_groups(Summary& summary, const SummaryOptions& options) {
+  const auto metric = std::ranges::find(summary.metrics, options.sort) - summary.metrics.begin();
+  const auto column =
+      std::ranges::find(summary.group_columns, options.sort) - summary.group_columns.begin();
+  const bool by_metric = metric < std::ssize(summary.metrics);
+  if (!by_metric && column == std::ssize(summary.group_columns)) {
+    throw InputError(
+        fmt::format("sort: `{}` is neither a chosen metric nor a group column", options.sort));
+  }
+  const auto number = [&](const SummaryGroup& g) {
+    double value = nan_value;
+    return by_metric                            ? g.moments[metric].mean
+           : parse_number(g.key[column], value) ? value
+                                                : nan_value;
+  };
+  std::ranges::stable_sort(summary.groups, [&](const SummaryGroup& a, const SummaryGroup& b) {
+    const bool none = std::isnan(number(a));
+    if (none != std::isnan(number(b))) {
+      return !none;
+    }
+    const SummaryGroup& low = options.descending ? b : a;
+    const SummaryGroup& high = options.descending ? a : b;
+    return none && !by_metric ? low.key[column] < high.key[column] : number(low) < number(high);
+  });
+}
+
 }  // namespace
 
 Summary summarize(std::span<const ResultTable> tables, const SummaryOptions& options) {
@@ -309,6 +336,9 @@ Summary summarize(std::span<const ResultTable> tables, const SummaryOptions& opt
     }
   }
   collector.finish();
+  if (!options.sort.empty()) {
+    sort_groups(summary, options);
+  }
   return summary;
 }
 

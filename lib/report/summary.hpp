@@ -25,6 +25,8 @@ struct SummaryOptions {
   std::vector<std::string> by;   ///< columns to group by besides kGroupColumns
   std::vector<RowFilter> where;  ///< a row counts if all of these keep it
   bool pool = false;  ///< accept means over rows that differ in a setting (model, sink, ...)
+  std::string sort;   ///< metric or group column, ascending, NaN last; empty: first appearance
+  bool descending = false;
 };
 
 /// Mean and standard deviation (n - 1) of a metric in a group. NaN in the data gives NaN. An
@@ -55,7 +57,7 @@ struct Summary {
 /// Reduces all tables as one. Memory: the groups, and 8 bytes a row (16 while the list grows).
 /// Throws what reading a table throws, and InputError for: a missing column, no rows or none that
 /// `where` keeps, mixed schema versions, another major version, a metric that is no number, an
-/// unknown status, a duplicate row, and without `pool` rows of one mean that differ
+/// unknown status or sort column, a duplicate row, and without `pool` rows of one mean that differ
 /// in a setting.
 Summary summarize(std::span<const ResultTable> tables, const SummaryOptions& options);
 
