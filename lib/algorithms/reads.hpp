@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/compressed.hpp"
 #include "attention/read_lists.hpp"
+#include "core/compressed.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {

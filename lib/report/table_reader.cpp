@@ -119,31 +119,38 @@ bool TableReader::next_record() {
   return false;
 }
 
+// Reads the next bytes of the file; false at the end.
+bool TableReader::read_chunk() {
+  constexpr std::size_t kChunk = std::size_t{1} << 16;
+  chunk_.resize(kChunk);
+  in_->read(chunk_.data(), std::ssize(chunk_));
+  if (in_->bad()) {
+    throw_io("read it", source_, errno);
+  }
+  chunk_.resize(static_cast<std::size_t>(in_->gcount()));
+  hash_.add(chunk_);
+  chunk_left_ = chunk_;
+  return !chunk_.empty();
+}
+
 // Reads up to the next line end outside quotes.
 bool TableReader::read_record() {
   record_.clear();
   bool quoted = false;
-  try {
-    while (true) {
-      const auto byte = in_->rdbuf()->sbumpc();
-      if (byte == std::istream::traits_type::eof()) {
-        break;
-      }
-      const char c = std::istream::traits_type::to_char_type(byte);
-      record_ += c;
-      quoted = quoted != (c == '"');  // a doubled quote toggles twice
-      if (c == '\n' && !quoted) {
-        break;
-      }
-      if (record_.size() > kLongestRow) {
-        fail(line_, fmt::format("a row of more than {} bytes", kLongestRow),
-             "less (a quote that never closes?)");
-      }
+  while (!chunk_left_.empty() || read_chunk()) {
+    const std::size_t end = std::min(chunk_left_.find('\n'), chunk_left_.size() - 1) + 1;
+    const std::string_view piece = chunk_left_.substr(0, end);
+    record_ += piece;
+    chunk_left_.remove_prefix(end);
+    quoted = quoted != (std::ranges::count(piece, '"') % 2 == 1);  // a doubled quote toggles twice
+    if (piece.ends_with('\n') && !quoted) {
+      break;
     }
-  } catch (const std::ios_base::failure&) {
-    throw_io("read it", source_, errno);
+    if (record_.size() > kLongestRow) {
+      fail(line_, fmt::format("a row of more than {} bytes", kLongestRow),
+           "less (a quote that never closes?)");
+    }
   }
-  hash_.add(record_);
   return !record_.empty();
 }
 
@@ -174,7 +181,9 @@ void TableReader::parse() {
 
 // Reads a field; returns what follows it.
 std::string_view TableReader::bare(std::string_view rest, std::string& field) const {
-  field = rest.substr(0, rest.find_first_of(",\r\n"));
+  const auto end =
+      std::ranges::find_if(rest, [](char c) { return c == ',' || c == '\n' || c == '\r'; });
+  field.assign(rest.begin(), end);
   if (field.find('"') != std::string::npos) {
     fail(line_, "a quote inside an unquoted field", "the whole field in quotes");
   }

@@ -52,6 +52,7 @@ class TableReader {
  private:
   void check_text();
   bool next_record();
+  bool read_chunk();
   bool read_record();
   void parse();
   std::string_view bare(std::string_view rest, std::string& field) const;
@@ -61,6 +62,8 @@ class TableReader {
   std::unique_ptr<std::istream> in_;
   std::string source_;
   Sha256 hash_;
+  std::string chunk_;  // the last bytes read
+  std::string_view chunk_left_;
   std::string record_;
   std::size_t line_ = 1;         // behind the record
   std::size_t record_line_ = 1;  // where it begins
