@@ -11,7 +11,7 @@
 namespace kvbench {
 
 std::string Variant::drawn_as() const {
-  const std::string& other = method->info.facts(params).draws_as;
+  const std::string other = facts().draws_as;
   return other.empty() ? name() : other;
 }
 
@@ -29,7 +29,7 @@ std::vector<Variant::Use> Variant::uses() const {
   return out;
 }
 
-JobFacts Variant::facts() const {
+JobFacts Variant::merged_facts() const {
   const std::vector<Use> all = uses();
   JobFacts out = all.front().method->info.facts(params);
   for (const Use& use : std::span(all).subspan(1)) {
@@ -161,6 +161,7 @@ Variant Variant::resolved(const LayerFacts& layer) const {
   }
   Variant out = *this;
   out.params = params.with(changed);
+  out.known = std::make_shared<const JobFacts>(out.merged_facts());
   return out;
 }
 
@@ -206,8 +207,9 @@ bool Variant::sized() const {
          std::ranges::any_of(sizes, [&](const std::string& s) { return !params.is_auto(s); });
 }
 
-void Variant::check() const {
-  if (facts().scope != Scope::head && by_query_head()) {
+void Variant::check() {
+  known = std::make_shared<const JobFacts>(merged_facts());
+  if (known->scope != Scope::head && by_query_head()) {
     throw InputError(fmt::format(
         "{}: parameter {}: got query-head, expected kv-head: its heads share one budget", name(),
         kStoreParam));

@@ -36,9 +36,10 @@ struct Variant {
   /// Chooses the variants of layers and heads (algorithms/policy.hpp); then `method` and `params`
   /// are those of the policy's first part. Null in the variants of parts.
   std::shared_ptr<const Policy> policy = nullptr;
-  std::optional<JobFacts> policy_facts = {};  ///< of a policy: of its parts, the widest scope
-  std::string policy_params = {};             ///< of a policy and its parts: column `params`
-  std::optional<double> policy_budget = {};   ///< of a policy's part: its budget
+  std::shared_ptr<const JobFacts> known = nullptr;  ///< facts() of these parameters, after check()
+  std::optional<JobFacts> policy_facts = {};        ///< of a policy: of its parts, the widest scope
+  std::string policy_params = {};                   ///< of a policy and its parts: column `params`
+  std::optional<double> policy_budget = {};         ///< of a policy's part: its budget
 
   /// Scoring queries that a variant asks for and gets. Counts are maxima over its methods.
   struct Queries {
@@ -52,7 +53,7 @@ struct Variant {
   const std::string& name() const { return method->info.name; }
   /// What the method's facts say, and of what it reads, those of all methods that run for it.
   /// Throws InputError if parameter values contradict each other.
-  JobFacts facts() const;
+  JobFacts facts() const { return known != nullptr ? *known : merged_facts(); }
   /// The name that determines its random numbers.
   std::string drawn_as() const;
   /// Columns `algorithm` and `params` of the rows.
@@ -94,10 +95,11 @@ struct Variant {
 
   /// Whether no budget applies: the parameters fix the size, or there is only one.
   bool sized() const;
-  /// Throws InputError if parameter values contradict each other.
-  void check() const;
+  /// Keeps the facts. Throws InputError if parameter values contradict each other.
+  void check();
 
  private:
+  JobFacts merged_facts() const;
   /// A method that runs for the variant, with its parameters.
   struct Use {
     const Method* method;
