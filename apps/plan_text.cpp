@@ -177,18 +177,4 @@ std::string ranges_line(const PlanSpec& plan) {
   return all.empty() ? "" : fmt::format("ranges: {}", fmt::join(all, "; "));
 }
 
-std::string ranges_note(const PlanSpec& plan) {
-  std::vector<std::string> all;
-  const SpecRange* first = nullptr;
-  for (const SpecRange& range : plan.ranges) {
-    if (!range.end.empty()) {
-      all.push_back(range_text(range));
-      first = first == nullptr ? &range : first;
-    }
-  }
-  return first == nullptr ? ""
-                          : fmt::format("note: {} (a range excludes its end; {} includes {})",
-                                        fmt::join(all, "; "), first->with_end, first->end);
-}
-
 }  // namespace kvbench

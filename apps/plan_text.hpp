@@ -14,7 +14,4 @@ void print_plan(const Plan& plan);
 /// The values of parameter ranges: "ranges: T=1:5 is 1, 2, 3, 4"; empty without ranges.
 std::string ranges_line(const PlanSpec& plan);
 
-/// A note on ranges whose end versions before 0.2 included; empty without such ranges.
-std::string ranges_note(const PlanSpec& plan);
-
 }  // namespace kvbench

@@ -148,9 +148,6 @@ void run(CLI::App& command, RunOptions& o) {
   for (const std::string& note : scoring_notes(plan)) {
     log("{}\n", note);
   }
-  if (const std::string note = ranges_note(plan); !note.empty()) {
-    log("{}\n", note);
-  }
   if (o.dry_run) {
     print_plan(plan);
     return;
@@ -158,8 +155,8 @@ void run(CLI::App& command, RunOptions& o) {
   if (o.replay.out.empty()) {
     throw InputError(command.get_name() + ": no output, expected -o OUT.csv");
   }
-  if (std::ranges::any_of(plan.ranges, &std::string::empty, &SpecRange::end)) {
-    log("{}\n", ranges_line(plan));  // otherwise ranges_note() showed them
+  if (!plan.ranges.empty()) {
+    log("{}\n", ranges_line(plan));
   }
   const RunResult r = run_plan(plan, shell_line(command_arguments()), stop, call_before_end);
   log("{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,

@@ -66,13 +66,8 @@ TEST(Grid, SaysWhatRangesBecame) {
   EXPECT_EQ(ranges[0].key, "T");
   EXPECT_EQ(ranges[0].text, "1:4");
   EXPECT_EQ(ranges[0].values, (Texts{"1", "2", "3"}));
-  EXPECT_EQ(ranges[0].end, "4");
-  EXPECT_EQ(ranges[0].with_end, "1:5");
   EXPECT_EQ(ranges[1].values, (Texts{"0", "0.1", "0.2"}));
-  EXPECT_EQ(ranges[1].with_end, "");  // no step lands on 0.25
-  EXPECT_EQ(ranges[2].with_end, "");
-  EXPECT_EQ(ranges[3].end, "8");
-  EXPECT_EQ(ranges[3].with_end, "1:15:7");
+  EXPECT_EQ(ranges[3].values, (Texts{"1"}));
 }
 
 TEST(Grid, CombinesEveryValueWithEveryOther) {

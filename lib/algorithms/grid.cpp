@@ -46,24 +46,6 @@ std::string short_text(double x) {
   return fmt::format("{:.12g}", x == 0.0 ? 0.0 : x);
 }
 
-// Appends a range of a spec and its expansion to `ranges` unless it is there.
-void note_range(const std::string& key, const std::string& text, const NumberRange<double>& range,
-                const std::vector<std::string>& values, std::vector<SpecRange>* ranges) {
-  if (ranges == nullptr || std::ranges::any_of(*ranges, [&](const SpecRange& one) {
-        return one.key == key && one.text == text;
-      })) {
-    return;
-  }
-  SpecRange out{key, text, values, {}, {}};
-  if (range.steps_on_end()) {
-    out.end = short_text(range.end);
-    out.with_end =
-        fmt::format("{}:{}{}", text.substr(0, text.find(':')), short_text(range.end + range.step),
-                    std::ranges::count(text, ':') > 1 ? text.substr(text.rfind(':')) : "");
-  }
-  ranges->push_back(std::move(out));
-}
-
 // A plain value as it is, or the values of a:b or a:b:step.
 std::vector<std::string> expand_value(const std::string& spec, const std::string& key,
                                       const std::string& text, std::vector<SpecRange>* ranges) {
@@ -76,7 +58,11 @@ std::vector<std::string> expand_value(const std::string& spec, const std::string
   for (std::uint64_t i = 0; i < range.size(); ++i) {
     out.push_back(short_text(range[i]));
   }
-  note_range(key, text, range, out, ranges);
+  if (ranges != nullptr && std::ranges::none_of(*ranges, [&](const SpecRange& one) {
+        return one.key == key && one.text == text;
+      })) {
+    ranges->push_back({key, text, out});
+  }
   return out;
 }
 

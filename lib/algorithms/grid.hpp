@@ -16,8 +16,6 @@ struct SpecRange {
   std::string key;                  ///< parameter
   std::string text;                 ///< "1:4"
   std::vector<std::string> values;  ///< "1", "2", "3"
-  std::string end;                  ///< excluded end if a step lands on it: "4"; otherwise empty
-  std::string with_end;             ///< range that includes the end: "1:5"; otherwise empty
 };
 
 /// Expands specs into variants without duplicates, by the registry's order, then by parameter

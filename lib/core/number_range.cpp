@@ -50,15 +50,6 @@ std::uint64_t NumberRange<T>::size() const {
   }
 }
 
-template <class T>
-bool NumberRange<T>::steps_on_end() const {
-  if constexpr (std::floating_point<T>) {
-    return std::floor((end - begin) / step + kNear) == count(*this);
-  } else {
-    return (end - begin) % step == 0;
-  }
-}
-
 bool is_range(std::string_view text) {
   return text.find(':') != std::string_view::npos;
 }

@@ -19,8 +19,6 @@ struct NumberRange {
 
   std::uint64_t size() const;
   T operator[](std::uint64_t i) const { return begin + static_cast<T>(i) * step; }
-  /// Whether B is the next number.
-  bool steps_on_end() const;
 };
 
 /// Whether the text is a range: it has a colon.
