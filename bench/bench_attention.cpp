@@ -49,7 +49,7 @@ void estimator(benchmark::State& state) {
   const std::vector<Index> tokens = positions(0, head.n());
   for (auto _ : state) {
     SoftmaxSums sums(q, head.dv(), head.precision);
-    sums.add_rows(head.k, head.v, tokens, {}, 2.0F, Part::both);
+    sums.add_rows(head.k, head.v, tokens, {}, 2.0F, SoftmaxPart::both);
     Index degenerate = 0;
     benchmark::DoNotOptimize(sums.output(degenerate));
   }

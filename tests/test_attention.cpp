@@ -329,8 +329,8 @@ TEST_P(EstimatorTest, SeparateSetsEqualReference) {
 
   const MatrixD q = scaled_queries(head, 1, m);
   SoftmaxSums sums(q, head.dv(), head.precision);
-  sums.add_rows(head.k, head.v, kept, weights, 1.0F, Part::numerator);
-  sums.add_rows(head.k, head.v, denominator, {}, 2.5F, Part::denominator);
+  sums.add_rows(head.k, head.v, kept, weights, 1.0F, SoftmaxPart::numerator);
+  sums.add_rows(head.k, head.v, denominator, {}, 2.5F, SoftmaxPart::denominator);
   Index degenerate = -1;
   const MatrixD z = sums.output(degenerate);
   EXPECT_EQ(degenerate, 0);
@@ -367,7 +367,7 @@ TEST(Estimator, CausalWindowsOverEverythingAreExactAttention) {
   SoftmaxSums sums(q, head.dv(), head.precision);
   sums.add(causal_rows(head, positions(60, 80), m));  // in any order of pieces
   sums.add(causal_rows(head, positions(0, 20), m));
-  sums.add_rows(head.k, head.v, positions(20, 50), {}, 1.0F, Part::both);
+  sums.add_rows(head.k, head.v, positions(20, 50), {}, 1.0F, SoftmaxPart::both);
   Index degenerate = -1;
   const ExactAttention truth = exact_attention(head, 0, m, 1);
   // Tokens 50..59 are missing for all; give them through the mask too.
@@ -385,7 +385,7 @@ TEST(Estimator, NothingInTheDenominatorIsDegenerate) {
   const KvHead head = make_head({}, 15);
   const MatrixD q = scaled_queries(head, 0, 4);
   SoftmaxSums sums(q, head.dv(), head.precision);
-  sums.add_rows(head.k, head.v, positions(0, 5), {}, 1.0F, Part::numerator);
+  sums.add_rows(head.k, head.v, positions(0, 5), {}, 1.0F, SoftmaxPart::numerator);
   Index degenerate = 0;
   const MatrixD z = sums.output(degenerate);
   EXPECT_EQ(degenerate, 4);

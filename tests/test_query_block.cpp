@@ -184,9 +184,9 @@ TEST(SinglePrecision, EstimatesAreNearTheReference) {
   }
   const MatrixD queries = scaled_queries(head, 1, 70);
   SoftmaxSums sums(queries, head.dv(), head.precision);
-  sums.add_rows(head.k, head.v, kept, weights, 1.0F, Part::both);
+  sums.add_rows(head.k, head.v, kept, weights, 1.0F, SoftmaxPart::both);
   const std::vector<Index> first = positions(0, 30);
-  sums.add_rows(head.k, head.v, first, {}, 1.0F, Part::both);
+  sums.add_rows(head.k, head.v, first, {}, 1.0F, SoftmaxPart::both);
   Index degenerate = 0;
   const MatrixD z = sums.output(degenerate);
   const reference::Rows k = reference::rows_of(head.k);

@@ -98,7 +98,7 @@ TEST(SinkLogit, EntersTheEstimate) {
     const std::vector<float> sinks(8, static_cast<float>(large));
     SoftmaxSums sums(q, head.dv(), Precision::float64, sinks);
     const std::vector<Index> some{3, 5, 40};
-    sums.add_rows(head.k, head.v, some, {}, 2.0F, Part::both);
+    sums.add_rows(head.k, head.v, some, {}, 2.0F, SoftmaxPart::both);
     Index degenerate = -1;
     const MatrixD z = sums.output(degenerate);
     EXPECT_EQ(degenerate, 0);

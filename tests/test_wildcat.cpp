@@ -218,13 +218,14 @@ double error_of(const JobOf& job, const Compressed& c) {
     Index bad = 0;
     return out.output(bad);
   };
-  const MatrixD exact = output(
-      [&](SoftmaxSums& s) { s.add_rows(head.k, head.v, job.tokens(), {}, 1.0F, Part::both); });
+  const MatrixD exact = output([&](SoftmaxSums& s) {
+    s.add_rows(head.k, head.v, job.tokens(), {}, 1.0F, SoftmaxPart::both);
+  });
   const std::vector<Index> rows = positions(0, c.made.k.rows());
   const MatrixD made = output([&](SoftmaxSums& s) {
-    s.add_rows(c.made.k, c.made.v, rows, c.made.weights, 1.0F, Part::numerator);
+    s.add_rows(c.made.k, c.made.v, rows, c.made.weights, 1.0F, SoftmaxPart::numerator);
     s.add_rows(c.denominator->made.k, {}, rows, c.denominator->made.weights, 1.0F,
-               Part::denominator);
+               SoftmaxPart::denominator);
   });
   for (Index i = 0; i < exact.rows() * exact.cols(); ++i) {
     error += std::pow(made.data()[i] - exact.data()[i], 2);

@@ -80,7 +80,7 @@ class PolicyFile {
     }
     double sum = 0.0;
     for (const auto& [number, layer] : out.layers) {
-      for (const Policy::Part& part : layer.parts) {
+      for (const Policy::Choice& part : layer.parts) {
         sum += part.budget / static_cast<double>(layer.parts.size());
       }
     }
@@ -121,7 +121,7 @@ class PolicyFile {
   void add_layer(const json& object, Policy& out) const {
     const Index layer = number(object, "layer", "layers");
     const std::string where = fmt::format("layer {}: ", layer);
-    std::vector<Policy::Part> parts;
+    std::vector<Policy::Choice> parts;
     const bool by_head = object.contains("heads");
     for (const char* key : {"algorithm", "budget"}) {
       if (by_head && object.contains(key)) {
@@ -149,7 +149,7 @@ class PolicyFile {
   }
 
   // The algorithm and budget of an object. `widest`: heads that may share the budget.
-  Policy::Part part(const json& object, const std::string& where, Scope widest) const {
+  Policy::Choice part(const json& object, const std::string& where, Scope widest) const {
     const json spec = object.value("algorithm", json());
     if (!spec.is_string()) {
       fail(where + "algorithm: expected text as of --algorithm");
@@ -216,7 +216,7 @@ void add_policies(const std::vector<std::string>& paths, Scores scores,
     out.policy_params = policy->params();
     out.declared_scores = "none";
     JobFacts& facts = out.policy_facts.emplace();
-    for_each_part(*policy, [&](const Policy::Part& part) {
+    for_each_part(*policy, [&](const Policy::Choice& part) {
       facts.random |= part.variant.random();
       facts.scope = std::max(facts.scope, part.variant.scope());
       const std::string text = part.variant.scores_text(scores);
@@ -248,7 +248,7 @@ std::vector<Variant> policy_layer(const Variant& policy, Index layer, Index kv_h
                                  policy.policy->name, layer, parts.size(), kv_heads));
   }
   std::vector<Variant> out;
-  for (const Policy::Part& part : parts) {
+  for (const Policy::Choice& part : parts) {
     Variant& one = out.emplace_back(part.variant);
     one.policy_params = policy.policy_params;
     one.declared_scores = policy.declared_scores;

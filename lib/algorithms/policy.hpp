@@ -11,12 +11,12 @@
 namespace kvbench {
 
 struct Policy {
-  struct Part {
+  struct Choice {
     Variant variant;
     double budget = 0.0;  ///< fraction of the middle's full bytes
   };
   struct Layer {
-    std::vector<Part> parts;  ///< one for all KV heads, or one per KV head
+    std::vector<Choice> parts;  ///< one for all KV heads, or one per KV head
     bool by_head = false;
   };
 
@@ -54,7 +54,7 @@ std::vector<Variant> policy_layer(const Variant& policy, Index layer, Index kv_h
 template <class F>
 void for_each_part(const Policy& policy, const F& f) {
   for (const auto& [number, layer] : policy.layers) {
-    for (const Policy::Part& part : layer.parts) {
+    for (const Policy::Choice& part : layer.parts) {
       f(part);
     }
   }

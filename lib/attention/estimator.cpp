@@ -73,7 +73,7 @@ void SoftmaxSums::add(const PartialSums& sums) {
 }
 
 void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
-                           std::span<const float> weights, float common, Part part) {
+                           std::span<const float> weights, float common, SoftmaxPart part) {
   add({keys, values, rows, weights, common, part});
 }
 
@@ -116,17 +116,17 @@ void SoftmaxSums::add_in(const WeightedRows& set) {
     }
     block.attend(*queries_, {r0, end}, {set.keys, rows, count},
                  weighted ? log_weights.data() : nullptr, seen,
-                 set.part == Part::denominator ? nullptr : &values, sums.numerator.row(r0));
+                 set.part == SoftmaxPart::denominator ? nullptr : &values, sums.numerator.row(r0));
     for (Index r = r0; r < end; ++r) {
       sums.shift[r] = block.shift(r - r0);
-      sums.denominator[r] = set.part == Part::numerator ? 0.0 : block.total(r - r0);
+      sums.denominator[r] = set.part == SoftmaxPart::numerator ? 0.0 : block.total(r - r0);
     }
   }
   add(sums);
 }
 
 WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index m) {
-  return {head.k, head.v, rows, {}, 1.0F, Part::both, head.n() - m + 1, true, head.window};
+  return {head.k, head.v, rows, {}, 1.0F, SoftmaxPart::both, head.n() - m + 1, true, head.window};
 }
 
 MatrixD SoftmaxSums::output(Index& degenerate) const {

@@ -17,15 +17,15 @@
 namespace kvbench {
 
 /// The sums that rows enter.
-enum class Part { both, numerator, denominator };
+enum class SoftmaxPart { both, numerator, denominator };
 
 struct WeightedRows {
   MatrixView keys;                 ///< [., d]
-  MatrixView values;               ///< [., dv]; not read for Part::denominator
+  MatrixView values;               ///< [., dv]; not read for SoftmaxPart::denominator
   std::span<const Index> rows;     ///< of both
   std::span<const float> weights;  ///< [rows] in [0, inf); empty: `common` for all
   float common = 1.0F;
-  Part part = Part::both;
+  SoftmaxPart part = SoftmaxPart::both;
   /// Query r sees rows below `visible_from` + r (the causal mask); none: all rows.
   std::optional<Index> visible_from = {};
   bool of_head = false;  ///< keys and values are the head's own, which a backend may hold
@@ -67,7 +67,7 @@ class SoftmaxSums {
 
   /// Adds rows that all queries see.
   void add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
-                std::span<const float> weights, float common, Part part);
+                std::span<const float> weights, float common, SoftmaxPart part);
 
   /// Adds sums computed elsewhere, under the larger of both shifts.
   void add(const PartialSums& sums);

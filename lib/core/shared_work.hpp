@@ -128,7 +128,7 @@ void share_in_order(Index count, const Compute& compute, const Add& add) {
         turn.wait(now);
       }
       add(i, std::move(part));
-      Index mine = i;  // a part behind this one may have failed meanwhile: then kBroken stays
+      Index mine = i;  // a part after this one may have failed meanwhile: then kBroken stays
       turn.compare_exchange_strong(mine, i + 1);
     } catch (...) {
       turn = kBroken;

@@ -40,7 +40,7 @@ class Batch {
     for (Index r = 0; r < queries.rows(); ++r) {
       seen.push_back(seen_rows(set, &entering, r));
     }
-    const bool values = set.part != Part::denominator;
+    const bool values = set.part != SoftmaxPart::denominator;
     for (Index begin = 0; begin < queries.rows();) {
       if (plan_.free_queries(count, values) < 1 || !fits(list, set)) {
         attend();
@@ -79,10 +79,10 @@ class Batch {
     for (std::size_t i = 0; i < to_.size(); ++i) {
       const auto& [sums, row, part] = to_[i];
       sums->shift[row] = figures[i].shift;
-      if (part != Part::numerator) {
+      if (part != SoftmaxPart::numerator) {
         sums->denominator[row] = figures[i].total;
       }
-      if (part != Part::denominator) {
+      if (part != SoftmaxPart::denominator) {
         std::copy_n(numerators.data() + static_cast<Index>(i) * dv, dv, sums->numerator.row(row));
       }
     }
@@ -99,7 +99,7 @@ class Batch {
   struct To {
     PartialSums* sums;
     Index row;
-    Part part;
+    SoftmaxPart part;
   };
 
   bool fits(const std::vector<Token>& list, const WeightedRows& set) const {
@@ -120,7 +120,7 @@ class Batch {
     for (const Token& token : list) {
       const auto k = set.keys.row_span(token.row);
       made_k_.insert(made_k_.end(), k.begin(), k.end());
-      if (set.part != Part::denominator) {
+      if (set.part != SoftmaxPart::denominator) {
         const auto v = set.values.row_span(token.row);
         made_v_.insert(made_v_.end(), v.begin(), v.end());
       }

@@ -9,15 +9,15 @@ namespace kvbench {
 std::vector<WeightedRows> weighted_rows(const KvHead& head, const Compressed& c,
                                         std::span<const Index> first, Index queries) {
   std::vector<WeightedRows> out;
-  const auto add = [&](const HeldTokens& held, const MadeTokens& made, Part part) {
+  const auto add = [&](const HeldTokens& held, const MadeTokens& made, SoftmaxPart part) {
     const auto count = static_cast<std::size_t>(made.k.rows());
     out.push_back({head.k, head.v, held.tokens, held.weights, held.common, part, {}, true});
     out.push_back({made.k, made.v, first.first(count), made.weights, 1.0F, part, {}, false});
     out.back().positions = made.positions;
   };
-  add(c.held, c.made, c.denominator ? Part::numerator : Part::both);
+  add(c.held, c.made, c.denominator ? SoftmaxPart::numerator : SoftmaxPart::both);
   if (c.denominator) {
-    add(c.denominator->held, c.denominator->made, Part::denominator);
+    add(c.denominator->held, c.denominator->made, SoftmaxPart::denominator);
   }
   for (WeightedRows& set : out) {
     if (head.window > 0) {

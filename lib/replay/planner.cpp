@@ -305,7 +305,7 @@ void check_query_head_sets(const PlanSpec& plan) {
     bool out = variant.by_query_head();
     if (variant.policy != nullptr) {
       for_each_part(*variant.policy,
-                    [&](const Policy::Part& part) { out |= part.variant.by_query_head(); });
+                    [&](const Policy::Choice& part) { out |= part.variant.by_query_head(); });
     }
     return out;
   };

@@ -199,7 +199,7 @@ class StreamJob {
     }
     std::vector<WeightedRows> out = weighted_rows(head, m.view, positions_, 1);
     const auto exact = [&](Range range) {
-      return WeightedRows{head.k, head.v, positions(range), {}, 1.0F, Part::both, {}, true};
+      return WeightedRows{head.k, head.v, positions(range), {}, 1.0F, SoftmaxPart::both, {}, true};
     };
     out.insert(out.begin(), {exact(m.sinks), exact(m.window)});
     return out;

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Index kManifest = -1;  // number of the record that has the manifest
-constexpr Index kEnd = -2;       // of that behind all others of a whole run
+constexpr Index kEnd = -2;       // of that after all others of a whole run
 
 // A job's record has twice the number of its place, the line of its layer one more.
 constexpr Index job_number(Index place) {

@@ -76,7 +76,7 @@ class Scanner {
   Scanner(int fd, const std::filesystem::path& path, std::uint64_t begin)
       : fd_(fd), path_(path), size_(std::filesystem::file_size(path)), at_(begin) {}
 
-  // The whole record at the current offset; then the offset is behind it.
+  // The whole record at the current offset; then the offset is after it.
   std::optional<Head> next() {
     Head head;
     if (size_ < at_ + sizeof head || read_at(fd_, path_, &head, sizeof head, at_) < sizeof head ||
@@ -93,7 +93,7 @@ class Scanner {
     return head;
   }
 
-  // Moves to the next whole record behind the current offset. Returns whether there is one.
+  // Moves to the next whole record after the current offset. Returns whether there is one.
   bool skip_to_next() {
     constexpr std::size_t kBlock = 1 << 20;
     std::string block;

@@ -25,8 +25,8 @@ class Journal {
   /// What to do with a record whose checksum is wrong and that is not the torn end of the file.
   enum class Damage {
     refuse,  ///< InputError with the record's number in the file
-    cut,     ///< it and all behind it are no records
-    skip,    ///< it is no record; those behind it are
+    cut,     ///< it and all after it are no records
+    skip,    ///< it is no record; those after it are
   };
 
   /// Opens PATH for one writer. With `resume` existing records are kept, except a torn last one;

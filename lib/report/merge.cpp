@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Part {
+struct MergeInput {
   fs::path path;
   bool log = false;
   std::unique_ptr<JobRecords> records;
@@ -37,8 +37,8 @@ bool is_log(const fs::path& path) {
   return journal_kind().matches(path);
 }
 
-Part open_part(const fs::path& path, bool salvage) {
-  Part part{path, is_log(path), nullptr};
+MergeInput open_part(const fs::path& path, bool salvage) {
+  MergeInput part{path, is_log(path), nullptr};
   part.records = part.log
                      ? open_log(path, salvage ? Journal::Damage::skip : Journal::Damage::refuse)
                      : open_tables(path);
@@ -62,10 +62,10 @@ Index shard_count(const Manifest& m) {
   return m.shard ? m.shard->count : 1;
 }
 
-void check_alike(const std::vector<Part>& parts) {
-  const Part& first = parts.front();
-  std::map<Index, const Part*> by_index;
-  for (const Part& p : parts) {
+void check_alike(const std::vector<MergeInput>& parts) {
+  const MergeInput& first = parts.front();
+  std::map<Index, const MergeInput*> by_index;
+  for (const MergeInput& p : parts) {
     const auto differ = [&](std::string_view what, const auto& got, const auto& expected) {
       if (got != expected) {
         throw InputError(fmt::format("{}: {} `{}` differs from `{}` in {}", p.path.string(), what,
@@ -91,7 +91,7 @@ void check_alike(const std::vector<Part>& parts) {
                                    shard_count(m), it->second->path.string()));
     }
   }
-  const bool logs = std::ranges::any_of(parts, &Part::log);
+  const bool logs = std::ranges::any_of(parts, &MergeInput::log);
   for (Index i = 1; i <= shard_count(first.manifest()) && !logs; ++i) {
     if (!by_index.contains(i)) {
       throw InputError(
@@ -101,7 +101,7 @@ void check_alike(const std::vector<Part>& parts) {
 }
 
 // The records of all parts in the plan's order.
-void merge_records(const std::vector<Part>& parts, RunTables& out) {
+void merge_records(const std::vector<MergeInput>& parts, RunTables& out) {
   using Next = std::pair<Index, std::size_t>;  // place, part
   std::vector<JobRecord> records(parts.size());
   std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
@@ -113,9 +113,9 @@ void merge_records(const std::vector<Part>& parts, RunTables& out) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     read(i);
   }
-  const bool logs = std::ranges::any_of(parts, &Part::log);
+  const bool logs = std::ranges::any_of(parts, &MergeInput::log);
   Index next = 0;
-  const Part* before = nullptr;
+  const MergeInput* before = nullptr;
   const auto gap = [&](Index place) {
     if (place > next && !logs) {
       throw InputError(fmt::format("merge: no shard contains row {} of the plan", next));
@@ -157,7 +157,7 @@ void check_output(const MergeOptions& options) {
   }
 }
 
-Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& options) {
+Manifest merged_manifest(const std::vector<MergeInput>& parts, const MergeOptions& options) {
   const Manifest& first = parts.front().manifest();
   Manifest m = begin_manifest(options.command_line, first.configuration);
   if (m.configuration.is_object()) {
@@ -172,7 +172,7 @@ Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& opt
   m.run_id = first.run_id;
   m.plan = PlanInfo{first.plan->hash, first.plan->rows, {{0, first.plan->rows}}};
   m.inputs = nlohmann::json::array();
-  for (const Part& p : parts) {
+  for (const MergeInput& p : parts) {
     const Manifest& part = p.manifest();
     m.start = std::min(m.start, part.start);
     m.end = m.end && part.end ? std::max(m.end, part.end) : std::nullopt;
@@ -192,12 +192,13 @@ MergeResult merge_runs(const MergeOptions& options) {
     throw InputError("merge: got no tables or logs");
   }
   check_output(options);
-  std::vector<Part> parts;
+  std::vector<MergeInput> parts;
   for (const fs::path& input : options.inputs) {
     parts.push_back(open_part(input, options.salvage));
   }
-  std::ranges::stable_sort(
-      parts, {}, [](const Part& p) { return p.manifest().shard ? p.manifest().shard->index : 1; });
+  std::ranges::stable_sort(parts, {}, [](const MergeInput& p) {
+    return p.manifest().shard ? p.manifest().shard->index : 1;
+  });
   check_alike(parts);
   Manifest manifest = merged_manifest(parts, options);
   const FileLock lock(options.output);
@@ -205,8 +206,9 @@ MergeResult merge_runs(const MergeOptions& options) {
   RunTables tables(options.output, written_tables(manifest));
   merge_records(parts, tables);
   check_output(options);  // again: another run may have ended since
-  const bool whole = tables.rows() == manifest.plan->rows &&
-                     std::ranges::all_of(parts, [](const Part& p) { return p.records->whole(); });
+  const bool whole =
+      tables.rows() == manifest.plan->rows &&
+      std::ranges::all_of(parts, [](const MergeInput& p) { return p.records->whole(); });
   if (whole && !manifest.end) {
     manifest.end = utc_now();  // as the run would have had: --resume finds finished tables
   }

@@ -18,7 +18,7 @@ namespace kvbench {
 /// Reads a table row after row; memory does not grow with the rows. Empty lines are skipped, a
 /// leading BOM is dropped, lines may end in "\r\n". Errors are InputError (source, line, got,
 /// expected): an empty text, a repeated column name, a row of another width than the header, a
-/// quote inside a bare field, text behind a closing quote, a quote that never closes, a CR without
+/// quote inside a bare field, text after a closing quote, a quote that never closes, a CR without
 /// LF, or a row of more than 64 MiB.
 class TableReader {
  public:
@@ -65,7 +65,7 @@ class TableReader {
   std::string chunk_;  // the last bytes read
   std::string_view chunk_left_;
   std::string record_;
-  std::size_t line_ = 1;         // behind the record
+  std::size_t line_ = 1;         // after the record
   std::size_t record_line_ = 1;  // where it begins
   Fields header_;
   Fields fields_;

@@ -23,7 +23,7 @@ struct EvictionRules {
   /// weight from the latest queries, not rounded.
   bool accumulate = true;
   Reduce reduce = Reduce::mean;  ///< of the weights of a group's query heads
-  /// Number of kept tokens behind the evicted one whose scores are summed.
+  /// Number of kept tokens after the evicted one whose scores are summed.
   Index after = 0;
   Index sink = 0;  ///< tokens [0, sink) are sinks, also while they lie in the window
 };
@@ -33,7 +33,7 @@ struct Eviction {
   Index token = -1;        ///< -1: nothing left, and the other fields are 0
   double score = 0.0;      ///< of the token when it left
   double after_sum = 0.0;  ///< scores of the next `after_count` kept tokens, added in order
-  Index after_count = 0;   ///< min(rules.after, tokens behind it outside the window)
+  Index after_count = 0;   ///< min(rules.after, tokens after it outside the window)
 };
 
 /// A held token and the column of its key.

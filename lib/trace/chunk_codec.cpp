@@ -28,7 +28,7 @@ constexpr std::uint32_t kShuffle = 2;
 constexpr std::uint32_t kFletcher32 = 3;
 
 constexpr Index kHashPart = Index{1} << 14;  // elements; a copy of a head would be large
-constexpr std::size_t kChecksumBytes = 4;    // little-endian, behind the chunk
+constexpr std::size_t kChecksumBytes = 4;    // little-endian, after the chunk
 // Deflate's best ratio is 1032; less than this many stored bytes cannot inflate to a chunk.
 constexpr std::size_t kDeflateRatio = 1032;
 constexpr std::size_t kDeflateSlack = 64;
@@ -57,7 +57,7 @@ std::uint32_t fletcher32(std::span<const std::uint8_t> bytes) {
   return fold(high) << 16 | fold(low);
 }
 
-// Elements to planes of bytes. Bytes behind the last whole element stay where they are, here and in
+// Elements to planes of bytes. Bytes after the last whole element stay where they are, here and in
 // unshuffle.
 void shuffle(std::span<const std::uint8_t> in, std::size_t width, std::uint8_t* out) {
   const std::size_t elements = in.size() / width;
@@ -225,7 +225,7 @@ std::span<std::uint8_t> undo_filters(const Dataset& d, std::uint32_t mask, std::
       }
       if (size < kChecksumBytes) {
         throw std::runtime_error(
-            fmt::format("holds {} bytes, expected a checksum behind them", size));
+            fmt::format("holds {} bytes, expected a checksum after them", size));
       }
       size -= kChecksumBytes;
       std::uint32_t expected = 0;
@@ -282,13 +282,13 @@ Convert real_converter(const Element& e) {
 }
 
 Convert integer_converter(const Element& e) {
-  const bool natural = e.kind == Element::Kind::natural;
+  const bool is_unsigned = e.kind == Element::Kind::unsigned_integer;
   using To = std::int64_t;
   switch (e.bytes) {
-    case 1: return natural ? from_number<std::uint8_t, To> : from_number<std::int8_t, To>;
-    case 2: return natural ? from_number<std::uint16_t, To> : from_number<std::int16_t, To>;
-    case 4: return natural ? from_number<std::uint32_t, To> : from_number<std::int32_t, To>;
-    default: return natural ? from_number<std::uint64_t, To> : from_number<std::int64_t, To>;
+    case 1: return is_unsigned ? from_number<std::uint8_t, To> : from_number<std::int8_t, To>;
+    case 2: return is_unsigned ? from_number<std::uint16_t, To> : from_number<std::int16_t, To>;
+    case 4: return is_unsigned ? from_number<std::uint32_t, To> : from_number<std::int32_t, To>;
+    default: return is_unsigned ? from_number<std::uint64_t, To> : from_number<std::int64_t, To>;
   }
 }
 

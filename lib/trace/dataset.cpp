@@ -49,7 +49,8 @@ Element element_of(hid_t type) {
   switch (H5Tget_class(type)) {
     case H5T_FLOAT: e.kind = Element::Kind::real; break;
     case H5T_INTEGER:
-      e.kind = H5Tget_sign(type) == H5T_SGN_NONE ? Element::Kind::natural : Element::Kind::integer;
+      e.kind = H5Tget_sign(type) == H5T_SGN_NONE ? Element::Kind::unsigned_integer
+                                                 : Element::Kind::integer;
       break;
     case H5T_STRING: e.kind = Element::Kind::text; return e;
     case H5T_COMPOUND: e.kind = Element::Kind::compound; return e;
@@ -155,7 +156,7 @@ std::optional<DType> stored_dtype(const Element& e) {
   if (e.standard && is_real && e.bytes <= 4) {
     return e.bytes == 2 ? DType::float16 : DType::float32;
   }
-  const bool is_bfloat16 = e.standard && e.kind == Element::Kind::natural && e.bytes == 2;
+  const bool is_bfloat16 = e.standard && e.kind == Element::Kind::unsigned_integer && e.bytes == 2;
   return is_bfloat16 ? std::optional(DType::bfloat16) : std::nullopt;
 }
 
@@ -175,7 +176,7 @@ std::string describe_type(const Element& e) {
   const std::uint64_t bits = std::uint64_t{8} * e.bytes;
   switch (e.kind) {
     case Element::Kind::real: return fmt::format("another {}-bit float", bits);
-    case Element::Kind::natural: return fmt::format("uint{}", bits);
+    case Element::Kind::unsigned_integer: return fmt::format("uint{}", bits);
     case Element::Kind::integer: return fmt::format("int{}", bits);
     case Element::Kind::text: return "string";
     case Element::Kind::compound: return "compound";
@@ -227,7 +228,7 @@ void list_chunks(const Object& at, Dataset& d, std::uint64_t grid) {
   expect(at, H5Dget_num_chunks(at.id, space, &written) >= 0);
   d.chunks.assign(grid, {});
   hsize_t found = 0;
-  // Chunks behind the last one that is written have no storage.
+  // Chunks after the last one that is written have no storage.
   for (std::uint64_t i = 0; i < grid && found < written; ++i) {
     if (i % kChunksPerStep == 0) {
       begin_step();

@@ -118,7 +118,7 @@ std::string InputFile::read(std::uint64_t address, std::span<std::uint8_t> to) c
   return {};
 }
 
-// The signature is at byte 0, or behind a user block at 512, 1024, 2048, ...
+// The signature is at byte 0, or after a user block at 512, 1024, 2048, ...
 bool InputFile::has_signature() const {
   constexpr std::array<std::uint8_t, 8> kSignature{0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
   std::array<std::uint8_t, 8> head{};

@@ -211,14 +211,21 @@ struct ManySums {
             of_head.subspan(b1, c1),
             w.subspan(b1, c1),
             1.0F,
-            i % 2 == 0 ? Part::both : Part::numerator,
+            i % 2 == 0 ? SoftmaxPart::both : SoftmaxPart::numerator,
             {},
             true},
-           {made_k, made_v, of_made.subspan(b2, c2), {}, 0.5F, Part::both, {}, false},
-           {made_k, made_v, of_made.subspan(b2, c2), {}, 2.0F, Part::both, 20, false, 15},
-           {head.k, {}, of_head.first(i % 3 == 0 ? 0U : 1U), {}, 3.0F, Part::denominator, {}, true},
-           {made_k, {}, of_made.subspan(b2, c2), {}, 2.0F, Part::denominator, {}, false},
-           {head.k, head.v, of_head.first(1), w.first(1), 1.0F, Part::both, {}, true}});
+           {made_k, made_v, of_made.subspan(b2, c2), {}, 0.5F, SoftmaxPart::both, {}, false},
+           {made_k, made_v, of_made.subspan(b2, c2), {}, 2.0F, SoftmaxPart::both, 20, false, 15},
+           {head.k,
+            {},
+            of_head.first(i % 3 == 0 ? 0U : 1U),
+            {},
+            3.0F,
+            SoftmaxPart::denominator,
+            {},
+            true},
+           {made_k, {}, of_made.subspan(b2, c2), {}, 2.0F, SoftmaxPart::denominator, {}, false},
+           {head.k, head.v, of_head.first(1), w.first(1), 1.0F, SoftmaxPart::both, {}, true}});
     }
   }
 
@@ -281,9 +288,9 @@ TEST_F(GpuAttention, SetsAreTheirDefinition) {
   weights[3] = 0.0F;
   std::vector<SoftmaxSums> got{SoftmaxSums(queries, 7, head.precision)};
   const std::vector<WeightedRows> sets{
-      {head.k, head.v, held, weights, 1.0F, Part::numerator, {}, true},
-      {made.k, made.v, first, {}, 0.5F, Part::both, {}, false},
-      {head.k, head.v, held, {}, 2.0F, Part::denominator, {}, true}};
+      {head.k, head.v, held, weights, 1.0F, SoftmaxPart::numerator, {}, true},
+      {made.k, made.v, first, {}, 0.5F, SoftmaxPart::both, {}, false},
+      {head.k, head.v, held, {}, 2.0F, SoftmaxPart::denominator, {}, true}};
   gpu::add_rows_to(there, got, {&sets, 1});
   std::vector<reference::Weighted> numerator;
   std::vector<reference::Weighted> denominator;
@@ -336,9 +343,9 @@ TEST_F(GpuAttention, NothingIsAddedByNothing) {
   std::vector<SoftmaxSums> sums{SoftmaxSums(queries, 4, head.precision)};
   const std::vector<Index> rows = positions(0, 20);
   const std::vector<WeightedRows> sets{
-      {head.k, head.v, {}, {}, 1.0F, Part::both, {}, true},
-      {head.k, head.v, rows, {}, 0.0F, Part::both, {}, true},
-      {head.k, head.v, rows, {}, 1.0F, Part::both, -10, true}};  // no query sees a row
+      {head.k, head.v, {}, {}, 1.0F, SoftmaxPart::both, {}, true},
+      {head.k, head.v, rows, {}, 0.0F, SoftmaxPart::both, {}, true},
+      {head.k, head.v, rows, {}, 1.0F, SoftmaxPart::both, -10, true}};  // no query sees a row
   gpu::add_rows_to(there, sums, {&sets, 1});
   Index degenerate = 0;
   sums[0].output(degenerate);

@@ -225,7 +225,7 @@ Method method_quant_rotated() {
   info.resolve = resolve;
   info.facts = [](const Params& p) {
     check(p);
-    const bool exempts = p.values().contains("exempt") && p.integer("exempt") > 0;  // not behind @
+    const bool exempts = p.values().contains("exempt") && p.integer("exempt") > 0;  // not after @
     return JobFacts{.rope = codes_unrotated(p),
                     .random = p.text("rotation") != "none" || p.text("residual") == "sign",
                     .scope = exempts ? Scope::layers : Scope::head};

@@ -13,7 +13,7 @@ namespace kvbench {
 
 /// H2O's greedy eviction with heavy_recent_params: outside the window the token with the least
 /// accumulated attention is evicted, except the most recent B - floor(heavy_ratio B). `after`: over
-/// how many kept tokens behind an evicted one scores are summed. Throws as stream_tokens_to_keep.
+/// how many kept tokens after an evicted one scores are summed. Throws as stream_tokens_to_keep.
 EvictionRules h2o_rules(const StreamTask& task, const Params& params, Index after = 0);
 
 class EvictingCache final : public StreamCache {
