@@ -223,7 +223,7 @@ endfunction()
 
 # Skipped in sanitizer builds, like the slow Python tests and those that never start the program: they
 # run the program many times on code that other tests cover.
-set(_sanitizer_skips test_changed_trace test_policy_choice test_python_api test_python_method
+set(_sanitizer_skips test_changed_trace test_policy_choice test_python_api
   test_slurm check_includes demo figures find_python gpu_check help interrupt list
   own_files)
 file(GLOB _python_tests ${_glob} tests/test_*.py)

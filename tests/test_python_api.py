@@ -1,4 +1,4 @@
-"""The package `kvbench`: docs/python.md's method as it stands there, tables, traces, errors."""
+"""The package `kvbench`: docs/python.md's method and examples as they stand there, tables, traces, errors."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import unittest
 import unittest.mock
 
 import numpy as np
-from script_case import KVBENCH, ROOT, FolderCase, missing, read_text, run_program
+from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows, read_text, run_program
 
 import kvbench
 
@@ -17,7 +17,12 @@ if not missing("pandas"):
 
 TRACE = os.path.join(ROOT, "data", "sample.h5")
 PAGE = os.path.join(ROOT, "docs", "python.md")
+EXAMPLES = os.path.join(ROOT, "docs", "examples")
+# Of an entry, as GroupWriter.put takes it.
+PARTS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den", "counted")
+BUDGETS = {"0.25", "0.125"}
 WINDOWS = {"sink": 4, "recent": 32, "queries": 16}
+OF_SAMPLE = {"sink": 16, "recent": 64, "queries": 32}
 
 
 def newest(head, task):
@@ -64,15 +69,6 @@ class TraceTest(FolderCase):
             self.assertEqual(head.scale, 0.5)
         if KVBENCH:
             self.assertEqual(self.program("info", path).returncode, 0)
-
-    def test_caches_come_back(self):
-        path, trace, (q, k, v) = self.path("c.h5"), self.path("t.h5"), self.arrays()
-        kvbench.write_trace(trace, {"a": [(q, k, v)]}, model="none", source="random")
-        with kvbench.write_caches(path, trace, sink=4, recent=16, queries=16) as writer:
-            writer.group("mine", {"b": 2, "a": 1}, budget=0.5).put("a", 0, 1, k[1][[7, 9]], v[1][[7, 9]])
-        with kvbench.read_caches(path) as caches:
-            self.assertEqual(caches.groups[0].key, ("mine", "a=1;b=2", 0.5, 0))
-            np.testing.assert_array_equal(caches.groups[0].read("a", 0, 1).k, k[1][[7, 9]])
 
     def test_what_is_no_trace(self):
         q, k, v = self.arrays()
@@ -257,6 +253,46 @@ class MethodTest(FolderCase):
             kvbench.figure("paretto", rows)
         self.assertTrue(os.path.isfile(kvbench.sample()))
 
+    def test_tokens_in_fewer_bits_survive_a_copy(self):
+        """`counted`, the tokens that A of an A@Q holds: read, and written anew."""
+        def export(*names):
+            return kvbench.replay(self.trace, algorithm=names, budget=0.25, output=own, export_caches=own + ".h5",
+                                  **WINDOWS)
+
+        def evaluated(*left_out):
+            """Rows of the entries written anew without some of their parts."""
+            with kvbench.read_caches(own + ".h5") as held, kvbench.write_caches(copy, self.trace, **WINDOWS) as writer:
+                for one in held.groups:
+                    to = writer.group(one.algorithm, one.params, one.budget, one.seed, one.scores, one.scope)
+                    for place in one.heads("p0"):
+                        parts = vars(one.read("p0", *place)).copy()
+                        parts = {name: parts[name] for name in PARTS if name not in left_out} | parts["attributes"]
+                        to.put("p0", *place, **parts)
+            self.done("evaluate", self.trace, "--caches", copy, "-o", again, "--overwrite")
+            return kvbench.read_results(again)
+
+        own, copy, again = self.path("own.csv"), self.path("copy.h5"), self.path("again.csv")
+        rows = export("h2o@quant-kivi", "h2o", "quant-rotated")
+        figures = ["algorithm", "layer", "q_head", "tokens_kept", "bytes", "rel_error", "mass_kept", "amnesia_count",
+                   "status"]
+        pd.testing.assert_frame_equal(evaluated()[figures], rows[figures])
+        for path in (own + ".h5", copy):
+            with kvbench.read_caches(path) as caches:
+                entries = {group.algorithm: group.read("p0", 1, 0) for group in caches.groups}
+            entry = entries["h2o@quant-kivi"]
+            self.assertGreater(len(entry.counted), 40)  # above a quarter of the middle's 124
+            self.assertEqual((len(entry.counted), entry.counted.dtype), (len(entry.k), np.int64))
+            self.assertEqual(entry.attributes["quantised"], len(entry.k))
+            self.assertTrue((np.diff(entry.counted) > 0).all())
+            self.assertTrue(4 <= entry.counted[0] and entry.counted[-1] < 128)
+            self.assertEqual((entries["h2o"].counted, entries["quant-rotated"].counted), (None, None))
+        # Without them these tokens count as lost.
+        lost = evaluated("counted")
+        self.assertEqual(list(lost.rel_error), list(rows.rel_error))
+        coded = rows.algorithm == "h2o@quant-kivi"
+        self.assertTrue((lost.mass_kept < rows.mass_kept)[coded].all())
+        self.assertTrue((lost.mass_kept == rows.mass_kept)[~coded].all())
+
     def test_side_tables_and_options(self):
         table = self.path("out.csv")
         rows = self.evaluate(newest, [0.25], output=table, per_query=True)
@@ -297,3 +333,80 @@ class MethodTest(FolderCase):
         with unittest.mock.patch.dict(os.environ, {"KVBENCH": "/none/kvbench"}):
             with self.assertRaisesRegex(kvbench.ProgramError, "/none/kvbench: cannot be run"):
                 kvbench.run("--help")
+
+    def test_figures_find_side_tables(self):
+        rows = kvbench.evaluate(kvbench.sample(), lambda head, task: task.middle[:task.tokens], 0.25, name="first",
+                                per_query=True, layers=[0], progress=False, **OF_SAMPLE)
+        self.assertEqual(rows.budget_requested.unique().tolist(), [0.25])
+        [axes] = kvbench.figure("offset", rows).axes
+        bins = kvbench.read_results(rows.attrs["paths"][0], side="queries").groupby("first").rel_error_p50.median()
+        self.assertEqual(list(axes.lines[0].get_ydata()), bins.tolist())
+        with self.assertRaisesRegex(ValueError, "got some rows of .*rows.csv, expected all"):
+            kvbench.figure("offset", rows[rows.q_head == 0])
+        with self.assertRaises(kvbench.CsvError):
+            kvbench.figure("kept-map", rows)  # without --kept
+
+    def test_methods_by_dict(self):
+        table = self.path("out.csv")
+        methods = {"streamingllm": {"n_sink": [0, 4]}, "local:tokens=20": {"T": "auto"}}
+        rows = kvbench.replay(kvbench.sample(), output=table, protocol="stream", kept=True, layers="0", budget=0.25,
+                              algorithm=methods, **OF_SAMPLE)
+        self.assertEqual(sorted(rows.params.unique()), ["T=auto;n_sink=0;tokens=auto", "T=auto;n_sink=4;tokens=auto",
+                                                        "T=auto;tokens=20"])
+        self.assertEqual(kvbench.figure("stream", rows).axes[0].get_ylabel(),
+                         kvbench.figure("stream", table).axes[0].get_ylabel())
+        self.assertTrue(kvbench.figure("kept-map", kvbench.read_results(table), layers=[0]).axes)
+        self.assertTrue(os.path.exists(self.path("out.kept.csv")))
+
+
+@unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
+@unittest.skipIf(missing("h5py"), "no h5py")
+class ExamplesTest(FolderCase):
+    """The examples that write caches: `kvbench evaluate` reads them. SnapKV's give the rows of kvbench's own."""
+
+    def caches_of(self, name):
+        """Runs an example; the rows that evaluate makes of its caches, and their sets."""
+        done = subprocess.run(
+            [sys.executable, os.path.join(EXAMPLES, name), TRACE, self.path("c.h5")], capture_output=True, text=True,
+            check=False, env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.done("evaluate", TRACE, "--caches", self.path("c.h5"), "--kept", "-o", self.path("e.csv"))
+        found = read_rows(self.path("e.csv"))
+        self.assertEqual({row["budget_requested"] for row in found}, BUDGETS)
+        self.assertEqual({row["status"] for row in found}, {"ok"})
+        self.assertEqual(len(found), 2 * 4 * 9)  # budgets, layers, query heads
+        return found, read_rows(self.path("e.kept.csv"))
+
+    def test_the_page_names_every_example(self):
+        linked = re.findall(r"\]\(examples/(\S+?)\)", read_text(PAGE))
+        self.assertEqual(sorted(linked), sorted(os.listdir(EXAMPLES)))
+
+    def test_snapkv_in_numpy_gives_the_rows_of_kvbench(self):
+        found, kept = self.caches_of("snapkv_numpy.py")
+        self.done("replay", TRACE, "--algorithm", "snapkv", "--budget", "0.25,0.125", "--kept", "-o",
+                  self.path("r.csv"))
+        places = ("prompt", "layer", "q_head", "budget_requested")
+        expected = {tuple(row[c] for c in places): row for row in read_rows(self.path("r.csv"))}
+        tokens = [{(row["layer"], row["kv_head"], row["budget_requested"]): row["tokens"] for row in rows}
+                  for rows in (kept, read_rows(self.path("r.kept.csv")))]
+        self.assertEqual(len(kept), 2 * 4 * 3)
+        self.assertEqual(*tokens)
+        for row in found:
+            own = expected[tuple(row[c] for c in places)]
+            for column in ("tokens_kept", "bytes", "middle_ratio", "mass_kept", "amnesia_count",
+                           "rel_error", "eps_op", "cosine", "log_z_error"):
+                self.assertEqual(row[column], own[column], column)
+
+    @unittest.skipIf(missing("torch"), "no torch")
+    def test_kmeans_in_torch_fills_its_budget_with_made_entries(self):
+        found, _ = self.caches_of("kmeans_torch.py")
+        for row in found:
+            budget = float(row["budget_requested"])
+            pair = 2 * (64 + 64)  # bytes of a bfloat16 key and value
+            self.assertLessEqual(float(row["middle_ratio"]), budget)
+            # A cluster that lost its members leaves room; no more than a hundredth here.
+            self.assertGreater(float(row["middle_ratio"]), 0.99 * budget)
+            self.assertEqual(int(row["tokens_kept"]), 16 + 512)
+            held = int(row["bytes"]) - int(row["aux_bytes"]) - (16 + 512) * pair
+            self.assertEqual(int(row["aux_bytes"]) // 4, held // pair)
+            self.assertTrue(np.isfinite(float(row["rel_error"])))

@@ -1,7 +1,7 @@
 """Ten colours and markers. Imports nothing heavy, since a page without matplotlib may read it.
 
 Any two colours are at least 25 apart in CIELAB for common vision, protanopia and deuteranopia, and
-no marker comes twice (tests/test_palette.py).
+no marker comes twice (tests/test_plot_style.py).
 """
 
 import zlib
