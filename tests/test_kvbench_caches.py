@@ -1,9 +1,9 @@
-"""python/kvbench/caches: caches files written and read, refusals. Without torch."""
+"""python/kvbench/caches: caches files written and read, refusals; tables of scores. Without torch."""
 
 import os
 import unittest
 
-from script_case import FolderCase, read_bytes, write_bytes
+from script_case import FolderCase, read_bytes, read_text, write_bytes, write_text
 
 try:
     import h5py
@@ -309,3 +309,14 @@ class CachesTest(FolderCase):
         with Table(path, resume=True) as table:
             self.assertEqual(table.done, {("", name, "", "", "", "0") for name in "ad"})
             self.assertEqual(len(table.read()), 2)
+
+    def test_only_tables_of_scores_are_overwritten_by_scores(self):
+        path = write_text(self.path("s.csv"), "precious\n")
+        with self.assertRaisesRegex(kt.TraceError, "s.csv: not a table of kvbench-py score"):
+            Table(path, overwrite=True)
+        self.assertEqual(read_text(path), "precious\n")
+        for text in ("", ",".join(COLUMNS[:-1]) + "\n", ",".join(COLUMNS) + "\n"):
+            write_text(path, text)
+            with Table(path, overwrite=True) as table:
+                table.write({"status": "ok"})
+            self.assertEqual(len(read_text(path).splitlines()), 2)
