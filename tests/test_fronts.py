@@ -1,5 +1,8 @@
-"""`kvbench-py`: every program of the package is one of its names; scripts/ holds tools of the repository."""
+"""`kvbench-py`: every program of the package is one of its names; scripts/ holds tools of the repository; helps, and
+options of all programs."""
 
+import argparse
+import collections
 import os
 import re
 import subprocess
@@ -8,13 +11,25 @@ import tomllib
 import unittest
 from unittest import mock
 
-from script_case import ROOT, SCRIPTS, FolderCase, call, missing, read_text
+from script_case import KVBENCH, ROOT, SCRIPTS, FolderCase, call, missing, read_text
 
 import kvbench
 from kvbench import __main__ as entry
 from kvbench import programs
 
+sys.path.append(os.path.join(ROOT, "studies", "reference"))
+
 FRONT = os.path.join(SCRIPTS, "kvbench-py")
+TOOLS = sorted(name for name in os.listdir(SCRIPTS) if name.endswith(".py"))
+NEED_TORCH = [name for name, program in programs.PROGRAMS.items() if "torch" in program.needs]
+PACKAGES = missing("numpy", "pandas", "matplotlib", "scipy", "h5py", "sklearn")
+# Options that are still apart: numbers or files of what is made, and what to choose from what is there.
+APART = {"kvbench synth": {"--prompts", "--layers", "--kv-heads"}, "kvbench cluster": {"--k"},
+         "kvbench verify": {"--trace"}, "kvbench-py policy": {"--prompts"}}
+# Kinds of values, by what stands in the help for one; the first that matches.
+KINDS = (("flag", ""), ("indices", r"N\|A:B.*"), ("names", "NAME|METHOD|LABEL|NAME,.*KEY=VALUES.*"), ("ids", "ID"),
+         ("budgets", "RHO"), ("numbers", "N|M|X|D|S|G|SHARE|TOKENS|THETA|LEVEL|0..9|DEGREES"),
+         ("paths", r".*(FILE|STEM|FOLDER|DIR|PROGRAM|KVBENCH)|[A-Za-z0-9-]*(\.[A-Za-z0-9]+)+"))
 
 
 def python_files(folder):
@@ -111,3 +126,107 @@ class ProgramsTest(FolderCase):
         known = {name: tuple(modules.split()) for names, modules in cases.items() for name in names.split(" | ")}
         self.assertEqual(known, {name: program.needs for name, program in programs.PROGRAMS.items()
                                  if "torch" in program.needs})
+
+
+class HelpTest(FolderCase):
+    """Every program says its help where torch and transformers are not installed, and those that need them say how to
+    install them."""
+
+    def start(self, name, *arguments, flags=()):
+        """The program where torch and what comes with it cannot be found."""
+        blocker = ("import importlib.util, sys\nfind = importlib.util.find_spec\nblocked = {'torch', "
+                   "'transformers', 'gguf', 'tokenizers'}\nimportlib.util.find_spec = lambda name, *rest: "
+                   "None if name in blocked else find(name, *rest)\n")
+        script, *words = name.split()
+        code = (f"{blocker}import runpy\nsys.argv = {[script, *words, *arguments]!r}\n"
+                f"runpy.run_path({os.path.join(SCRIPTS, script)!r}, run_name='__main__')")
+        return subprocess.run([sys.executable, *flags, "-c", code], text=True, capture_output=True,
+                              check=False, stdin=subprocess.DEVNULL)
+
+    def expect_help(self, name, *flags):
+        done = self.start(name, "--help", flags=flags)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), name)
+        self.assertRegex(done.stdout, rf"usage: (scripts/)?{name}")
+
+    @unittest.skipIf(PACKAGES, f"{sys.executable} lacks {', '.join(PACKAGES)}")
+    def test_every_program_says_its_help(self):
+        for name in (*TOOLS, *(f"kvbench-py {name}" for name in programs.PROGRAMS)):
+            with self.subTest(name):
+                self.expect_help(name)
+
+    def test_those_for_models_need_no_package_for_it(self):
+        self.assertLessEqual({"dump", "score"}, set(NEED_TORCH))
+        for name in NEED_TORCH:
+            with self.subTest(name):
+                self.expect_help(f"kvbench-py {name}", "-S")
+
+    def test_a_wrong_word_is_said_before_torch_is_missed(self):
+        for name in NEED_TORCH:
+            done = self.start(f"kvbench-py {name}", "--no-such-option", flags=("-S",))
+            self.assertEqual(done.returncode, 2)
+            self.assertNotIn("has no torch", done.stderr)
+
+    @unittest.skipIf(missing("numpy", "h5py"), f"{sys.executable} lacks numpy or h5py")
+    def test_they_say_what_to_install(self):
+        for name, words in (
+                ("dump", ["--model", "m", "p.txt", "-o", "t.h5"]),
+                ("score", ["--model", "m", "t.h5", "--caches", "c.h5", "-o", "s.csv"])):
+            done = self.start(f"kvbench-py {name}", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), name)
+            self.assertEqual(done.stderr, f"kvbench-py {name}: {sys.executable} has no torch, transformers: "
+                                          "pip install torch 'transformers>=4.56'\n")
+
+
+def kind_of(metavar):
+    """The kind of value that a metavar stands for: `FILE`, `ID,...`, `float32|float64`."""
+    text = re.sub(r",?\.\.\.$", "", metavar)
+    for name, pattern in KINDS:
+        if re.fullmatch(pattern, text):
+            return name
+    if text == "COLUMN":
+        return "words"
+    words = re.split(r"[|,]", text)
+    return "words" if len(words) > 1 and all(re.fullmatch(r"[A-Za-z0-9:\[\]_.-]+", word) for word in words) else text
+
+
+def options_of(parser):
+    """[(option, metavar)] of a parser's long options."""
+    for action in parser._actions:
+        metavar = action.metavar[-1] if isinstance(action.metavar, tuple) else action.metavar
+        if action.nargs == 0 or isinstance(action, argparse.BooleanOptionalAction):
+            metavar = ""
+        elif metavar is None:
+            metavar = "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
+        for option in action.option_strings:
+            if option.startswith("--") and not option.startswith("--no-"):
+                yield option, metavar
+
+
+class OptionNamesTest(FolderCase):
+    """In kvbench, kvbench-py and kvbench-study an option of one name takes one kind of value."""
+
+    def of_the_program(self):
+        """{command: [(option, metavar)]} of kvbench, from its help."""
+        names = re.findall(r"^  ([a-z]+) ", self.program("--help").stdout.partition("Subcommands:")[2], re.M)
+        return {f"kvbench {name}": re.findall(r"^  (?:-\w, )?(--[a-z][\w-]*)(?:,--[\w-]+)*(?: (\S+))?",
+                                              self.program(name, "--help-all").stdout, re.M) for name in names}
+
+    @unittest.skipIf(PACKAGES, f"lacks {', '.join(PACKAGES)}")
+    def test_a_name_has_one_kind_of_value(self):
+        from kvbench import completion
+        from kvbench_study import programs as study
+
+        found = self.of_the_program() if KVBENCH else {}
+        for commands in (programs.COMMANDS, study.COMMANDS):
+            parsers = completion.parsers_of(commands)
+            self.assertLessEqual(set(commands.programs), set(parsers))
+            found |= {f"{commands.name} {name}": list(options_of(parser)) for name, parser in parsers.items()}
+        kinds = collections.defaultdict(lambda: collections.defaultdict(list))
+        for name, options in found.items():
+            for option, metavar in options:
+                if metavar == "TEXT" or option in APART.get(name, ()):  # TEXT: CLI11's word for any
+                    continue
+                kinds[option][kind_of(metavar)].append(f"{name} {option} {metavar}")
+        for option, by_kind in kinds.items():
+            with self.subTest(option):
+                self.assertEqual(len(by_kind), 1, dict(by_kind))
