@@ -1,5 +1,5 @@
 """python/kvbench/text.py and its users: names of files and of what they hold do not command a
-terminal, and a text that is nested too deeply is one line."""
+terminal, and a text that is nested too deeply is one line; python/kvbench/progress.py."""
 
 import contextlib
 import glob
@@ -7,12 +7,15 @@ import io
 import os
 import re
 import sys
+import time
 import types
 import unittest
+from unittest import mock
 
 from script_case import ROOT, FolderCase, call, missing, read_text
 
 from kvbench import text as kx
+from kvbench.progress import Progress, heartbeat, minutes, progress_bar, silence
 
 NO_TABLES = missing("numpy", "pandas", "matplotlib")
 NESTED = "[" * 100_000
@@ -21,6 +24,11 @@ NESTED = "[" * 100_000
 UNSAFE = ("\x1b\x00\x7f\x80\x85\x9b\x9f\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e"
           "\u2066\u2067\u2068\u2069\udc9b\ud800\udfff")
 SAFE = "aZ09 é ß 漢 ‐ \u00a0\u00ad\u200d😀 ~"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 class TextTest(FolderCase):
@@ -89,13 +97,11 @@ class TerminalTest(FolderCase):
     def test_notes_and_progress(self):
         from kvbench import command
         from kvbench import tables as kt
-        from kvbench.progress import Progress
         said = io.StringIO()
         with contextlib.redirect_stderr(said), command.notes_on_stderr():
             kt.note(f"{self.NAME} is left out")
         self.assertEqual(said.getvalue(), f"note: {self.SHOWN} is left out\n")
-        said = io.StringIO()
-        said.isatty = lambda: True
+        said = Terminal()
         with Progress(2, said, lambda: 0.0) as progress:
             progress.step(1, self.NAME)
             progress.write(f"{self.NAME}\nsecond")
@@ -143,3 +149,64 @@ class NestedTest(FolderCase):
         for said, read in cases:
             with self.subTest(said), self.assertRaisesRegex((ChangedError, CsvError, TraceError), said):
                 read()
+
+
+class ProgressTest(unittest.TestCase):
+    """The line on a terminal, the lines elsewhere, and what is said where nobody counts."""
+
+    def run_it(self, stream, seconds=10):
+        """What is said of 4 pieces of work of so many seconds each."""
+        now = [100.0]
+        with Progress(4, stream, lambda: now[0]) as progress:
+            self.assertIsNone(progress.left())
+            for at in range(4):
+                now[0] += seconds
+                progress.step(1, f"piece {at}")
+                self.assertEqual(progress.left(), seconds * (3 - at))
+            progress.write("done")
+            progress.step(1, "more than was expected")
+            self.assertEqual(progress.left(), 0.0)
+        return stream.getvalue()
+
+    def test_a_terminal_has_a_line_with_the_time_left(self):
+        said = self.run_it(Terminal())
+        shown = [line.rstrip() for line in said.split("\r")]
+        self.assertEqual(shown[1:5], [f"{text} left  piece {at}" for at, text in
+                                      enumerate(("0:30", "0:20", "0:10", "0:00"))])
+        self.assertIn("\rdone\n", said)
+        self.assertEqual(said.split("\r")[-1], "")  # the last line is gone
+        self.assertEqual(said.split("\r")[-2].strip(), "")
+
+    def test_elsewhere_there_are_whole_lines_at_least_ten_seconds_apart(self):
+        self.assertEqual(self.run_it(io.StringIO()), "".join(
+            f"0:{30 - 10 * at:02} left  piece {at}\n" for at in range(4)) + "done\n")
+        self.assertEqual(self.run_it(io.StringIO(), 6), "0:12 left  piece 1\n0:00 left  piece 3\ndone\n")
+        self.assertEqual(self.run_it(io.StringIO(), 2), "done\n")
+
+    def test_a_program_that_is_silent_is_heard(self):
+        """Of work that counts nothing, of work that does, and of another program's."""
+        with mock.patch("sys.stderr", io.StringIO()) as said, heartbeat("a program", 0.02), \
+                mock.patch("kvbench.progress.EVERY", 0.02):
+            time.sleep(0.2)
+            with Progress(4, said) as progress:
+                progress.step(1, "a piece")
+                time.sleep(0.2)
+                with silence():
+                    before = said.getvalue()
+                    time.sleep(0.1)
+                    self.assertEqual(said.getvalue(), before)
+        for line in ("0:00 so far  a program\n", "0:00 left  a piece\n"):
+            self.assertIn(line, said.getvalue())
+
+    def test_a_bar_is_tqdms_or_nothing(self):
+        tqdm = mock.Mock()
+        with mock.patch.dict("sys.modules", {"tqdm": tqdm, "tqdm.auto": tqdm}):
+            self.assertIs(progress_bar(8, "text\n", True), tqdm.tqdm.return_value)
+            self.assertEqual(tqdm.tqdm.call_args[1], {"total": 8, "desc": "text?", "leave": False})
+            progress_bar(8, "text", False).update()
+        with mock.patch.dict("sys.modules", {"tqdm": None, "tqdm.auto": None}), progress_bar(8, "text", True) as other:
+            other.update()
+        self.assertEqual(tqdm.tqdm.call_count, 1)
+
+    def test_minutes(self):
+        self.assertEqual([minutes(s) for s in (0, 7.9, 60, 4890)], ["0:00", "0:07", "1:00", "81:30"])

@@ -1,6 +1,7 @@
-"""Figures of clusterability, kept tokens and t-SNE against hand calculations."""
+"""Figures and means of clusterability, figures of kept tokens and t-SNE against hand calculations."""
 
 import math
+import os
 import unittest
 
 import numpy as np
@@ -8,6 +9,7 @@ from plot_tables import FigureTest, kept_row, load, points_rows
 from script_case import missing
 
 from kvbench import tables as kt
+from kvbench.cluster import summary
 from kvbench.cluster import tables as kcc
 from kvbench.plot.kinds import coverage as plot_coverage
 from kvbench.plot.kinds import growth as plot_growth
@@ -19,6 +21,12 @@ COVERAGE = ["t,p,0,0,keys,1,8,1,0", "t,p,0,1,keys,1,6,1,0", "t,p,0,0,keys,2,4,0.
             "t,p,0,0,values,1,2,1,0", "t,p,0,0,values,2,1.8,0.9,1", "t,p,3,0,keys,1,2,1,0"]
 NORMS = ["t,p,0,0,queries,1,2,3,4,5,6", "t,p,0,1,queries,1,2,5,6,7,8", "t,p,1,0,queries,1,2,3,4,5,7",
          "t,p,0,0,keys,0,1,2,3,4,5"]
+
+# By (prompt, layer, head): radius of 1 and of 2 centres, alpha at delta .5 of the first, p50.
+HEADS = {("a", 0, 0): (4.0, 2.0, 0.5, 1.0), ("a", 0, 1): (8.0, 2.0, 0.7, 3.0),
+         ("a", 3, 0): (1.0, 1.0, 1.0, 5.0), ("a", 3, 1): (1.0, 0.5, 1.0, 7.0),
+         ("b", 0, 0): (2.0, 0.5, 0.2, 2.0), ("b", 0, 1): (2.0, 0.5, 0.4, 2.0),
+         ("b", 3, 0): (2.0, 2.0, float("nan"), 8.0), ("b", 3, 1): (2.0, 1.0, 1.0, 8.0)}
 
 
 class CoverageTest(FigureTest):
@@ -190,3 +198,47 @@ class TsneTest(FigureTest):
                           (np.full((9, 2), np.nan), "not finite")):
             with self.assertRaisesRegex(kt.CsvError, text):
                 tsne.embed(bad)
+
+
+class SummaryTest(FigureTest):
+    """kvbench-py cluster."""
+
+    def setUp(self):
+        super().setUp()
+        for prompt in "ab":
+            at = [(f"{p}.h5,{p},{layer},{head},", value) for (p, layer, head), value in HEADS.items() if p == prompt]
+            self.lines("coverage", [f"{key}keys,{k},{value[k - 1]},{value[k - 1] / value[0]},0"
+                                    for key, value in at for k in (1, 2)], f"{prompt}/coverage.csv")
+            self.lines("growth", [f"{key}keys,{value[0] / 2},{value[2]},1" for key, value in at],
+                       f"{prompt}/growth.csv")
+            self.lines("norms", [f"{key}queries,0,0,{value[3]},9,10,{value[3] * 4}" for key, value in at],
+                       f"{prompt}/norms.csv")
+
+    def test_by_hand(self):
+        _, said = self.must(summary, self.path("a"), self.path("b"), "-o", self.path("out.csv"))
+        self.assertEqual(said, "")
+        found = {(r["figure"], r["what"], r["x"], r["layer"]): r for r in self.table("out.csv")}
+        for key, mean, sd in (
+                # a: (.5 + .25)/2 = .375; b: .25.
+                (("radius_rel", "keys", "2", "0"), 0.3125, 0.125 / 2**0.5),
+                # a: (.375 + .75)/2 = .5625; b: (.25 + .75)/2 = .5.
+                (("radius_rel", "keys", "2", "all"), 0.53125, 0.0625 / 2**0.5),
+                (("alpha", "keys", "0.5", "0"), 0.45, 0.3 / 2**0.5),  # .6 and .3
+                (("norm_p50", "queries", "", "0"), 2.0, 0.0),
+                (("norm_p50", "queries", "", "all"), 4.5, 1 / 2**0.5),  # 4 and 5
+                (("norm_max", "queries", "", "3"), 28.0, 8 / 2**0.5)):  # 24 and 32
+            with self.subTest(key=key):
+                row = found[key]
+                self.assertEqual(row["prompts"], "2")
+                # Six digits are written.
+                self.assertAlmostEqual(float(row["mean"]), mean, delta=2e-6 * mean)
+                self.assertAlmostEqual(float(row["sd"]), sd, delta=2e-6 * max(sd, 1))
+        # One head of b has no exponent: neither has a mean over it.
+        for layer in ("3", "all"):
+            self.assertEqual((found["alpha", "keys", "0.5", layer]["mean"],
+                              found["alpha", "keys", "0.5", layer]["sd"]), ("", ""))
+
+    def test_an_output_that_is_a_folder(self):
+        os.mkdir(self.path("out.csv"))
+        _, said = self.must(summary, self.path("a"), "-o", self.path("out.csv"), code=2)
+        self.assertEqual(said.count("\n"), 1)

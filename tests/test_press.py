@@ -10,21 +10,17 @@ aloud. Environment: KVBENCH, the program. What needs no torch is in test_press_e
 import contextlib
 import json
 import os
-import sys
 import unittest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # Nothing is asked of the network.
 
-from script_case import KVBENCH, call, missing, read_rows, write_text  # noqa: E402
+from peer_kvpress import MISSING, QUERIES, RECENT, TOKENS, PeerCase  # noqa: E402
+from script_case import KVBENCH, call, read_rows, write_text  # noqa: E402
 
-NEEDED = ("kvpress", "torch", "transformers", "h5py", "numpy")
-MISSING = missing(*NEEDED)
 if not MISSING:
     import h5py
-    import numpy as np
     import torch
     import transformers
-    from dump_models import DumpCase
 
     from kvbench.api.run import ProgramError
     from kvbench.caches import CacheReader
@@ -35,10 +31,8 @@ if not MISSING:
     from kvbench.press.classes import CLASSES
     from kvbench.press.expression import PressError
     from kvbench.press.run import positions
-else:
-    DumpCase = unittest.TestCase
 
-TOKENS, SINK, RECENT, QUERIES = 700, 16, 96, 64
+SINK = 16
 MIDDLE = range(SINK, TOKENS - RECENT)
 HALF = len(MIDDLE) // 2
 WINDOWS = ("--sink", str(SINK), "--recent", str(RECENT), "--queries", str(QUERIES))
@@ -74,24 +68,21 @@ EQUAL = {
 }
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
-class PressCase(DumpCase):
+class PressCase(PeerCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.ids = np.random.default_rng(11).integers(3, 97, TOKENS)
-        cls.ids_file = cls.file("press.jsonl", json.dumps(cls.ids.tolist()) + "\n")
         cls.model("words", "llama", max_position_embeddings=2048)
         cls.folder_of_model = cls.words_model()
-        cls.trace = os.path.join(cls.folder, "t.h5")
+        cls.trace_file = os.path.join(cls.folder, "t.h5")
 
     def setUp(self):
-        if not os.path.exists(self.trace):
-            os.rename(self.dump(self.folder_of_model, "--dtype", "float32", "--o-proj"), self.trace)
+        if not os.path.exists(self.trace_file):
+            os.rename(self.dump(self.folder_of_model, "--dtype", "float32", "--o-proj"), self.trace_file)
 
     def press(self, out, *presses, options=(), code=0):
         result = call(lambda: run_main(press.main), "kvbench-py press", "--model", self.folder_of_model,
-                      self.trace, "-o", out, *WINDOWS, *options,
+                      self.trace_file, "-o", out, *WINDOWS, *options,
                       *(word for one in presses for word in ("--press", one)))
         self.assertEqual(result.code, code, result.err)
         return result
@@ -154,7 +145,7 @@ class RunsTest(PressCase):
         # Keys that were changed and dropped both have no place.
         self.assertIn("which of them lie in the windows", self.press(
             self.path("2.h5"), "ComposedPress([ThinKPress(0.5),KnormPress(0.3)])", code=2).err)
-        self.done("evaluate", self.trace, "--caches", out, "-o", table)
+        self.done("evaluate", self.trace_file, "--caches", out, "-o", table)
         rows = read_rows(table)
         self.assertEqual({row["status"] for row in rows}, {"ok"})
         self.assertEqual(len(rows), len(texts) * 3 * 4)
@@ -218,7 +209,7 @@ class RunsTest(PressCase):
         other = self.model("other", "llama", max_position_embeddings=2048, rope_theta=500.0,
                            change=lambda model: model.model.embed_tokens.weight.neg_())
         result = call(lambda: run_main(press.main), "kvbench-py press", "--model", other,
-                      self.trace, "-o", self.path(".h5"), "--press", SNAP, *WINDOWS)
+                      self.trace_file, "-o", self.path(".h5"), "--press", SNAP, *WINDOWS)
         self.assertEqual(result.code, 2)
         self.assertIn("not the model of the trace", result.err)
         self.assertIn("there is no middle", self.press(self.path(".h5"), SNAP, code=2, options=("--recent", "690")).err)
@@ -233,7 +224,7 @@ class RunsTest(PressCase):
         self.press(mine, *(RUNS[name][0] for name in EQUAL))
         found = self.tokens(mine)
         for name, (algorithm, least) in EQUAL.items():
-            self.done("replay", self.trace, "-o", self.path(".csv"), "--overwrite", "--algorithm", algorithm,
+            self.done("replay", self.trace_file, "-o", self.path(".csv"), "--overwrite", "--algorithm", algorithm,
                       "--budget", "0.5", *WINDOWS, "--export-caches", theirs)
             other = {place[1:]: token for place, (token, _) in self.tokens(theirs).items()}
             same = total = 0
@@ -256,16 +247,6 @@ class AsPressTest(PressCase):
                     self.assertEqual(list(at), sorted(set(at)))
                     self.assertEqual(set(at) & set(range(16)), set(range(16)))
                     self.assertTrue(torch.equal(after.values[0, head], before.values[0, head, at]))
-
-    def test_it_is_kvpress_own_snapkv(self):
-        # kvpress's window of 64 is the recent tokens; without pooling nothing else differs.
-        from kvpress import SnapKVPress
-        _, whole, ours, theirs = self.caches(as_press("snapkv", 0.5, sink=0, recent=64, window=64, kernel=1),
-                                             SnapKVPress(0.5, 64, 1))
-        for before, a, b in zip(whole.layers, ours.layers, theirs.layers):
-            for head in range(2):
-                sets = [set(positions(before.keys[0, head], one.keys[0, head])) for one in (a, b)]
-                self.assertLessEqual(len(sets[0] - sets[1]), 1)
 
     def test_methods_that_need_tables_and_projections_run(self):
         for name in ("expected-attention", "compactor", "criticalkv", "value-merge"):
