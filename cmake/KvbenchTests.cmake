@@ -203,7 +203,7 @@ set(_slow_tests
   python.test_extending
   python.test_kills python.test_many_rows python.test_notebook
   python.test_plot_bits python.test_plot_choice python.test_plot_draws python.test_plot_kinds python.test_plot_layers python.test_plot_refusals
-  python.test_pooling python.test_recipes
+  python.test_recipes
   python.test_fronts
   cli.figures)
 function(kvbench_add_test name)

@@ -31,6 +31,12 @@ def newest(head, task):
     return task.middle[len(task.middle) - task.tokens:][::-1]  # any order
 
 
+def run_python(folder, *words):
+    """What a script says that imports kvbench; it must succeed."""
+    return subprocess.run([sys.executable, *words], cwd=folder, stdout=subprocess.PIPE, text=True, check=True,
+                          env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}).stdout
+
+
 class PackageTest(unittest.TestCase):
     def test_every_name_is_there_and_documented(self):
         for name in kvbench.__all__:
@@ -102,12 +108,8 @@ class MethodTest(FolderCase):
         text = re.search(r"<!-- file: my_method.py -->\n```python\n(.*?)```", read_text(PAGE), re.DOTALL)[1]
         self.assertLess(len(text.splitlines()), 30)
         os.symlink(os.path.join(ROOT, "data"), self.path("data"))
-        done = subprocess.run(
-            [sys.executable, self.write_file("my_method.py", text)], cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}, capture_output=True,
-            text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+        said = run_python(self.folder, self.write_file("my_method.py", text))
+        rows = {line.split()[0]: line.split()[1:] for line in said.splitlines()}
         self.assertEqual(rows["my_snapkv"], rows["snapkv"])
         self.assertNotEqual(rows["my_snapkv"], rows["uniform"])
         self.assertEqual(len(rows["snapkv"]), 2)  # budgets
@@ -366,10 +368,7 @@ class ExamplesTest(FolderCase):
 
     def caches_of(self, name):
         """Runs an example; the rows that evaluate makes of its caches, and their sets."""
-        done = subprocess.run(
-            [sys.executable, os.path.join(EXAMPLES, name), TRACE, self.path("c.h5")], capture_output=True, text=True,
-            check=False, env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")})
-        self.assertEqual(done.returncode, 0, done.stderr)
+        run_python(self.folder, os.path.join(EXAMPLES, name), TRACE, self.path("c.h5"))
         self.done("evaluate", TRACE, "--caches", self.path("c.h5"), "--kept", "-o", self.path("e.csv"))
         found = read_rows(self.path("e.csv"))
         self.assertEqual({row["budget_requested"] for row in found}, BUDGETS)
