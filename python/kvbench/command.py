@@ -73,11 +73,6 @@ def figure_parser(doc, inputs, help_text):
     return parser
 
 
-def name_list(text):
-    r"""Returns `a,b` as a list; `\,` is a comma within a part, empty parts are dropped."""
-    return list_parts(text)
-
-
 def number(text):
     """Returns `0.25`, `25%` or `1/4` as a float. Raises ValueError."""
     part, slash, whole = text.partition("/")
@@ -92,7 +87,7 @@ def number(text):
 def number_list(text):
     """Returns `0.5,25%,1/8` as floats."""
     try:
-        values = [number(part) for part in name_list(text)]
+        values = [number(part) for part in list_parts(text)]
     except ValueError:
         values = [math.nan]
     if not all(map(math.isfinite, values)):
@@ -113,9 +108,9 @@ def argument(read):
 # Options of several programs: one name, one meaning.
 INDICES = {"type": argument(index_list), "metavar": "N|A:B[:STEP],..."}
 LAYERS = {**INDICES, "default": [], "help": "only these layers; a range excludes its end"}
-PROMPTS = {"type": name_list, "default": [], "metavar": "ID,...", "help": "only these prompts"}
-EXCLUDE = {"type": name_list, "default": [], "metavar": "NAME,...", "help": "exclude these, such as oracle,exact"}
-ALGORITHM = {"type": name_list, "default": [], "metavar": "NAME,...", "help": "only these [default: all]"}
+PROMPTS = {"type": list_parts, "default": [], "metavar": "ID,...", "help": "only these prompts"}
+EXCLUDE = {"type": list_parts, "default": [], "metavar": "NAME,...", "help": "exclude these, such as oracle,exact"}
+ALGORITHM = {"type": list_parts, "default": [], "metavar": "NAME,...", "help": "only these [default: all]"}
 BUDGET = {"type": number_list, "default": [], "metavar": "RHO,...", "help": "only these budgets"}
 
 

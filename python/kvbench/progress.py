@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import threading
 import time
@@ -18,6 +19,11 @@ SHARE = 0.05  # of the time spent, which long runs are silent at most
 def minutes(seconds):
     """Returns seconds as 0:07 or 81:30."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def note(text: object, stream: Any = None) -> None:
+    """Prints lines on stderr."""
+    print(printable_lines(text), file=stream or sys.stderr, flush=True)
 
 
 class Progress:
@@ -57,7 +63,7 @@ class Progress:
         """Prints a permanent line."""
         self._clear()
         self.said = self.clock()
-        print(printable_lines(text), file=self.stream, flush=True)
+        note(text, self.stream)
 
     def _show(self, line):
         print(f"\r{line[:WIDTH]:<{WIDTH}}", end="", file=self.stream, flush=True)
@@ -101,7 +107,7 @@ def heartbeat(name, every=EVERY):
 @contextlib.contextmanager
 def silence():
     """No heartbeat meanwhile: another program says its own progress."""
-    before, Progress.current = Progress.current, _NoBar()
+    before, Progress.current = Progress.current, Progress(0, io.StringIO())
     try:
         yield
     finally:
@@ -109,12 +115,7 @@ def silence():
 
 
 class _NoBar:
-    text = ""
-
     def update(self, amount: int = 1) -> None:
-        """Shows nothing."""
-
-    def step(self, amount: float, text: str) -> None:
         """Shows nothing."""
 
     def __enter__(self) -> _NoBar:

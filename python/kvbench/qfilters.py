@@ -27,7 +27,7 @@ import numpy as np
 from kvbench import command
 from kvbench.errors import TraceError
 from kvbench.own import whole_file
-from kvbench.text import counted
+from kvbench.text import counted, list_parts
 from kvbench.trace import digest
 from kvbench.trace.extra import NAME
 from kvbench.trace.heads import check_format, open_hdf5, open_trace, read_rows, text_of
@@ -237,7 +237,7 @@ def main(arguments=None):
     two.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="the trace to write")
     two.add_argument("--name", default="q-filters", metavar="NAME", help="name of the scores [default: %(default)s]")
     for each in (one, two):
-        each.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
+        each.add_argument("--prompts", type=list_parts, default=[], metavar="ID,...",
                           help="only these [default: all]")
     options = parser.parse_args(arguments)
     if options.command == "fit":

@@ -4,6 +4,7 @@ Prompt records have `text`, and `id`, `set`, `source` where they are known.
 """
 
 import json
+import os
 
 from kvbench.errors import CsvError, TraceError
 from kvbench.text import encodable, parse_json
@@ -53,3 +54,10 @@ def read_texts(path, error=TraceError):
 def read_jsonl(path):
     """Returns the records of a file, in order. Raises CsvError."""
     return [record for _, record in read_texts(path, CsvError)]
+
+
+def replace_text(path, text):
+    """Writes a file at once: it is the old one or the whole new one."""
+    with open(path + ".part", "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+    os.replace(path + ".part", path)

@@ -237,9 +237,11 @@ def recorded_models(paths):
 
 @contextlib.contextmanager
 def reading(path):
-    """Turns pandas' errors into CsvError."""
+    """Turns errors of pandas and of checksums into CsvError."""
     try:
         yield
+    except checksums.ChangedError as error:
+        raise CsvError(str(error)) from None
     except FileNotFoundError:
         raise CsvError(f"{path}: no such file") from None
     except pd.errors.EmptyDataError:
@@ -256,14 +258,8 @@ def header_of(path):
 
 def check_table(path):
     """checksums.check_table with CsvError."""
-    try:
+    with reading(path):
         return checksums.check_table(path)
-    except checksums.ChangedError as error:
-        raise CsvError(str(error)) from None
-    except FileNotFoundError:
-        raise CsvError(f"{path}: no such file") from None
-    except OSError as error:
-        raise CsvError(f"{path}: cannot be read: {error}") from None
 
 
 def check_same_run(side, side_path, table, path):

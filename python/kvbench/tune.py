@@ -236,7 +236,7 @@ def table_lines(rows, options):
     digits, out = options.digits, []
 
     def span(row, name):
-        return ct.span(row[name + "_low"], row[name + "_high"], digits)
+        return ct.interval(row[name + "_low"], row[name + "_high"], digits, ct.number)
 
     for budget in dict.fromkeys(row["budget"] for row in rows):
         here = [row for row in rows if row["budget"] == budget]

@@ -18,6 +18,7 @@ import numpy as np
 from kvbench.api.replay import rows_of
 from kvbench.api.run import path_list
 from kvbench.caches import CacheWriter
+from kvbench.caches.format import BYTES
 from kvbench.progress import progress_bar
 from kvbench.text import one_line
 from kvbench.trace.heads import read_head, trace_heads
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from kvbench.caches.writer import GroupWriter
     from kvbench.trace.heads import Head
-
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 class MethodError(Exception):
@@ -173,10 +172,10 @@ def _put(group: GroupWriter, name: str, task: Task, head: Head, method: Any) -> 
     try:
         result = method(head, task)
     except Infeasible as error:
-        group.put(*place, infeasible=_line(error) or "the method says so")
+        group.put(*place, infeasible=one_line(error) or "the method says so")
         return
     except Exception as error:
-        raise MethodError(f"{where}: {type(error).__name__}: {_line(error)}") from error
+        raise MethodError(f"{where}: {type(error).__name__}: {one_line(error)}") from error
     spent = 1e3 * (time.perf_counter() - start)
     try:
         if isinstance(result, Made):
@@ -188,7 +187,7 @@ def _put(group: GroupWriter, name: str, task: Task, head: Head, method: Any) -> 
             group.put(*place, keys[kept], values[kept], token=kept, compress_ms=spent)
     except (TraceError, TypeError, ValueError) as error:
         # Drop the temporary file and group from the message.
-        text = re.sub(r"^.*?/prompts/.*?/layers/\d+/\d+: ", "", _line(error))
+        text = re.sub(r"^.*?/prompts/.*?/layers/\d+/\d+: ", "", one_line(error))
         raise MethodError(f"{where}: {text}") from error
 
 
@@ -252,10 +251,6 @@ def _weight_bytes(log_weight: Any) -> int:
     if not len(weights) or not weights.any():
         return 0
     return 4 if (weights == weights[0]).all() else 4 * len(weights)
-
-
-def _line(error: BaseException) -> str:
-    return one_line(" ".join(str(error).split()))
 
 
 def _reason(error: MethodError) -> str:

@@ -17,6 +17,7 @@ VERSION = 1
 PROTOCOLS = ("prefill", "stream")
 SCORES = ("past", "all", "none")
 SCOPES = ("head", "layer", "layers")
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}  # of an element
 DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den", "counted")  # of an entry
 POSITIONS = ("token", "counted")  # integer datasets
 # Attributes of an entry, by type.

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from kvbench.caches.reader import CacheReader
+from kvbench.records import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,11 +34,7 @@ def export_kept(caches: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
         out = {"format": FORMAT, "version": VERSION, "protocol": reader.protocol, "sink": reader.sink,
                "recent": reader.recent, "queries": reader.queries, "groups": groups}
     if output is not None:
-        part = os.fspath(output) + ".part"
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump(out, file)
-            file.write("\n")
-        os.replace(part, output)
+        replace_text(os.fspath(output), json.dumps(out) + "\n")
     return out
 
 

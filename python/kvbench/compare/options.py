@@ -28,6 +28,7 @@ the whole page.
 from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench.text import list_parts
 
 ROWS, SCORES = "rows of kvbench replay", "scores"
 MOST_SHOWN = 10  # methods of the figure of scores
@@ -81,7 +82,7 @@ def parse_arguments(arguments=None):
         help="tables of one model; once per model")
     add("--tuned", nargs="+", action="append", default=[], metavar=("MODEL", "FILE"),
         help="tables of settings that replace those of --score-table")
-    add("--show", type=command.name_list, default=[], metavar="NAME,...",
+    add("--show", type=list_parts, default=[], metavar="NAME,...",
         help=f"at most {MOST_SHOWN} methods of the figure [default: the best of each budget and model, then by mean "
              "rank]")
     add("--sources", metavar="FILE.csv", help="a row per source as well")

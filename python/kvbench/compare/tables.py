@@ -68,10 +68,10 @@ def significant(value, digits, sign=""):
     return f"{value:{sign}.{max(0, digits - 1 - exponent)}f}"
 
 
-def interval(low, high, digits):
+def interval(low, high, digits, form=significant):
     if low is None or math.isnan(low):
         return "-"
-    return f"[{significant(low, digits)}, {significant(high, digits)}]"
+    return f"[{form(low, digits)}, {form(high, digits)}]"
 
 
 def chance(p):
@@ -79,12 +79,6 @@ def chance(p):
     if p is None or math.isnan(p):
         return "-"
     return f"{p:.2g}" if p >= 1e-4 else "<.0001"
-
-
-def span(low, high, digits):
-    if low is None or math.isnan(low):
-        return "-"
-    return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def count(value):

@@ -14,7 +14,7 @@ from kvbench.dump import check
 from kvbench.dump.forward import forward
 from kvbench.dump.options import kept_heads
 from kvbench.dump.rope import Stop
-from kvbench.text import printable_lines
+from kvbench.progress import note
 from kvbench.trace.writer import TraceError, array_of
 
 ATTENTION = "kvbench_capture"
@@ -45,10 +45,6 @@ def register(function=None):
     # SDPA's mask: None if causal, otherwise a boolean that can be examined.
     ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, function or ALL_ATTENTION_FUNCTIONS["sdpa"])
-
-
-def note(text):
-    print(printable_lines(text), file=sys.stderr)
 
 
 class Capture:

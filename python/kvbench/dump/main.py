@@ -11,7 +11,7 @@ import os
 import torch
 from transformers import AutoConfig, DynamicCache
 
-from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note, register
+from kvbench.dump.capture import ATTENTION, DTYPES, Capture, register
 from kvbench.dump.check import describe
 from kvbench.dump.extra import ExtraQueries
 from kvbench.dump.fisher import fisher_information
@@ -20,7 +20,7 @@ from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
 from kvbench.dump.prompts import load, load_weights, read_prompts, silence
 from kvbench.dump.rope import RotaryTables, rope_types
-from kvbench.progress import Progress, minutes
+from kvbench.progress import Progress, minutes, note
 from kvbench.text import counted
 from kvbench.trace.writer import TraceError, TraceWriter
 

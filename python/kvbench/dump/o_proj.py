@@ -21,7 +21,6 @@ PROBE_TOKENS = 32  # of the short runs
 SUM_LIMIT = {torch.float32: 2.0**-22, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
 # The same for products with a weight, whose partial sums may be rounded too.
 PRODUCT_LIMIT = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
-DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 class OutputProjections:
@@ -156,7 +155,7 @@ class LayerRun:
             raise TraceError(f"{where}no part of it is given what its heads give, as it is: unsupported")
         module, _, result = found[0]
         weight = getattr(module, "weight", None)
-        if not isinstance(module, (torch.nn.Linear, Conv1D)) or weight.dtype not in DTYPES:
+        if not isinstance(module, (torch.nn.Linear, Conv1D)) or weight.dtype not in PRODUCT_LIMIT:
             kind = f" of {weight.dtype}" if isinstance(weight, torch.Tensor) else ""
             raise TraceError(f"{where}its output projection is a {type(module).__name__}{kind}, "
                              "expected a plain matrix of floating point: unsupported")

@@ -20,6 +20,7 @@ def add_model(add, which=""):
     add("--model", required=True, metavar="MODEL", help=f"id on the hub, or folder{which}")
     add("--revision", help="branch, tag or commit of the model")
     add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add("--device", default="cpu", metavar="cpu|cuda[:i]", help="of the model: cpu, cuda, cuda:1, ... [default: cpu]")
 
 
 # Suffix for programs that read traces.
@@ -55,7 +56,6 @@ def parse_arguments(arguments=None):
     add("--dtype", choices=DTYPES, help="element type of the cache, and so of the trace [default: the model's]")
     add("--compute-dtype", choices=DTYPES, help="type in which the model runs [default: float32 on "
         "the CPU, where float16 takes twice as long; otherwise --dtype]")
-    add("--device", default="cpu", metavar="cpu|cuda[:i]", help="cpu, cuda, cuda:1, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time with a KV cache")
     add("--gzip", type=int, choices=range(10), default=4, metavar="0..9", help="compression, 0: none [default: 4]")
     add("--fisher", action="store_true", help="store each layer's Fisher information (KVReviver)")

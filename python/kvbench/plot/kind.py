@@ -22,6 +22,7 @@ import pandas as pd
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.text import list_parts
 
 Names: TypeAlias = str | Sequence[str]  # `a,b`, or a list
 Args = ParamSpec("Args")
@@ -184,7 +185,7 @@ def parser_of(one: Kind) -> argparse.ArgumentParser:
         elif option.annotation == "bool | None":
             more.update(action=argparse.BooleanOptionalAction, default=None)
         else:
-            more.setdefault("type", command.name_list if option.name in _NAMES else str)
+            more.setdefault("type", list_parts if option.name in _NAMES else str)
             more["default"] = default
             if option.name in one.choices:
                 more["choices"] = list(one.choices[option.name])
@@ -214,7 +215,7 @@ def run(module: types.ModuleType) -> None:
 
 def name_list(names: Names) -> list[str]:
     """Returns names as a list; text is split at commas."""
-    return command.name_list(names) if isinstance(names, str) else list(names)
+    return list_parts(names) if isinstance(names, str) else list(names)
 
 
 def check_choice(option: str, value: Any, allowed: Iterable[str]) -> None:

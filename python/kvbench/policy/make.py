@@ -9,7 +9,7 @@ import os
 
 import kvbench
 from kvbench import command
-from kvbench.api.run import ProgramError, program
+from kvbench.api.run import ProgramError, options_of, program, run
 from kvbench.dump.options import DTYPES, add_model
 from kvbench.errors import CsvError
 from kvbench.hashing import file_sha256
@@ -17,7 +17,6 @@ from kvbench.policy.choose import BOTH, VARY
 from kvbench.policy.steps import Steps, call, kvbench_py
 from kvbench.progress import Progress, silence
 from kvbench.records import read_lines
-from kvbench.score.plan import call as output_of
 from kvbench.text import counted, list_part
 
 MEASURED = "h2o,local,snapkv,count-merge"  # what the sensitivities are measured with: at least three
@@ -46,7 +45,6 @@ def add_options(parser):
     add("--max-prompts", type=command.positive, metavar="N", help="only the first N prompts")
     add("--max-tokens", type=command.positive, metavar="N", help="cut longer prompts to N tokens")
     add("--dtype", choices=DTYPES, help="element type of the cache [default: the model's]")
-    add("--device", default="cpu", metavar="cpu|cuda[:i]", help="of the model [default: cpu]")
     add("--sink", type=command.count, metavar="TOKENS", help="first tokens, uncompressed [default: 16]")
     add("--recent", type=command.count, metavar="TOKENS", help="last tokens, uncompressed [default: 512]")
     add("--queries", type=command.count, metavar="N", help="last queries, evaluated [default: 256]")
@@ -62,8 +60,7 @@ def check_options(parser, options):
 
 def given(options, *names):
     """Returns those options of a command line that have a value."""
-    return [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names
-            if getattr(options, name) not in (None, False)]
+    return options_of({name: getattr(options, name) for name in names})
 
 
 def records_of(options):
@@ -104,12 +101,11 @@ class Making:
         self.records = records_of(options)
         check_sources(options, self.records)
         try:
-            self.program = program()
+            self.program, self.version, self.of_program = program(), kvbench.__version__, run("--version").strip()
         except ProgramError as error:
             raise CsvError(str(error)) from None
-        self.version, self.of_program = kvbench.__version__, output_of(self.program, "--version").strip()
         self.steps = Steps(options.work or options.output.removesuffix(".json") + ".steps", 5)
-        more = [*given(options, "revision", "device"), *(["--trust-remote-code"] if options.trust_remote_code else [])]
+        more = given(options, "revision", "device", "trust_remote_code")
         self.model, self.same_model = ["--model", options.model, *more], [files_of(options.model), *more]
         self.trace, self.sensitivities = self.path("dev.h5"), self.path("sensitivities.json")
         self.scores, self.alone, self.layers = (self.path(f"alone.{name}csv") for name in

@@ -8,14 +8,14 @@ import sys
 import time
 
 import kvbench
+from kvbench.api.run import SOME_FAILED
 from kvbench.errors import CsvError
 from kvbench.hashing import file_sha256
-from kvbench.progress import minutes, silence
-from kvbench.records import read_json
-from kvbench.text import parse_json, printable
+from kvbench.progress import minutes, note, silence
+from kvbench.records import read_json, replace_text
+from kvbench.text import parse_json
 
 RECORD = "steps.json"  # {step: {"inputs": what it was made from, "outputs": {file: SHA-256} once it is whole}}
-SOME_FAILED = 1  # exit code: the table is complete
 
 
 class StepFailed(CsvError):
@@ -24,10 +24,6 @@ class StepFailed(CsvError):
     def __init__(self, text, code):
         super().__init__(text)
         self.exit_code = code if code in (2, 3, 130) else 3
-
-
-def say(text):
-    print(printable(text), file=sys.stderr, flush=True)
 
 
 class Steps:
@@ -53,9 +49,7 @@ class Steps:
         return os.path.join(self.folder, name)
 
     def save(self):
-        with open(self.record + ".part", "w", encoding="utf-8") as file:
-            json.dump(self.known, file, indent=1)
-        os.replace(self.record + ".part", self.record)
+        replace_text(self.record, json.dumps(self.known, indent=1))
 
     def whole(self, name, inputs):
         """Returns whether the step was made from these inputs, and its files are as it wrote them."""
@@ -72,7 +66,7 @@ class Steps:
 
     def always(self, name, about):
         """Says that a step begins which is done each time."""
-        say(f"{self.begin(name)}: {about}")
+        note(f"{self.begin(name)}: {about}")
 
     def run(self, name, about, work, outputs, **inputs):
         """Does `work(begun)` unless the step is whole. begun: an interrupted run of the same inputs left files, which
@@ -80,17 +74,17 @@ class Steps:
         """
         inputs, where = parse_json(json.dumps(inputs)), self.begin(name)
         if self.whole(name, inputs):
-            say(f"{where}: is there")
+            note(f"{where}: is there")
             return
         begun, begin = self.known.get(name) == {"inputs": inputs}, time.monotonic()
-        say(f"{where}: {about}{', goes on' if begun else ''}")
+        note(f"{where}: {about}{', goes on' if begun else ''}")
         self.known[name] = {"inputs": inputs}
         self.save()
         with silence():
             work(begun)
         self.known[name]["outputs"] = {os.path.basename(path): file_sha256(path) for path in outputs}
         self.save()
-        say(f"{where}: {minutes(time.monotonic() - begin)}")
+        note(f"{where}: {minutes(time.monotonic() - begin)}")
 
 
 def call(*words):

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from kvbench.caches import CacheEntry, CacheReader
+from kvbench.dump.options import DTYPES
 from kvbench.generate.chosen import Chosen, choose
 from kvbench.press.expression import PressError
 from kvbench.text import one_line
 from kvbench.trace.parts import FUTURE_POSITIONS
 from kvbench.trace.writer import TraceWriter, array_of
 
-DTYPES = ("float16", "bfloat16", "float32")
 PROMPT = "p0"
 Entries = dict[int, list[CacheEntry]]  # of a layer's KV heads
 
@@ -202,11 +202,11 @@ class Prefill:
 
         from kvbench.dump.main import model_of
         from kvbench.generate.cache import attach
+        from kvbench.press.run import attention_modules
 
         attach(model)
         self.press, self.name = press, model_of(model)
-        inner = getattr(model.model, "language_model", model.model)
-        self.last = max(int(layer.self_attn.layer_idx) for layer in inner.layers)
+        self.last = max(int(module.layer_idx) for module in attention_modules(model))
         self.windows = {at: layer.sliding_window for at, layer in enumerate(DynamicCache(config=model.config).layers)
                         if getattr(layer, "is_sliding", False)}
         self.trace: LayersTrace | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvbench.caches.format import params_text, round_to
+from kvbench.caches.format import BYTES, params_text, round_to
 from kvbench.press.classes import scores_of
 from kvbench.press.expression import Expression, text_of
 from kvbench.trace.heads import read_head
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kvbench.caches import CacheWriter
     from kvbench.press.run import Layer
     from kvbench.press.windows import Windows
-
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 def without_ratio(expression: Expression) -> Expression:

@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import kvpress
@@ -20,7 +21,7 @@ import torch
 import transformers
 
 from kvbench.caches.writer import CacheWriter
-from kvbench.dump.capture import DTYPES, note
+from kvbench.dump.capture import DTYPES
 from kvbench.dump.forward import torch_errors
 from kvbench.dump.prompts import load_weights, silence
 from kvbench.errors import TraceError
@@ -30,7 +31,7 @@ from kvbench.press.groups import PressGroup
 from kvbench.press.options import parse_arguments
 from kvbench.press.run import Layer, run_press
 from kvbench.press.windows import Windows, keep_windows
-from kvbench.progress import progress_bar
+from kvbench.progress import note, progress_bar
 from kvbench.score.prompts import TracePrompt, find_prompts
 from kvbench.trace.heads import open_trace
 
@@ -104,11 +105,6 @@ def write_press(args: argparse.Namespace, expression: Expression, group: PressGr
                             "transformers": transformers.__version__})
     group.put(prompt.trace, prompt.name, layers, prompt.heads, windows)
     return group
-
-
-def version(package: str) -> str:
-    from importlib.metadata import version as of
-    return of(package)
 
 
 def check_presses(args: argparse.Namespace, press_types: dict[str, type]) -> list[Expression]:

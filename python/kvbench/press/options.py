@@ -30,5 +30,4 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "press sees the prompt before them [default: 256]")
     add("--seed", type=count, default=0, metavar="N", help="torch seed, set before each press [default: 0]")
     add("--compute-dtype", choices=DTYPES, default="float32", help="type in which the model runs [default: float32]")
-    add("--device", default="cpu", metavar="cpu|cuda[:i]", help="cpu, cuda, cuda:1, ... [default: cpu]")
     return parser.parse_args(arguments)

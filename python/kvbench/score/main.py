@@ -20,11 +20,11 @@ from transformers import AutoTokenizer
 
 from kvbench.api.run import ProgramError, program
 from kvbench.caches.reader import CacheReader
-from kvbench.dump.capture import note, register
+from kvbench.dump.capture import register
 from kvbench.dump.forward import torch_errors
 from kvbench.dump.main import load_model, model_name
 from kvbench.dump.prompts import check_tokenizer, load, silence
-from kvbench.progress import Progress
+from kvbench.progress import Progress, note
 from kvbench.score.attention import CompressedAttention
 from kvbench.score.options import parse_arguments
 from kvbench.score.plan import ReplayError, call, make_plan, protocol_of, resolve

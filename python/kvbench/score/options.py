@@ -34,7 +34,6 @@ def parse_arguments(arguments=None):
     add("--answer-tokens", type=count, default=16, metavar="N", help="maximum length of the model's answer "
         "in tokens, 0 for none [default: 16]")
     add("--compute-dtype", choices=DTYPES, default="float32", help="type in which the model runs [default: float32]")
-    add("--device", default="cpu", metavar="cpu|cuda[:i]", help="of the model: cpu, cuda, cuda:1, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time")
     add("--batch", type=positive, default=4, metavar="N", help="decode over up to N caches at a time, "
         "within 512 MiB of logits [default: 4]")

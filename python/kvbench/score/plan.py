@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 from typing import Any
 
+from kvbench.api.run import options_of, text_of
 from kvbench.command import number_list
 from kvbench.records import read_json
 from kvbench.score.table import key_of
@@ -17,7 +18,7 @@ from kvbench.trace.writer import TraceError
 
 POLICY = "policy"  # column `algorithm` of a policy's rows
 HEADER = ["algorithm", "entries", "jobs", "rows", "job", "MiB", "parameters"]
-OPTIONS = ("sink", "recent", "queries", "precision", "memory_limit")  # passed to the program
+OPTIONS = ("config", "scores", "sink", "recent", "queries", "precision", "memory_limit")  # passed to the program
 
 
 class ReplayError(TraceError):
@@ -74,11 +75,6 @@ def read_seeds(text: str) -> tuple[int, ...]:
         raise TraceError(f"--seeds: got `{text}`, expected N, or seeds and ranges such as 0:5,7") from None
 
 
-def text_of(value: Any) -> str:
-    """Formats a TOML value for the command line."""
-    return ",".join(map(text_of, value)) if isinstance(value, list) else str(value)
-
-
 def read_config(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
@@ -93,15 +89,7 @@ def read_config(path: str | None) -> dict[str, Any]:
 
 def common_options(args: Any) -> list[str]:
     """Returns the options of every call, without algorithms, budgets, seeds, prompts and files."""
-    out = [f"--config={args.config}"] if args.config else []
-    if args.scores:
-        out.append(f"--scores={args.scores}")
-    if args.layers is not None:
-        out.append(f"--layers={args.layers.text}")
-    for name in OPTIONS:
-        if getattr(args, name) is not None:
-            out.append(f"--{name.replace('_', '-')}={getattr(args, name)}")
-    return out
+    return options_of({"layers": args.layers and args.layers.text, **{name: getattr(args, name) for name in OPTIONS}})
 
 
 def protocol_of(args: Any) -> dict[str, Any]:
@@ -148,10 +136,8 @@ def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
     config = read_config(args.config)
     common = ["replay", trace, *common_options(args), "--prompts=" + list_part(prompt), "--dry-run",
               f"--output={args.rows}.plan"]
-    for algorithm in args.algorithm or ():
-        common += ["--algorithm", algorithm]
-    for path in args.policy:
-        common += ["--policy", list_part(path)]
+    common += [f"--algorithm={one}" for one in args.algorithm or ()]
+    common += [f"--policy={list_part(path)}" for path in args.policy]
     budget = args.budget if args.budget is not None else config.get("budget")
     seeds = args.seeds if args.seeds is not None else config.get("seeds")
     budgets = () if budget is None else read_budgets(text_of(budget))

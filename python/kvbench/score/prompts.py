@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 
-from kvbench.dump.capture import note
 from kvbench.dump.rope import rope_types
 from kvbench.hashing import file_sha256
+from kvbench.progress import note
 from kvbench.trace.heads import open_trace, read_head
 from kvbench.trace.values import read_values
 from kvbench.trace.writer import TraceError

@@ -11,12 +11,12 @@ import subprocess
 import tempfile
 from typing import Any
 
+from kvbench.api.run import SOME_FAILED
 from kvbench.score.plan import Part, ReplayError, common_options
 from kvbench.score.table import KEY, GrowingFile, field
 from kvbench.text import list_part
 from kvbench.trace.writer import TraceError
 
-SOME_FAILED = 1  # exit code of the program
 ENOUGH = 4 << 30  # free bytes required in a memory file system
 LAYERS = ".layers.csv"
 FOLDER = re.compile(r"kvbench-score-(\d+)-")

@@ -10,6 +10,7 @@ import platform
 import sys
 
 from kvbench.hashing import file_sha256
+from kvbench.records import replace_text
 from kvbench.text import parse_json
 from kvbench.trace.writer import TraceError
 
@@ -58,9 +59,7 @@ class GrowingFile:
 
     def begin(self, text):
         """Replaces the content, at once, and opens the file to append."""
-        with open(self.path + ".part", "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.replace(self.path + ".part", self.path)
+        replace_text(self.path, text)
         self.file = open(self.path, "a", encoding="utf-8", newline="")
 
     def append(self, text):
@@ -179,7 +178,4 @@ class Manifest:
         """Writes the whole file. more: results known at the end."""
         if more:
             self.content |= more | {"end": self.now()}
-        with open(self.path + ".part", "w", encoding="utf-8") as file:
-            json.dump(self.content, file, indent=2)
-            file.write("\n")
-        os.replace(self.path + ".part", self.path)
+        replace_text(self.path, json.dumps(self.content, indent=2) + "\n")

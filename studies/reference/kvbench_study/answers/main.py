@@ -26,6 +26,7 @@ The figure shows at most ten methods (--show).
 from kvbench import command
 from kvbench.compare.tables import write_table, write_text
 from kvbench.tables import note
+from kvbench.text import list_parts
 from kvbench_study.answers import tables
 
 MOST_SHOWN = 10
@@ -40,7 +41,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--control", default="local", metavar="NAME",
                         help="the method that must fail at its smallest budget [local]")
     parser.add_argument("--exclude", **command.EXCLUDE)
-    parser.add_argument("--show", type=command.name_list, default=[], metavar="NAME,...",
+    parser.add_argument("--show", type=list_parts, default=[], metavar="NAME,...",
                         help=f"at most {MOST_SHOWN} methods of the picture; default: by mean rank")
     parser.add_argument("--y", choices=tables.MEASURES, default="change",
                         help="metric of the figure: growth of the answer's negative log likelihood, or "

@@ -57,7 +57,7 @@ def cell_text(line, digits):
         text = f"**{text}**"
     elif line.verdict == ALIKE:
         text += " \\*"
-    return text + (f" {ct.span(line.spearman_low, line.spearman_high, digits)}"
+    return text + (f" {ct.interval(line.spearman_low, line.spearman_high, digits, ct.number)}"
                    if not math.isnan(line.spearman_low) else "")
 
 
@@ -127,7 +127,7 @@ def best_lines(found, options):
             lines = found.pick(score=score, scope=scope)
             alike = sum(line.verdict == ALIKE for line in lines)
             figure = (f"{ct.number(best.spearman, options.digits)} "
-                      f"{ct.span(best.spearman_low, best.spearman_high, options.digits)}, "
+                      f"{ct.interval(best.spearman_low, best.spearman_high, options.digits, ct.number)}, "
                       f"{counted(best.prompts, found.table.by)}, {best.methods} methods")
             if best.verdict == BEST:
                 yield start + (f"`{title(best)}` predicts best ({figure}); every other metric is "

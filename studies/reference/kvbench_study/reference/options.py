@@ -21,6 +21,7 @@ only to --output, since they are not the reference.
 import os
 
 from kvbench import command
+from kvbench.text import list_parts
 from kvbench_study.reference import plan as rp
 
 
@@ -30,7 +31,7 @@ def parse_arguments(arguments=None):
     add("--plan", default=os.path.join(rp.ROOT, rp.USUAL), metavar="FILE.toml",
         help=f"what to do [{rp.USUAL}]")
     add("--dry-run", action="store_true", help="list what is left; do nothing")
-    add("--only", type=command.name_list, default=[], metavar="STAGE,...", help="only these stages")
+    add("--only", type=list_parts, default=[], metavar="STAGE,...", help="only these stages")
     add("--prompts", **command.PROMPTS)
     add("--layers", **{**command.LAYERS, "help": "these layers, not those of the plan"})
     add("--max-minutes", type=command.above_0(), metavar="M", help="begin nothing that would end later")
