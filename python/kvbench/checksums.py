@@ -12,6 +12,7 @@ import os
 import re
 import zlib
 
+from kvbench.hashing import file_sha256
 from kvbench.text import parse_json
 
 RUN = "run_id"
@@ -102,8 +103,7 @@ def check_listed(path):
     sums = listed(folder)
     if name not in sums:
         raise ChangedError(f"{path}: {SUMS} beside it names no such file")
-    with open(path, "rb") as file:
-        got = hashlib.file_digest(file, "sha256").hexdigest()
+    got = file_sha256(path)
     if got != sums[name]:
         raise ChangedError(f"{path}: SHA-256 is {got[:16]}..., expected {sums[name][:16]}... as in {SUMS} beside it")
 

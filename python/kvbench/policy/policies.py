@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvbench import tables as kt
-from kvbench.command import opened
 from kvbench.compare.tables import markdown_table, write_text
 from kvbench.policy import cells
 from kvbench.policy import choose as solver
@@ -125,10 +124,8 @@ def each_prompt(options, content, tables):
 
 
 def write_policy(options, content, layers):
-    with opened(options.output) as file:
-        json.dump({"format": FORMAT, "version": VERSION, "model": content["model"], "budget": options.budget,
-                   "layers": layers}, file, indent=1)
-        file.write("\n")
+    write_text(options.output, json.dumps({"format": FORMAT, "version": VERSION, "model": content["model"],
+                                           "budget": options.budget, "layers": layers}, indent=1) + "\n")
 
 
 def like(options, content):

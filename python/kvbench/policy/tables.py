@@ -8,7 +8,6 @@ import numpy as np
 from scipy import stats
 
 from kvbench import tables as kt
-from kvbench.command import opened
 from kvbench.compare import tables as ct
 from kvbench.compare.scores import extent
 from kvbench.policy.cells import METRIC
@@ -81,9 +80,7 @@ def write_sensitivities(path, found, weights, predicted, options):
     content = {"format": FORMAT, "version": VERSION, "model": options.model, "metric": METRIC,
                "layers": found.layers, "sensitivity": [float(f"{one:.6g}") for one in weights],
                "ratio": ranges(found, predicted), "fitted": fitted}
-    with opened(path) as file:
-        json.dump(content, file, indent=1)
-        file.write("\n")
+    ct.write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def read_sensitivities(path):
