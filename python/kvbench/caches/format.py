@@ -24,6 +24,7 @@ POSITIONS = ("token", "counted")  # integer datasets
 COUNTS = ("aux_bytes", "payload_bytes", "quantised", "transient_bytes", "scoring_queries")
 NUMBERS = ("compress_ms",)
 TEXTS = ("infeasible", "failed", "degenerate", "diag")
+ATTRIBUTES = (*COUNTS, *NUMBERS, *TEXTS)
 # Attributes of an entry without arrays.
 ABSENT = ("infeasible", "failed")
 

@@ -9,29 +9,13 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from kvbench.caches.format import (
-    ABSENT,
-    COUNTS,
-    DATASETS,
-    FORMAT,
-    NUMBERS,
-    POSITIONS,
-    PROTOCOLS,
-    SCOPES,
-    SCORES,
-    TEXTS,
-    VERSION,
-    check_entry,
-    params_text,
-)
+from kvbench.caches import format as cf
 from kvbench.trace.heads import check_format, open_hdf5, text_of
 from kvbench.trace.values import read_stored
 from kvbench.trace.writer import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-ATTRIBUTES = {*COUNTS, *NUMBERS, *TEXTS}
 
 
 @dataclasses.dataclass
@@ -106,35 +90,35 @@ class CacheGroup:
         where, found, inner = f"{file.filename}: {path[1:]}", {}, file[path]
         if not isinstance(inner, h5py.Group):
             raise TraceError(f"{where}: got a dataset, expected a group")
-        for name in {*inner} & {*DATASETS}:
+        for name in {*inner} & {*cf.DATASETS}:
             data = inner[name]
             if not isinstance(data, h5py.Dataset):
                 raise TraceError(f"{where}/{name}: got a group, expected a dataset")
             found[name] = read_stored(data)
         attributes: dict[str, Any] = {
-            name: number(where, name, value) if name not in TEXTS else text_of(value)
-            for name, value in inner.attrs.items() if name in ATTRIBUTES}
-        absent = next((name for name in ABSENT if name in attributes), None)
+            name: number(where, name, value) if name not in cf.TEXTS else text_of(value)
+            for name, value in inner.attrs.items() if name in cf.ATTRIBUTES}
+        absent = next((name for name in cf.ABSENT if name in attributes), None)
         if absent:
             if found:
                 raise TraceError(f"{where}: got {', '.join(found)}, expected no dataset where the entry is {absent}")
             return CacheEntry(None, None, None, None, None, None, attributes)
-        arrays = [found.get(name) for name in DATASETS]
-        check_entry(where, sizes, attributes.get("quantised", 0), *arrays)
+        arrays = [found.get(name) for name in cf.DATASETS]
+        cf.check_entry(where, sizes, attributes.get("quantised", 0), *arrays)
         return CacheEntry(**{name: None if array is None else
-                             array.astype(np.int64 if name in POSITIONS else np.float32)
-                             for name, array in zip(DATASETS, arrays)}, attributes=attributes)
+                             array.astype(np.int64 if name in cf.POSITIONS else np.float32)
+                             for name, array in zip(cf.DATASETS, arrays)}, attributes=attributes)
 
 
 def number(where: str, name: str, value: Any) -> float:
     """Returns a numeric attribute."""
     try:
-        out = int(value) if name in COUNTS else float(value)
+        out = int(value) if name in cf.COUNTS else float(value)
         if out != value or out < 0:
             raise ValueError
     except (TypeError, ValueError):
         raise TraceError(f"{where}: {name}: got {value}, expected "
-                         f"{'an integer' if name in COUNTS else 'a number'} >= 0") from None
+                         f"{'an integer' if name in cf.COUNTS else 'a number'} >= 0") from None
     return out
 
 
@@ -191,10 +175,10 @@ class CacheReader:
     @staticmethod
     def root(path: str, file: h5py.File) -> dict[str, Any]:
         """Returns the checked attributes of the root."""
-        check_format(file, path, FORMAT, VERSION)
+        check_format(file, path, cf.FORMAT, cf.VERSION)
         out: dict[str, Any] = {"protocol": text_of(file.attrs.get("protocol", "nothing"))}
-        if out["protocol"] not in PROTOCOLS:
-            raise TraceError(f"{path}: protocol: got {out['protocol']}, expected {' or '.join(PROTOCOLS)}")
+        if out["protocol"] not in cf.PROTOCOLS:
+            raise TraceError(f"{path}: protocol: got {out['protocol']}, expected {' or '.join(cf.PROTOCOLS)}")
         for name in ("sink", "recent", "queries"):
             try:
                 value = file.attrs.get(name)
@@ -219,7 +203,7 @@ class CacheReader:
         if "algorithm" not in attributes:
             raise TraceError(f"{where}: algorithm: got nothing, expected the method's name")
         try:
-            params = params_text(text_of(attributes.get("params", "")))
+            params = cf.params_text(text_of(attributes.get("params", "")))
         except TraceError as error:
             raise TraceError(f"{where}: {error}") from None
         budget = attributes.get("budget")
@@ -230,7 +214,7 @@ class CacheReader:
                            int(attributes.get("seed", 0)),
                            text_of(attributes.get("scores", "past")),
                            text_of(attributes.get("scope", "head")))
-        for name, expected in (("scores", SCORES), ("scope", SCOPES)):
+        for name, expected in (("scores", cf.SCORES), ("scope", cf.SCOPES)):
             if getattr(group, name) not in expected:
                 raise TraceError(f"{where}: {name}: got {getattr(group, name)}, expected {', '.join(expected)}")
         group = found.setdefault(group.key, group)

@@ -9,22 +9,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from kvbench.caches.format import (
-    ABSENT,
-    COUNTS,
-    DATASETS,
-    FORMAT,
-    NUMBERS,
-    POSITIONS,
-    PROTOCOLS,
-    SCOPES,
-    SCORES,
-    TEXTS,
-    VERSION,
-    check_entry,
-    params_text,
-    round_to,
-)
+from kvbench.caches import format as cf
 from kvbench.hashing import file_sha256
 from kvbench.own import whole_file
 from kvbench.trace.heads import open_trace, trace_dtype
@@ -51,8 +36,8 @@ class CacheWriter:
         self.path = os.fspath(path)
         self.traces = [os.fspath(t) for t in ([traces] if isinstance(traces, (str, os.PathLike)) else traces)]
         self.sink, self.recent, self.queries = sink, recent, queries
-        if protocol not in PROTOCOLS:
-            raise self.error("", f"protocol: got `{protocol}`, expected {' or '.join(PROTOCOLS)}")
+        if protocol not in cf.PROTOCOLS:
+            raise self.error("", f"protocol: got `{protocol}`, expected {' or '.join(cf.PROTOCOLS)}")
         if sink < 0 or queries < 1 or recent < (queries if protocol == "prefill" else 0):
             raise self.error("", f"got sink {sink}, recent {recent}, queries {queries}, expected "
                                  "sink >= 0, queries >= 1, recent >= queries")
@@ -73,14 +58,14 @@ class CacheWriter:
                             raise self.error("", f"traces: prompt {prompt} is in two of them")
                         heads, n, d = parts["k"].shape
                         self.sizes[place] = n, heads, d, parts["v"].shape[2]
-        self.root = {"format": FORMAT, "version": VERSION, "protocol": protocol, "sink": sink,
+        self.root = {"format": cf.FORMAT, "version": cf.VERSION, "protocol": protocol, "sink": sink,
                      "recent": recent, "queries": queries,
                      "trace_sha256": [file_sha256(trace) for trace in self.traces]}
         self.file: Any = None  # an h5py.File inside `with`
         self.names: dict[tuple[str, str, float | None, int], str] = {}
 
     def __enter__(self) -> CacheWriter:
-        self.whole = whole_file(self.path, self.path + ".part", "a caches file", FORMAT)
+        self.whole = whole_file(self.path, self.path + ".part", "a caches file", cf.FORMAT)
         self.file = self.whole.__enter__()
         self.file.attrs.update(self.root)
         return self
@@ -105,12 +90,12 @@ class CacheWriter:
         if not re.fullmatch(r"[A-Za-z0-9._+@-]+", algorithm):
             raise self.error("", f"algorithm: got `{algorithm}`, expected letters, digits and . _ + - @")
         try:
-            params = params_text(params)
+            params = cf.params_text(params)
         except TraceError as error:
             raise self.error(algorithm, str(error)) from None
         if budget is not None and not 0 <= budget <= 1:
             raise self.error(algorithm, f"budget: got {budget}, expected a number in [0, 1]")
-        for name, got, expected in (("scores", scores, SCORES), ("scope", scope, SCOPES)):
+        for name, got, expected in (("scores", scores, cf.SCORES), ("scope", scope, cf.SCOPES)):
             if got not in expected:
                 raise self.error(algorithm, f"{name}: got `{got}`, expected {', '.join(expected)}")
         key = algorithm, params, budget, int(seed)
@@ -154,15 +139,15 @@ class GroupWriter:
         if where in writer.file:
             raise writer.error(where, "duplicate entry")
         for name, value in attributes.items():
-            if name not in (*COUNTS, *NUMBERS, *TEXTS):
-                raise writer.error(where, f"attribute: got `{name}`, expected {', '.join((*COUNTS, *NUMBERS, *TEXTS))}")
-            if name in COUNTS and not (value == int(value) and value >= 0):
+            if name not in cf.ATTRIBUTES:
+                raise writer.error(where, f"attribute: got `{name}`, expected {', '.join(cf.ATTRIBUTES)}")
+            if name in cf.COUNTS and not (value == int(value) and value >= 0):
                 raise writer.error(where, f"{name}: got {value}, expected an integer >= 0")
         given = {"k": k, "v": v, "log_weight": log_weight, "token": token, "k_den": k_den,
                  "log_weight_den": log_weight_den,
                  "counted": None if counted is None or not np.size(counted) else counted}
         arrays = {name: np.asarray(a) for name, a in given.items() if a is not None}
-        absent = next((name for name in ABSENT if attributes.get(name) is not None), None)
+        absent = next((name for name in cf.ABSENT if attributes.get(name) is not None), None)
         if absent:
             if arrays:
                 raise writer.error(where, f"got {', '.join(arrays)}, expected nothing where the entry is {absent}")
@@ -173,7 +158,8 @@ class GroupWriter:
         for name, array in arrays.items():
             group.create_dataset(name, data=array)
         for name, value in attributes.items():
-            group.attrs[name] = (int(value) if name in COUNTS else float(value) if name in NUMBERS else str(value))
+            kind = int if name in cf.COUNTS else float if name in cf.NUMBERS else str
+            group.attrs[name] = kind(value)
 
     def place(self, where: str, prompt: str, layer: int) -> tuple[int, int, int, int]:
         try:
@@ -186,11 +172,11 @@ class GroupWriter:
                 own_bytes: bool, quantised: int) -> dict[str, np.ndarray]:
         """Returns the arrays as stored. Raises TraceError if the format does not allow them."""
         def check() -> None:
-            check_entry(where, sizes, quantised, *(arrays.get(name) for name in DATASETS))
+            cf.check_entry(where, sizes, quantised, *(arrays.get(name) for name in cf.DATASETS))
 
         check()
         writer = self.writer
-        for name in POSITIONS:
+        for name in cf.POSITIONS:
             if name not in arrays:
                 continue
             held = arrays[name][arrays[name] >= 0]
@@ -201,7 +187,7 @@ class GroupWriter:
             arrays[name] = arrays[name].astype(np.int32)
         for name in ("k", "v", "k_den"):
             if name in arrays:
-                arrays[name] = round_to(arrays[name], "float32" if own_bytes else writer.dtype)
+                arrays[name] = cf.round_to(arrays[name], "float32" if own_bytes else writer.dtype)
         for name in ("log_weight", "log_weight_den"):
             if name in arrays:
                 arrays[name] = arrays[name].astype(np.float32)

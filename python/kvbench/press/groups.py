@@ -75,7 +75,7 @@ class PressGroup:
             for head, index in enumerate(indices):
                 own = read_head(trace, prompt, layer, head, with_q=False)
                 held = found.heads[index]
-                inside = (held.positions >= windows.first) & (held.positions < windows.end)
+                inside = (held.positions >= windows.sink) & (held.positions < windows.end)
                 made = inside[held.changed]
                 exact = held.positions[inside & ~held.changed]
                 attributes: dict[str, Any] = {"diag": _diag(held, inside, windows)}

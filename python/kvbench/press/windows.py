@@ -7,19 +7,10 @@ import math
 import types
 from typing import Any
 
+import kvpress
 import torch
-from kvpress import (
-    AdaKVPress,
-    CompactorPress,
-    CriticalAdaKVPress,
-    MergingPress,
-    PerLayerCompressionPress,
-    PrefillDecodingPress,
-    PyramidKVPress,
-    ScorerPress,
-)
 
-_SHARES_OVER_HEADS = (AdaKVPress, CriticalAdaKVPress)
+_SHARES_OVER_HEADS = (kvpress.AdaKVPress, kvpress.CriticalAdaKVPress)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,16 +26,12 @@ class Windows:
     recent: int
 
     @property
-    def first(self) -> int:
-        return self.sink
-
-    @property
     def end(self) -> int:
         return self.tokens - self.recent
 
     @property
     def middle(self) -> int:
-        return self.end - self.first
+        return self.end - self.sink
 
     def size(self, share: float) -> int:
         """Returns the number of tokens for a share of the middle."""
@@ -68,11 +55,11 @@ def keep_windows(press: Any, windows: Windows) -> float | None:
     Raises the scores of the windows' tokens above all others, and converts the ratio. Returns the budget, a fraction
     of the middle; None if this press has no such scores, or no ratio: it is then unchanged.
     """
-    if isinstance(press, PrefillDecodingPress):
+    if isinstance(press, kvpress.PrefillDecodingPress):
         inner = press.prefilling_press
         return None if inner is None else keep_windows(inner, windows)
-    if isinstance(press, PerLayerCompressionPress):
-        if type(press.press).compress is not ScorerPress.compress:
+    if isinstance(press, kvpress.PerLayerCompressionPress):
+        if type(press.press).compress is not kvpress.ScorerPress.compress:
             return None
         shares = [share_of(ratio) for ratio in press.compression_ratios]
         press.compression_ratios = [windows.ratio(windows.size(share)) for share in shares]
@@ -85,9 +72,9 @@ def keep_windows(press: Any, windows: Windows) -> float | None:
     share = share_of(ratio)
     if ratio == 0:
         return share
-    if isinstance(scorer, CompactorPress) and scorer.blending is None:
+    if isinstance(scorer, kvpress.CompactorPress) and scorer.blending is None:
         scorer.blending = ratio  # what it would take from the changed ratio
-    if isinstance(press, PyramidKVPress):
+    if isinstance(press, kvpress.PyramidKVPress):
         press.get_layer_budget = _layer_budget(press, windows)
     else:
         press.compression_ratio = windows.ratio(windows.size(share))
@@ -97,10 +84,10 @@ def keep_windows(press: Any, windows: Windows) -> float | None:
 
 def _scorer(press: Any) -> Any:
     """Returns the press whose scores alone choose what is kept, or None."""
-    if isinstance(press, ScorerPress):
-        plain = type(press).compress in (ScorerPress.compress, PyramidKVPress.compress)
+    if isinstance(press, kvpress.ScorerPress):
+        plain = type(press).compress in (kvpress.ScorerPress.compress, kvpress.PyramidKVPress.compress)
         return press if plain else None
-    return press.press if type(press) in (*_SHARES_OVER_HEADS, MergingPress) else None
+    return press.press if type(press) in (*_SHARES_OVER_HEADS, kvpress.MergingPress) else None
 
 
 def _raise_scores(scorer: Any, windows: Windows, by_rank: bool) -> None:
@@ -113,7 +100,7 @@ def _raise_scores(scorer: Any, windows: Windows, by_rank: bool) -> None:
             return ranks(scores, windows)
         top = torch.finfo(scores.dtype).max
         scores = scores.clone()
-        scores[..., :windows.first] = top
+        scores[..., :windows.sink] = top
         scores[..., windows.end:] = top
         return scores
     scorer.score = raised
@@ -127,11 +114,11 @@ def ranks(scores: torch.Tensor, windows: Windows) -> torch.Tensor:
     """
     out = torch.full(scores.shape, float(windows.middle + 1), dtype=torch.float32, device=scores.device)
     falling = torch.arange(windows.middle, 0, -1, dtype=torch.float32, device=scores.device)
-    for head, own in enumerate(scores[0, :, windows.first:windows.end]):
+    for head, own in enumerate(scores[0, :, windows.sink:windows.end]):
         order = torch.argsort(own, descending=True, stable=True)
         top = int((own == own.max()).sum())
         order[:top] = order[:top].flip(0)
-        out[0, head, windows.first + order] = falling
+        out[0, head, windows.sink + order] = falling
     return out
 
 
