@@ -28,16 +28,15 @@ Memory: one array of a .npz or .hdf5 at a time; one head of other files.
 """
 
 import argparse
-import logging
 import os
+import sys
 
 from kvbench.command import Parser, positive
 from kvbench.convert import rope as convert_rope
 from kvbench.convert.arrays import ELEMENT_TYPES
 from kvbench.convert.views import gather, kv_heads
+from kvbench.text import one_line
 from kvbench.trace.writer import STORED, TraceError, TraceWriter, from_bfloat16
-
-note = logging.getLogger("kvbench").info  # programs print it on stderr
 
 
 def element_type(found, asked):
@@ -69,6 +68,10 @@ def same_rows(a, b):
     if not differ.any():
         return None
     return tuple(int(i) for i in divmod(int(differ.argmax()), a.shape[1]))
+
+
+def note(text):
+    print(one_line(f"note: {text}"), file=sys.stderr)
 
 
 class Filler:
