@@ -251,6 +251,7 @@ class MethodTest(FolderCase):
             done = run_program("kvbench-py", *words)
             self.assertEqual((done.returncode, "Traceback" in done.stderr), (0, False), done.stderr)
         self.assertTrue(kvbench.figure("pareto", again).axes[0].has_data())
+        self.assertTrue(kvbench.figure("error", rows, x="budget").axes[0].has_data())  # rows has indices twice
         with self.assertRaisesRegex(ValueError, "name: got 'paretto', expected one of amnesia"):
             kvbench.figure("paretto", rows)
         self.assertTrue(os.path.isfile(kvbench.sample()))

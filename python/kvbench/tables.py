@@ -116,6 +116,8 @@ def table_of(frame, needed, text):
     path = source_of(frame)
     if frame.empty:
         raise CsvError(f"{path}: no rows")
+    if not frame.index.is_unique:  # of pandas.concat
+        frame = frame.reset_index(drop=True)
     made = {}
     for name in dict.fromkeys([*needed, *(column for column in frame.columns if column in text)]):
         if name not in frame.columns:
