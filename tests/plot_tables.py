@@ -186,8 +186,9 @@ class FigureTest(FolderCase):
 
     def on_one_page(self, figure):
         box = figure.get_tightbbox(figure.canvas.get_renderer())
-        self.assertLess(box.width, kf.PAGE_WIDTH + 0.02)  # the outermost ink is not the outermost text
-        self.assertLess(box.height, kf.PAGE_HEIGHT + 0.02)
+        # The outermost ink is not the outermost text, and text of matplotlib 3.11 is wider than that of 3.6.
+        self.assertLess(box.width, kf.PAGE_WIDTH + 0.05)
+        self.assertLess(box.height, kf.PAGE_HEIGHT + 0.05)
 
     def caption(self, module, *arguments):
         self.must(module, *arguments, "-o", self.path("x.png"), "--caption", self.path("x.txt"))
