@@ -17,6 +17,7 @@
 #include "gpu/device.hpp"
 #include "replay_run.hpp"
 #include "report/table_spec.hpp"
+#include "report_rows.hpp"
 
 namespace kvbench::testing_gpu {
 
@@ -56,14 +57,15 @@ class GpuRuns : public testing_replay::ReplayTest {
     o.device = "cpu";
     go(make_plan(o), nullptr);
     const Table cpu = read_table(o.out);
-    const std::vector<Fields> cpu_kept = read_table(kept_table().path(o.out)).rows;
+    const std::vector<Fields> cpu_kept =
+        testing_rows::read_without_run(kept_table().path(o.out)).rows;
     o.out = (folder_ / "device.csv").string();
     if (!device) {
       o.device = "cuda";
     }
     go(make_plan(o), device);
     const Table other = read_table(o.out);
-    std::vector<Fields> other_kept = read_table(kept_table().path(o.out)).rows;
+    std::vector<Fields> other_kept = testing_rows::read_without_run(kept_table().path(o.out)).rows;
     if (!device) {
       for (Fields& line : other_kept) {
         std::ranges::replace(line, "cuda:0", "cpu");
@@ -89,7 +91,7 @@ class GpuRuns : public testing_replay::ReplayTest {
     ASSERT_FALSE(cpu.empty());
     for (std::size_t i = 0; i < cpu.size(); ++i) {
       for (std::size_t c = 0; c < header.size(); ++c) {
-        if (header[c] == "device" || cpu[i][c] == other[i][c]) {
+        if (header[c] == "device" || header[c] == "run_id" || cpu[i][c] == other[i][c]) {
           continue;
         }
         ASSERT_EQ(header[c], "rel_error") << what << ": " << cpu[i][c] << " " << other[i][c];
@@ -105,7 +107,7 @@ class GpuRuns : public testing_replay::ReplayTest {
   static void compare_row(const Fields& cpu, const Fields& other, const std::string& what) {
     for (std::size_t c = 0; c < columns().size(); ++c) {
       const std::string_view name = columns()[c].name;
-      if (columns()[c].timing || name == "device" || cpu[c] == other[c]) {
+      if (columns()[c].timing || name == "device" || name == "run_id" || cpu[c] == other[c]) {
         continue;
       }
       const std::string where = what + ": " + cpu[column_index("algorithm")] + " " +

@@ -52,7 +52,7 @@ def load(rows, y="rel_error", algorithms=(), layers=(), pool=False):
     table["price"] = table["mean"] / table["budget_requested"].map(base)
     if table["price"].isna().all():
         kt.note(f"no row of {BASE} at a budget of the others: the right panel is left out")
-    wanted = [ks.is_highlighted(label, algorithms) or not algorithms for label in table["label"]]
+    wanted = np.array([ks.is_highlighted(label, algorithms) or not algorithms for label in table["label"]])
     for name in algorithms:
         if not any(ks.is_highlighted(label, [name]) for label in table["label"]):
             raise kt.CsvError(f"{path}: no rows of {name}; it holds " + ", ".join(dict.fromkeys(table["label"])))
