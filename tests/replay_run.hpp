@@ -61,10 +61,16 @@ class ReplayTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = testing_rows::test_folder();
+    trace_ = make_trace(folder_ / "t.h5", small_shape());
+  }
+
+  /// Of the fixture's trace: two prompts of two layers. `hidden`: of output projections, 0: none.
+  static TraceShape small_shape(Index hidden = 0) {
     TraceShape shape;
     shape.tokens = {60, 37};
     shape.layers = {0, 2};
-    trace_ = make_trace(folder_ / "t.h5", shape);
+    shape.hidden = hidden;
+    return shape;
   }
 
   /// Small windows, two threads, with the table of kept tokens.

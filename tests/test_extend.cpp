@@ -24,11 +24,7 @@ class ExtendTest : public RunTest {
  protected:
   void SetUp() override {
     RunTest::SetUp();
-    TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    shape.hidden = 12;
-    trace_ = make_trace(trace_, shape);
+    trace_ = make_trace(trace_, small_shape(12));
     whole_ = options("whole.csv");
     whole_.kept = true;
     whole_.per_query = PerQuery::bins;
@@ -209,10 +205,7 @@ TEST_F(ExtendTest, ResumeNamesWhatDiffersAndSaysWhereExtendHelps) {
 TEST_F(ExtendTest, OtherContentsOfATraceAreRefused) {
   run(part([](auto& o) { o.seeds = "1"; }));
   const std::string text = read_bytes(folder_ / "part.csv");
-  TraceShape other;
-  other.tokens = {60, 37};
-  other.layers = {0, 2};
-  other.hidden = 12;
+  TraceShape other = small_shape(12);
   other.seed = 2;
   make_trace(trace_, other);
   expect_refusal([&] { run(extended()); }, "the contents of the traces differ");

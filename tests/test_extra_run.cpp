@@ -23,11 +23,7 @@ class ExtraRunTest : public testing_replay::ReplayTest {
   // The fixture's trace, with the sets `repeat` (two chunks) and `second` in every layer.
   void SetUp() override {
     ReplayTest::SetUp();
-    testing_replay::TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    shape.hidden = 7;
-    trace_ = make_trace(folder_ / "t.h5", shape);
+    trace_ = make_trace(folder_ / "t.h5", small_shape(7));
     each_layer([&](const char* path, Index n, unsigned seed) {
       alter(trace_, path, [&](hid_t layer) {
         const Index prompt = n - kQueries;

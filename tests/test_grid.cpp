@@ -207,7 +207,7 @@ TEST(Grid, ASetIsTheMethodsThatItSays) {
     }
     const std::string& name = m.info.name;
     sets[fmt::format("@{}", kvbench::name(*m.info.family))].push_back(name);
-    if (const JobFacts facts = m.info.usual_facts(); !facts.evaluated && facts.scoring.empty()) {
+    if (!m.info.usual_facts().sees_queries()) {
       sets["@agnostic"].push_back(name);
     }
     if (name.starts_with("k")) {

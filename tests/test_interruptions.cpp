@@ -51,11 +51,7 @@ class Interruptions : public testing_caches::CachesTest {
 
   void SetUp() override {
     CachesTest::SetUp();
-    TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    shape.hidden = 12;
-    trace_ = make_trace(trace_, shape);
+    trace_ = make_trace(trace_, small_shape(12));
     method_.info.name = "weighted";
     method_.compress = weighted;
     unfit_.info.name = "unfit";
@@ -249,23 +245,12 @@ TEST_F(Interruptions, AnyPartitionIsMerged) {
 
 // ------------------------------------------------------------------ every protocol and side table
 
-class RunsOfEveryKind : public ReplayTest {
+class RunsOfEveryKind : public RunTest {
  protected:
   void SetUp() override {
-    ReplayTest::SetUp();
-    TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    shape.hidden = 12;
-    trace_ = make_trace(trace_, shape);
-    whole_.traces = {trace_};
-    whole_.out = (folder_ / "whole.csv").string();
-    whole_.budgets = {0.5, 0.1, 0.0};
-    whole_.seeds = "2";
-    whole_.sink = 4;
-    whole_.recent = 12;
-    whole_.queries = 8;
-    whole_.threads = 1;
+    RunTest::SetUp();
+    trace_ = make_trace(trace_, small_shape(12));
+    whole_ = options("whole.csv");
   }
 
   ReplayOptions named(const std::string& name) const {
@@ -330,7 +315,6 @@ class RunsOfEveryKind : public ReplayTest {
 };
 
 TEST_F(RunsOfEveryKind, PrefillWithItsSideTables) {
-  whole_.algorithms = {"exact", "uniform", "local", "balancekv:T=1,2;block=8", "oracle"};
   whole_.kept = true;
   whole_.per_query = PerQuery::bins;
   check();

@@ -54,10 +54,7 @@ class LackingMemory : public ReplayTest {
  protected:
   void SetUp() override {
     ReplayTest::SetUp();
-    TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    shape.hidden = 7;
+    TraceShape shape = small_shape(7);
     shape.residual_norm = true;
     trace_ = make_trace(folder_ / "t.h5", shape);
     method_.info.name = "hungry";

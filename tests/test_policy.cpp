@@ -38,10 +38,7 @@ class PolicyTest : public testing_caches::CachesTest {
  protected:
   void SetUp() override {
     CachesTest::SetUp();
-    TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    shape.hidden = 5;
+    TraceShape shape = small_shape(5);
     shape.residual_norm = true;
     trace_ = make_trace(folder_ / "projected.h5", shape);
   }

@@ -82,9 +82,7 @@ TEST_F(RunTest, ResumeRefusesAnotherPlanAndLeavesTheFile) {
     change(o);
     EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
   }
-  TraceShape other;
-  other.tokens = {60, 37};
-  other.layers = {0, 2};
+  TraceShape other = small_shape();
   other.seed = 2;
   make_trace(trace_, other);
   ReplayOptions o = options();

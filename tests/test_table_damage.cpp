@@ -65,11 +65,7 @@ class TableDamage : public ReplayTest {
  protected:
   void SetUp() override {
     ReplayTest::SetUp();
-    testing_replay::TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    shape.hidden = 5;
-    trace_ = make_trace(trace_, shape);
+    trace_ = make_trace(trace_, small_shape(5));
   }
 
   ReplayOptions options(const std::string& out) const {

@@ -61,9 +61,10 @@ Task first_task(const Method& a, const Task& task, const Params& params) {
   return first;
 }
 
-// Bytes of the whole head.
-Index whole_bytes(const Task& task, const Params& params) {
-  return task.share != nullptr ? task.share->bytes.value() : own_bytes(task, params);
+// Bytes of the whole head that A leaves.
+Index bytes_left(const Compressed& kept, const Task& task, const Params& params) {
+  const Index whole = task.share != nullptr ? task.share->bytes.value() : own_bytes(task, params);
+  return whole - payload_bytes(kept, task.head) - kept.aux_bytes;
 }
 
 // What A keeps of its part of the task.
@@ -95,11 +96,10 @@ Task second_task(const Method& b, const Task& task, std::span<const Index> left,
 }
 
 Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params) {
-  const Index total = whole_bytes(task, params);
   const Compressed kept = keep_first(a, task, params);
   const std::vector<Index> left = tokens_without(task.tokens, kept.held.tokens);
-  const Index used = payload_bytes(kept, task.head) + kept.aux_bytes;
-  Compressed rest = b.compress(second_task(b, task, left, total - used), part_params(b, params));
+  Compressed rest = b.compress(second_task(b, task, left, bytes_left(kept, task, params)),
+                               part_params(b, params));
 
   Compressed out;
   out.payload_bytes = payload_bytes(kept, task.head) + payload_bytes(rest, task.head);
@@ -123,11 +123,9 @@ class ComposedReads : public ReadIndex {
   ComposedReads(const Method& a, const Method& r, const Task& task, const Params& params)
       : a_(a), r_(r), kept_(keep_first(a, task, params)) {
     left_ = tokens_without(task.tokens, kept_.held.tokens);
-    const Index bytes = whole_bytes(task, params) -
-                        static_cast<Index>(kept_.held.tokens.size()) * task.head.pair_bytes() -
-                        kept_.aux_bytes;
     if (!left_.empty()) {
-      rest_ = r.open_reads(second_task(r, task, left_, bytes), part_params(r, params));
+      rest_ = r.open_reads(second_task(r, task, left_, bytes_left(kept_, task, params)),
+                           part_params(r, params));
     }
   }
 

@@ -82,6 +82,8 @@ struct JobFacts {
   WeightBytes weights = {};           ///< beside keys and values, for A@Q
   bool own_denominator = false;       ///< a set of its own, which A@Q does not support
   std::string draws_as = {};          ///< the method whose random numbers it uses; "": its own
+
+  bool sees_queries() const { return evaluated || !scoring.empty(); }
 };
 
 /// What `kvbench list` prints and what the replay must know before a run.

@@ -146,10 +146,7 @@ std::function<bool(const MethodInfo&)> members_of(const std::string& set) {
     return [set](const MethodInfo& m) { return ::fnmatch(set.c_str(), m.name.c_str(), 0) == 0; };
   }
   if (set == kAgnostic) {
-    return [](const MethodInfo& m) {
-      const JobFacts facts = m.usual_facts();
-      return !facts.evaluated && facts.scoring.empty();
-    };
+    return [](const MethodInfo& m) { return !m.usual_facts().sees_queries(); };
   }
   for (const Family family : kFamilies) {
     if (set == family_set(family)) {

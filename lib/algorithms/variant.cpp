@@ -43,11 +43,6 @@ JobFacts Variant::merged_facts() const {
   return out;
 }
 
-bool Variant::sees_queries() const {
-  const JobFacts own = facts();
-  return own.evaluated || !own.scoring.empty();
-}
-
 bool Variant::random() const {
   return policy_facts ? policy_facts->random : facts().random;
 }
@@ -81,7 +76,7 @@ std::string Variant::scores_text(Scores scores) const {
     return declared_scores;
   }
   const JobFacts own = facts();
-  if (!own.evaluated && own.scoring.empty()) {
+  if (!own.sees_queries()) {
     return "none";
   }
   // Extra sets and stored scores see nothing beyond their prefix: `past`.

@@ -64,7 +64,7 @@ struct Variant {
   bool random() const;  ///< of a policy: whether any part's is
   bool sees_evaluated() const { return facts().evaluated; }
   /// Whether it uses queries. If not, `scores` is `none`.
-  bool sees_queries() const;
+  bool sees_queries() const { return facts().sees_queries(); }
   /// Names of extra query sets and of stored scores that it reads. May repeat.
   std::vector<std::string> extra_sets() const;
   std::vector<std::string> named_scores() const;
