@@ -70,8 +70,10 @@ ended_soon() {
 # catches PID: whether it is kvbench (not yet the shell that starts it) and handles SIGTERM.
 catches() {
   local mask
+  # The program first: the shell that starts it catches SIGTERM as well.
+  [[ /proc/$1/exe -ef $KVBENCH ]] || return 1
   mask=$(awk '/^SigCgt/ { print $2 }' "/proc/$1/status")
-  [[ /proc/$1/exe -ef $KVBENCH ]] && ((0x$mask & 1 << 14))
+  ((0x$mask & 1 << 14))
 }
 
 good synth -o long.h5 --layers 1 --q-heads 1 --kv-heads 1 --n 40000 --nq 64 --d 64 --dv 64 --gzip 0
