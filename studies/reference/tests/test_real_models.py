@@ -31,6 +31,7 @@ def real(name):
 class RealCase:
     NAME = ""
     CONTINUES = {}
+    BEFORE = []  # tokens before every text
 
     def test_it_continues_as_it_should(self):
         model = MODELS[self.NAME]
@@ -51,10 +52,12 @@ class RealCase:
         from transformers import AutoTokenizer
         return AutoTokenizer.from_pretrained(folder_of(self.NAME))
 
-    def test_the_tokenizer_puts_nothing_before_and_loses_nothing(self):
+    def test_the_tokenizer_loses_nothing(self):
         tokenizer = self.tokenizer()
         text = "The capital of France is 48213.\n\n\tint main() { return x; caf\u00e9 \u201cso\u201d  }  \n  end"
         ids = tokenizer(text)["input_ids"]
+        self.assertEqual(ids[:len(self.BEFORE)], self.BEFORE)
+        ids = ids[len(self.BEFORE):]
         self.assertEqual(tokenizer.decode(ids), text)
         self.assertEqual((ids[:5], ids[5:11]), (self.WORDS, self.NUMBER))
         self.assertEqual(len(tokenizer), self.VOCABULARY)
@@ -98,6 +101,24 @@ class RealQwenHalf(QwenCase, unittest.TestCase):
 @real("qwen2.5-coder-1.5b")
 class RealQwen(QwenCase, unittest.TestCase):
     NAME = "qwen2.5-coder-1.5b"
+
+
+@real("gemma3-270m")
+class RealGemma(RealCase, unittest.TestCase):
+    NAME = "gemma3-270m"
+    BEFORE = [2]  # <bos>
+    CONTINUES = {"One, two, three, four,": " five"}
+    # From the model's own vocabulary: " capital" is 5279, "4" 236812, "8" 236828.
+    WORDS, NUMBER = [818, 5279, 529, 7001, 563], [236743, 236812, 236828, 236778, 236770, 236800]
+    VOCABULARY = 262144
+
+    def test_it_splits_words_as_the_authors(self):
+        tokenizer = self.tokenizer()
+        # Runs of spaces and of line ends are one token each.
+        self.assertEqual(tokenizer.tokenize("a  b\n\nc"), ["a", "  ", "b", "\n\n", "c"])
+        # What the vocabulary lacks is spelled in bytes.
+        self.assertEqual(tokenizer.tokenize("\U00010330")[0], "<0xF0>")
+        self.assertEqual(tokenizer("<eos>x")["input_ids"][1], 1)
 
 
 if __name__ == "__main__":

@@ -31,16 +31,59 @@ def split_rules(pre):
         byte_level(add_prefix_space=False, use_regex=False)])
 
 
-def build_tokenizer(path, pre):
-    """Returns the tokenizer of a GGUF file of kind `gpt2`.
+def byte_level_bpe(get, pre):
+    """Returns the tokenizer of kind `gpt2`: the file has its merges."""
+    from tokenizers import Tokenizer, decoders, models
 
-    pre  required pre-tokenizer: smollm or qwen2
+    merges = [tuple(pair.split(" ")) for pair in get("merges")]
+    inner = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(get("tokens"))}, merges=merges))
+    normalizer, inner.pre_tokenizer = split_rules(pre)
+    if normalizer is not None:
+        inner.normalizer = normalizer
+    inner.decoder = decoders.ByteLevel()
+    return inner
+
+
+def merges_by_score(tokens, scores):
+    """Returns the merges of a SentencePiece BPE: all splits of a token into two tokens, the token of the largest score
+    first.
+    """
+    ids = {token: i for i, token in enumerate(tokens)}
+    out = []
+    for token in sorted(tokens, key=lambda token: -scores[ids[token]]):
+        pairs = [(token[:at], token[at:]) for at in range(1, len(token))]
+        out += sorted((pair for pair in pairs if pair[0] in ids and pair[1] in ids),
+                      key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+    return out
+
+
+def sentencepiece_bpe(get):
+    """Returns the tokenizer of kind `llama`, with <bos> before each text if the file asks for it."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, processors
+
+    tokens = get("tokens")
+    inner = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)},
+                                 merges=merges_by_score(tokens, get("scores")),
+                                 unk_token=tokens[get("unknown_token_id")], fuse_unk=True, byte_fallback=True))
+    inner.normalizer = normalizers.Replace(" ", "\u2581")
+    inner.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    if get("add_bos_token"):
+        bos = get("bos_token_id")
+        inner.post_processor = processors.TemplateProcessing(
+            single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)])
+    return inner
+
+
+def build_tokenizer(path, pre):
+    """Returns the tokenizer of a GGUF file.
+
+    pre  required pre-tokenizer: smollm, qwen2, or default (Gemma's SentencePiece)
 
     transformers would guess from the architecture: CodeLlama's for SmolLM2, which puts <|im_start|>
-    before every text.
+    before every text, and for Gemma one that splits words into letters.
     """
     from gguf import GGUFReader
-    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerFast
 
     fields = GGUFReader(path).fields
@@ -50,15 +93,11 @@ def build_tokenizer(path, pre):
         return default if field is None else field.contents()
 
     kind = (get("model"), get("pre"), get("add_bos_token"), get("add_space_prefix", False))
-    if kind != ("gpt2", pre, False, False):
-        raise ModelError(f"{path}: tokenizer is {kind}, expected {('gpt2', pre, False, False)}")
+    expected = ("llama", pre, True, False) if pre == "default" else ("gpt2", pre, False, False)
+    if kind != expected:
+        raise ModelError(f"{path}: tokenizer is {kind}, expected {expected}")
     tokens, types = get("tokens"), get("token_type")
-    merges = [tuple(pair.split(" ")) for pair in get("merges")]
-    inner = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges))
-    normalizer, inner.pre_tokenizer = split_rules(pre)
-    if normalizer is not None:
-        inner.normalizer = normalizer
-    inner.decoder = decoders.ByteLevel()
+    inner = sentencepiece_bpe(get) if pre == "default" else byte_level_bpe(get, pre)
     inner.add_special_tokens([AddedToken(token, normalized=False, special=True)
                               for token, type_ in zip(tokens, types) if type_ == CONTROL])
     inner.add_tokens([AddedToken(token, normalized=False, special=False)
@@ -70,7 +109,8 @@ def build_tokenizer(path, pre):
     out = PreTrainedTokenizerFast(tokenizer_object=inner, clean_up_tokenization_spaces=False,
                                   model_max_length=fields[f"{architecture}.context_length"].contents(),
                                   **names)
-    out.chat_template = fields["tokenizer.chat_template"].contents()
+    if "tokenizer.chat_template" in fields:
+        out.chat_template = fields["tokenizer.chat_template"].contents()
     return out
 
 

