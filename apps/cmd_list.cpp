@@ -117,8 +117,9 @@ void print_one(const Method& m) {
   fact("family", std::string(family_text(info)));
   fact("protocols", joined(protocols_of(m)));
   fact("devices", joined(kDevices));
-  fact("size",
-       info.sizes.empty() ? "fixed" : fmt::format("--budget or {}", fmt::join(info.sizes, ", ")));
+  fact("size", info.must_fit        ? "fixed; a --budget must hold it"
+               : info.sizes.empty() ? "fixed"
+                                    : fmt::format("--budget or {}", fmt::join(info.sizes, ", ")));
   fact("queries", queries_text(facts));
   if (facts.scope != Scope::head) {
     fact("budget", fmt::format("shared by the heads of {}",

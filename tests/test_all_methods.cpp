@@ -54,8 +54,8 @@ TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
     const std::string& status = row[column_index("status")];
     ++rows[name];
     if (status_kind(status) == "infeasible") {
-      // 2 bits and 128 exact tokens exceed a tenth; values alone are half.
-      EXPECT_TRUE(name == "quant-kivi" || name == "think") << status;
+      // 2 bits and 128 exact tokens exceed a tenth; values alone are half; q8_0 is 17/32.
+      EXPECT_TRUE(name == "quant-kivi" || name == "think" || name == "quant-format") << status;
       continue;
     }
     // Of three heads less than a third of the bytes holds none whole, of two layers a half.

@@ -502,7 +502,8 @@ TEST_F(GridWidths, EveryGridRunsEachOfItsSettingsOnce) {
       for (const Method& m : methods()) {
         const std::string& name = m.info.name;
         const bool fits =
-            name != "quant-rotated" || std::has_single_bit(static_cast<std::uint64_t>(d));
+            (name != "quant-rotated" || std::has_single_bit(static_cast<std::uint64_t>(d))) &&
+            (name != "quant-format" || d % 32 == 0);
         if (Variant{&m, {}}.runs_under(protocol) && fits && !unfed.contains(name)) {
           expect_each_once(name + ":grid", plan_of({d}, name + ":grid", protocol));
           ++grids;

@@ -235,3 +235,30 @@ class KeysValuesTest(FigureTest):
                       [[worth("h2o", "quant-kivi", k, v, budget) for v in BITS] for k in BITS])
         self.assertIn("budget 0.125 is shown", self.must(
             plot_bits, path, "--kind", "keys-values", "-o", self.path("x.png"))[1])
+
+
+class FormatsTest(FigureTest):
+    BITS = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5}
+
+    def formats(self, **more):
+        return [{"algorithm": "exact@quant-format", "budget_requested": "", "q_head": head,
+                 "params": f"fp8_scale=one;k_type={k};rotate=none;v_type={v}",
+                 "rel_error": (1 + head) * (4 / self.BITS[k] + 1 / self.BITS[v]),
+                 "middle_ratio": (self.BITS[k] + self.BITS[v]) / 32, **held(1), **more}
+                for k in self.BITS for v in self.BITS for head in (0, 1)]
+
+    def test_a_line_per_type_of_values(self):
+        path = self.write([*self.formats(), plain("h2o", 0.5)])
+        figure = self.picture(plot_bits, path, "--kind", "formats")
+        lines = [line for line in figure.axes[0].lines if line.get_linestyle() != "None"]
+        self.assertEqual(len(lines), 3)
+        for line, bits in zip(lines, sorted(self.BITS.values()), strict=True):
+            np.testing.assert_allclose(line.get_xdata(), [(k + bits) / 32 for k in (4.5, 8.5, 16)], rtol=1e-12)
+            np.testing.assert_allclose(line.get_ydata(), [1.5 * (4 / k + 1 / bits) for k in (4.5, 8.5, 16)], rtol=1e-12)
+        self.assertIn("q8_0/q4_0", self.caption(plot_bits, path, "--kind", "formats"))
+
+    def test_other_settings_have_panels_of_their_own(self):
+        rows = self.formats() + self.formats(params="fp8_scale=one;k_type=q8_0;rotate=hadamard;v_type=q8_0")[:2]
+        figure = self.picture(plot_bits, self.write(rows), "--kind", "formats")
+        self.assertEqual([axes.get_title() for axes in figure.axes],
+                         ["fp8_scale=one rotate=hadamard", "fp8_scale=one rotate=none"])

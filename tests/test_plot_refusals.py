@@ -40,6 +40,7 @@ REFUSED = [
     ("bits", FORTY, "--kind keys-values", "got 40 maps, expected at most "),
     *(("bits", [{**FORTY[0], "rel_error": 1e-9}], f"--kind {kind}", "is below 1e-06 in every point")
       for kind in ("lines", "map", "keys-values")),
+    ("bits", FORTY, "--kind formats", "no rows of quant-format or exact@quant-format"),
     ("coverage", ["t,p,0,0,keys,two,1,1,0"], "", "row 1: column `k`: got `two`"),
     ("coverage", ["t,p,0,0,kv,1,1,1,0"], "", "got `kv`, expected one of queries, keys, values"),
     ("coverage", [COVERAGE] * 2, "", "two rows for trace t, prompt p, layer 0.0"),

@@ -94,8 +94,10 @@ struct MethodInfo {
   std::string source;      ///< paper, section
   std::string departures;  ///< from the source; empty: none
   std::vector<ParamSpec> params;
-  /// Parameters that each replace a budget. Empty: the method has one size (`exact`).
+  /// Parameters that each replace a budget. Empty: the method has one size (`exact`), and runs once
+  /// whatever the budgets are, or, with `must_fit`, once for each budget, in which it must fit.
   std::vector<std::string> sizes = {"tokens", "T"};
+  bool must_fit = false;
   bool joint_sizes = false;  ///< sizes may be combined; `facts` decides
   /// Settings for tuning, as after `--algorithm NAME:`; `NAME:grid` adds the default and the
   /// authors' setting.

@@ -310,8 +310,8 @@ void check_parts(const Method& a, const Method& q) {
   const std::string& name = a.info.name;
   if (!q.quantizer) {
     throw InputError(
-        fmt::format("{}@{}: {} is not a quantizer, expected quant-kivi, quant-rotated or "
-                    "think behind @",
+        fmt::format("{}@{}: {} is not a quantizer, expected quant-kivi, quant-rotated, "
+                    "quant-format or think behind @",
                     name, q.info.name, q.info.name));
   }
   const std::string& reason = a.info.not_quantizable;

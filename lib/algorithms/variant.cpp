@@ -198,7 +198,7 @@ Index Variant::job_bytes(const LayerFacts& layer, std::optional<double> budget) 
 
 bool Variant::sized() const {
   const std::vector<std::string>& sizes = method->info.sizes;
-  return sizes.empty() ||
+  return (sizes.empty() && !method->info.must_fit) ||
          std::ranges::any_of(sizes, [&](const std::string& s) { return !params.is_auto(s); });
 }
 

@@ -31,7 +31,7 @@ Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variant
     std::vector<std::optional<double>> sizes(budgets.begin(), budgets.end());
     if (variants[v].policy != nullptr) {
       sizes = {variants[v].policy->budget};
-    } else if (variants[v].sized()) {
+    } else if (variants[v].sized() || (variants[v].method->info.must_fit && budgets.empty())) {
       sizes = {std::nullopt};
     }
     const auto fixed_sizes =

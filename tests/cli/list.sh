@@ -79,7 +79,7 @@ names() { # names ARGS...: those that `list ARGS` shows
   good list "$@"
   sed '/^$/,$d' "$scratch/out" | sed 1d | cut -d' ' -f1 | xargs
 }
-[[ $(names @quantization) == 'quant-kivi quant-rotated think lowrank' ]] || fail "list @quantization: $(names @quantization)"
+[[ $(names @quantization) == 'quant-kivi quant-rotated quant-format think lowrank' ]] || fail "list @quantization: $(names @quantization)"
 [[ $(names 'snap*') == snapkv ]] || fail "list snap*: $(names 'snap*')"
 [[ $(names all) == "$(names)" ]] || fail "list all: $(names all)"
 for set in @reference @eviction @sampling @merging @quantization; do  # under prefill
@@ -93,7 +93,7 @@ done
 good list --json @merging
 [[ $(grep -c '"family": "merging"' <<< "$out") == $(names @merging | wc -w) ]] || fail "list --json @merging: $out"
 good list --grid 'quant*'
-[[ $(cut -d, -f1 <<< "$out" | sort -u | xargs) == 'algorithm quant-kivi quant-rotated' ]] || fail "list --grid quant*: $out"
+[[ $(cut -d, -f1 <<< "$out" | sort -u | xargs) == 'algorithm quant-format quant-kivi quant-rotated' ]] || fail "list --grid quant*: $out"
 refused 2 "no algorithm matches 'zz*'" -- list 'zz*'
 refused 2 "no algorithm matches 'zz*'" -- replay "$SRC/data/sample.h5" -o out.csv --algorithm 'zz*'
 refused 2 'none of these algorithms runs under --protocol stream' -- \

@@ -9,24 +9,6 @@
 namespace kvbench {
 namespace {
 
-// Normalised, in Sylvester's order.
-void transform(std::span<double> x) {
-  for (std::size_t half = 1; half < x.size(); half *= 2) {
-    for (std::size_t block = 0; block < x.size(); block += 2 * half) {
-      for (std::size_t i = block; i < block + half; ++i) {
-        const double a = x[i];
-        const double b = x[i + half];
-        x[i] = a + b;
-        x[i + half] = a - b;
-      }
-    }
-  }
-  const double norm = 1.0 / std::sqrt(static_cast<double>(x.size()));
-  for (double& value : x) {
-    value *= norm;
-  }
-}
-
 // Gram-Schmidt on a Gaussian matrix, each row orthogonalised twice.
 MatrixD orthonormal(Index d, const RngStream& stream) {
   MatrixD out(d, d);
@@ -50,6 +32,23 @@ MatrixD orthonormal(Index d, const RngStream& stream) {
 
 }  // namespace
 
+void hadamard_transform(std::span<double> x) {
+  for (std::size_t half = 1; half < x.size(); half *= 2) {
+    for (std::size_t block = 0; block < x.size(); block += 2 * half) {
+      for (std::size_t i = block; i < block + half; ++i) {
+        const double a = x[i];
+        const double b = x[i + half];
+        x[i] = a + b;
+        x[i + half] = a - b;
+      }
+    }
+  }
+  const double norm = 1.0 / std::sqrt(static_cast<double>(x.size()));
+  for (double& value : x) {
+    value *= norm;
+  }
+}
+
 Rotation::Rotation(RotationKind kind, Index d, const RngStream& stream) : kind_(kind) {
   if (kind == RotationKind::hadamard) {
     if (!is_power_of_two(d)) {
@@ -68,7 +67,7 @@ void Rotation::apply(std::span<double> x) const {
     for (std::size_t c = 0; c < x.size(); ++c) {
       x[c] *= signs_[c];
     }
-    transform(x);
+    hadamard_transform(x);
   } else if (kind_ == RotationKind::orthogonal) {
     const std::vector<double> from(x.begin(), x.end());
     for (Index i = 0; i < rows_.rows(); ++i) {
@@ -79,7 +78,7 @@ void Rotation::apply(std::span<double> x) const {
 
 void Rotation::invert(std::span<double> x) const {
   if (kind_ == RotationKind::hadamard) {
-    transform(x);
+    hadamard_transform(x);
     for (std::size_t c = 0; c < x.size(); ++c) {
       x[c] *= signs_[c];
     }

@@ -32,6 +32,10 @@ class Rotation {
   MatrixD rows_;               // [d, d], orthogonal
 };
 
+/// Multiplies x by the normalised Hadamard matrix in Sylvester's order, which is its own inverse.
+/// The length must be a power of two.
+void hadamard_transform(std::span<double> x);
+
 inline bool is_power_of_two(Index d) {
   return d > 0 && (d & (d - 1)) == 0;
 }

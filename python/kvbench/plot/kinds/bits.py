@@ -16,6 +16,9 @@ quantizer. Cells are errors on one colour scale; lines join the cells of one bud
 (--budget; default: the smallest) and for native sizes. Rows whose bits come from the budget are
 skipped. A hatched cell has no measurement.
 
+--kind formats: error over the bytes held of `quant-format`, all tokens: a line per type of values, a
+marker per type of keys.
+
 Bits are those of params (`k_bits`, `v_bits`, `bits`), or if these are auto, of `diag`.
 """
 
@@ -33,11 +36,12 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import kind as kk
 from kvbench.plot import layers as kl
 from kvbench.plot import style as ks
+from kvbench.plot.kinds import bits_formats as kbf
 from kvbench.plot.kinds import bits_maps as kbm
 from kvbench.plot.kinds import bits_rows as kb
 from kvbench.plot.kinds import pareto
 
-KINDS = ("lines", "map", "keys-values")
+KINDS = ("lines", "map", "keys-values", "formats")
 # Marker and dash of a number of bits; others take the next of SPARE.
 BIT_STYLES = {16: ("o", "-"), 32: ("o", "-"), 8: ("s", (0, (6, 1.5))), 4: ("D", "--"), 3: ("^", "-."),
          2: ("v", ":"), 1: ("P", (0, (1, 3)))}
@@ -176,7 +180,7 @@ def lines(rows, y, given, layers, pool):
 def bits(rows: pd.DataFrame, *, kind: str = "lines", y: str = "rel_error", budget: float | None = None,
          algorithm: kk.Names = (), all: bool = False, layers: Sequence[int] = (), pool: bool = False,
          title: str = "", model: str = "") -> kf.Picture:
-    """Returns error by bits, tokens and bytes: lines, or a map (`kind`).
+    """Returns error by bits, tokens and bytes: lines, a map, or formats of engines (`kind`).
 
     rows: of `kvbench replay` with quantizers, columns of kvbench.plot.frame.measured_rows, sizes and diag
     (bits_rows.read). Raises CsvError, also if no row has a number of bits.
@@ -187,6 +191,8 @@ def bits(rows: pd.DataFrame, *, kind: str = "lines", y: str = "rel_error", budge
         made, table, text, found = lines(rows, y, (all, algorithm, []), layers, pool)
     elif kind == "map":
         made, table, text, found = kbm.tokens_map(rows, y, algorithm, layers, pool)
+    elif kind == "formats":
+        made, table, text, found = kbf.formats(rows, y, layers, pool)
     else:
         made, table, text, found = kbm.keys_values(rows, y, budget, algorithm, layers, pool)
     return kfr.finish(made, table.attrs["facts"], text, found, title, model)
