@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "core/descriptor.hpp"
+
 namespace kvbench {
 
 /// Exclusive advisory lock PATH.lock, held and removed by RAII. A killed holder leaves the file
@@ -19,7 +21,7 @@ class FileLock {
 
  private:
   std::filesystem::path lock_path_;
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 /// The lock of a file to be read. Throws as FileLock if a run is writing it. Null if no lock can be

@@ -70,6 +70,23 @@ std::size_t read_at(int fd, const std::filesystem::path& path, void* to, std::si
   return done;
 }
 
+// The header of the record at an offset, whose bytes go to `bytes`; nothing if there is no whole
+// record. `end`: of the file. After a power cut the size may be right and the bytes missing.
+std::optional<Head> read_record(int fd, const std::filesystem::path& path, std::uint64_t at,
+                                std::uint64_t end, std::vector<std::byte>& bytes) {
+  Head head;
+  if (end < at + sizeof head || read_at(fd, path, &head, sizeof head, at) < sizeof head ||
+      head.own != own_checksum(head) || head.size > end - at - sizeof head) {
+    return std::nullopt;
+  }
+  bytes.resize(head.size);
+  if (read_at(fd, path, bytes.data(), bytes.size(), at + sizeof head) < bytes.size() ||
+      checksum_of(bytes.data(), bytes.size()) != head.checksum) {
+    return std::nullopt;
+  }
+  return head;
+}
+
 // Reads the records of a file one after the other.
 class Scanner {
  public:
@@ -78,18 +95,8 @@ class Scanner {
 
   // The whole record at the current offset; then the offset is after it.
   std::optional<Head> next() {
-    Head head;
-    if (size_ < at_ + sizeof head || read_at(fd_, path_, &head, sizeof head, at_) < sizeof head ||
-        head.own != own_checksum(head) || head.size > size_ - at_ - sizeof head) {
-      return std::nullopt;
-    }
-    // After a power cut the size may be right and the bytes missing.
-    bytes_.resize(head.size);
-    if (read_at(fd_, path_, bytes_.data(), bytes_.size(), at_ + sizeof head) < bytes_.size() ||
-        checksum_of(bytes_.data(), bytes_.size()) != head.checksum) {
-      return std::nullopt;
-    }
-    at_ += sizeof head + head.size;
+    const std::optional<Head> head = read_record(fd_, path_, at_, size_, bytes_);
+    at_ += head ? sizeof *head + head->size : 0;
     return head;
   }
 
@@ -104,13 +111,8 @@ class Scanner {
       for (std::size_t i = 0; i + sizeof(Head) <= block.size(); ++i) {
         Head head;
         std::memcpy(&head, block.data() + i, sizeof head);
-        if (head.own != own_checksum(head)) {
-          continue;
-        }
-        const std::uint64_t before = std::exchange(at_, begin + i);
-        const bool found = next().has_value();
-        at_ = found ? begin + i : before;
-        if (found) {
+        if (head.own == own_checksum(head) && read_record(fd_, path_, begin + i, size_, bytes_)) {
+          at_ = begin + i;
           return true;
         }
       }
@@ -141,12 +143,12 @@ std::optional<std::string> identity_of(int fd, const std::filesystem::path& path
   return first.substr(kMagic.size(), line - kMagic.size());
 }
 
-int open_file(const std::filesystem::path& path, int flags) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-  if (fd < 0) {
+Descriptor open_file(const std::filesystem::path& path, int flags) {
+  Descriptor out(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+  if (out.get() < 0) {
     fail(path, "cannot be opened");
   }
-  return fd;
+  return out;
 }
 
 }  // namespace
@@ -156,44 +158,26 @@ FileKind journal_kind() {
 }
 
 Journal::Journal(std::filesystem::path path, std::string_view identity, bool resume, Damage damage)
-    : path_(std::move(path)),
-      identity_(identity),
-      fd_(open_file(path_, O_RDWR | O_APPEND | O_CREAT)) {
-  try {
-    if (resume && read_identity() && identity_ == std::string(identity)) {
-      list_records(damage);
-      cut(end_);
-    } else {
-      identity_ = identity;
-      reset();
-    }
-  } catch (...) {
-    ::close(fd_);
-    throw;
+    : path_(std::move(path)), fd_(open_file(path_, O_RDWR | O_APPEND | O_CREAT)) {
+  if (resume && read_identity() && identity_ == identity) {
+    list_records(damage);
+    cut(end_);
+  } else {
+    identity_ = identity;
+    reset();
   }
 }
 
 Journal::Journal(std::filesystem::path path, Damage damage)
     : path_(std::move(path)), fd_(open_file(path_, O_RDONLY)) {
-  try {
-    if (!read_identity()) {
-      throw InputError(fmt::format("{}: not a log of kvbench", path_.string()));
-    }
-    list_records(damage);
-  } catch (...) {
-    ::close(fd_);
-    throw;
+  if (!read_identity()) {
+    throw InputError(fmt::format("{}: not a log of kvbench", path_.string()));
   }
-}
-
-Journal::~Journal() {
-  if (fd_ >= 0) {
-    ::close(fd_);
-  }
+  list_records(damage);
 }
 
 void Journal::cut(std::uint64_t size) {
-  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) {
+  if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) {
     fail(path_, "cannot be cut");
   }
   end_ = size;
@@ -202,7 +186,7 @@ void Journal::cut(std::uint64_t size) {
 void Journal::reset() {
   const std::string first = fmt::format("{}{}\n", kMagic, identity_);
   cut(0);
-  if (!write_all(fd_, first)) {
+  if (!write_all(fd_.get(), first)) {
     fail(path_, "cannot be written");
   }
   begin_ = end_ = first.size();
@@ -210,14 +194,14 @@ void Journal::reset() {
 
 // Returns whether the file is a journal.
 bool Journal::read_identity() {
-  const std::optional<std::string> found = identity_of(fd_, path_, begin_);
+  const std::optional<std::string> found = identity_of(fd_.get(), path_, begin_);
   identity_ = found.value_or("");
   end_ = begin_;
   return found.has_value();
 }
 
 void Journal::list_records(Damage damage) {
-  Scanner scanner(fd_, path_, begin_);
+  Scanner scanner(fd_.get(), path_, begin_);
   for (Index count = 1;; ++count) {
     const std::uint64_t offset = scanner.at() + sizeof(Head);
     if (const std::optional<Head> head = scanner.next()) {
@@ -243,8 +227,8 @@ void Journal::append(Index number, std::span<const std::byte> record) {
   head.own = own_checksum(head);
   const std::lock_guard lock(mutex_);
   const std::uint64_t offset = end_ + sizeof head;
-  if (!write_all(fd_, bytes_text(&head, sizeof head)) ||
-      !write_all(fd_, bytes_text(record.data(), record.size()))) {
+  if (!write_all(fd_.get(), bytes_text(&head, sizeof head)) ||
+      !write_all(fd_.get(), bytes_text(record.data(), record.size()))) {
     const int error = errno;
     cut(end_);
     errno = error;
@@ -285,6 +269,7 @@ std::vector<Index> Journal::numbers() const {
 
 std::vector<std::byte> Journal::read(Index number) const {
   std::uint64_t offset = 0;
+  std::uint64_t end = 0;
   {
     const std::lock_guard lock(mutex_);
     const Location* location = find(number);
@@ -292,17 +277,10 @@ std::vector<std::byte> Journal::read(Index number) const {
       throw std::out_of_range(fmt::format("{}: no record {}", path_.string(), number));
     }
     offset = location->offset;
+    end = end_;
   }
-  Head head;
   std::vector<std::byte> out;
-  bool good = read_at(fd_, path_, &head, sizeof head, offset - sizeof head) == sizeof head &&
-              head.own == own_checksum(head);
-  if (good) {
-    out.resize(head.size);
-    good = read_at(fd_, path_, out.data(), out.size(), offset) == out.size() &&
-           checksum_of(out.data(), out.size()) == head.checksum;
-  }
-  if (!good) {
+  if (!read_record(fd_.get(), path_, offset - sizeof(Head), end, out)) {
     throw IoError(
         fmt::format("{}: record {} was changed after it was written", path_.string(), number));
   }
@@ -310,20 +288,13 @@ std::vector<std::byte> Journal::read(Index number) const {
 }
 
 bool Journal::has_records(const std::filesystem::path& path) {
-  const int fd = open_file(path, O_RDONLY);
-  bool out = false;
-  try {
-    std::uint64_t begin = 0;
-    if (identity_of(fd, path, begin)) {
-      Scanner scanner(fd, path, begin);
-      out = scanner.next() || scanner.skip_to_next();
-    }
-  } catch (...) {
-    ::close(fd);
-    throw;
+  const Descriptor file = open_file(path, O_RDONLY);
+  std::uint64_t begin = 0;
+  if (!identity_of(file.get(), path, begin)) {
+    return false;
   }
-  ::close(fd);
-  return out;
+  Scanner scanner(file.get(), path, begin);
+  return scanner.next() || scanner.skip_to_next();
 }
 
 void Journal::rename(const std::filesystem::path& path) {
@@ -338,7 +309,7 @@ void Journal::clear() {
 }
 
 void Journal::remove() {
-  ::close(std::exchange(fd_, -1));
+  fd_.reset();
   std::error_code ignored;  // a file that remains is emptied at the next start
   std::filesystem::remove(path_, ignored);
 }

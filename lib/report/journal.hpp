@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/descriptor.hpp"
 #include "core/output_guard.hpp"
 #include "core/types.hpp"
 
@@ -37,9 +38,6 @@ class Journal {
   /// Opens an existing journal for reading; a writer may append meanwhile. Throws InputError if
   /// PATH is no journal, and as above.
   Journal(std::filesystem::path path, Damage damage);
-  ~Journal();
-  Journal(const Journal&) = delete;
-  Journal& operator=(const Journal&) = delete;
 
   /// Appends a whole record or nothing. It replaces an earlier record of this number. Thread-safe.
   /// Throws IoError.
@@ -76,7 +74,7 @@ class Journal {
 
   std::filesystem::path path_;
   std::string identity_;
-  int fd_ = -1;
+  Descriptor fd_;
   std::uint64_t begin_ = 0;  // of the first record
   std::uint64_t end_ = 0;    // of the last
   const Location* find(Index number) const;

@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/descriptor.hpp"
 #include "core/resident.hpp"
 #include "trace/refuse.hpp"
 
@@ -123,33 +124,34 @@ bool receive(int from, std::string& text) {
 
 Verdict ask(const InputFile& file, const std::function<void()>& read,
             std::chrono::microseconds step) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) {
     raise<IoError>("{}: no pipe for its check can be had", file.path());
   }
+  const Descriptor from(pipe[0]);
+  Descriptor to(pipe[1]);
   const rlim_t mapped = process_bytes().mapped;
   pid_t child = -1;
   {
     const Session session;  // no other thread is inside HDF5 at the fork
     child = ::fork();
     if (child == 0) {
-      ::close(ends[0]);
-      confine(mapped, file, ends[1]);
+      ::close(from.get());
+      confine(mapped, file, to.get());
       limit_steps(step);
-      read_and_exit(read, ends[1]);
+      read_and_exit(read, to.get());
     }
   }
-  ::close(ends[1]);
+  to.reset();
   Verdict out;
   if (child > 0) {
-    out.silent = !receive(ends[0], out.refusal);
+    out.silent = !receive(from.get(), out.refusal);
     if (out.silent) {
       ::kill(child, SIGKILL);
     }
     while (::waitpid(child, &out.status, 0) < 0 && errno == EINTR) {
     }
   }
-  ::close(ends[0]);
   if (child < 0) {
     raise<IoError>("{}: no process for its check can be had", file.path());
   }

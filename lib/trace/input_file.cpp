@@ -39,38 +39,29 @@ InputFile::InputFile(std::string path, std::string_view expected) : path_(std::m
     }
   };
   expect_regular();
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor_ < 0) {
+  descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (descriptor() < 0) {
     raise<InputError>("{}: cannot be opened: {}", path_,
                       errno == EACCES ? "no permission to read" : reason(errno));
   }
-  try {
-    if (::fstat(descriptor_, &about) != 0) {
-      raise<InputError>("{}: cannot be read: {}", path_, reason(errno));
-    }
-    expect_regular();
-    bytes_ = static_cast<std::uint64_t>(about.st_size);
-    opened_ = state();
-    // HDF5 locks files that it writes. Other errors, as of file systems without locks, are ignored.
-    if (::flock(descriptor_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      raise<InputError>("{}: is being written by another program, expected a complete file", path_);
-    }
-    if (!has_signature()) {
-      raise<InputError>("{}: is not HDF5, expected {}", path_, expected);
-    }
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
+  if (::fstat(descriptor(), &about) != 0) {
+    raise<InputError>("{}: cannot be read: {}", path_, reason(errno));
   }
-}
-
-InputFile::~InputFile() {
-  ::close(descriptor_);
+  expect_regular();
+  bytes_ = static_cast<std::uint64_t>(about.st_size);
+  opened_ = state();
+  // HDF5 locks files that it writes. Other errors, as of file systems without locks, are ignored.
+  if (::flock(descriptor(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    raise<InputError>("{}: is being written by another program, expected a complete file", path_);
+  }
+  if (!has_signature()) {
+    raise<InputError>("{}: is not HDF5, expected {}", path_, expected);
+  }
 }
 
 InputFile::State InputFile::state() const {
   struct stat about {};
-  if (::fstat(descriptor_, &about) != 0) {
+  if (::fstat(descriptor(), &about) != 0) {
     return {};
   }
   return {static_cast<std::int64_t>(about.st_dev),
@@ -90,7 +81,7 @@ std::string InputFile::sha256() const {
   Sha256 hash;
   std::vector<char> buffer(std::size_t{1} << 20);
   for (off_t at = 0;;) {
-    const ssize_t got = ::pread(descriptor_, buffer.data(), buffer.size(), at);
+    const ssize_t got = ::pread(descriptor(), buffer.data(), buffer.size(), at);
     if (got == 0) {
       return hash.text();
     }
@@ -104,7 +95,7 @@ std::string InputFile::sha256() const {
 
 std::string InputFile::read(std::uint64_t address, std::span<std::uint8_t> to) const {
   while (!to.empty()) {
-    const ssize_t got = ::pread(descriptor_, to.data(), to.size(), static_cast<off_t>(address));
+    const ssize_t got = ::pread(descriptor(), to.data(), to.size(), static_cast<off_t>(address));
     if (got < 0 && errno != EINTR) {
       return reason(errno);
     }

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/descriptor.hpp"
+
 namespace kvbench::h5 {
 
 /// An HDF5 file that is open for reading. Thread-safe.
@@ -15,13 +17,10 @@ class InputFile {
   /// Throws InputError unless it is a regular, readable HDF5 file that nobody writes. `expected`
   /// ends the message: "a trace written as ... says".
   InputFile(std::string path, std::string_view expected);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
   std::uint64_t bytes() const { return bytes_; }  ///< size when it was opened
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
 
   /// Whether size, times and inode are as when it was opened. False is no proof of a change: a new
   /// name gives false too.
@@ -39,7 +38,7 @@ class InputFile {
   bool has_signature() const;
 
   std::string path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::uint64_t bytes_ = 0;
   State opened_{};
 };
