@@ -323,17 +323,17 @@ TEST(HeadCache, ARecordIsReadWholeOrRefused) {
     const std::vector<std::byte> bytes = to_bytes(cache);
     EXPECT_EQ(to_bytes(cache_from_bytes(bytes)), bytes);
     for (std::size_t size = 0; size < bytes.size(); ++size) {
-      EXPECT_THROW(cache_from_bytes(std::span(bytes).first(size)), IoError);
+      EXPECT_THROW(cache_from_bytes(std::span(bytes).first(size)), InputError);
     }
     std::vector<std::byte> more = bytes;
     more.push_back(std::byte{0});
-    EXPECT_THROW(cache_from_bytes(more), IoError);
+    EXPECT_THROW(cache_from_bytes(more), InputError);
     for (int f = 0; f < 50; ++f) {
       std::vector<std::byte> other = bytes;
       other[random() % other.size()] ^= static_cast<std::byte>(1 + random() % 255);
       try {
         EXPECT_EQ(to_bytes(cache_from_bytes(other)), other);
-      } catch (const IoError&) {
+      } catch (const InputError&) {
       }
     }
   }

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
+#include "core/archive.hpp"
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "replay/windows.hpp"
@@ -103,83 +102,6 @@ void check_token(const HeadCache& c, Index row, const KvHead& head, const std::s
   };
   check("k", c.k, head.k);
   check("v", c.v, head.v);
-}
-
-class Packer {
- public:
-  static constexpr bool reads = false;
-  void raw(const void* from, std::size_t size) {
-    const auto* begin = static_cast<const std::byte*>(from);
-    bytes.insert(bytes.end(), begin, begin + size);
-  }
-
-  std::vector<std::byte> bytes;
-};
-
-class Unpacker {
- public:
-  static constexpr bool reads = true;
-  explicit Unpacker(std::span<const std::byte> bytes) : rest_(bytes) {}
-  void raw(void* to, std::size_t size) {
-    expect(size <= rest_.size());
-    if (size > 0) {
-      std::memcpy(to, rest_.data(), size);
-    }
-    rest_ = rest_.subspan(size);
-  }
-  /// Whether `count` elements of `each` bytes are left.
-  bool has(std::size_t count, std::size_t each) const { return count <= rest_.size() / each; }
-  bool at_end() const { return rest_.empty(); }
-  static void expect(bool good) {
-    if (!good) {
-      throw IoError("corrupt record of a cache");
-    }
-  }
-
- private:
-  std::span<const std::byte> rest_;
-};
-
-// Writes a value to a Packer or reads it from an Unpacker.
-template <class Archive, class T>
-void pass(Archive& archive, T& value) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    archive.raw(&value, sizeof value);
-  } else if constexpr (requires { value.has_value(); }) {
-    std::uint8_t present = value.has_value() ? 1 : 0;
-    pass(archive, present);
-    if constexpr (Archive::reads) {
-      archive.expect(present <= 1);
-      if (present == 1) {
-        value.emplace();
-      }
-    }
-    if (present == 1) {
-      pass(archive, *value);
-    }
-  } else if constexpr (requires { value.log_weight; }) {  // CacheDenominator
-    pass(archive, value.k);
-    pass(archive, value.log_weight);
-  } else if constexpr (requires { value.cols(); }) {  // Matrix
-    Index rows = value.rows();
-    Index cols = value.cols();
-    pass(archive, rows);
-    pass(archive, cols);
-    if constexpr (Archive::reads) {
-      archive.expect(rows >= 0 && cols >= 0 && (cols == 0 || archive.has(rows, cols)));
-      value = Matrix(rows, cols);
-    }
-    archive.raw(value.data(), sizeof(float) * static_cast<std::size_t>(rows * cols));
-  } else {  // vectors and strings
-    constexpr std::size_t each = sizeof(typename T::value_type);
-    std::size_t count = value.size();
-    pass(archive, count);
-    if constexpr (Archive::reads) {
-      archive.expect(archive.has(count, each));
-      value.resize(count);
-    }
-    archive.raw(value.data(), count * each);
-  }
 }
 
 template <class Cache, class Visit>
@@ -351,7 +273,7 @@ HeadCache cache_from_bytes(std::span<const std::byte> bytes) {
   HeadCache out;
   Unpacker unpacker(bytes);
   each_member(out, [&](auto& member) { pass(unpacker, member); });
-  Unpacker::expect(unpacker.at_end());
+  unpacker.expect(unpacker.at_end());
   return out;
 }
 

@@ -35,9 +35,9 @@ CacheBytes bytes_of(const HeadCache& cache, Index d, Index dv, DType dtype);
 Compressed compressed_of(const HeadCache& cache, const KvHead& head, std::span<const Index> middle,
                          const std::string& where);
 
-/// Serializes an entry for the journal.
+/// Serializes an entry for the log (core/archive.hpp).
 std::vector<std::byte> to_bytes(const HeadCache& cache);
-/// Inverse of to_bytes(). Throws IoError if the bytes are corrupt.
+/// Inverse of to_bytes(). Throws InputError if the bytes are of another version.
 HeadCache cache_from_bytes(std::span<const std::byte> bytes);
 
 }  // namespace kvbench

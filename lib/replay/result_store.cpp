@@ -104,7 +104,7 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
       range_(plan.shard_jobs()),
       lock_(plan.options.out),
       unit_places_(places_of(plan)),
-      jobs_(range_.size()) {
+      done_(range_.size()) {
   const ReplayOptions& o = plan.options;
   const bool has_log = log_started(log_path(o.out));
   if (!o.export_caches.empty()) {
@@ -126,7 +126,7 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
     }
     if (layers_) {
       for (const Index job : layers_->open()) {
-        state(job) = {};
+        done_[job - range_.begin] = false;
         rows_resumed_ -= std::ssize(plan.unit_of(job).q_heads);
       }
     }
@@ -148,7 +148,7 @@ void ResultStore::open_layers(bool resume) {
 // Removes what would pass for this run's if it were interrupted. Its tables replace the earlier
 // ones.
 void ResultStore::start_anew(const Manifest& now) {
-  jobs_.assign(jobs_.size(), {});
+  done_.assign(done_.size(), false);
   rows_resumed_ = 0;
   keeps_caches_ = false;
   open_layers(false);
@@ -223,14 +223,14 @@ void ResultStore::note(Index job, const JobRecord& record) {
       !record.statuses.contains("failed")) {
     return;
   }
-  state(job) = {true, record.measured};
+  done_[job - range_.begin] = true;
   rows_resumed_ += record.rows();
   for (const auto& [status, rows] : record.statuses) {
     kept_rows_[status] += rows;
   }
   if (layers_) {
     const auto line = record.lines.find(layers_table().name());
-    layers_->note(job, record.measured, line != record.lines.end() && !line->second.empty());
+    layers_->note(job, record.measured(), line != record.lines.end() && !line->second.empty());
   }
 }
 
@@ -255,7 +255,7 @@ Index ResultStore::job_at(Index place) const {
 std::vector<Index> ResultStore::open_jobs() const {
   std::vector<Index> out;
   for (Index job = range_.begin; job < range_.end; ++job) {
-    if (!jobs_[job - range_.begin].done) {
+    if (!done_[job - range_.begin]) {
       out.push_back(job);
     }
   }
@@ -273,7 +273,7 @@ void ResultStore::write(Index job, const JobResult& result) {
   }
   log_->append(record);
   const std::lock_guard lock(mutex_);
-  state(job) = {true, record.measured};
+  done_[job - range_.begin] = true;
 }
 
 void ResultStore::finish_layers(const std::vector<TraceReader>& readers, int threads,
@@ -285,7 +285,7 @@ void ResultStore::finish_layers(const std::vector<TraceReader>& readers, int thr
 
 bool ResultStore::complete() const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::all_of(jobs_, &Job::done) && !(layers_ && layers_->lacks_lines());
+  return std::ranges::find(done_, false) == done_.end() && !(layers_ && layers_->lacks_lines());
 }
 
 RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
@@ -306,7 +306,7 @@ RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
   }
   RunTables tables(plan_.options.out, written_tables(manifest));
   for (Index job = range_.begin; job < range_.end; ++job) {
-    if (state(job).done) {
+    if (done_[job - range_.begin]) {
       tables.put(log_->read(place(job)));
     }
   }

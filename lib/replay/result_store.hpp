@@ -58,17 +58,11 @@ class ResultStore {
   RowCounts publish(Manifest& manifest, bool whole);
 
  private:
-  struct Job {
-    bool done = false;
-    bool measured = false;  // has_lines()
-  };
-
   void open_layers(bool resume);
   void start_anew(const Manifest& now);
   void keep_tables(JobRecords& earlier);
   void take_over(JobRecords& earlier, const Manifest& now, bool in_place);
   void note(Index job, const JobRecord& record);
-  Job& state(Index job) { return jobs_[job - range_.begin]; }
   Index place(Index job) const;
   Index job_at(Index place) const;
 
@@ -80,12 +74,12 @@ class ResultStore {
   std::unique_ptr<JobLog> log_;
   std::unique_ptr<LayerErrors> layers_;
   std::vector<Index> unit_places_;  // of each unit's first row
-  std::vector<Job> jobs_;           // of this shard
+  std::vector<bool> done_;          // by job of this shard
   bool keeps_caches_ = false;       // C.h5 has the caches of all jobs
   Index rows_resumed_ = 0;
   std::map<std::string, Index> kept_rows_;  // of the earlier run by status_kind()
   std::optional<Manifest> kept_;  // of whole tables of the same plan; then there is no log
-  mutable std::mutex mutex_;      // of jobs_ and publish()
+  mutable std::mutex mutex_;      // of done_ and publish()
 };
 
 }  // namespace kvbench

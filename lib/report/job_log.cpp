@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <unordered_set>
 #include <utility>
 
+#include "core/archive.hpp"
 #include "core/error.hpp"
 #include "core/file_lock.hpp"
 #include "report/csv.hpp"
@@ -40,83 +40,22 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A record is its parts, each after its length.
-void put(std::string& to, std::string_view part) {
-  const std::uint64_t size = part.size();
-  to.append(reinterpret_cast<const char*>(&size), sizeof size);
-  to += part;
-}
-
-class Parts {
- public:
-  explicit Parts(std::string_view bytes) : bytes_(bytes) {}
-
-  bool empty() const { return bytes_.empty(); }
-  std::string_view next() {
-    std::uint64_t size = 0;
-    if (bytes_.size() < sizeof size) {
-      fail();
-    }
-    std::memcpy(&size, bytes_.data(), sizeof size);
-    bytes_.remove_prefix(sizeof size);
-    if (bytes_.size() < size) {
-      fail();
-    }
-    const std::string_view out = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return out;
-  }
-
-  Index next_number() {
-    Index out = 0;
-    if (!parse_number(next(), out)) {
-      fail();
-    }
-    return out;
-  }
-
- private:
-  [[noreturn]] static void fail() { throw InputError("a log: got a record of another version"); }
-
-  std::string_view bytes_;
-};
-
-std::string encoded(const JobRecord& record) {
-  std::string out;
-  put(out, record.key);
-  put(out, record.measured ? "measured" : record.lacked_memory ? "lacked memory" : "");
-  put(out, std::to_string(record.statuses.size()));
-  for (const auto& [status, rows] : record.statuses) {
-    put(out, status);
-    put(out, std::to_string(rows));
-  }
-  put(out, text_of(record.cache));
-  for (const auto& [table, text] : record.lines) {
-    put(out, table);
-    put(out, text);
-  }
-  return out;
+template <class Record, class Visit>
+void each_member(Record& r, const Visit& visit) {
+  visit(r.key);
+  visit(r.lacked_memory);
+  visit(r.statuses);
+  visit(r.lines);
+  visit(r.cache);
 }
 
 JobRecord read_record(const Journal& journal, Index place) {
   JobRecord out;
   out.place = place;
   const std::vector<std::byte> bytes = journal.read(job_number(place));
-  Parts parts(text_of(bytes));
-  out.key = parts.next();
-  const std::string_view state = parts.next();
-  out.measured = state == "measured";
-  out.lacked_memory = state == "lacked memory";
-  for (Index left = parts.next_number(); left > 0; --left) {
-    const std::string status(parts.next());
-    out.statuses[status] = parts.next_number();
-  }
-  const auto cache = bytes_of(parts.next());
-  out.cache.assign(cache.begin(), cache.end());
-  while (!parts.empty()) {
-    const std::string table(parts.next());
-    out.lines[table] = parts.next();
-  }
+  Unpacker unpacker(bytes);
+  each_member(out, [&](auto& member) { pass(unpacker, member); });
+  unpacker.expect(unpacker.at_end());
   if (journal.has(layer_number(place))) {
     out.lines[layers_table().name()] = text_of(journal.read(layer_number(place)));
   }
@@ -144,7 +83,6 @@ void add_head(std::string& heads, const Fields& row) {
   heads += row[q_head];
 }
 
-// The cells of a row that all rows of its job have in common.
 Fields job_of(const Fields& row) {
   Fields out;
   for (const std::size_t cell : job_cells()) {
@@ -318,9 +256,12 @@ class TableRecords : public JobRecords {
 }  // namespace
 
 void JobRecord::count(std::string_view status) {
-  measured = has_lines(status);
   lacked_memory = status == kLackedMemory;
   ++statuses[std::string(status_kind(status))];
+}
+
+bool JobRecord::measured() const {
+  return std::ranges::any_of(statuses, [](const auto& one) { return has_lines(one.first); });
 }
 
 Index JobRecord::rows() const {
@@ -345,7 +286,9 @@ JobLog::JobLog(const fs::path& path, const Manifest& manifest, bool resume)
 }
 
 void JobLog::append(const JobRecord& record) {
-  journal_.append(job_number(record.place), bytes_of(encoded(record)));
+  Packer packer;
+  each_member(record, [&](const auto& member) { pass(packer, member); });
+  journal_.append(job_number(record.place), packer.bytes);
 }
 
 void JobLog::append_layer(Index place, std::string_view line) {

@@ -23,7 +23,6 @@ namespace kvbench {
 struct JobRecord {
   Index place = 0;                        ///< of its first row in the undivided OUT.csv, from 0
   std::string key;                        ///< what the job is: job_key()
-  bool measured = false;                  ///< has_lines() of its rows
   bool lacked_memory = false;             ///< kLackedMemory is the status of its rows
   std::map<std::string, Index> statuses;  ///< rows of OUT.csv by status_kind()
   /// Whole lines with their line ends, by TableSpec::name. A line of OUT.layers.csv is with the
@@ -33,6 +32,7 @@ struct JobRecord {
 
   /// Counts a row of OUT.csv with this status. All rows of a job are measured, or none.
   void count(std::string_view status);
+  bool measured() const;  ///< has_lines() of its rows
   Index rows() const;
 };
 
