@@ -211,17 +211,5 @@ TEST(SummaryTable, TextFitsAnyWidth) {
   }
 }
 
-// Where not even one column fits, labels are cut as far as may be, and then the lines.
-TEST(SummaryTable, LabelsGiveWayBeforeTheLastColumn) {
-  const SummaryTable table = listed({make_row("m0_of_a_very_long_name", "", 0, 0, 0, 0.5),
-                                     make_row("m1_of_a_very_long_name", "", 0, 0, 0, 0.5)},
-                                    Detail::brief);
-  EXPECT_NE(format_table(table, TableFormat::text, 24).find("\nm0_of_a_very_lon…      1\n"),
-            std::string::npos);
-  EXPECT_NE(format_table(table, TableFormat::text, 15).find("\nm0_of_a_ver…  …\n"),
-            std::string::npos)
-      << format_table(table, TableFormat::text, 15);
-}
-
 }  // namespace
 }  // namespace kvbench::test_summary_table

@@ -190,62 +190,43 @@ bool rows_differ(const std::vector<TextColumn>& columns, std::size_t labels) {
   return true;
 }
 
-// Cuts the widest labels until the columns fit. Returns false and cuts nothing if rows would get
-// equal labels, or labels would become too short. `try_hard` cuts as far as allowed instead.
-bool cut_labels(std::vector<TextColumn>& columns, std::size_t labels, std::size_t width,
-                bool try_hard) {
-  std::vector<std::size_t> limits;
-  for (std::size_t c = 0; c < labels; ++c) {
-    limits.push_back(columns[c].width());
-  }
-  for (std::size_t total = width_of(columns); total > width; --total) {
-    const auto widest = static_cast<std::size_t>(std::ranges::max_element(limits) - limits.begin());
-    if (limits[widest] <= std::max(kShortLabel, width_of(columns[widest].unit))) {
-      if (!try_hard) {
-        return false;
-      }
-      break;
-    }
-    --limits[widest];
-  }
-  std::vector<TextColumn> shorter(columns.begin(),
-                                  columns.begin() + static_cast<std::ptrdiff_t>(labels));
-  for (std::size_t c = 0; c < labels; ++c) {
-    shorter[c].name = cut(shorter[c].name, limits[c]);
-    for (std::string& cell : shorter[c].cells) {
-      cell = cut(cell, limits[c]);
-    }
-  }
-  if (!rows_differ(shorter, labels)) {
+// Cuts the widest label so that the columns fit. Returns false and cuts nothing if it would become
+// too short or rows would get equal labels.
+bool cut_label(std::vector<TextColumn>& columns, std::size_t labels, std::size_t width) {
+  const auto widest = std::ranges::max_element(
+      columns.begin(), columns.begin() + static_cast<std::ptrdiff_t>(labels), {},
+      &TextColumn::width);
+  const std::size_t excess = width_of(columns) - width;
+  if (widest->width() < excess + std::max(kShortLabel, width_of(widest->unit))) {
     return false;
   }
-  std::ranges::move(shorter, columns.begin());
+  const TextColumn whole = *widest;
+  widest->name = cut(whole.name, whole.width() - excess);
+  for (std::string& cell : widest->cells) {
+    cell = cut(cell, whole.width() - excess);
+  }
+  if (!rows_differ(columns, labels)) {
+    *widest = whole;
+    return false;
+  }
   return true;
 }
 
-// Cuts labels and drops columns until the table fits. Returns sentences that say so.
+// Cuts a label or drops columns, so that the table fits or has one column beside its labels.
+// Returns sentences that say so.
 std::vector<std::string> fit(std::vector<TextColumn>& columns, std::size_t labels,
                              std::size_t width) {
-  const auto label_cells = [&] {
-    std::vector<std::vector<std::string>> out;
-    for (std::size_t c = 0; c < labels; ++c) {
-      out.push_back(columns[c].cells);
-    }
-    return out;
-  };
-  if (width_of(columns) <= width) {
-    return {};
-  }
-  const std::vector<std::vector<std::string>> whole = label_cells();
-  std::vector<std::string> dropped;
-  while (!cut_labels(columns, labels, width, columns.size() == labels + 1) &&
-         columns.size() > labels + 1) {
-    dropped.insert(dropped.begin(), columns.back().name);
-    columns.pop_back();
-  }
   std::vector<std::string> said;
-  if (label_cells() != whole) {
-    said.emplace_back("Labels are cut to fit the width.");
+  std::vector<std::string> dropped;
+  while (width_of(columns) > width) {
+    if (cut_label(columns, labels, width)) {
+      said.emplace_back("Labels are cut to fit the width.");
+    } else if (columns.size() > labels + 1) {
+      dropped.insert(dropped.begin(), columns.back().name);
+      columns.pop_back();
+    } else {
+      break;
+    }
   }
   if (!dropped.empty()) {
     said.push_back(fmt::format("Left out to fit the width: {}; --format csv has all.",

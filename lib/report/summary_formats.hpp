@@ -30,9 +30,9 @@ constexpr bool for_programs(TableFormat format) {
 
 /// The table and its note in this format.
 ///
-/// text: aligned. With `width`, lines have at most that many characters: long labels are cut with
-/// an ellipsis while they stay different, then columns are dropped from the right, and a sentence
-/// says so. markdown: GitHub's. csv: fields `mean_X` and `sd_X` per metric X.
+/// text: aligned. With `width`, lines have at most that many characters: the longest label is cut
+/// with an ellipsis while labels stay different, or columns are dropped from the right, and a
+/// sentence says so. markdown: GitHub's. csv: fields `mean_X` and `sd_X` per metric X.
 std::string format_table(const SummaryTable& table, TableFormat format,
                          std::optional<std::size_t> width = {});
 
