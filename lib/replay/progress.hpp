@@ -1,5 +1,5 @@
-// Progress of a run on stderr: a bar with count, rate and time left at a terminal; otherwise, or if
-// TERM is `dumb`, a plain line every minute.
+// Progress of a run on stderr: a line with count and time left, rewritten in place at a terminal;
+// otherwise, or if TERM is `dumb`, printed every minute.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,6 @@ struct Done {
   Index total = 0;
   double elapsed_s = 0.0;
   Index skipped = 0;
-
-  /// Steps per second; 0 if unknown.
-  double rate() const;
 };
 
 /// Thread-safe. Draws at most ten times a second and never wider than the terminal.
@@ -28,11 +25,11 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `total`: steps, at least 1. `label`: text before the bar. `unit`: name of the steps ("rows").
-  /// `line_interval`: between plain lines, and before the first.
+  /// `total`: steps, at least 1. `label`: of the run. `unit`: name of the steps ("rows").
+  /// `line_interval`: between lines that are not at a terminal, and before the first.
   Progress(Index total, std::string label, std::string unit, int fd = 2,
            Clock::duration line_interval = std::chrono::minutes{1});
-  /// Clears the bar, or prints a last plain line if there were others.
+  /// Clears the line at a terminal; otherwise prints a last line if there were others.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -43,28 +40,23 @@ class Progress {
   void skip(Index n);
 
  private:
-  Done state(Clock::time_point now) const;
-  void print_line(Clock::time_point now);
+  void print(Clock::time_point now);
 
   const Index total_;
   const std::string label_;
   const std::string unit_;
   const int fd_;
   const Clock::duration line_interval_;
-  const bool visible_;
+  const bool terminal_;
   const Clock::time_point start_;
   std::mutex mutex_;
-  Clock::time_point said_at_;  // the last bar or line
+  Clock::time_point said_at_;  // the last line
   Index done_ = 0;
   Index skipped_ = 0;
   bool said_ = false;
 };
 
-/// Text of the bar for a terminal of `width` columns: at most width - 1 characters, so that it does
-/// not wrap.
-std::string progress_line(std::string_view label, const Done& done, int width);
-
 /// "kvbench: replay: 12%, 3456 of 28800 rows, 3 min, 21 min left".
-std::string plain_progress(std::string_view label, std::string_view unit, const Done& done);
+std::string progress_line(std::string_view label, std::string_view unit, const Done& done);
 
 }  // namespace kvbench
