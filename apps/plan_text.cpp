@@ -13,7 +13,7 @@
 
 #include "core/printable.hpp"
 #include "replay/resources.hpp"
-#include "replay/side_sizes.hpp"
+#include "replay/side_tables.hpp"
 #include "replay/windows.hpp"
 #include "terminal.hpp"
 
@@ -72,13 +72,8 @@ void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int thre
   fmt::print("memory: at most {:.1f} MiB with {} threads (prompt {} layer {})\n", mib(most->bytes),
              threads, printable(plan.prompt_meta(*most->unit).id),
              plan.layer_meta(*most->unit).layer);
-  std::string sizes;
-  for (const SideSize& size : side_sizes(plan)) {
-    sizes += fmt::format("{}OUT.{}.csv {:.2f} MiB", sizes.empty() ? "" : ", ", size.table->name(),
-                         size.bytes / 0x1p20);
-  }
-  if (!sizes.empty()) {
-    fmt::print("estimated size of side tables: {}\n", sizes);
+  for (const TableSpec* table : side_tables(plan)) {
+    fmt::print("OUT.{}.csv: at most {} lines\n", table->name(), most_lines(plan, table));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "replay/side_tables.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 
@@ -147,6 +148,28 @@ TEST_F(RunTest, SettingsThatShareScoresHaveTheRowsThatTheyHaveAlone) {
   std::ranges::sort(alone);
   std::ranges::sort(together);
   expect_same(together, alone);
+}
+
+TEST_F(RunTest, SideTablesHaveTheLinesThatADryRunCounts) {
+  for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    for (const PerQuery per_query : {PerQuery::bins, PerQuery::all}) {
+      ReplayOptions o = options();
+      o.algorithms = {"exact", "uniform:tokens=20"};  // no row is infeasible
+      o.protocol = protocol;
+      o.per_query = protocol == Protocol::prefill ? per_query : PerQuery::none;
+      o.kept = true;
+      o.shard_index = 2;
+      o.shard_count = 3;
+      o.overwrite = true;
+      run(o);
+      const Plan plan = make_plan(o);
+      ASSERT_EQ(side_tables(plan).size(), 2U);
+      for (const TableSpec* table : side_tables(plan)) {
+        EXPECT_EQ(most_lines(plan, table), std::ssize(read_table(table->path(o.out)).rows))
+            << table->name();
+      }
+    }
+  }
 }
 
 TEST_F(RunTest, SeedsMakeDifferentRows) {

@@ -1,5 +1,6 @@
 #include "replay/side_tables.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -73,22 +74,24 @@ std::vector<const TableSpec*> side_tables(const PlanSpec& plan) {
   return out;
 }
 
-std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
-                                  const LayerMeta& l) {
-  if (!table->steps()) {
-    return {0};
-  }
-  if (table == &queries_table()) {
-    std::vector<Index> out;
-    for (const QueryBin& bin : query_bins(windows_of(plan.options, l).queries)) {
-      out.push_back(bin.first);
+Index most_lines(const PlanSpec& plan, const TableSpec* table) {
+  const auto entries = static_cast<Index>(plan.entries.size());
+  const Range jobs = plan.shard_jobs();
+  Index out = 0;
+  for (const Range units : plan.layers()) {
+    const LayerMeta& l = plan.layer_meta(plan.units[units.begin]);
+    const Index queries = windows_of(plan.options, l).queries;
+    const Index of_row = table == &steps_table()     ? std::ssize(stream_steps(plan.options, l.n))
+                         : table == &kept_table()    ? std::ssize(kept_steps(plan.options, l.n))
+                         : table == &queries_table() ? std::ssize(query_bins(queries))
+                                                     : queries;
+    for (Index u = units.begin; u < units.end; ++u) {
+      const Range mine{std::max(jobs.begin, u * entries), std::min(jobs.end, (u + 1) * entries)};
+      const Index rows = table->per_query_head() ? std::ssize(plan.units[u].q_heads) : 1;
+      out += std::max<Index>(0, mine.end - mine.begin) * rows * of_row;
     }
-    return out;
   }
-  if (table == &every_query_table()) {
-    return positions_of({l.n - windows_of(plan.options, l).queries, l.n});
-  }
-  return table == &steps_table() ? stream_steps(plan.options, l.n) : kept_steps(plan.options, l.n);
+  return out;
 }
 
 JobRecord job_record(const PlanSpec& plan, const JobResult& result, const std::string& run) {

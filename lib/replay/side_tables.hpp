@@ -14,10 +14,8 @@ namespace kvbench {
 /// Side tables that the plan writes, without OUT.layers.csv, whose lines belong to several jobs.
 std::vector<const TableSpec*> side_tables(const PlanSpec& plan);
 
-/// Steps of the lines of one row of OUT.csv in a table with steps (TableSpec::steps), ascending;
-/// {0} for other tables.
-std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
-                                  const LayerMeta& layer);
+/// Lines of the table if every row of this shard is measured.
+Index most_lines(const PlanSpec& plan, const TableSpec* table);
 
 /// The record of a finished job, without its place and cache. `run`: the column run_id.
 JobRecord job_record(const PlanSpec& plan, const JobResult& result, const std::string& run);
