@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "replay/planner.hpp"
+#include "replay/plan.hpp"
 
 namespace kvbench {
 

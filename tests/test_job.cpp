@@ -14,7 +14,7 @@
 #include "core/error.hpp"
 #include "make_trace.hpp"
 #include "replay/job.hpp"
-#include "replay/planner.hpp"
+#include "replay/plan.hpp"
 #include "replay/windows.hpp"
 #include "report_rows.hpp"
 

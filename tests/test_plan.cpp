@@ -16,8 +16,8 @@
 #include "core/error.hpp"
 #include "make_trace.hpp"
 #include "refusal.hpp"
+#include "replay/plan.hpp"
 #include "replay/plan_spec.hpp"
-#include "replay/planner.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench::test_plan {
@@ -88,7 +88,8 @@ TEST_F(PlanTest, ListsEveryHeadOnceInOrder) {
 TEST_F(PlanTest, EntriesAreVariantsTimesBudgetsTimesSeeds) {
   const Plan plan = make_plan(options());
   std::vector<std::tuple<std::string, double, std::uint64_t>> got;
-  for (const Entry& e : plan.entries) {
+  for (std::size_t i = 0; i < plan.entries.size(); ++i) {
+    const Entry e = plan.entries[i];
     got.emplace_back(plan.variants[e.variant].method->info.name, e.budget.value_or(-1.0), e.seed);
   }
   // A method with one size takes no budget, a deterministic one gets seed 0; budgets fall.
@@ -107,8 +108,8 @@ TEST_F(PlanTest, NativeParametersTakeNoBudget) {
     o.seeds = "2";
   });
   ASSERT_EQ(plan.entries.size(), 4U);
-  for (const Entry& e : plan.entries) {
-    EXPECT_FALSE(e.budget.has_value());
+  for (const Entries::Setting& s : plan.entries.settings()) {
+    EXPECT_FALSE(s.first.budget.has_value());
   }
 }
 

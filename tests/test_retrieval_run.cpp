@@ -10,7 +10,7 @@
 #include "algorithms/registry.hpp"
 #include "make_head.hpp"
 #include "refusal.hpp"
-#include "replay/planner.hpp"
+#include "replay/plan.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"

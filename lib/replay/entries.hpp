@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -48,32 +47,6 @@ class Entries {
   Entry front() const { return (*this)[0]; }
   const std::vector<Setting>& settings() const { return settings_; }
   const Setting& setting_of(std::size_t number) const;
-
-  class Iterator {
-   public:
-    using value_type = Entry;
-    using difference_type = std::ptrdiff_t;
-
-    Iterator() = default;
-    Iterator(const Entries* entries, std::size_t number) : entries_(entries), number_(number) {}
-    Entry operator*() const { return (*entries_)[number_]; }
-    Iterator& operator++() {
-      ++number_;
-      return *this;
-    }
-    Iterator operator++(int) {
-      Iterator before = *this;
-      ++number_;
-      return before;
-    }
-    bool operator==(const Iterator& other) const = default;
-
-   private:
-    const Entries* entries_ = nullptr;
-    std::size_t number_ = 0;
-  };
-  Iterator begin() const { return {this, 0}; }
-  Iterator end() const { return {this, size()}; }
 
  private:
   std::vector<Setting> settings_;

@@ -14,7 +14,6 @@
 #include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/kept_heads.hpp"
-#include "replay/layer_part.hpp"
 #include "replay/loaded_caches.hpp"
 #include "replay/query_head_sets.hpp"
 #include "replay/row_parts.hpp"

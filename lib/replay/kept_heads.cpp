@@ -23,14 +23,14 @@ Index head_bytes(const LayerMeta& l) {
 void KeptHeads::keep(const Unit& unit, KvHead&& head) {
   const std::uint64_t bytes = bytes_of(head);
   const std::lock_guard lock(lock_);
-  if (bytes <= left_ && heads_.try_emplace(key(unit), std::move(head)).second) {
+  if (bytes <= left_ && heads_.try_emplace(unit.key(), std::move(head)).second) {
     left_ -= bytes;
   }
 }
 
 std::optional<KvHead> KeptHeads::take(const Unit& unit) {
   const std::lock_guard lock(lock_);
-  auto node = heads_.extract(key(unit));
+  auto node = heads_.extract(unit.key());
   if (node.empty()) {
     return std::nullopt;
   }

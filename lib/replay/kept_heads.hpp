@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <tuple>
 
 #include "core/types.hpp"
 #include "replay/plan_spec.hpp"
@@ -27,11 +26,8 @@ class KeptHeads {
   std::optional<KvHead> take(const Unit& unit);
 
  private:
-  using Key = std::tuple<std::size_t, std::size_t, std::size_t, Index>;
-  static Key key(const Unit& unit) { return {unit.trace, unit.prompt, unit.layer, unit.kv_head}; }
-
   std::mutex lock_;
-  std::map<Key, KvHead> heads_;
+  std::map<decltype(Unit().key()), KvHead> heads_;
   std::uint64_t left_;
 };
 

@@ -12,7 +12,7 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "metrics/layer_error.hpp"
-#include "replay/blank_row.hpp"
+#include "replay/side_tables.hpp"
 #include "replay/windows.hpp"
 #include "report/run_files.hpp"
 #include "report/table_spec.hpp"

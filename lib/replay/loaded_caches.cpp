@@ -12,7 +12,6 @@
 #include "core/error.hpp"
 #include "core/sha256.hpp"
 #include "metrics/memory.hpp"
-#include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/windows.hpp"
 #include "report/schema.hpp"
@@ -215,7 +214,8 @@ void LoadedCaches::check(const PlanSpec& plan, const Unit& unit, const KvHead& h
   const Windows windows = windows_of(plan.options, plan.layer_meta(unit));
   const std::vector<Index> middle = positions_of(windows.middle);
   const Index full = windows.middle.size() * head.pair_bytes();
-  for (const Entry& entry : plan.entries) {
+  for (std::size_t e = 0; e < plan.entries.size(); ++e) {
+    const Entry entry = plan.entries[e];
     const Group& group = groups_[entry.cache_group];
     const CacheGroup& info = group.info;
     const Found found = find(group, cache_place(plan, unit));

@@ -28,6 +28,8 @@ struct Unit {
   std::vector<Index> q_heads;  ///< replayed query heads of the group, ascending
 
   std::array<std::size_t, 3> layer_key() const { return {trace, prompt, layer}; }
+  /// Identifies the KV head.
+  auto key() const { return std::tuple(trace, prompt, layer, kv_head); }
 };
 
 struct PlanSpec {

@@ -12,7 +12,6 @@
 #include "metrics/read_figures.hpp"
 #include "replay/clock.hpp"
 #include "replay/compressed_rows.hpp"
-#include "replay/layer_part.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "replay/blank_row.hpp"
+#include "replay/side_tables.hpp"
 
 namespace kvbench {
 namespace {
@@ -105,6 +105,27 @@ void add_query_errors(const MatrixD& exact, const MatrixD& z, JobResult& out) {
   const auto width = static_cast<std::size_t>(z.cols());
   for (Index j = 0; j < z.rows(); ++j) {
     errors.push_back(query_error({exact.row(j), width}, {z.row(j), width}));
+  }
+}
+
+void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
+                    LayerPart& part) {
+  if (!c.plan().makes_layer_error(c.unit())) {
+    return;
+  }
+  const Index m = exact.rows();
+  const Index dv = exact.cols();
+  const Index group = c.head().group();
+  if (part.exact.rows() == 0) {
+    part = {Matrix(m, group * dv), Matrix(m, group * dv)};
+  }
+  const Index first = (q_head - c.id().kv_head * group) * dv;
+  for (Index j = 0; j < m; ++j) {
+    for (Index t = 0; t < dv; ++t) {
+      const double a = exact.row(j)[t];
+      part.exact.row(j)[first + t] = static_cast<float>(a);
+      part.differences.row(j)[first + t] = static_cast<float>(estimate.row(j)[t] - a);
+    }
   }
 }
 

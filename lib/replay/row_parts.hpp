@@ -39,6 +39,11 @@ std::vector<std::uint8_t> held_flags(const HeadInput& c,
 /// Appends a row's errors by evaluated query. `exact`, `z` [m, dv].
 void add_query_errors(const MatrixD& exact, const MatrixD& z, JobResult& out);
 
+/// Writes the outputs of one query head, exact and estimated, both [m, dv], into the job's part of
+/// its layer's error. Does nothing if the plan has no error of this layer.
+void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
+                    LayerPart& part);
+
 /// Returns the `diag` column: the method's diagnostics, and how many scoring queries it asks for if
 /// the trace has fewer.
 std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& result);

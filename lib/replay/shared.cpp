@@ -60,14 +60,10 @@ void check_shares(std::span<const Survey> surveys, std::span<const Share> shares
 
 }  // namespace
 
-SharedBudgets::Key SharedBudgets::key(const Unit& unit, std::size_t entry) {
-  return {unit.trace, unit.prompt, unit.layer, unit.kv_head, entry};
-}
-
 SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
                              const std::atomic<bool>& stop, KeptHeads* kept) {
   std::set<std::pair<Group, std::size_t>> wanted;  // groups by entry
-  std::set<std::tuple<std::size_t, std::size_t, std::size_t, Index>> to_read;
+  std::set<decltype(Unit().key())> to_read;
   if (std::ranges::all_of(plan.variants,
                           [](const Variant& v) { return v.scope() == Scope::head; })) {
     return;
@@ -79,7 +75,7 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
     if (scope != Scope::head && plan.lacks(unit, plan.entries[entry].variant) == nullptr &&
         wanted.insert({group_of(unit, scope), entry}).second) {
       for (const Unit& u : sharing_units(plan, unit, scope == Scope::layers)) {
-        to_read.insert({u.trace, u.prompt, u.layer, u.kv_head});
+        to_read.insert(u.key());
       }
     }
   }
@@ -152,12 +148,12 @@ void SharedBudgets::share_out(const Plan& plan, std::size_t entry, const Surveye
     shares.assign(group.units.size(), {});
   }
   for (std::size_t i = 0; i < group.units.size(); ++i) {
-    shares_[key(group.units[i], entry)] = {std::move(shares[i]), error};
+    shares_[{group.units[i].key(), entry}] = {std::move(shares[i]), error};
   }
 }
 
 const ShareOrError* SharedBudgets::find(const Unit& unit, std::size_t entry) const {
-  const auto it = shares_.find(key(unit, entry));
+  const auto it = shares_.find({unit.key(), entry});
   return it == shares_.end() ? nullptr : &it->second;
 }
 

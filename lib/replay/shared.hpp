@@ -5,7 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <map>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "replay/job.hpp"
@@ -28,9 +28,6 @@ class SharedBudgets {
   const ShareOrError* find(const Unit& unit, std::size_t entry) const;
 
  private:
-  using Key = std::tuple<std::size_t, std::size_t, std::size_t, Index, std::size_t>;
-  static Key key(const Unit& unit, std::size_t entry);
-
   // Heads that share one budget, read so far.
   struct Surveyed {
     std::vector<Unit> units;
@@ -39,7 +36,7 @@ class SharedBudgets {
   };
   void share_out(const Plan& plan, std::size_t entry, const Surveyed& group);
 
-  std::map<Key, ShareOrError> shares_;
+  std::map<std::pair<decltype(Unit().key()), std::size_t>, ShareOrError> shares_;  // by entry
 };
 
 }  // namespace kvbench

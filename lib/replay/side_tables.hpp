@@ -1,4 +1,4 @@
-// Which side tables a plan writes, and the lines of a job in all tables.
+// Rows and lines of a job in all tables, and which side tables a plan writes.
 #pragma once
 
 #include <string>
@@ -10,6 +10,9 @@
 #include "report/table_spec.hpp"
 
 namespace kvbench {
+
+/// Returns a row of OUT.csv with key and descriptive columns, without measurements.
+Row blank_row(const PlanSpec& plan, const Unit& unit, const Entry& entry, Index q_head);
 
 /// Side tables that the plan writes, without OUT.layers.csv, whose lines belong to several jobs.
 std::vector<const TableSpec*> side_tables(const PlanSpec& plan);

@@ -18,7 +18,6 @@
 #include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/kept_heads.hpp"
-#include "replay/layer_part.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {

@@ -1,4 +1,4 @@
-#include "replay/planner.hpp"
+#include "replay/plan.hpp"
 
 #include <fmt/format.h>
 
