@@ -15,6 +15,7 @@
 #include "caches_files.hpp"
 #include "evaluate_run.hpp"
 #include "make_head.hpp"
+#include "reference/held.hpp"
 
 namespace kvbench::test_evaluate {
 namespace {
@@ -31,59 +32,46 @@ struct Figures {
   double log_z_error = 0.0;
 };
 
-double log_weight(const std::vector<float>& logs, Index i) {
-  return logs.empty() ? 0.0 : static_cast<double>(logs[i]);
+// Entries of a file as a weighted set; of a denominator without values.
+void add_entries(const Matrix& k, const Matrix* v, const std::vector<float>& logs,
+                 std::vector<reference::Weighted>& to) {
+  const reference::Rows keys = reference::rows_of(k);
+  const reference::Rows values =
+      v == nullptr ? reference::Rows(keys.size()) : reference::rows_of(*v);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const reference::Real log_weight = logs.empty() ? 0.0F : logs[i];
+    to.push_back({keys[i], values[i], std::exp(log_weight)});
+  }
 }
 
-Figures slow_figures(const KvHead& head, const Matrix& queries, const HeadCache& c) {
-  double error = 0.0;
-  double norm = 0.0;
-  double log_error = 0.0;
-  for (Index r = head.nq() - kQueries; r < head.nq(); ++r) {
-    const float* q = queries.row(r);
-    const Index position = head.n() - head.nq() + r;
-    std::vector<double> above(head.dv(), 0.0);
-    std::vector<double> truth = above;
-    double below = 0.0;
-    double true_below = 0.0;
-    const auto add = [](std::vector<double>& sums, double w, const float* v) {
-      for (std::size_t j = 0; j < sums.size(); ++j) {
-        sums[j] += w * static_cast<double>(v[j]);
-      }
-    };
-    for (Index t = 0; t <= position; ++t) {
-      const double w = std::exp(slow_logit(head, head.k.row(t), q));
-      add(truth, w, head.v.row(t));
-      true_below += w;
-      if (t < kSink || t >= head.n() - kRecent) {
-        add(above, w, head.v.row(t));
-        below += w;
-      }
+Figures slow_figures(const KvHead& head, Index g, const HeadCache& c) {
+  reference::Real error = 0;
+  reference::Real norm = 0;
+  reference::Real log_error = 0;
+  for (Index j = head.n() - kQueries; j < head.n(); ++j) {
+    std::vector<Index> exact = positions(0, kSink);
+    for (Index i = head.n() - kRecent; i <= j; ++i) {
+      exact.push_back(i);
     }
-    const bool own = c.denominator.has_value();
-    for (Index i = 0; i < c.rows(); ++i) {
-      const double x = slow_logit(head, c.k.row(i), q);
-      add(above, std::exp(x + log_weight(c.log_weight, i)), c.v.row(i));
-      if (!own) {
-        below += std::exp(x + log_weight(c.log_weight, i));
-      }
-    }
-    if (own) {
+    reference::HeldSets sets = reference::held_sets(head, exact, {});
+    add_entries(c.k, &c.v, c.log_weight, sets.numerator);
+    if (c.denominator) {
       const Matrix& keys = c.denominator->k ? *c.denominator->k : c.k;
-      for (Index i = 0; i < keys.rows(); ++i) {
-        below +=
-            std::exp(slow_logit(head, keys.row(i), q) + log_weight(c.denominator->log_weight, i));
-      }
+      add_entries(keys, nullptr, c.denominator->log_weight, sets.denominator);
+    } else {
+      sets.denominator = sets.numerator;
     }
-    for (std::size_t j = 0; j < above.size(); ++j) {
-      const double z = above[j] / below;
-      const double a = truth[j] / true_below;
-      error += (z - a) * (z - a);
-      norm += a * a;
+    const reference::Vec q = reference::rows_of(head.q[g])[j - head.q_start()];
+    const auto z = reference::estimate(q, head.scale, sets.numerator, sets.denominator);
+    const auto a = reference::attention(head, g, j);
+    for (std::size_t t = 0; t < a.out.size(); ++t) {
+      error += (z.z[t] - a.out[t]) * (z.z[t] - a.out[t]);
+      norm += a.out[t] * a.out[t];
     }
-    log_error += std::abs(std::log(below) - std::log(true_below));
+    log_error += std::abs(z.log_denominator - a.log_z);
   }
-  return {std::sqrt(error / norm), log_error / static_cast<double>(kQueries)};
+  return {static_cast<double>(std::sqrt(error / norm)),
+          static_cast<double>(log_error / static_cast<reference::Real>(kQueries))};
 }
 
 // Each row's figures against the slow loops over what `make` gives.
@@ -97,8 +85,8 @@ void expect_figures(const std::string& trace, const std::string& table, const Ma
     const CachePlace place{text("prompt"), std::stol(text("layer")), std::stol(text("kv_head"))};
     const KvHead head =
         reader.read_head(place.prompt == "p0" ? 0 : 1, place.layer == 0 ? 0 : 1, place.kv_head);
-    const auto g = static_cast<std::size_t>(std::stol(text("q_head")) - 2 * place.kv_head);
-    const Figures expected = slow_figures(head, head.q[g], *make(head, place));
+    const Index g = std::stol(text("q_head")) - 2 * place.kv_head;
+    const Figures expected = slow_figures(head, g, *make(head, place));
     double error = -1.0;
     double log_error = -1.0;
     ASSERT_TRUE(parse_number(text("rel_error"), error));

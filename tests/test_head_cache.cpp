@@ -17,6 +17,7 @@
 #include "core/float16.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
+#include "reference/held.hpp"
 #include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/job.hpp"
@@ -116,62 +117,27 @@ Compressed random_result(const KvHead& head, const Kind& kind, std::mt19937_64& 
 // ------------------------------------------------------------------------- the estimator, slowly
 
 struct Output {
-  std::vector<double> z;      // per channel
-  std::vector<double> scale;  // the same of |v|: what rounding of weights is relative to
-  double denominator = 0.0;
+  reference::Estimate estimate;
+  reference::Vec scale;  // the same of |v|: what rounding of weights is relative to
 };
 
 // At one query, over the sinks [0, kBegin) with weight 1 and what is held of the middle.
-Output slow_output(const KvHead& head, const float* query, const Compressed& c) {
-  Output out;
-  out.z.assign(head.dv(), 0.0);
-  out.scale = out.z;
-  double below = 0.0;
-  const auto above = [&](double w, const float* key, const float* value) {
-    const double a = w * std::exp(slow_logit(head, key, query));
-    for (std::size_t j = 0; j < out.z.size(); ++j) {
-      out.z[j] += a * static_cast<double>(value[j]);
-      out.scale[j] += a * std::abs(static_cast<double>(value[j]));
-    }
-  };
-  const auto under = [&](double w, const float* key) {
-    below += w * std::exp(slow_logit(head, key, query));
-  };
-  for (Index t = 0; t < kBegin; ++t) {
-    above(1.0, head.k.row(t), head.v.row(t));
-    under(1.0, head.k.row(t));
+Output slow_output(const KvHead& head, Index row, const Compressed& c) {
+  const reference::Vec q = reference::rows_of(head.q[1])[row];
+  reference::HeldSets sets = reference::held_sets(head, positions(0, kBegin), c);
+  Output out{reference::estimate(q, head.scale, sets.numerator, sets.denominator), {}};
+  for (reference::Weighted& one : sets.numerator) {
+    std::ranges::transform(one.v, one.v.begin(), [](reference::Real x) { return std::abs(x); });
   }
-  for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
-    const Index t = c.held.tokens[i];
-    const double w = c.held.weights.empty() ? c.held.common : c.held.weights[i];
-    above(w, head.k.row(t), head.v.row(t));
-    if (!c.denominator) {
-      under(w, head.k.row(t));
-    }
-  }
-  for (Index i = 0; i < c.made.k.rows(); ++i) {
-    const double w = c.made.weights.empty() ? 1.0 : c.made.weights[i];
-    above(w, c.made.k.row(i), c.made.v.row(i));
-    if (!c.denominator) {
-      under(w, c.made.k.row(i));
-    }
-  }
-  if (c.denominator) {
-    const HeldTokens& held = c.denominator->held;
-    for (std::size_t i = 0; i < held.tokens.size(); ++i) {
-      under(held.weights.empty() ? held.common : held.weights[i], head.k.row(held.tokens[i]));
-    }
-    const MadeTokens& made = c.denominator->made;
-    for (Index i = 0; i < made.k.rows(); ++i) {
-      under(made.weights.empty() ? 1.0 : made.weights[i], made.k.row(i));
-    }
-  }
-  for (std::size_t j = 0; j < out.z.size(); ++j) {
-    out.z[j] /= below;
-    out.scale[j] /= below;
-  }
-  out.denominator = below;
+  out.scale = reference::estimate(q, head.scale, sets.numerator, sets.denominator).z;
   return out;
+}
+
+void expect_near(const Output& got, const Output& expected, double near) {
+  ASSERT_LE(std::abs(got.estimate.log_denominator - expected.estimate.log_denominator), near);
+  for (std::size_t j = 0; j < expected.scale.size(); ++j) {
+    ASSERT_LE(std::abs(got.estimate.z[j] - expected.estimate.z[j]), near * expected.scale[j]);
+  }
 }
 
 // A weight w goes through log w as a float: |log w| <= 6 there, so w comes back within
@@ -224,12 +190,7 @@ TEST(HeadCache, AResultComesBackAsWhatItWas) {
 
       const double near = kind.weights == Weights::one ? 1e-14 : kWeightRounding;
       for (Index r = 0; r < head.nq(); ++r) {
-        const Output expected = slow_output(head, head.q[1].row(r), before);
-        const Output got = slow_output(head, head.q[1].row(r), after);
-        ASSERT_LE(std::abs(got.denominator / expected.denominator - 1.0), near);
-        for (std::size_t j = 0; j < got.z.size(); ++j) {
-          ASSERT_LE(std::abs(got.z[j] - expected.z[j]), near * expected.scale[j]);
-        }
+        expect_near(slow_output(head, r, after), slow_output(head, r, before), near);
       }
     }
   }
@@ -278,11 +239,7 @@ TEST(HeadCache, AnyOrderOfEntriesIsTheSameCache) {
   const Compressed b = compressed_of(mixed, head, middle, "there");
   EXPECT_EQ(a.held.tokens, b.held.tokens);
   EXPECT_EQ(a.held.weights, b.held.weights);
-  const Output x = slow_output(head, head.q[0].row(0), a);
-  const Output y = slow_output(head, head.q[0].row(0), b);
-  for (std::size_t j = 0; j < x.z.size(); ++j) {
-    EXPECT_LE(std::abs(x.z[j] - y.z[j]), 1e-13 * x.scale[j]);  // sums in another order
-  }
+  expect_near(slow_output(head, 0, a), slow_output(head, 0, b), 1e-13);  // sums in another order
 }
 
 // --------------------------------------------------------------------------------------- bytes

@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "make_trace.hpp"
+#include "reference/held.hpp"
 #include "replay/job.hpp"
 #include "replay/plan.hpp"
 #include "replay/windows.hpp"
@@ -330,67 +331,40 @@ TEST_F(JobTest, FiguresAgreeWithANaiveEstimator) {
     }
     const Compressed c =
         everything({head_, middle, std::nullopt, windows_.scoring, {}, Rng()}, Params());
-    const auto dv = static_cast<std::size_t>(head_.dv());
     for (std::size_t g = 0; g < rows.size(); ++g) {
       const Row& row = rows[g];
       ASSERT_EQ(row.n_queries, nq == 0 ? 7 : 5);
-      double moved = 0.0;
-      double exact = 0.0;
-      double log_z = 0.0;
-      double mass = 0.0;
+      reference::Real moved = 0;
+      reference::Real norm = 0;
+      reference::Real log_z = 0;
+      reference::Real mass = 0;
       for (Index position = head_.n() - row.n_queries; position < head_.n(); ++position) {
-        const float* q = head_.q[g].row(position - head_.q_start());
-        const auto score = [&](const float* k) {
-          double sum = 0.0;
-          for (Index t = 0; t < head_.d(); ++t) {
-            sum += static_cast<double>(q[t]) * static_cast<double>(k[t]);
-          }
-          return std::exp(head_.scale * sum);
-        };
-        std::vector<double> a(dv, 0.0);
-        std::vector<double> z(dv, 0.0);
-        double true_sum = 0.0;
-        double sum = 0.0;
-        double kept = 0.0;
-        const auto add = [&](std::vector<double>& to, double w, const float* v) {
-          for (std::size_t t = 0; t < dv; ++t) {
-            to[t] += w * static_cast<double>(v[t]);
-          }
-        };
+        std::vector<Index> exact;  // sinks and recent tokens that the query sees
         for (Index i = 0; i <= position; ++i) {
-          const double e = score(head_.k.row(i));
-          true_sum += e;
-          add(a, e, head_.v.row(i));
           if (!windows_.middle.contains(i)) {
-            sum += e;
-            kept += e;
-            add(z, e, head_.v.row(i));
+            exact.push_back(i);
           }
         }
-        for (std::size_t j = 0; j < c.held.tokens.size(); ++j) {
-          const double e = score(head_.k.row(c.held.tokens[j]));
-          kept += e;
-          add(z, e * static_cast<double>(c.held.weights[j]), head_.v.row(c.held.tokens[j]));
+        const reference::HeldSets sets = reference::held_sets(head_, exact, c);
+        const reference::Vec q = reference::rows_of(head_.q[g])[position - head_.q_start()];
+        const reference::Estimate z =
+            reference::estimate(q, head_.scale, sets.numerator, sets.denominator);
+        const reference::Attention a = reference::attention(head_, static_cast<Index>(g), position);
+        for (std::size_t t = 0; t < a.out.size(); ++t) {
+          moved += (z.z[t] - a.out[t]) * (z.z[t] - a.out[t]);
+          norm += a.out[t] * a.out[t];
         }
-        for (const Index i : {0, 1}) {
-          add(z, score(c.made.k.row(i)) * static_cast<double>(c.made.weights[i]), c.made.v.row(i));
+        log_z += std::abs(z.log_denominator - a.log_z);
+        exact.insert(exact.end(), c.held.tokens.begin(), c.held.tokens.end());
+        for (const Index i : exact) {
+          mass += a.p[i];
         }
-        for (const Index i : c.denominator->held.tokens) {
-          sum += 3.25 * score(head_.k.row(i));
-        }
-        sum += 4.0 * score(c.denominator->made.k.row(0));
-        for (std::size_t t = 0; t < dv; ++t) {
-          moved += (z[t] / sum - a[t] / true_sum) * (z[t] / sum - a[t] / true_sum);
-          exact += a[t] / true_sum * a[t] / true_sum;
-        }
-        log_z += std::abs(std::log(sum) - std::log(true_sum));
-        mass += kept / true_sum;
       }
-      const auto m = static_cast<double>(row.n_queries);
+      const auto m = static_cast<reference::Real>(row.n_queries);
       EXPECT_EQ(row.status, "ok");
-      EXPECT_NEAR(row.rel_error, std::sqrt(moved / exact), 1e-11);
-      EXPECT_NEAR(row.log_z_error, log_z / m, 1e-11);
-      EXPECT_NEAR(row.mass_kept, mass / m, 1e-11);
+      EXPECT_NEAR(row.rel_error, static_cast<double>(std::sqrt(moved / norm)), 1e-11);
+      EXPECT_NEAR(row.log_z_error, static_cast<double>(log_z / m), 1e-11);
+      EXPECT_NEAR(row.mass_kept, static_cast<double>(mass / m), 1e-11);
       EXPECT_EQ(row.tokens_kept, 12 + static_cast<Index>(c.held.tokens.size()));
       // Pairs held and made, and the keys that the denominator alone stores.
       const auto pairs = static_cast<Index>(c.held.tokens.size()) + 2;

@@ -13,7 +13,7 @@
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
-#include "reference/reference.hpp"
+#include "reference/held.hpp"
 #include "replay/plan.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
@@ -69,8 +69,6 @@ struct Harness {
 Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOptions& o) {
   const Index n = head.n();
   const auto gi = static_cast<std::size_t>(g);
-  const reference::Rows k = reference::rows_of(head.k);
-  const reference::Rows v = reference::rows_of(head.v);
   const reference::Rows q = reference::rows_of(head.q[gi]);
   const StreamTask task{head, o.recent, std::nullopt, Rng(), cpu_backend(), o.sink};
   Harness out;
@@ -85,48 +83,26 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
       continue;
     }
     std::vector<Index> left;
-    std::vector<reference::Weighted> numerator;
-    std::vector<reference::Weighted> denominator;
-    std::set<Index> held;
-    const auto at = [](Index i) { return static_cast<std::size_t>(i); };
+    std::vector<Index> exact_tokens;
     for (Index i = 0; i <= j; ++i) {
-      if (i >= o.sink && i + o.recent <= j) {
-        left.push_back(i);
-      } else {
-        numerator.push_back({k[at(i)], v[at(i)], 1});
-        denominator.push_back({k[at(i)], {}, 1});
-        held.insert(i);
-      }
+      (i >= o.sink && i + o.recent <= j ? left : exact_tokens).push_back(i);
     }
+    std::set<Index> held(exact_tokens.begin(), exact_tokens.end());
     const auto window = static_cast<Index>(held.size());  // and sinks
     const Compressed c = make_view(task, left, j);
+    held.insert(c.held.tokens.begin(), c.held.tokens.end());
     Index bytes =
         (window + static_cast<Index>(c.held.tokens.size()) + c.made.k.rows()) * head.pair_bytes() +
         c.aux_bytes;
-    for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
-      const auto t = at(c.held.tokens[i]);
-      numerator.push_back({k[t], v[t], c.held.weight(i)});
-      held.insert(c.held.tokens[i]);
-    }
-    for (Index i = 0; i < c.made.k.rows(); ++i) {
-      numerator.push_back({reference::rows_of(c.made.k)[at(i)], reference::rows_of(c.made.v)[at(i)],
-                           c.made.weights.empty() ? 1 : c.made.weights[at(i)]});
-    }
     if (c.denominator) {
       const Denominator& d = *c.denominator;
       bytes += (static_cast<Index>(d.held.tokens.size()) + d.made.k.rows()) * head.d() *
                bytes_per_element(head.dtype);
-      for (std::size_t i = 0; i < d.held.tokens.size(); ++i) {
-        denominator.push_back({k[at(d.held.tokens[i])], {}, d.held.weight(i)});
-      }
-      for (Index i = 0; i < d.made.k.rows(); ++i) {
-        denominator.push_back({reference::rows_of(d.made.k)[at(i)], {}, d.made.weights[at(i)]});
-      }
-    } else {
-      denominator = numerator;
     }
+    const reference::HeldSets sets = reference::held_sets(head, exact_tokens, c);
     const reference::Attention a = reference::attention(head, g, j);
-    const reference::Estimate z = reference::estimate(q[at(j)], head.scale, numerator, denominator);
+    const reference::Estimate z = reference::estimate(q[static_cast<std::size_t>(j)], head.scale,
+                                                      sets.numerator, sets.denominator);
     reference::Real m2 = 0, a2 = 0, z2 = 0, az = 0;
     for (std::size_t t = 0; t < a.out.size(); ++t) {
       m2 += (z.z[t] - a.out[t]) * (z.z[t] - a.out[t]);
@@ -145,10 +121,10 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
       errors.push_back(out.steps.back().rel_error);
       for (Index i = 0; i <= j; ++i) {
         if (held.count(i) > 0) {
-          kept += a.p[at(i)];
+          kept += a.p[i];
         } else {
-          lost[i] += a.p[at(i)];
-          if (a.p[at(i)] > 0.005L) {
+          lost[i] += a.p[i];
+          if (a.p[i] > 0.005L) {
             forgotten.insert(i);
           }
         }
