@@ -121,16 +121,6 @@ TEST_F(CacheExportTest, TheFileSaysWhatTheRunWas) {
   EXPECT_EQ(contents(o.export_caches, plan).size(), static_cast<std::size_t>(plan.jobs()));
 }
 
-TEST_F(CacheExportTest, ThreadsDoNotChangeTheFile) {
-  const ReplayOptions one = options();
-  run(one);
-  ReplayOptions more = options("more.csv", "more.h5");
-  more.threads = 3;
-  run(more);
-  const Plan plan = make_plan(one);
-  EXPECT_TRUE(contents(one.export_caches, plan) == contents(more.export_caches, plan));
-}
-
 TEST_F(CacheExportTest, AStreamsFileHasItsEnd) {
   trace_ = make_trace(folder_ / "t.h5", full_shape());
   ReplayOptions o = options();
@@ -249,25 +239,15 @@ TEST_F(CacheExportTest, SomeLayersAndHeadsOfASharedBudget) {
   }
 }
 
-TEST_F(CacheExportTest, TheMemoryLimitCountsCaches) {
-  ReplayOptions o = options("limited.csv", "limited.h5");
-  o.threads = 8;
-  const Plan plan = make_plan(o);
-  const MemoryNeed need = memory_need(plan, plan.units.front());
-  ReplayOptions without = o;
-  without.export_caches.clear();
-  const Plan plain = make_plan(without);
-  const Index n = 60;
-  const auto copies = static_cast<std::uint64_t>(2 * 4 * n * (8 + 6));  // twice, keys and values
-  EXPECT_GE(need.per_thread, memory_need(plain, plain.units.front()).per_thread + copies);
-  o.memory_limit = need.total(1, 2);
-  EXPECT_EQ(usable_threads(make_plan(o)), 2);
+TEST_F(CacheExportTest, AnEvaluationHasAMemoryLimit) {
+  const ReplayOptions o = options();
   run(o);
-  ReplayOptions e = evaluation("again.csv", {"limited.h5"});
+  ReplayOptions e = evaluation("again.csv", {"c.h5"});
   e.memory_limit = 1000;
   const std::string message = refusal([&] { run(e); });
   EXPECT_NE(message.find("--memory-limit: got 1000 bytes, expected at least"), std::string::npos);
-  e.memory_limit = o.memory_limit;
+  const Plan plan = make_plan(e);
+  e.memory_limit = memory_need(plan, plan.units.front()).total(1, 1);
   run(e);
   expect_same_tables(e.out, o.out);
 }

@@ -214,13 +214,5 @@ TEST_F(ExtraRunTest, ASetThatNobodyAsksForIsNotRead) {
   expect_refusal([&] { run(options({"h2o:ref=second"}, "x.csv")); }, "query 2 is -1");
 }
 
-TEST_F(ExtraRunTest, TheMemoryNeedCountsTheSetsThatAreRead) {
-  const Plan without = make_plan(options({"knorm"}));
-  const Plan with = make_plan(options({"knorm", "kvzip"}));
-  const std::uint64_t more = memory_need(with, with.units[0]).unit;
-  // 23 queries: two query heads and a key of 8 float32 each, a position and a norm.
-  EXPECT_GE(more, memory_need(without, without.units[0]).unit + 23U * (3 * 8 * 4 + 12));
-}
-
 }  // namespace
 }  // namespace kvbench::test_extra_run

@@ -388,25 +388,5 @@ TEST_F(JobTest, ADenominatorOfTheSameKeysStoresThemOnce) {
   }
 }
 
-TEST_F(JobTest, MemoryNeedGrowsWithThePromptAndCoversItsArrays) {
-  LayerMeta small;
-  small.q_heads = 8;
-  small.kv_heads = 2;
-  small.n = 1000;
-  small.nq = 1000;
-  small.d = 128;
-  small.dv = 128;
-  LayerMeta large = small;
-  large.n = large.nq = 4000;
-  ReplayOptions o;
-  EXPECT_LT(prefill_memory_need(small, o).unit, prefill_memory_need(large, o).unit);
-  EXPECT_LT(prefill_memory_need(small, o).per_thread, prefill_memory_need(large, o).per_thread);
-  // At least the head itself in float32: k, v and the queries of the group.
-  EXPECT_GE(prefill_memory_need(small, o).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
-  const std::uint64_t single = prefill_memory_need(small, o).opening;
-  o.precision = Precision::float64;
-  EXPECT_GE(prefill_memory_need(small, o).opening, single + 4U * 64U * 1000U);
-}
-
 }  // namespace
 }  // namespace kvbench::test_job

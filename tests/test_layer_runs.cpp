@@ -199,19 +199,6 @@ TEST_F(LayerRunsTest, MergeRefusesATableThatDoesNotGoWithItsRows) {
   EXPECT_FALSE(fs::exists(layers_table().path(merge.output)));
 }
 
-TEST_F(LayerRunsTest, MemoryIsCounted) {
-  ReplayOptions o = options("out.csv");
-  const Plan with = make_plan(o);
-  o.heads = {0, 1, 2};  // no whole layer; the first KV head as before
-  const Plan without = make_plan(o);
-  const MemoryNeed more = memory_need(with, with.units[0]);
-  const MemoryNeed less = memory_need(without, without.units[0]);
-  // The layer's projection; the margin is rounded down in both.
-  const double projection = 4 * 5 * 4 * 6 * kMemoryMargin;
-  EXPECT_NEAR(static_cast<double>(more.unit), static_cast<double>(less.unit) + projection, 1.0);
-  EXPECT_GE(more.per_thread, less.per_thread + 2 * 4 * 5 * 2 * 6);
-}
-
 TEST_F(LayerRunsTest, ValuesAreCheckedBeforeTheFirstRow) {
   const hid_t file = H5Fopen(trace_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   const hid_t data = H5Dopen2(file, "/prompts/p1/layers/2/residual_norm", H5P_DEFAULT);

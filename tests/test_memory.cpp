@@ -261,20 +261,23 @@ TEST(SettingMemory, IsAtMostWhatIsPlanned) {
   check_job(options(trace, Protocol::retrieval, "magicpig:bits=1;tables=64"));
 }
 
-// Several heads and threads, surveys of shared budgets, side tables: the whole run, from the first
-// read to the last table.
+// Several heads and threads, surveys of shared budgets, side tables, errors of layers, caches: the
+// whole run, from the first read to the last table.
 TEST(RunMemory, StaysWithinTheLimit) {
   constexpr std::uint64_t kProgram = std::uint64_t{4} << 20;  // buffers of files and of HDF5
   testing_replay::TraceShape shape;
   shape.tokens = {4096};
   shape.q_heads = shape.kv_heads = 4;
   shape.d = shape.dv = kWidth;
+  shape.hidden = 256;
+  shape.residual_norm = true;
   const std::string trace = make_trace(test_folder() / "t.h5", shape);
   for (const char* algorithm : {"knorm", "h2o", "adakv", "kmeans"}) {
     ReplayOptions o = options(trace, Protocol::prefill, algorithm);
     o.budgets = {0.25, 0.5};
     o.threads = 8;
     o.kept = true;
+    o.export_caches = trace + ".caches.h5";
     Plan plan = make_plan(o);
     plan.options.program_bytes = kProgram + shared_bytes(plan);
     plan.options.memory_limit =

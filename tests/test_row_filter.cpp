@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "refusal.hpp"
 #include "report/row_filter.hpp"
 
@@ -84,25 +82,6 @@ TEST(RowFilter, SlipsAreRefused) {
             "--where algorithm=h2o,snapvk: no row has algorithm snapvk");
   const RowFilter negated("algorithm!=h2o");
   negated.check_met();
-}
-
-// Numbers against a plain reading of the rule.
-TEST(RowFilter, AgreesWithASlowReference) {
-  std::mt19937 random(2);
-  for (int i = 0; i < 2000; ++i) {
-    const int a = static_cast<int>(random() % 6);
-    const int b = a + 1 + static_cast<int>(random() % 4);
-    const int c = static_cast<int>(random() % 9);
-    const int cell = static_cast<int>(random() % 9);
-    const bool negated = random() % 2 == 0;
-    RowFilter filter("layer" + std::string(negated ? "!=" : "=") + std::to_string(a) + ":" +
-                     std::to_string(b) + "," + std::to_string(c));
-    bool one = cell == c;
-    for (int v = a; v < b; ++v) {
-      one = one || v == cell;
-    }
-    EXPECT_EQ(filter.keeps(std::to_string(cell)), one != negated);
-  }
 }
 
 }  // namespace

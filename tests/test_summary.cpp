@@ -230,26 +230,6 @@ TEST(Summary, RowsThatStandTwiceAreRefused) {
   EXPECT_EQ(summarize({table, again}, {}).groups[0].count, 3);
 }
 
-// Of random hashes with few values, against counting each.
-TEST(Summary, RepeatedHashes) {
-  std::mt19937 random(5);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<std::uint64_t> hashes(random() % 20);
-    std::map<std::uint64_t, int> counts;
-    for (std::uint64_t& h : hashes) {
-      h = random() % 16;
-      ++counts[h];
-    }
-    std::vector<std::uint64_t> twice;
-    for (const auto& [hash, count] : counts) {
-      if (count > 1) {
-        twice.push_back(hash);
-      }
-    }
-    EXPECT_EQ(repeated(hashes), twice);
-  }
-}
-
 TEST(Summary, SaysOverWhatItIs) {
   Row other = make_row("b", "", 0, 0, 0, 0.1);
   other.prompt = "p1";
