@@ -32,11 +32,11 @@ struct UnitNeed {
 
 std::vector<UnitNeed> needs_of(const Plan& plan, int threads) {
   const auto heads = static_cast<std::uint64_t>(heads_at_once(plan, threads));
-  const std::uint64_t beside = plan.options.program_bytes + kept_heads(plan, threads).beside;
+  const std::uint64_t always = plan.options.program_bytes + kept_bytes(plan);
   std::vector<UnitNeed> out;
   for (const Unit& unit : plan.units) {
     MemoryNeed need = memory_need(plan, unit);
-    const std::uint64_t bytes = beside + need.total(heads, static_cast<std::uint64_t>(threads));
+    const std::uint64_t bytes = always + need.total(heads, static_cast<std::uint64_t>(threads));
     out.push_back({&unit, std::move(need), bytes});
   }
   return out;

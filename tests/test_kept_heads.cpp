@@ -110,34 +110,12 @@ TEST_F(KeptHeadsTest, HeadsOfOtherShardsDoNotWait) {
   executor.run({3, 5}, {[](Index, const JobResult&) {}, [] {}});
 }
 
-TEST_F(KeptHeadsTest, SurveysOfHeadsThatAreNotReplayedLeaveNoRoom) {
-  options_.algorithms = {"adakv"};
-  const Plan whole = make_plan(options_);
-  const auto one = static_cast<std::uint64_t>(head_bytes(whole.layer_meta(whole.units[0])));
-  EXPECT_EQ(kept_heads(whole, 1).bytes, 6 * one);
-  EXPECT_EQ(kept_heads(whole, 1).beside, 5 * one);
-  options_.heads = {2, 3};  // of the second KV head
-  const Plan half = make_plan(options_);
-  EXPECT_EQ(kept_heads(half, 1).bytes, 0U);
-  EXPECT_EQ(kept_heads(half, 1).beside, 0U);
-}
-
-TEST_F(KeptHeadsTest, ALimitLeavesTheRest) {
+TEST_F(KeptHeadsTest, AMemoryLimitIsForTheJobs) {
   Plan plan = make_plan(options_);
   const auto one = static_cast<std::uint64_t>(head_bytes(plan.layer_meta(plan.units[0])));
-  // All six wait, and one of them opens first.
-  EXPECT_EQ(kept_heads(plan, 1).bytes, 6 * one);
-  EXPECT_EQ(kept_heads(plan, 1).beside, 5 * one);
-  const std::uint64_t jobs = memory_need(plan, plan.units[0]).total(1, 1);
-  plan.options.program_bytes = 1000;
-  for (const std::uint64_t more : {std::uint64_t{0}, one, 3 * one, 5 * one - 1, 5 * one}) {
-    plan.options.memory_limit = plan.options.program_bytes + jobs + more;
-    const KeptNeed need = kept_heads(plan, 1);
-    EXPECT_LE(need.beside, more);
-    // Beside those that wait, the check reads one.
-    EXPECT_LE(need.bytes + (more < 5 * one ? one : 0), more + one);
-    EXPECT_EQ(need.bytes, more == 5 * one ? 6 * one : more);
-  }
+  EXPECT_EQ(kept_bytes(plan), 6 * one);
+  plan.options.memory_limit = std::uint64_t{1} << 40;
+  EXPECT_EQ(kept_bytes(plan), 0U);
 }
 
 }  // namespace

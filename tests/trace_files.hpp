@@ -158,33 +158,6 @@ inline void put_dataset(hid_t group, const char* name, std::array<hsize_t, 3> di
   H5Sclose(space);
 }
 
-inline void put_string(hid_t object, const char* name, const std::string& text) {
-  H5Adelete(object, name);
-  const hid_t type = H5Tcopy(H5T_C_S1);
-  H5Tset_size(type, text.size() + 1);
-  const hid_t space = H5Screate(H5S_SCALAR);
-  const hid_t a = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-  H5Awrite(a, type, text.c_str());
-  H5Aclose(a);
-  H5Sclose(space);
-  H5Tclose(type);
-}
-
-/// A string attribute of variable length, as h5py writes str.
-inline void put_variable_string(hid_t object, const char* name, const std::string& text) {
-  H5Adelete(object, name);
-  const hid_t type = H5Tcopy(H5T_C_S1);
-  H5Tset_size(type, H5T_VARIABLE);
-  H5Tset_cset(type, H5T_CSET_UTF8);
-  const hid_t space = H5Screate(H5S_SCALAR);
-  const hid_t a = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-  const char* start = text.c_str();
-  H5Awrite(a, type, static_cast<const void*>(&start));
-  H5Aclose(a);
-  H5Sclose(space);
-  H5Tclose(type);
-}
-
 inline void put_number(hid_t object, const char* name, hid_t type, const void* value,
                        hsize_t count = 0) {
   H5Adelete(object, name);
@@ -193,6 +166,23 @@ inline void put_number(hid_t object, const char* name, hid_t type, const void* v
   H5Awrite(a, type, value);
   H5Aclose(a);
   H5Sclose(space);
+}
+
+inline void put_string(hid_t object, const char* name, const std::string& text) {
+  const hid_t type = H5Tcopy(H5T_C_S1);
+  H5Tset_size(type, text.size() + 1);
+  put_number(object, name, type, text.c_str());
+  H5Tclose(type);
+}
+
+/// A string attribute of variable length, as h5py writes str.
+inline void put_variable_string(hid_t object, const char* name, const std::string& text) {
+  const hid_t type = H5Tcopy(H5T_C_S1);
+  H5Tset_size(type, H5T_VARIABLE);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  const char* start = text.c_str();
+  put_number(object, name, type, static_cast<const void*>(&start));
+  H5Tclose(type);
 }
 
 inline void put_int(hid_t object, const char* name, std::int64_t value) {

@@ -139,7 +139,7 @@ struct JobRunner {
 }  // namespace
 
 Executor::Executor(const Plan& plan, int threads, const std::atomic<bool>& stop)
-    : plan_(plan), threads_(threads), stop_(stop), kept_(kept_heads(plan, threads).bytes) {}
+    : plan_(plan), threads_(threads), stop_(stop), kept_(kept_bytes(plan)) {}
 
 void Executor::check_values() {
   Progress progress(static_cast<Index>(plan_.units.size()), "checking", "KV heads");

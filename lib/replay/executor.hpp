@@ -23,7 +23,7 @@ class Executor {
   Executor(const Plan& plan, int threads, const std::atomic<bool>& stop);
 
   /// Reads everything that the plan's jobs will read, one head at a time, and keeps heads for
-  /// run() (kept_heads). Throws InputError for a value that is bad or that a job would reject. Call
+  /// run() (kept_bytes). Throws InputError for a value that is bad or that a job would reject. Call
   /// it before the first row is written.
   void check_values();
 

@@ -216,46 +216,13 @@ int usable_threads(const Plan& plan) {
   return static_cast<int>(threads);
 }
 
-KeptNeed kept_heads(const Plan& plan, int threads) {
+std::uint64_t kept_bytes(const Plan& plan) {
   constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
-  const Index open = heads_at_once(plan, threads);
   std::uint64_t all = 0;
-  std::uint64_t first = 0;  // of the heads that open first
-  std::uint64_t largest = 0;
-  std::uint64_t jobs = 0;  // memory while jobs run
-  bool shared = false;
-  for (const Range& layer : plan.layers()) {
-    const Unit& unit = plan.units[layer.begin];
-    const auto one = static_cast<std::uint64_t>(head_bytes(plan.layer_meta(unit)));
-    first +=
-        one * static_cast<std::uint64_t>(std::clamp<Index>(open - layer.begin, 0, layer.size()));
-    all += one * static_cast<std::uint64_t>(layer.size());
-    largest = std::max(largest, one);
-    if (surveys_bytes(plan, unit) > 0) {
-      shared = true;
-      if (layer.size() < plan.layer_meta(unit).kv_heads) {
-        return {};
-      }
-    }
-    if (plan.options.memory_limit > 0) {
-      jobs = std::max(
-          jobs, memory_need(plan, unit)
-                    .total(static_cast<std::uint64_t>(open), static_cast<std::uint64_t>(threads)));
-    }
+  for (const Unit& unit : plan.units) {
+    all += static_cast<std::uint64_t>(head_bytes(plan.layer_meta(unit)));
   }
-  if (shared) {  // surveys open one head at a time
-    first = std::min(first, largest);
-  }
-  std::uint64_t most = kMost;
-  if (plan.options.memory_limit > 0) {
-    const std::uint64_t taken = plan.options.program_bytes + jobs;
-    most = std::min(most,
-                    first + plan.options.memory_limit - std::min(plan.options.memory_limit, taken));
-  }
-  // If not all fit, one more is read beside those that are kept.
-  const std::uint64_t bytes = all <= most ? all : most - std::min(most, largest);
-  const std::uint64_t peak = std::min(all, most);
-  return {bytes, peak - std::min(peak, first)};
+  return plan.options.memory_limit > 0 ? 0 : std::min(all, kMost);
 }
 
 Index heads_at_once(const Plan& plan, int threads) {

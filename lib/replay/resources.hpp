@@ -26,14 +26,8 @@ std::uint64_t shared_bytes(const Plan& plan);
 /// to give every thread a job, within the memory limit; at least 1.
 Index heads_at_once(const Plan& plan, int threads);
 
-/// Heads that a run keeps between the check of their values and their jobs.
-struct KeptNeed {
-  std::uint64_t bytes = 0;   ///< of the heads, at most
-  std::uint64_t beside = 0;  ///< of these, what the heads that open first do not take
-};
-
-/// Returns at most 256 MiB, or what a memory limit leaves beside the jobs; none if surveys read
-/// heads that are not replayed.
-KeptNeed kept_heads(const Plan& plan, int threads);
+/// Returns the most bytes of heads that a run keeps between the check of their values and their
+/// jobs: at most 256 MiB, and none under a memory limit, which is for the jobs.
+std::uint64_t kept_bytes(const Plan& plan);
 
 }  // namespace kvbench
