@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "option_changes.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/table_spec.hpp"
@@ -18,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_replay;
 using testing_rows::read_without_run;
-using Change = std::function<void(ReplayOptions&)>;
 
 class ExtendTest : public RunTest {
  protected:
@@ -73,14 +73,11 @@ const std::vector<std::pair<std::string, Change>> kParts{
      [](auto& o) {
        o.algorithms = {"local", "balancekv:T=2;block=8"};
      }},
-    {"budgets", [](auto& o) { o.budgets = {0.1}; }},
-    {"seeds", [](auto& o) { o.seeds = "1:2"; }},
-    {"layers", [](auto& o) { o.layers = {2}; }},
-    {"heads",
-     [](auto& o) {
-       o.heads = {0, 2, 3};
-     }},
-    {"prompts", [](auto& o) { o.prompts = {"p1"}; }},
+    {"budgets", set(&ReplayOptions::budgets, {0.1})},
+    {"seeds", set(&ReplayOptions::seeds, "1:2")},
+    {"layers", set(&ReplayOptions::layers, {2})},
+    {"heads", set(&ReplayOptions::heads, {0, 2, 3})},
+    {"prompts", set(&ReplayOptions::prompts, {"p1"})},
     {"all of them",
      [](auto& o) {
        o.algorithms = {"uniform"};
@@ -136,10 +133,10 @@ TEST_F(ExtendTest, AStreamIsExtendedWithItsSteps) {
 // The earlier run is the log's if there is one: of a run that was killed, or of an extension of it.
 TEST_F(ExtendTest, GoesOnWhereARunWasKilled) {
   for (const double share : {0.0, 0.4, 1.0}) {
-    kill_after(part([](auto& o) { o.seeds = "1"; }), share);
+    kill_after(part(set(&ReplayOptions::seeds, "1")), share);
     run(extended());
     expect_whole("killed at " + std::to_string(share));
-    run(part([](auto& o) { o.seeds = "1"; }));
+    run(part(set(&ReplayOptions::seeds, "1")));
     kill_after(extended(), share);
     ReplayOptions o = extended();
     o.extend = share == 0.4;  // the log is of the whole plan
@@ -157,23 +154,17 @@ TEST_F(ExtendTest, IsRefusedWhereRowsWouldBeLostOrOthers) {
   const std::string text = read_bytes(out);
   const std::string manifest = read_bytes(manifest_path(out));
   const std::vector<std::pair<std::string, Change>> wrong{
-      {"--sink: got 5, expected 4", [](auto& o) { o.sink = 5; }},
-      {"--seeds: got 0:1, expected 0:2", [](auto& o) { o.seeds = "1"; }},
-      {"--budget: got 0.5, expected 0.5,0.1,0.0", [](auto& o) { o.budgets = {0.5}; }},
-      {"--prompts: got p0, expected all", [](auto& o) { o.prompts = {"p0"}; }},
-      {"--layers: got 2, expected 0", [](auto& o) { o.layers = {2}; }},
-      {"--kept: got false, expected true", [](auto& o) { o.kept = false; }},
+      {"--sink: got 5, expected 4", set(&ReplayOptions::sink, 5)},
+      {"--seeds: got 0:1, expected 0:2", set(&ReplayOptions::seeds, "1")},
+      {"--budget: got 0.5, expected 0.5,0.1,0.0", set(&ReplayOptions::budgets, {0.5})},
+      {"--prompts: got p0, expected all", set(&ReplayOptions::prompts, {"p0"})},
+      {"--layers: got 2, expected 0", set(&ReplayOptions::layers, {2})},
+      {"--kept: got false, expected true", set(&ReplayOptions::kept, false)},
       {"--algorithm: missing pyramidkv:", [](auto& o) { o.algorithms.pop_back(); }},
       {"shares a budget among all replayed layers",
-       [](auto& o) {
-         o.layers = {0, 2};
-       }},  // shares over the layers
-      {"expected no --shard",
-       [](auto& o) {
-         o.shard_index = 1;
-         o.shard_count = 2;
-       }},
-      {"--extend and --overwrite exclude each other", [](auto& o) { o.overwrite = true; }},
+       set(&ReplayOptions::layers, {0, 2})},  // shares over the layers
+      {"expected no --shard", shard(1, 2)},
+      {"--extend and --overwrite exclude each other", set(&ReplayOptions::overwrite, true)},
   };
   for (const auto& [what, change] : wrong) {
     ReplayOptions o = extended();
@@ -187,7 +178,7 @@ TEST_F(ExtendTest, IsRefusedWhereRowsWouldBeLostOrOthers) {
 }
 
 TEST_F(ExtendTest, ResumeNamesWhatDiffersAndSaysWhereExtendHelps) {
-  run(part([](auto& o) { o.seeds = "1"; }));
+  run(part(set(&ReplayOptions::seeds, "1")));
   ReplayOptions o = extended();
   o.extend = false;
   expect_refusal([&] { run(o); }, "--seeds: got 0:2, expected 0:1; --extend adds missing rows (");
@@ -203,7 +194,7 @@ TEST_F(ExtendTest, ResumeNamesWhatDiffersAndSaysWhereExtendHelps) {
 }
 
 TEST_F(ExtendTest, OtherContentsOfATraceAreRefused) {
-  run(part([](auto& o) { o.seeds = "1"; }));
+  run(part(set(&ReplayOptions::seeds, "1")));
   const std::string text = read_bytes(folder_ / "part.csv");
   TraceShape other = small_shape(12);
   other.seed = 2;

@@ -15,6 +15,7 @@
 #include "algorithms/registry.hpp"
 #include "core/error.hpp"
 #include "make_trace.hpp"
+#include "option_changes.hpp"
 #include "refusal.hpp"
 #include "replay/plan.hpp"
 #include "replay/plan_spec.hpp"
@@ -24,9 +25,7 @@ namespace kvbench::test_plan {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::expect_refusal;
-using testing_replay::make_trace;
-using testing_replay::TraceShape;
+using namespace testing_replay;
 using testing_rows::test_folder;
 
 class PlanTest : public ::testing::Test {
@@ -56,8 +55,6 @@ class PlanTest : public ::testing::Test {
     o.queries = 4;
     return o;
   }
-
-  using Change = std::function<void(ReplayOptions&)>;
 
   Plan plan_with(const Change& change) const {
     ReplayOptions o = options();
@@ -103,10 +100,8 @@ TEST_F(PlanTest, EntriesAreVariantsTimesBudgetsTimesSeeds) {
 }
 
 TEST_F(PlanTest, NativeParametersTakeNoBudget) {
-  const Plan plan = plan_with([](auto& o) {
-    o.algorithms = {"uniform:T=1,2"};
-    o.seeds = "2";
-  });
+  const Plan plan = plan_with(
+      both(set(&ReplayOptions::algorithms, {"uniform:T=1,2"}), set(&ReplayOptions::seeds, "2")));
   ASSERT_EQ(plan.entries.size(), 4U);
   for (const Entries::Setting& s : plan.entries.settings()) {
     EXPECT_FALSE(s.first.budget.has_value());
@@ -143,7 +138,7 @@ TEST_F(PlanTest, SelectsLayersHeadsAndPrompts) {
 
 TEST_F(PlanTest, RowRangesCountTheReplayedHeads) {
   // Groups of 2 with one head left out: units of 2, of 1 and of no rows.
-  const Plan plan = plan_with([](auto& o) { o.heads = {0, 1, 2}; });
+  const Plan plan = plan_with(set(&ReplayOptions::heads, {0, 1, 2}));
   std::vector<Index> before{0};
   for (Index job = 0; job < plan.jobs(); ++job) {
     before.push_back(before.back() + static_cast<Index>(plan.unit_of(job).q_heads.size()));
@@ -199,33 +194,21 @@ TEST_F(PlanTest, HashChangesWithWhatDecidesTheRows) {
   fs::copy_file(folder_ / "a.h5", folder_ / "renamed.h5");
   const std::string renamed = (folder_ / "renamed.h5").string();
   const std::vector<std::pair<std::string, Change>> changes{
-      {"sink", [](auto& o) { o.sink = 5; }},
-      {"recent", [](auto& o) { o.recent = 9; }},
-      {"queries", [](auto& o) { o.queries = 3; }},
-      {"scores", [](auto& o) { o.scores = Scores::all; }},
+      {"sink", set(&ReplayOptions::sink, 5)},
+      {"recent", set(&ReplayOptions::recent, 9)},
+      {"queries", set(&ReplayOptions::queries, 3)},
+      {"scores", set(&ReplayOptions::scores, Scores::all)},
       {"more algorithms", [](auto& o) { o.algorithms.emplace_back("oracle"); }},
       {"fewer algorithms", [](auto& o) { o.algorithms.pop_back(); }},
       {"parameters", [](auto& o) { o.algorithms.back() = "local:T=1"; }},
-      {"one budget", [](auto& o) { o.budgets = {0.5}; }},
-      {"another budget",
-       [](auto& o) {
-         o.budgets = {0.5, 0.26};
-       }},
-      {"close budget",
-       [](auto& o) {
-         o.budgets = {0.5, 0.25 + 1e-15};
-       }},
-      {"seeds", [](auto& o) { o.seeds = "5:9"; }},
-      {"other seeds", [](auto& o) { o.seeds = "6:9"; }},
-      {"layers",
-       [](auto& o) {
-         o.layers = {0, 1};
-       }},
-      {"heads",
-       [](auto& o) {
-         o.heads = {0, 1, 2, 3, 4};
-       }},
-      {"prompts", [](auto& o) { o.prompts = {"p0"}; }},
+      {"one budget", set(&ReplayOptions::budgets, {0.5})},
+      {"another budget", set(&ReplayOptions::budgets, {0.5, 0.26})},
+      {"close budget", set(&ReplayOptions::budgets, {0.5, 0.25 + 1e-15})},
+      {"seeds", set(&ReplayOptions::seeds, "5:9")},
+      {"other seeds", set(&ReplayOptions::seeds, "6:9")},
+      {"layers", set(&ReplayOptions::layers, {0, 1})},
+      {"heads", set(&ReplayOptions::heads, {0, 1, 2, 3, 4})},
+      {"prompts", set(&ReplayOptions::prompts, {"p0"})},
       {"fewer traces", [](auto& o) { o.traces.pop_back(); }},
       {"order of traces", [](auto& o) { std::swap(o.traces[0], o.traces[1]); }},
       {"name of a trace", [&](auto& o) { o.traces[0] = renamed; }},
@@ -242,34 +225,19 @@ TEST_F(PlanTest, HashDoesNotChangeWithAnythingElse) {
   fs::copy_file(folder_ / "a.h5", folder_ / "elsewhere" / "a.h5");
   const std::string moved = (folder_ / "elsewhere" / "a.h5").string();
   const std::vector<std::pair<std::string, Change>> changes{
-      {"threads", [](auto& o) { o.threads = 3; }},
-      {"memory limit", [](auto& o) { o.memory_limit = 1ULL << 40U; }},
-      {"shard",
-       [](auto& o) {
-         o.shard_index = 2;
-         o.shard_count = 3;
-       }},
-      {"output", [](auto& o) { o.out = "somewhere_else.csv"; }},
-      {"resume", [](auto& o) { o.resume = true; }},
-      {"overwrite", [](auto& o) { o.overwrite = true; }},
+      {"threads", set(&ReplayOptions::threads, 3)},
+      {"memory limit", set(&ReplayOptions::memory_limit, 1ULL << 40U)},
+      {"shard", shard(2, 3)},
+      {"output", set(&ReplayOptions::out, "somewhere_else.csv")},
+      {"resume", set(&ReplayOptions::resume, true)},
+      {"overwrite", set(&ReplayOptions::overwrite, true)},
       {"order of algorithms",
-       [](auto& o) {
-         o.algorithms = {"local", "exact", "uniform", "exact"};
-       }},
-      {"order of budgets",
-       [](auto& o) {
-         o.budgets = {0.25, 0.5, 0.25};
-       }},
-      {"seeds as a list", [](auto& o) { o.seeds = "7,5,6"; }},
-      {"all heads by name", [](auto& o) { o.heads = {5, 4, 3, 2, 1, 0}; }},
-      {"all layers by name",
-       [](auto& o) {
-         o.layers = {3, 1, 0};
-       }},
-      {"all prompts by name",
-       [](auto& o) {
-         o.prompts = {"p1", "p0"};
-       }},
+       set(&ReplayOptions::algorithms, {"local", "exact", "uniform", "exact"})},
+      {"order of budgets", set(&ReplayOptions::budgets, {0.25, 0.5, 0.25})},
+      {"seeds as a list", set(&ReplayOptions::seeds, "7,5,6")},
+      {"all heads by name", set(&ReplayOptions::heads, {5, 4, 3, 2, 1, 0})},
+      {"all layers by name", set(&ReplayOptions::layers, {3, 1, 0})},
+      {"all prompts by name", set(&ReplayOptions::prompts, {"p1", "p0"})},
       {"folder of a trace", [&](auto& o) { o.traces[0] = moved; }},
   };
   const std::string hash = make_plan(options()).hash();
@@ -296,13 +264,10 @@ TEST_F(PlanTest, RefusesBadOptionsInOneLineThatNamesThem) {
       {"duplicate trace name a.h5", [&](auto& o) { o.traces[1] = reference; }},
       {"duplicate trace name a.h5", [](auto& o) { o.traces[1] = o.traces[0]; }},
       {"--algorithm", [](auto& o) { o.algorithms.clear(); }},
-      {"nosuch", [](auto& o) { o.algorithms = {"nosuch"}; }},
-      {"--budget", [](auto& o) { o.budgets = {1.5}; }},
-      {"--budget",
-       [](auto& o) {
-         o.budgets = {0.5, -0.1};
-       }},
-      {"--budget", [=](auto& o) { o.budgets = {nan}; }},
+      {"nosuch", set(&ReplayOptions::algorithms, {"nosuch"})},
+      {"--budget", set(&ReplayOptions::budgets, {1.5})},
+      {"--budget", set(&ReplayOptions::budgets, {0.5, -0.1})},
+      {"--budget", set(&ReplayOptions::budgets, {nan})},
       {"--budget", [](auto& o) { o.budgets.clear(); }},  // uniform has no size then
       {"tokens, T",
        [](auto& o) {
@@ -310,34 +275,23 @@ TEST_F(PlanTest, RefusesBadOptionsInOneLineThatNamesThem) {
          o.algorithms = {"uniform"};
        }},
       {"more than one size", [](auto& o) { o.algorithms = {"uniform:T=1;tokens=5"}; }},
-      {"--seeds", [](auto& o) { o.seeds = "x"; }},
-      {"--layers: no trace has 2",
-       [](auto& o) {
-         o.layers = {0, 2};
-       }},
-      {"--heads: no trace has 6", [](auto& o) { o.heads = {6}; }},
-      {"--heads: no trace has -1", [](auto& o) { o.heads = {-1}; }},
-      {"--prompts: no trace has p7", [](auto& o) { o.prompts = {"p7"}; }},
-      {"select nothing",
-       [](auto& o) {
-         o.layers = {0};
-         o.heads = {5};
-       }},
-      {"--sink", [](auto& o) { o.sink = -1; }},
-      {"--queries", [](auto& o) { o.queries = 0; }},
-      {"--recent", [](auto& o) { o.recent = 3; }},
-      {"--shard", [](auto& o) { o.shard_index = 0; }},
-      {"--shard", [](auto& o) { o.shard_index = 2; }},
-      {"--shard", [](auto& o) { o.shard_count = 0; }},
-      {"--shard", [](auto& o) { o.shard_count = std::numeric_limits<Index>::max(); }},
-      {"--threads", [](auto& o) { o.threads = -1; }},
-      {"--threads", [](auto& o) { o.threads = 1 << 30; }},
-      {"--resume",
-       [](auto& o) {
-         o.resume = true;
-         o.overwrite = true;
-       }},
-      {"--device", [](auto& o) { o.device = "tpu"; }},
+      {"--seeds", set(&ReplayOptions::seeds, "x")},
+      {"--layers: no trace has 2", set(&ReplayOptions::layers, {0, 2})},
+      {"--heads: no trace has 6", set(&ReplayOptions::heads, {6})},
+      {"--heads: no trace has -1", set(&ReplayOptions::heads, {-1})},
+      {"--prompts: no trace has p7", set(&ReplayOptions::prompts, {"p7"})},
+      {"select nothing", both(set(&ReplayOptions::layers, {0}), set(&ReplayOptions::heads, {5}))},
+      {"--sink", set(&ReplayOptions::sink, -1)},
+      {"--queries", set(&ReplayOptions::queries, 0)},
+      {"--recent", set(&ReplayOptions::recent, 3)},
+      {"--shard", set(&ReplayOptions::shard_index, 0)},
+      {"--shard", set(&ReplayOptions::shard_index, 2)},
+      {"--shard", set(&ReplayOptions::shard_count, 0)},
+      {"--shard", set(&ReplayOptions::shard_count, std::numeric_limits<Index>::max())},
+      {"--threads", set(&ReplayOptions::threads, -1)},
+      {"--threads", set(&ReplayOptions::threads, 1 << 30)},
+      {"--resume", both(set(&ReplayOptions::resume, true), set(&ReplayOptions::overwrite, true))},
+      {"--device", set(&ReplayOptions::device, "tpu")},
   };
   for (const Case& c : cases) {
     expect_refusal([&] { plan_with(c.change); }, c.says);
@@ -345,7 +299,7 @@ TEST_F(PlanTest, RefusesBadOptionsInOneLineThatNamesThem) {
 }
 
 TEST_F(PlanTest, AnAbsentDeviceIsNoBadUsage) {
-  EXPECT_THROW(plan_with([](auto& o) { o.device = "cuda:99"; }), IoError);
+  EXPECT_THROW(plan_with(set(&ReplayOptions::device, "cuda:99")), IoError);
 }
 
 std::set<std::string> names_of(const Plan& plan) {
@@ -365,7 +319,7 @@ std::string line_of(const Plan& plan, const std::string& name) {
 }
 
 TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {
-  const auto all = [](auto& o) { o.algorithms = {"all"}; };
+  const auto all = set(&ReplayOptions::algorithms, {"all"});
   const Plan bare = plan_with(all);
   const std::set<std::string> names = names_of(bare);
   for (const char* name : {"leverage", "compactor", "criticalkv", "kvzip", "external-scores"}) {
@@ -388,7 +342,7 @@ TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {
   }
   // The jobs are those of a plan that names what is left.
   std::vector<std::string> rest(names.begin(), names.end());
-  EXPECT_EQ(plan_with([&](auto& o) { o.algorithms = rest; }).hash(), bare.hash());
+  EXPECT_EQ(plan_with(set(&ReplayOptions::algorithms, rest)).hash(), bare.hash());
 }
 
 TEST_F(PlanTest, WhatOneLayerOfSeveralLacksIsInfeasibleThere) {
@@ -434,13 +388,14 @@ TEST_F(PlanTest, WhatIsNamedIsRefusedWhereALayerLacksIt) {
                                                      {"h2o+leverage"},
                                                      {"compactor"},
                                                      {"criticalkv"}}) {
-    EXPECT_THROW(plan_with([&](auto& o) { o.algorithms = algorithms; }), InputError)
+    EXPECT_THROW(plan_with(set(&ReplayOptions::algorithms, algorithms)), InputError)
         << algorithms[0];
   }
-  expect_refusal([&] { plan_with([](auto& o) {
-                         o.algorithms = {"all", "compactor"};
-                       }); },
-                 "a.h5: prompt p0 layer 0: compactor: needs the trace's");
+  expect_refusal(
+      [&] {
+        plan_with(set(&ReplayOptions::algorithms, {"all", "compactor"}));
+      },
+      "a.h5: prompt p0 layer 0: compactor: needs the trace's");
 }
 
 // Columns `algorithm` and `params` of the first unit's rows.

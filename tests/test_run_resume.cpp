@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "option_changes.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/run_files.hpp"
@@ -64,17 +65,14 @@ TEST_F(RunTest, ResumeRefusesAnotherPlanAndLeavesTheFile) {
   run(options());
   const std::string text = read_bytes(folder_ / "out.csv");
   const std::string manifest = read_bytes(manifest_path(folder_ / "out.csv"));
-  const std::vector<std::function<void(ReplayOptions&)>> changes{
-      [](auto& o) { o.sink = 5; },
-      [](auto& o) { o.seeds = "3"; },
+  const std::vector<Change> changes{
+      set(&ReplayOptions::sink, 5),
+      set(&ReplayOptions::seeds, "3"),
       [](auto& o) { o.budgets.pop_back(); },
       [](auto& o) { o.algorithms.pop_back(); },
-      [](auto& o) { o.scores = Scores::all; },
-      [](auto& o) { o.kept = true; },
-      [](auto& o) {
-        o.shard_index = 1;
-        o.shard_count = 2;
-      },
+      set(&ReplayOptions::scores, Scores::all),
+      set(&ReplayOptions::kept, true),
+      shard(1, 2),
   };
   for (const auto& change : changes) {
     ReplayOptions o = options();
