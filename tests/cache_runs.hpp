@@ -97,16 +97,10 @@ class CachesTest : public testing_replay::ReplayTest {
  protected:
   ReplayOptions options(const std::string& out = "out.csv",
                         const std::string& caches = "c.h5") const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = {"exact", "uniform", "balancekv:T=2;block=8", "kmeans", "kvreviver"};
     o.budgets = {0.5, 0.1};
     o.seeds = "2";
-    o.sink = 4;
-    o.recent = 12;
-    o.queries = 8;
-    o.threads = 1;
     o.export_caches = caches.empty() ? "" : (folder_ / caches).string();
     return o;
   }

@@ -73,14 +73,21 @@ class ReplayTest : public ::testing::Test {
     return shape;
   }
 
-  /// Small windows, two threads, with the table of kept tokens.
-  ReplayOptions small_run(const std::string& out) const {
+  /// Small windows, one thread, no algorithm.
+  ReplayOptions basic(const std::string& out) const {
     ReplayOptions o;
     o.traces = {trace_};
     o.out = (folder_ / out).string();
     o.sink = 4;
     o.recent = 12;
     o.queries = 8;
+    o.threads = 1;
+    return o;
+  }
+
+  /// The same with two threads and the table of kept tokens.
+  ReplayOptions small_run(const std::string& out) const {
+    ReplayOptions o = basic(out);
     o.threads = 2;
     o.kept = true;
     return o;
@@ -111,16 +118,10 @@ class ReplayTest : public ::testing::Test {
 class RunTest : public ReplayTest {
  protected:
   ReplayOptions options(const std::string& out = "out.csv") const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = {"exact", "uniform", "local", "balancekv:T=1,2;block=8", "oracle"};
     o.budgets = {0.5, 0.1, 0.0};
     o.seeds = "2";
-    o.sink = 4;
-    o.recent = 12;
-    o.queries = 8;
-    o.threads = 1;
     return o;
   }
 };

@@ -47,15 +47,10 @@ class ExtraRunTest : public testing_replay::ReplayTest {
 
   ReplayOptions options(const std::vector<std::string>& algorithms,
                         const std::string& out = "out.csv") const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = algorithms;
     o.budgets = {0.5, 0.25};
-    o.sink = 4;
-    o.recent = 12;
     o.queries = kQueries;
-    o.threads = 1;
     return o;
   }
 

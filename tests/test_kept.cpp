@@ -54,19 +54,13 @@ TEST(KeptRanges, RefusesWhatIsNone) {
 class KeptTest : public testing_replay::ReplayTest {
  protected:
   ReplayOptions options(Protocol protocol, const std::string& out = "out.csv") const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = {"exact", "uniform", "streamingllm", "h2o"};
     o.budgets = {0.6};
     o.seeds = "2";
-    o.sink = 4;
-    o.recent = 12;
-    o.queries = 8;
     o.eval_every = protocol == Protocol::stream ? 7 : 0;
     o.protocol = protocol;
     o.kept = true;
-    o.threads = 1;
     return o;
   }
 };

@@ -50,14 +50,11 @@ class LayerRunsTest : public testing_replay::ReplayTest {
   }
 
   ReplayOptions options(const std::string& out) const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = {"exact"};
     o.sink = 2;
     o.recent = 8;
     o.queries = 5;
-    o.threads = 1;
     return o;
   }
 

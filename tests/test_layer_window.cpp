@@ -64,16 +64,14 @@ class LayerWindow : public testing_replay::ReplayTest {
   }
 
   ReplayOptions options(const std::string& trace, std::vector<std::string> algorithms) const {
-    ReplayOptions o;
+    ReplayOptions o = basic("out.csv");
     o.traces = {trace};
-    o.out = (folder_ / "out.csv").string();
     o.overwrite = true;
     o.algorithms = std::move(algorithms);
     o.budgets = {0.5};
     o.sink = kSink;
     o.recent = kRecent;
     o.queries = kQueries;
-    o.threads = 1;
     o.precision = Precision::float64;
     return o;
   }

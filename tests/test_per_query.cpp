@@ -23,15 +23,12 @@ constexpr double kRounding = 1e-12;
 class PerQueryRun : public testing_replay::ReplayTest {
  protected:
   ReplayOptions options(const std::string& out = "out.csv") const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = {"uniform,h2o,quant-kivi:bits=2"};  // the last one fits no budget here
     o.budgets = {0.5, 0.05};
     o.sink = 2;
     o.recent = 20;
     o.queries = 7;
-    o.threads = 1;
     o.per_query = PerQuery::bins;
     return o;
   }

@@ -104,9 +104,8 @@ class QueryHeadSets : public testing_replay::ReplayTest {
 
   ReplayOptions options(const std::string& trace, const std::vector<std::string>& algorithms,
                         double budget, const std::string& out) const {
-    ReplayOptions o;
+    ReplayOptions o = basic(out);
     o.traces = {trace};
-    o.out = (folder_ / out).string();
     o.algorithms = algorithms;
     o.budgets = {budget};
     o.sink = 16;

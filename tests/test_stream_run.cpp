@@ -23,19 +23,14 @@ const std::string kSmallTrace = KVBENCH_TEST_DATA_DIR "/small.h5";
 class StreamRunTest : public testing_replay::ReplayTest {
  protected:
   ReplayOptions options(const std::string& out = "out.csv") const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = {"exact", "uniform", "local", "streamingllm"};
     o.budgets = {0.5, 0.1};
     o.seeds = "2";
     o.protocol = Protocol::stream;
     o.sink = 3;
-    o.recent = 12;
-    o.queries = 8;
     o.eval_every = 7;
     o.kept = true;
-    o.threads = 1;
     return o;
   }
 };

@@ -69,16 +69,10 @@ class TableDamage : public ReplayTest {
   }
 
   ReplayOptions options(const std::string& out) const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = {"exact", "uniform", "h2o"};
     o.budgets = {0.5, 0.0};  // 0: infeasible rows, of which reasons have commas
     o.seeds = "2";
-    o.sink = 4;
-    o.recent = 12;
-    o.queries = 8;
-    o.threads = 1;
     o.kept = true;
     o.per_query = PerQuery::bins;
     return o;
