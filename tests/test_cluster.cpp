@@ -9,7 +9,6 @@
 
 #include "cluster/coverage.hpp"
 #include "cluster/growth.hpp"
-#include "cluster/kept_labels.hpp"
 #include "cluster/pca.hpp"
 #include "cluster/study.hpp"
 #include "make_head.hpp"
@@ -266,21 +265,6 @@ TEST(Pca, OneRowAndEqualRows) {
     const Matrix x = project(pca, m, std::vector<Index>{0});
     EXPECT_EQ(std::vector<float>(x.data(), x.data() + 3), (std::vector<float>{0, 0, 0}));
   }
-}
-
-TEST(KeptLabels, SayWhatDiffers) {
-  KeptLabels labels;
-  const KeptSetting exact{"exact", "", "", "0"};
-  const KeptSetting half{"uniform", "T=auto;block=64", "0.5", "0"};
-  const KeptSetting half1{"uniform", "T=auto;block=64", "0.5", "1"};
-  const KeptSetting fixed{"uniform", "T=2;block=64", "", "0"};
-  for (const auto& s : {exact, half, half1, fixed, half}) {
-    labels.add(s);
-  }
-  EXPECT_EQ(labels.label(exact), "exact");
-  EXPECT_EQ(labels.label(half), "uniform budget_requested=0.5 T=auto seed=0");
-  EXPECT_EQ(labels.label(half1), "uniform budget_requested=0.5 T=auto seed=1");
-  EXPECT_EQ(labels.label(fixed), "uniform T=2 seed=0");
 }
 
 // Matrices to study on the CPU.

@@ -275,6 +275,7 @@ TEST(ClusterRun, KeptByLabels) {
                         kept_line("local", "", "0", "0.5", 47, "0-1 40-47") +
                         kept_line("uniform", "T=1", "0", "", 47, "1 3") +
                         kept_line("uniform", "T=1", "1", "", 47, "1") +
+                        kept_line("uniform", "T=auto;block=64", "0", "0.5", 47, "46") +
                         kept_line("uniform", "T=1", "1", "", 31, "2"));
   run(o);
   const Table points = table(o, "points.csv");
@@ -289,9 +290,10 @@ TEST(ClusterRun, KeptByLabels) {
   };
   for (const char* what : {"keys", "values"}) {
     EXPECT_EQ(labels("0", what, "0"), "local");
-    EXPECT_EQ(labels("0", what, "1"), "local;uniform seed=0;uniform seed=1");
+    EXPECT_EQ(labels("0", what, "1"), "local;uniform T=1 seed=0;uniform T=1 seed=1");
     EXPECT_EQ(labels("0", what, "2"), "");  // an earlier step
-    EXPECT_EQ(labels("0", what, "3"), "uniform seed=0");
+    EXPECT_EQ(labels("0", what, "3"), "uniform T=1 seed=0");
+    EXPECT_EQ(labels("0", what, "46"), "local;uniform budget_requested=0.5 T=auto seed=0");
     EXPECT_EQ(labels("0", what, "47"), "local");
     EXPECT_EQ(labels("1", what, "1"), "");  // the file says nothing about this head
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <span>
 #include <utility>
@@ -14,6 +15,22 @@
 #include "report/table_spec.hpp"
 
 namespace kvbench {
+namespace {
+
+// The columns of a setting; those behind kParams but the last two do not enter its label.
+constexpr std::array kSetting{"algorithm", "params", "protocol",        "sink", "recent", "scores",
+                              "device",    "seed",   "budget_requested"};
+constexpr std::size_t kAlgorithm = 0;
+constexpr std::size_t kParams = 1;
+
+std::vector<std::pair<std::string, std::string>> label_fields(const Fields& setting) {
+  auto out = split_params(setting[kParams]);
+  out.insert(out.begin(), {kSetting.back(), setting.back()});
+  out.emplace_back(kSetting.end()[-2], setting.end()[-2]);
+  return out;
+}
+
+}  // namespace
 
 KeptSets::KeptSets(const ClusterPlan& plan) {
   for (const ClusterHead& h : plan.heads) {
@@ -27,10 +44,10 @@ KeptSets::KeptSets(const ClusterPlan& plan) {
     std::set<std::string> names;
     for (const auto& [key, set] : settings) {
       check_input(
-          names.insert(labels_.label(set.setting)).second,
+          names.insert(label(key)).second,
           fmt::format("--kept-by: prompt {} layer {} KV head {}: duplicate label '{}', expected "
                       "files that differ in algorithm, parameters, budget or seed",
-                      place[1], place[2], place[3], labels_.label(set.setting)));
+                      place[1], place[2], place[3], label(key)));
     }
   }
 }
@@ -42,11 +59,10 @@ void KeptSets::fill(const Fields& place, Points& points) const {
     return;
   }
   for (const auto& [key, set] : found->second) {
-    const std::string label = labels_.label(set.setting);
     const std::vector<Index> kept = parse_ranges(set.ranges, tokens_.at(place));
     for (std::size_t i = 0; i < points.tokens.size(); ++i) {
       if (std::binary_search(kept.begin(), kept.end(), points.tokens[i])) {
-        points.kept_by[i] += (points.kept_by[i].empty() ? "" : ";") + label;
+        points.kept_by[i] += (points.kept_by[i].empty() ? "" : ";") + label(key);
       }
     }
   }
@@ -96,19 +112,28 @@ bool KeptSets::add(std::map<std::string, std::string> row) {
               fmt::format("got step `{}`, expected a position below {}", text, n->second));
   parse_ranges(row["tokens"], n->second);
   Fields key;
-  for (const char* column : {"algorithm", "params", "protocol", "sink", "recent", "scores",
-                             "device", "seed", "budget_requested"}) {
+  for (const char* column : kSetting) {
     key.push_back(row[column]);
   }
   Set& set = sets_[place][key];
   check_input(step != set.step, fmt::format("duplicate step {} of {}", step, row["algorithm"]));
   if (step > set.step) {
-    set = {{row["algorithm"], row["params"], row["budget_requested"], row["seed"]},
-           step,
-           row["tokens"]};
-    labels_.add(set.setting);
+    set = {step, row["tokens"]};
+    for (const auto& [name, value] : label_fields(key)) {
+      seen_[{key[kAlgorithm], name}].insert(value);
+    }
   }
   return true;
+}
+
+std::string KeptSets::label(const Fields& setting) const {
+  std::string out = setting[kAlgorithm];
+  for (const auto& [name, value] : label_fields(setting)) {
+    if (!value.empty() && seen_.at({setting[kAlgorithm], name}).size() > 1) {
+      out += fmt::format(" {}={}", name, value);
+    }
+  }
+  return out;
 }
 
 }  // namespace kvbench

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 
-#include "cluster/kept_labels.hpp"
 #include "cluster/study.hpp"
 #include "core/types.hpp"
 #include "replay/cluster_plan.hpp"
@@ -12,7 +13,9 @@
 
 namespace kvbench {
 
-/// The kept sets of a plan's heads, at the last step of each setting.
+/// The kept sets of a plan's heads, at the last step of each setting. The label of a setting is its
+/// algorithm, then ` key=value` for the budget (`budget_requested`), parameters and `seed` that
+/// differ within that algorithm. An empty budget is omitted.
 class KeptSets {
  public:
   /// Reads the plan's kept_by files and ignores heads that are not selected. Throws InputError
@@ -28,17 +31,17 @@ class KeptSets {
  private:
   // Ranges stay text until a head is written, to save memory.
   struct Set {
-    KeptSetting setting;
     Index step = -1;
     std::string ranges;
   };
-
   void read(const std::string& file);
   bool add(std::map<std::string, std::string> row);
+  std::string label(const Fields& setting) const;
 
   std::map<Fields, Index> tokens_;                // n, by place
   std::map<Fields, std::map<Fields, Set>> sets_;  // by place and setting
-  KeptLabels labels_;
+  // Values seen, by algorithm and name.
+  std::map<std::pair<std::string, std::string>, std::set<std::string>> seen_;
 };
 
 }  // namespace kvbench
