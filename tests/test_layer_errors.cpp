@@ -190,7 +190,7 @@ TEST_F(LayerErrorsTest, EverySettingThatIsMeasuredHasALine) {
       all = all && has_lines(row[column_index("status")]);
     }
     const std::map<std::string, Fields> lines = lines_by_key(o);
-    EXPECT_GT(lines.size(), 30U);
+    EXPECT_GT(lines.size(), 20U);
     for (const auto& [key, all] : measured) {
       EXPECT_EQ(lines.contains(key), all) << key;
     }

@@ -93,8 +93,8 @@ TEST(ProgressLine, CountsTimeAndTimeLeft) {
 
 TEST(Progress, DrawsAndClearsAtATerminal) {
   ::setenv("TERM", "xterm", 1);
-  for (const unsigned short width : {1, 2, 30, 200}) {
-    const Pty pty(width);
+  for (const unsigned width : {1U, 2U, 30U, 200U}) {
+    const Pty pty(static_cast<unsigned short>(width));
     if (pty.terminal < 0) {
       GTEST_SKIP() << "no pseudo terminal here";
     }
@@ -104,7 +104,7 @@ TEST(Progress, DrawsAndClearsAtATerminal) {
     }
     const std::string line = "kvbench: replay: 30%, 3 of 10 rows, 0 s, 0 s left";
     const std::string clear = "\r\x1b[2K";
-    EXPECT_EQ(pty.read_all(), clear + line.substr(0, width - 1U) + clear);
+    EXPECT_EQ(pty.read_all(), clear + line.substr(0, width - 1) + clear);
   }
 }
 
