@@ -1,11 +1,12 @@
-"""kvpress against kvbench on equal inputs: fourteen methods that both have.
+"""kvpress against kvbench on equal inputs: fifteen methods that both have.
 
 kvpress's own `score` and `compress` functions get the hidden states of small random Llamas and the
 keys and values of the traces that kvbench-py dump makes of them. Their selections are compared with what
 `kvbench replay --kept` kept. Both programs are given one problem:
 
-- kvpress takes the middle alone for the cache; expected-attention's four sinks, which no score of
-  it touches, are put before it. So its softmax runs over the middle, as kvbench's does.
+- kvpress takes the middle alone for the cache; the four sinks of expected-attention and CapPress, which no
+  score of it touches, are put before it. So its softmax, or its maximum and sum, runs over the middle, as kvbench's
+  does. CapPress casts what it solves to float32.
 - Its hidden states are those of the scoring queries: all before the evaluated ones (scores=past),
   or all (scores=all). Their number is the position from which on future queries are expected.
 - lagkv's scores are ranks, so ties are many. kvpress leaves them to the sort; kvbench's rule (what
@@ -116,6 +117,16 @@ class PeerTest(PeerCase):
                        "--scores", which)
         for *_, params, _ in self.kept("groups", "expected-attention", 4):
             self.assertEqual((params["rope"], params["n_future"], params["n_skip"]), ("tables", "512", "4"))
+
+    def test_capkv(self):
+        for tau in (5, 1):
+            press = kvpress.CapPress(0.5, tau=tau, n_future_positions=N_FUTURE, n_sink=N_SKIP)
+            for which, past in (("past", PAST), ("all", TOKENS)):
+                self.check(f"capkv:rope=tables;tau={tau}", MODELS,
+                           lambda name, index, k, v, *_: self.press(press, name, index, k, v, (0, past), N_SKIP),
+                           "--scores", which)
+        for *_, params, _ in self.kept("groups", "capkv", 4):  # kvpress's defaults are ours
+            self.assertEqual([params[x] for x in ("rope", "tau", "n_future", "n_skip")], ["tables", "5", "512", "4"])
 
     def test_lagkv(self):
         press = kvpress.LagKVPress(0.5, n_sink=LAG_SINK, lag_size=LAG)

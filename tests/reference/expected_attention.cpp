@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-namespace reference {
-namespace {
+#include "reference/leverage.hpp"
 
-// The d x d rotation to one position.
+namespace reference {
+
 Rows rotation(const kvbench::Matrix& cos, const kvbench::Matrix& sin, Index position, std::size_t d,
               bool half) {
   Rows r(d, Vec(d, 0));
@@ -26,38 +26,14 @@ Rows rotation(const kvbench::Matrix& cos, const kvbench::Matrix& sin, Index posi
   return r;
 }
 
+namespace {
+
 Vec times(const Rows& m, const Vec& x) {
   Vec out;
   for (const Vec& row : m) {
     out.push_back(dot(row, x));
   }
   return out;
-}
-
-// Solves m x = y by elimination with pivots: the inverse rotation, without assuming what it is.
-Vec solve(Rows m, Vec y) {
-  const std::size_t d = y.size();
-  for (std::size_t c = 0; c < d; ++c) {
-    std::size_t pivot = c;
-    for (std::size_t r = c; r < d; ++r) {
-      pivot = std::abs(m[r][c]) > std::abs(m[pivot][c]) ? r : pivot;
-    }
-    std::swap(m[c], m[pivot]);
-    std::swap(y[c], y[pivot]);
-    for (std::size_t r = 0; r < d; ++r) {
-      if (r != c) {
-        const Real f = m[r][c] / m[c][c];
-        for (std::size_t k = 0; k < d; ++k) {
-          m[r][k] -= f * m[c][k];
-        }
-        y[r] -= f * y[c];
-      }
-    }
-  }
-  for (std::size_t c = 0; c < d; ++c) {
-    y[c] /= m[c][c];
-  }
-  return y;
 }
 
 }  // namespace
@@ -84,6 +60,7 @@ Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& to
     Rows rows;
     for (Index j = begin; j < end; ++j) {
       const Vec& stored = all[j - head.q_start()];
+      // The inverse rotation, without assuming what it is.
       rows.push_back(cos == nullptr ? stored : solve(rotation(*cos, *sin, j, d, half), stored));
     }
     const auto count = static_cast<Real>(rows.empty() ? 1 : rows.size());

@@ -6,6 +6,10 @@
 
 namespace reference {
 
+/// The d x d rotation to one position.
+Rows rotation(const kvbench::Matrix& cos, const kvbench::Matrix& sin, Index position, std::size_t d,
+              bool half);
+
 /// Scores of `tokens`: per query head the softmax over them of the log of the mean of exp(s<q,k>)
 /// over the Gaussian of the queries at positions [begin, end), un-rotated by cos, sin [p, pairs]
 /// and turned by the mean rotation to positions [end, end + future) (tables null: as stored, no

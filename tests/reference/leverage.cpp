@@ -4,9 +4,7 @@
 #include <cmath>
 
 namespace reference {
-namespace {
 
-// y with m y = x, by elimination with pivots.
 Vec solve(Rows m, Vec x) {
   const std::size_t w = x.size();
   for (std::size_t c = 0; c < w; ++c) {
@@ -32,6 +30,8 @@ Vec solve(Rows m, Vec x) {
   }
   return x;
 }
+
+namespace {
 
 Real length(const Vec& x) {
   return std::sqrt(dot(x, x));

@@ -12,19 +12,16 @@
 // of the queries as stored, R = 1.
 // In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order. Time O(group
 // (N + m) d^2), memory O(N d + group m).
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "algorithms/shared/future_queries.hpp"
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
-#include "core/error.hpp"
 #include "core/math.hpp"
-#include "core/rope.hpp"
 
 namespace kvbench {
 namespace {
@@ -54,35 +51,15 @@ Gaussian fit(MatrixD& x) {
   return out;
 }
 
-// mean := R mean, covariance := R covariance R', R the mean of the rotations to `positions`.
-void rotate(const RopeTables& tables, Range positions, Gaussian& query) {
-  const auto count = static_cast<double>(positions.size());
-  std::vector<double> cos(tables.cos.cols(), 0.0), sin(cos);
-  for (Index t = 0; t < tables.cos.cols(); ++t) {
-    for (Index p = positions.begin; p < positions.end; ++p) {
-      cos[t] += static_cast<double>(tables.cos.row(p)[t]);
-      sin[t] += static_cast<double>(tables.sin.row(p)[t]);
-    }
-    cos[t] /= count;
-    sin[t] /= count;
-  }
-  // R x, where channel c of x is x[c * stride].
-  const auto turn = [&](double* x, Index stride) {
-    for (Index t = 0; t < tables.cos.cols(); ++t) {
-      double& a = x[tables.first(t) * stride];
-      double& b = x[tables.second(t) * stride];
-      const double turned = cos[t] * a - sin[t] * b;
-      b = cos[t] * b + sin[t] * a;
-      a = turned;
-    }
-  };
-  turn(query.mean.data(), 1);
+// mean := R mean, covariance := R covariance R'.
+void turn(const FutureQueries& queries, Gaussian& query) {
+  queries.turn(query.mean.data());
   const Index d = query.covariance.rows();
   for (Index i = 0; i < d; ++i) {
-    turn(query.covariance.row(i), 1);  // columns: C R'
+    queries.turn(query.covariance.row(i));  // columns: C R'
   }
   for (Index j = 0; j < d; ++j) {
-    turn(query.covariance.data() + j, d);  // rows: R (C R')
+    queries.turn(query.covariance.data() + j, d);  // rows: R (C R')
   }
 }
 
@@ -121,75 +98,18 @@ std::vector<double> log_attention(const Task& task, const Gaussian& query, doubl
   return out;
 }
 
-// log of the reduction over the group of exp(logs[g][i]).
-double log_reduced(const std::vector<std::vector<double>>& logs, std::size_t i, Reduce reduce) {
-  double largest = logs.front()[i];
-  for (const std::vector<double>& head : logs) {
-    largest = std::max(largest, head[i]);
-  }
-  if (reduce == Reduce::max || logs.size() == 1) {
-    return largest;
-  }
-  double sum = 0.0;
-  for (const std::vector<double>& head : logs) {
-    sum += exp_shared(head[i] - largest);
-  }
-  const double count = reduce == Reduce::mean ? static_cast<double>(logs.size()) : 1.0;
-  return largest + std::log(sum / count);
-}
-
 double log_norm(std::span<const float> value) {
   const double square = squared_norm(value);
   return square > 0.0 ? 0.5 * std::log(square) : kLowest;
 }
 
-// Scoring queries of one query head as rows, un-rotated unless `rope` is null.
-MatrixD gather_queries(const Task& task, const Matrix& queries, Range positions,
-                       const RopeTables* rope) {
-  MatrixD out(positions.size(), queries.cols());
-  for (Index r = 0; r < out.rows(); ++r) {
-    const Index position = positions.begin + r;
-    const std::span<const float> from = queries.view().row_span(position - task.head.q_start());
-    if (rope != nullptr) {
-      unrotate(*rope, position, from, {out.row(r), from.size()});
-    } else {
-      std::copy(from.begin(), from.end(), out.row(r));
-    }
-  }
-  return out;
-}
-
-void require_tables(bool has_tables, Index end, Index positions) {
-  if (!has_tables) {
-    throw InputError(
-        "expected-attention: rope=tables needs the trace's rotary tables (/rope), which this layer "
-        "does not have; expected rope=post, or a trace dumped with them");
-  }
-  if (end > positions) {
-    throw InputError(
-        fmt::format("expected-attention: the rotary tables hold {} positions, expected at least {} "
-                    "(the prompt's end and n_future)",
-                    positions, end));
-  }
-}
-
 Compressed compress(const Task& task, const Params& params) {
-  const RopeTables* rope = params.text("rope") == "post" ? nullptr : task.rope;
-  const Index future = params.integer("n_future");
-  if (params.text("rope") == "tables") {
-    require_tables(rope != nullptr, task.scoring.end + future,
-                   rope != nullptr ? rope->positions() : 0);
-  }
-  const Range positions = {std::max(task.scoring.begin, params.integer("n_skip")),
-                           task.scoring.end};
+  const FutureQueries queries(task, params);
   std::vector<std::vector<double>> logs;
   for (Index g = 0; g < task.head.group(); ++g) {
-    const Matrix& queries = task.head.q[g];
-    MatrixD rows = gather_queries(task, queries, positions, rope);
+    MatrixD rows = queries.past(g);
     Gaussian query = fit(rows);
-    if (rope != nullptr) {
-      rotate(*rope, {task.scoring.end, task.scoring.end + future}, query);
-    }
+    turn(queries, query);
     logs.push_back(log_attention(task, query, sink_logit(task.head, g)));
   }
   std::vector<double> scores;
@@ -199,17 +119,6 @@ Compressed compress(const Task& task, const Params& params) {
                                        : log_reduced(logs, i, reduce_of(params)) + length);
   }
   return hold_top(task, params, scores);
-}
-
-std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {
-  const bool has_tables = layer.rope_positions > 0;
-  const std::string rope =
-      params.is_auto("rope") ? (has_tables ? "tables" : "post") : params.text("rope");
-  if (rope == "tables") {
-    require_tables(has_tables, layer.scoring.end + params.integer("n_future"),
-                   layer.rope_positions);
-  }
-  return {{"rope", rope}};
 }
 
 }  // namespace
@@ -224,25 +133,11 @@ Method method_expected_attention() {
   info.departures =
       "softmax over the middle (kvpress: over all tokens but its 4 sinks); rope=post is not the "
       "method: statistics of rotated queries, no future positions";
-  ParamSpec rope = choice_param(
-      "rope", {"tables", "post"},
-      "tables: queries are un-rotated by the trace's rotary tables and rotated to future "
-      "positions; post: queries as stored; auto: tables if the trace has them, otherwise post");
-  rope.fallback = "auto";
-  info.params =
-      size_params({std::move(rope),
-                   integer_param("n_future", "512", 1, 1e6, "tokens",
-                                 "rope=tables: positions after the prompt over which rotations are "
-                                 "averaged; larger looks further ahead"),
-                   integer_param("n_skip", "4", 0, 1e9, "queries",
-                                 "first positions whose queries, often outliers, are skipped"),
-                   reduce_param()});
+  info.params = size_params(joined({future_params(), {reduce_param()}}));
   info.grid = {"n_future=128,256,512;reduce=mean,max"};
   info.holds = Holds::tokens;
-  info.facts = [](const Params& p) {
-    return JobFacts{.scoring = {Scoring()}, .rope = p.text("rope") != "post"};
-  };
-  info.resolve = resolve;
+  info.facts = future_facts;
+  info.resolve = resolve_future;
   return {info, compress};
 }
 

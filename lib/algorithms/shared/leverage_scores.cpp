@@ -26,24 +26,6 @@ MatrixD sketched(const MatrixD& rows, Index columns, const RngStream& normals) {
   return out;
 }
 
-// U of X'X + ridge 1 = U'U.
-MatrixD factor(const MatrixD& rows) {
-  MatrixD rows_t;
-  MatrixD gram;
-  transpose(rows, rows_t);
-  inner_products(rows_t, rows, gram, true);
-  // Terminates: a ridge above all entries makes the diagonal dominant.
-  for (double ridge = kRidge;; ridge *= 10.0) {
-    MatrixD raised = gram;
-    for (Index i = 0; i < gram.rows(); ++i) {
-      raised.row(i)[i] += ridge;
-    }
-    if (factor_cholesky(raised)) {
-      return raised;
-    }
-  }
-}
-
 void require_positions(const Params& params, Index positions, Index end) {
   if (positions == 0) {
     throw InputError(
@@ -76,14 +58,21 @@ std::map<std::string, std::string> require_rope_tables(const Params& params,
   return {};
 }
 
-std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream& normals) {
-  std::vector<double> out;
-  if (keys.rows() == 0) {
-    return out;
+MatrixD ridge_factor(const MatrixD& gram, double ridge) {
+  // Terminates: a ridge above all entries makes the diagonal dominant.
+  for (;; ridge *= 10.0) {
+    MatrixD raised = gram;
+    for (Index i = 0; i < gram.rows(); ++i) {
+      raised.row(i)[i] += ridge;
+    }
+    if (factor_cholesky(raised)) {
+      return raised;
+    }
   }
-  center_rows(keys);
-  const MatrixD rows = sketch > 0 ? sketched(keys, sketch, normals) : std::move(keys);
-  const MatrixD upper = factor(rows);
+}
+
+std::vector<double> inverse_forms(const MatrixD& upper, const MatrixD& rows) {
+  std::vector<double> out;
   MatrixD block;
   MatrixD columns;
   for (Index b = 0; b < rows.rows(); b += kBlock) {
@@ -91,7 +80,7 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
     block.resize(count, rows.cols());
     std::copy_n(rows.row(b), count * rows.cols(), block.data());
     transpose(block, columns);
-    solve_lower(upper, columns);  // |U'^-1 x|^2 is the leverage
+    solve_lower(upper, columns);  // |U'^-1 x|^2
     const auto first = out.size();
     out.resize(first + count, 0.0);
     for (Index t = 0; t < columns.rows(); ++t) {
@@ -101,6 +90,19 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
     }
   }
   return out;
+}
+
+std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream& normals) {
+  if (keys.rows() == 0) {
+    return {};
+  }
+  center_rows(keys);
+  const MatrixD rows = sketch > 0 ? sketched(keys, sketch, normals) : std::move(keys);
+  MatrixD rows_t;
+  MatrixD gram;
+  transpose(rows, rows_t);
+  inner_products(rows_t, rows, gram, true);
+  return inverse_forms(ridge_factor(gram, kRidge), rows);
 }
 
 std::vector<double> leverage_scores(const Task& task, std::span<const Index> tokens,

@@ -6,6 +6,7 @@
 
 #include "algorithms/shared/extra_attention.hpp"
 #include "algorithms/shared/size.hpp"
+#include "core/math.hpp"
 
 namespace kvbench {
 
@@ -39,6 +40,22 @@ std::vector<double> accumulated_scores(const Task& task, const Params& params) {
 ScoreBook::Scores whole_scores(const Task& task, const std::string& key,
                                const std::function<ScoreBook::Scores()>& compute) {
   return task.scores != nullptr && task.whole ? task.scores->cached(key, compute) : compute();
+}
+
+double log_reduced(const std::vector<std::vector<double>>& logs, std::size_t i, Reduce reduce) {
+  double largest = logs.front()[i];
+  for (const std::vector<double>& head : logs) {
+    largest = std::max(largest, head[i]);
+  }
+  if (reduce == Reduce::max || logs.size() == 1) {
+    return largest;
+  }
+  double sum = 0.0;
+  for (const std::vector<double>& head : logs) {
+    sum += exp_shared(head[i] - largest);
+  }
+  const double count = reduce == Reduce::mean ? static_cast<double>(logs.size()) : 1.0;
+  return largest + std::log(sum / count);
 }
 
 Index floor_share(double ratio, Index count) {

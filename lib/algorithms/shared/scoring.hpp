@@ -25,6 +25,9 @@ std::vector<double> accumulated_scores(const Task& task, const Params& params);
 ScoreBook::Scores whole_scores(const Task& task, const std::string& key,
                                const std::function<ScoreBook::Scores()>& compute);
 
+/// log of the reduction over the group of exp(logs[g][i]).
+double log_reduced(const std::vector<std::vector<double>>& logs, std::size_t i, Reduce reduce);
+
 /// floor(ratio * count), in [0, count]; a product that is whole up to rounding is that number (0.29
 /// * 100 is 28.999999999999996). 0 <= ratio <= 1.
 Index floor_share(double ratio, Index count);
