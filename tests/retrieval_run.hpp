@@ -60,11 +60,12 @@ class ReadsOf {
     return out;
   }
 
-  /// Bytes that the queries of head g read, index included: of each, and their mean.
+  /// Bytes that the queries of head g read, those beside their tokens included: of each, and their
+  /// mean.
   std::vector<Index> bytes(const Reads& reads, Index g) const {
     std::vector<Index> out;
     for (Index j = 0; j < queries_; ++j) {
-      out.push_back(reads.index_bytes +
+      out.push_back(reads.bytes_beside() +
                     static_cast<Index>(reads.lists.at(g, j).size()) * head().pair_bytes());
     }
     return out;

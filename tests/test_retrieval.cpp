@@ -561,11 +561,13 @@ TEST(RetrievalMethods, NeverReadMoreThanTheirBudgets) {
     if (method.open_reads == nullptr || method.info.sizes.empty()) {
       continue;
     }
-    const bool in_mean = method.info.name == "topp" || method.info.name == "magicpig";
+    const bool in_mean =
+        std::set<std::string>{"topp", "magicpig", "vattention"}.contains(method.info.name);
     for (const std::vector<Index>& tokens : token_lists()) {
       const ReadsOf job(method, make_rounded_head(retrieval_shape(), 16), tokens, kQueries);
       std::vector<Given> settings = {{}};
-      if (method.info.name != "magicpig" && method.info.name != "static") {
+      if (std::ranges::any_of(method.info.params,
+                              [](const ParamSpec& p) { return p.name == "union"; })) {
         settings.push_back({{"union", "group"}});
       }
       int feasible = 0;
@@ -821,6 +823,7 @@ TEST(CheckReads, RefusesWhatViolatesTheContract) {
   refused([](Reads& r) { r.lists.weights.assign(6, {1.0F, 1.0F, 1.0F, std::nanf("")}); });
   refused([](Reads& r) { r.asked.pop_back(); });
   refused([](Reads& r) { r.index_bytes = -1; });
+  refused([](Reads& r) { r.beside = -1; });
   refused([](Reads& r) {
     r.fixed.emplace();
     r.fixed->held.tokens = {static_cast<Index>(r.lists.tokens[0][0])};

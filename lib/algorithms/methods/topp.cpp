@@ -91,25 +91,10 @@ class ByMass : public ReadIndex {
     if (p_) {
       return *p_;
     }
-    const Index most = static_cast<Index>(lists.size()) * *task_.budget_bytes /
-                       task_.read_bytes();  // entries of all lists
-    const auto fits = [&](double limit) { return count_below(lists, limit) <= most; };
-    if (fits(1.0)) {
-      return 1.0;
-    }
-    double low = std::numeric_limits<double>::denorm_min();  // each list's first entry has level 0
-    if (!fits(low)) {
-      const auto queries = static_cast<Index>(lists.size());
-      const Index needed = (count_below(lists, low) * task_.read_bytes() + queries - 1) / queries;
-      throw Infeasible(fmt::format("the first token of every query head needs {} bytes, budget {}",
-                                   needed, *task_.budget_bytes),
-                       needed);
-    }
-    double high = 1.0;
-    for (double middle = 0.5; low < middle && middle < high; middle = low + (high - low) / 2) {
-      (fits(middle) ? low : high) = middle;
-    }
-    return low;
+    return largest_limit(
+        task_, static_cast<Index>(lists.size()), 1.0,
+        [&](double limit) { return count_below(lists, limit) * task_.read_bytes(); },
+        "the first token of every query head needs");
   }
 
   void add(std::span<const RankedEntries> lists, double limit, Reads& out) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -10,21 +11,6 @@
 
 namespace kvbench {
 namespace {
-
-// The `count` entries with the largest scores, best first, ties to the first entry.
-std::vector<std::uint32_t> best_first(std::span<const double> scores, Index count) {
-  std::vector<std::uint32_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0U);
-  const auto better = [&](std::uint32_t a, std::uint32_t b) {
-    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-  };
-  const auto cut = order.begin() + count;
-  std::nth_element(order.begin(), cut == order.end() ? order.begin() : cut, order.end(), better);
-  order.resize(count);
-  order.shrink_to_fit();  // a group keeps many of them
-  std::ranges::sort(order, better);
-  return order;
-}
 
 RankedEntries ranks_of(std::vector<std::uint32_t> order) {
   RankedEntries out{std::move(order), {}};
@@ -142,6 +128,20 @@ class RankedReads : public ReadIndex {
 
 }  // namespace
 
+std::vector<std::uint32_t> best_first(std::span<const double> scores, Index count) {
+  std::vector<std::uint32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto better = [&](std::uint32_t a, std::uint32_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  };
+  const auto cut = order.begin() + count;
+  std::nth_element(order.begin(), cut == order.end() ? order.begin() : cut, order.end(), better);
+  order.resize(count);
+  order.shrink_to_fit();  // a group keeps many of them
+  std::ranges::sort(order, better);
+  return order;
+}
+
 ParamSpec union_param() {
   return choice_param("union", {"head", "group"},
                       "head: a query head reads what it asked for; group: all heads of the group "
@@ -214,6 +214,25 @@ void check_least(const Task& task, const ReadCosts& costs) {
                                  costs.index_bytes, needed, *task.budget_bytes),
                      needed);
   }
+}
+
+double largest_limit(const Task& task, Index queries, double highest,
+                     const std::function<Index(double limit)>& bytes, std::string_view least) {
+  const auto fits = [&](double limit) { return bytes(limit) <= queries * *task.budget_bytes; };
+  if (fits(highest)) {
+    return highest;
+  }
+  double low = std::numeric_limits<double>::denorm_min();
+  if (!fits(low)) {
+    const Index needed = (bytes(low) + queries - 1) / queries;
+    throw Infeasible(fmt::format("{} {} bytes, budget {}", least, needed, *task.budget_bytes),
+                     needed);
+  }
+  for (double middle = highest / 2; low < middle && middle < highest;
+       middle = low + (highest - low) / 2) {
+    (fits(middle) ? low : highest) = middle;
+  }
+  return low;
 }
 
 std::unique_ptr<ReadIndex> ranked_reads(const Task& task, const Params& params,

@@ -17,6 +17,9 @@ namespace kvbench {
 ParamSpec union_param();
 bool reads_unions(const Params& params);
 
+/// The `count` entries with the largest scores, best first, ties to the first entry.
+std::vector<std::uint32_t> best_first(std::span<const double> scores, Index count);
+
 /// Entries of one query, or of a union of queries, in the order in which they are read as `level`
 /// rises: at a limit t, the query reads the entries whose level is below t.
 struct RankedEntries {
@@ -48,6 +51,12 @@ std::vector<std::uint32_t> tokens_below(const RankedEntries& list, double limit,
 
 /// Throws Infeasible unless the index and `least` entries fit the task's budget, if it has one.
 void check_least(const Task& task, const ReadCosts& costs);
+
+/// The largest limit, at most `highest`, whose bytes fit the task's budget in the mean over
+/// `queries` queries. `bytes`: of all of them, nondecreasing in the limit. Throws Infeasible, which
+/// begins with `least`, if the bytes of the smallest positive limit do not fit.
+double largest_limit(const Task& task, Index queries, double highest,
+                     const std::function<Index(double limit)>& bytes, std::string_view least);
 
 /// An index that scores its entries by an inner product.
 struct ScoredIndex {
