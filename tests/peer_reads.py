@@ -23,6 +23,7 @@ GROUP = HEADS // KV_HEADS
 def load_file(name, path):
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look there
     spec.loader.exec_module(module)
     return module
 

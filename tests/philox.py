@@ -52,6 +52,10 @@ class Stream:
         self.position += 1
         return int(self.words(self.position - 1, 1)[0]) % bound
 
+    def below_all(self, bound, count):
+        """The first `count` of them."""
+        return (self.words(0, count) % np.uint64(bound)).astype(np.int64)
+
     def uniform(self):
         self.position += 1
         return self.uniforms(self.position - 1, 1)[0]

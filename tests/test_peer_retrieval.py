@@ -19,16 +19,22 @@ Peers, and where they differ from kvbench (nothing of them is kept here):
   tokens, and its centroids, rounded to the trace's type, to code all keys anew, as it codes new keys. Tokens of one
   code tie: kvbench's rule, the first, is applied to its scores.
   topk, topp: no differences.
+  vattention: its base sample is kvbench's draws, and their number of final draws is compared. Its inverse
+  probabilities have 1e-6 added, which is left out here; a token drawn twice counts once, so queries whose base sample
+  has one are not compared. What is read then is kvbench's own draws, with every draw's weight.
+- NVlabs/RocketKV 63637c8, gpt-fast/rocket.py, its second stage with all of the middle, in whole pages (the code leaves
+  which tokens of a page are cut to the sort), and its sizes, whose channels it rounds to nearest.
 - Infini-AI-Lab/MagicPIG ac9aa36, evaluations/RULER/pred/cache_ref.py, the authors' reference. Layers 0, 16, 32 and 48
   read all; 1e-4 is added to the probabilities, which are float32: sets are compared.
 
 Run by a python that has torch and transformers, as that of `make test-dump`; elsewhere it is skipped, aloud.
-Environment: KVBENCH, the program; KVBENCH_QUEST, KVBENCH_SPARSE_HUB, KVBENCH_MAGICPIG, folders of checkouts of the
-three; a test whose own is not named is skipped.
+Environment: KVBENCH, the program; KVBENCH_QUEST, KVBENCH_SPARSE_HUB, KVBENCH_ROCKETKV, KVBENCH_MAGICPIG, folders of
+checkouts of the four; a test whose own is not named is skipped.
 """
 
 import json
 import os
+import statistics
 import sys
 import types
 import unittest
@@ -84,15 +90,17 @@ class RetrievalPeerTest(FolderCase):
             errors[int(row["q_head"]), int(row["offset"])] = float(row["rel_error"])
         return rows, errors
 
-    def compare(self, trace, algorithm, window, weights, rounding=ROUNDING):
-        """kvbench's figures of `algorithm` are those of weights [HEADS, QUERIES, m] of the middle's tokens."""
+    def compare(self, trace, algorithm, window, weights, rounding=ROUNDING, beside=None):
+        """kvbench's figures of `algorithm` are those of weights [HEADS, QUERIES, m] of the middle's tokens, and of
+        `beside` bytes that a query reads beside them (default: the index)."""
         problem, where = Problem(trace, window), (algorithm, window)
         rows, errors = self.replay(trace, algorithm, window)
         off = np.abs(errors - problem.errors(weights))
         self.assertTrue((off <= rounding).all(), (*where, off.max()))
         read = (weights > 0).sum(2)
         for head, row in enumerate(rows):
-            read_bytes = float(row["index_bytes"]) + read[head].sum() * problem.pair_bytes / QUERIES
+            read_bytes = float(row["index_bytes"]) if beside is None else beside
+            read_bytes += read[head].sum() * problem.pair_bytes / QUERIES
             self.assertTrue(abs(float(row["read_bytes"]) / read_bytes - 1) <= 1e-12, (*where, head))
             mass = problem.mass_kept(weights)[head]
             self.assertTrue(abs(float(row["mass_kept"]) - mass) <= ROUNDING, (*where, head))
@@ -222,6 +230,102 @@ class RetrievalPeerTest(FolderCase):
                     for tokens in (10, 100):
                         self.compare(trace, f"pq:tokens={tokens};parts={parts};rounds={rounds}", window,
                                      top(scores, tokens))
+
+    # --------------------------------------------------------------------------------- vattention
+
+    def sample_sizes(self, hub, problem, j, base, epsilon, delta, drawn):
+        """The hub's number of final draws of each head for query j, with base samples `drawn` [HEADS, base]."""
+        module = hub.masker("sampling.implementations.adaptive_sampling")
+        order = [*range(problem.sink), *range(problem.end, TOKENS - QUERIES + j + 1), *range(problem.sink, problem.end)]
+        taken, sizes = len(order) - (problem.end - problem.sink), []
+
+        def keep_sizes(budgets, sampling_probability, seq_len_keys, start_idx, end_idx, dtype):
+            self.assertEqual((start_idx, end_idx), (taken, len(order)))
+            sizes.append(budgets[0, :, 0, 0].numpy())
+            dense = torch.zeros(1, HEADS, 1, seq_len_keys, dtype=dtype)
+            dense[..., start_idx:] = sampling_probability
+            return hub.mask.create_mask_from_dense_mask(dense.shape, dense, dtype)
+
+        def inverse_sum(x, mask):
+            p = mask.get_dense_mask()
+            return torch.where(p > 0, x / p, 0).sum(-1, keepdim=True)
+        normal = types.SimpleNamespace(ppf=statistics.NormalDist().inv_cdf)
+        with mock.patch.object(module, "norm", normal), mock.patch.object(module, "apply_inv_mask_sum", inverse_sum), \
+                mock.patch.object(module, "create_sampling_mask_with_per_head_budget", keep_sizes), \
+                mock.patch.object(torch, "randint", lambda **_: torch.from_numpy(drawn)[None, :, None] + taken):
+            masker = module.AdaptiveSamplingMasker(module.AdaptiveSamplingMaskerConfig(base, epsilon, delta, taken, 0))
+            hub.select(masker, problem.q[:, j:j + 1], problem.k[:, order], taken)
+        return sizes[0]
+
+    def test_vattention_draws_as_many_as_the_hubs(self):
+        hub, trace = self.hub(), self.synth("--seed", "12", "--dtype", "float32")
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            m = problem.middle.shape[1]
+            for base, epsilon, delta in ((20, 0.1, 0.1), (20, 0.05, 0.1), (9, 0.1, 0.05), (4, 0.02, 0.4)):
+                draws = np.array([[[Stream.of("vattention", f"draws {head % GROUP} {j}", head // GROUP).below_all(
+                    m, base + m)] for j in range(QUERIES)] for head in range(HEADS)])[:, :, 0]
+                weights = np.zeros((HEADS, QUERIES, m))
+                sizes = np.zeros((HEADS, QUERIES), int)
+                distinct = np.zeros((HEADS, QUERIES), bool)
+                for j in range(QUERIES):
+                    sizes[:, j] = self.sample_sizes(hub, problem, j, base, epsilon, delta, draws[:, j, :base])
+                    for head in range(HEADS):
+                        np.add.at(weights[head, j], draws[head, j, base:base + sizes[head, j]], m / sizes[head, j])
+                        distinct[head, j] = len(set(draws[head, j, :base])) == base
+                self.assertGreater(((sizes > base) & (sizes < m)).sum(), 10)
+                self.compare_sizes(trace, problem, window, weights, distinct, f"base={base / m!r};epsilon={epsilon};"
+                                   f"delta={delta}")
+
+    def compare_sizes(self, trace, problem, window, weights, distinct, params):
+        """The errors of queries whose base samples are `distinct` are those of `weights`."""
+        _, errors = self.replay(trace, f"vattention:{params}", window)
+        off = np.abs(errors - problem.errors(weights))[distinct]
+        self.assertGreater(len(off), 30)
+        self.assertTrue((off <= WEIGHT_ROUNDING).all(), (params, window, np.sort(off)[-5:]))
+        # One draw more or less, of a random token, would be seen.
+        more = weights.copy()
+        more[:, :, 0] += weights.max(2)
+        self.assertGreater((np.abs(problem.errors(more) - errors)[distinct] > WEIGHT_ROUNDING).mean(), 0.9)
+
+    # ----------------------------------------------------------------------------------- rocketkv
+
+    def rocket_reads(self, rocket, problem, page, channels, tokens):
+        """What rocket_attn reads of the middle, [HEADS, QUERIES, m]."""
+        middle = torch.from_numpy(problem.middle)[None]
+        m = middle.shape[2]
+        paged = middle.reshape(1, KV_HEADS, m // page, page, WIDTH)
+        index = torch.cat([paged.amin(3), paged.amax(3)], -1) if page > 1 else middle
+        config, out, found = rocket.RocketArgs(), np.zeros((HEADS, QUERIES, m)), []
+        topk = torch.topk
+
+        def watched(*arguments, **kwargs):
+            found.append(topk(*arguments, **kwargs))
+            return found[-1]
+        for j in range(QUERIES):
+            with mock.patch.object(torch, "topk", watched):
+                rocket.rocket_attn(torch.from_numpy(problem.q[:, j])[None, :, None], index, middle, middle,
+                                   torch.ones(1, 1, 1, m, dtype=bool), page, channels, tokens, config)
+            chosen = found[-1].indices.reshape(KV_HEADS, tokens).numpy()
+            np.put_along_axis(out[:, j], np.repeat(chosen, GROUP, 0), 1, 1)
+        return out
+
+    def test_rocketkv_reads_what_its_authors_code_reads(self):
+        rocket = load_file("rocket", self.peer("KVBENCH_ROCKETKV", "gpt-fast", "rocket.py"))
+        trace = self.synth("--seed", "13", "--dtype", "float32")
+        for window in WINDOWS:
+            problem = Problem(trace, window)
+            m = problem.middle.shape[1]
+            for page, channels, tokens in ((4, 16, 40), (2, 5, 30), (1, 32, 17), (4, WIDTH, 100)):
+                reads = self.rocket_reads(rocket, problem, page, channels, tokens)
+                self.compare(trace, f"rocketkv:share=1;page={page};channels={channels};tokens={tokens}", window, reads,
+                             beside=m // page * channels * 4)
+            for tokens in (8, 20, 50, 100):
+                kept, _, page, channels, count = rocket.get_params_for_token_budget(2 * tokens, m, 0, WIDTH)
+                rows, _ = self.replay(trace, f"rocketkv:tokens={tokens}", window)
+                diag = dict(part.split("=") for part in rows[0]["diag"].split(";"))
+                self.assertEqual((int(diag["stage1"]), int(diag["page"]), tokens), (kept, page, count))
+                self.assertIn(int(diag["channels"]), (channels, channels - 1))
 
     # ----------------------------------------------------------------------------------- magicpig
 

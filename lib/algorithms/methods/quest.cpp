@@ -10,6 +10,7 @@
 // m/page d).
 #include <algorithm>
 
+#include "algorithms/shared/page_bounds.hpp"
 #include "algorithms/shared/ranked_reads.hpp"
 
 namespace kvbench {
@@ -19,22 +20,6 @@ constexpr std::string_view kSize = "pages";
 
 Index pages_of(Index tokens, Index page) {
   return (tokens + page - 1) / page;
-}
-
-// [pages, 2 d]: maxima, then minima, of each page's keys.
-Matrix extremes(const KvHead& head, std::span<const Index> tokens, Index page) {
-  const Index d = head.d();
-  Matrix out(pages_of(static_cast<Index>(tokens.size()), page), 2 * d);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const float* key = head.k.row(tokens[i]);
-    float* row = out.row(static_cast<Index>(i) / page);
-    const bool first = static_cast<Index>(i) % page == 0;
-    for (Index c = 0; c < d; ++c) {
-      row[c] = first ? key[c] : std::max(row[c], key[c]);
-      row[d + c] = first ? key[c] : std::min(row[d + c], key[c]);
-    }
-  }
-  return out;
 }
 
 // [queries, 2 d]: the positive, then the negative parts of the scaled queries.
@@ -59,7 +44,7 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
                  .entry_bytes = page * task.read_bytes(),
                  .index_bytes = pages * 2 * head.d() * bytes_per_element(head.dtype),
                  .least = params.integer("min_pages")};
-  index.made = extremes(head, task.tokens, page);
+  index.made = page_extremes(head.k, task.tokens, page);
   index.queries = [&head, m = task.evaluated.size()](Index g) {
     return signed_parts(scaled_queries(head, g, m));
   };
