@@ -69,6 +69,28 @@ std::vector<const Method*> methods_listed(const std::string& name) {
                                              : std::vector<const Method*>();
 }
 
+struct Absent {
+  std::string_view names;
+  std::string reason;
+};
+
+// Also in docs/methods.md.
+const std::vector<Absent> kAbsent = {
+    {"KVzap, FastKVzip", "gates trained on hidden states: use external-scores"},
+    {"KVgrad", "gradients of the model's last hidden states, which a trace lacks"},
+    {"HeadKV", "heads' budgets are measured by running the model on prompts made for it"},
+    {"DMS, MLA", "the model changes: dump a trace of that model"},
+    {"NACL, FINCH", "a trace does not mark the question whose tokens score"},
+    {"KVCompose",
+     "composite tokens are a layout, scores are kvzip's; its budgets of layers are not built"},
+    {"BLASST",
+     "skips values by a running maximum in a kernel's order of blocks; keys are all read"},
+    {"RetroInfer", "an index with clusters that stand for unread tokens, in CPU memory"},
+    {"ShadowKV, InfLLM", "values or blocks move to CPU memory, nothing is dropped"},
+    {"GEAR", "replays, not built: a quantizer whose error is coded by low rank and outliers"},
+    {"Scissorhands",
+     "replays, not built: counts of attention below average in place of h2o's sums"}};
+
 constexpr std::size_t kSummaryBelow = 120;  // narrower: summaries get their own lines
 
 void print_list(const std::vector<const Method*>& list) {
@@ -96,9 +118,11 @@ void print_list(const std::vector<const Method*>& list) {
       "Under prefill, A+B keeps tokens by A in a share of the bytes and represents the rest by B\n"
       "(oracle+balancekv:share=0.25); A@Q quantizes what A keeps (h2o@quant-kivi:k_bits=4);\n"
       "NAME:store=query-head keeps a set per query head instead of one per KV head.\n"
-      "Not included: KVzap, FastKVzip and DMS (trained gates: use external-scores), MLA and\n"
-      "other model changes (dump a trace of that model). docs/methods.md gives the reasons.";
+      "Not included (docs/methods.md has alternatives):";
   fmt::print("\n{}", hanging_indent("", notes, width));
+  for (const Absent& absent : kAbsent) {
+    fmt::print("{}", hanging_indent(fmt::format("  {:<18} ", absent.names), absent.reason, width));
+  }
 }
 
 void print_one(const Method& m) {
