@@ -82,8 +82,8 @@ TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
       allowed += std::floor(budget * kMiddleBytes);
     }
   }
-  // pyramidkv, adakv, tova, compactor, duoattention, simlayerkv
-  EXPECT_EQ(shared.size(), 2U * 6U);
+  // pyramidkv, cake, adakv, tova, compactor, duoattention, simlayerkv
+  EXPECT_EQ(shared.size(), 2U * 7U);
   for (const auto& [name, sums] : shared) {
     EXPECT_LE(sums.first, sums.second + 1e-6) << name;
   }

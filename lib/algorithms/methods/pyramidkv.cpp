@@ -6,13 +6,10 @@
 // If layers differ in B or |M|, B is the mean, and the earliest layers with space take what a layer
 // cannot hold. A head without a share keeps B. Time O(m kernel) beside the scores.
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <numeric>
 
+#include "algorithms/shared/layer_budgets.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
-#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -21,69 +18,24 @@ Survey survey(const Task& task, const Params& params) {
   return {pairs_to_keep(task, params)};
 }
 
-// Tokens of one KV head's layers.
-std::vector<Index> linear(const std::vector<const Survey*>& layers, double beta) {
-  const std::size_t count = layers.size();
-  Index total = 0;
-  Index widest = 0;  // the largest middle
-  for (const Survey* s : layers) {
-    total += s->tokens;
-    widest = std::max(widest, s->middle);
-  }
-  const double mean = static_cast<double>(total) / static_cast<double>(count);
-  const double first =
-      count == 1 ? mean : std::min(2.0 * mean - mean / beta, static_cast<double>(widest));
-  const double last = 2.0 * mean - first;
-  // Fractions are compared in steps of 1e-9, so that rounding breaks no tie. A whole number that
-  // came out just below itself has the largest fraction and is rounded up first.
-  const double step = 1e-9;
-  std::vector<Index> out(count);
-  std::vector<std::pair<double, std::size_t>> fractions;
-  Index left = total;
-  for (std::size_t l = 0; l < count; ++l) {
-    const double along = count == 1 ? 0.0 : static_cast<double>(l) / static_cast<double>(count - 1);
-    const double exact = first + (last - first) * along;
-    out[l] = static_cast<Index>(std::floor(exact));
-    left -= out[l];
-    fractions.emplace_back(-std::round((exact - static_cast<double>(out[l])) / step), l);
-  }
-  std::sort(fractions.begin(), fractions.end());  // negative: the largest first, then the layer
-  for (std::size_t i = 0; left > 0; i = (i + 1) % count, --left) {
-    out[fractions[i].second] += 1;
-  }
-  Index surplus = 0;
-  for (std::size_t l = 0; l < count; ++l) {
-    surplus += std::max<Index>(0, out[l] - layers[l]->middle);
-    out[l] = std::min(out[l], layers[l]->middle);
-  }
-  for (std::size_t l = 0; l < count && surplus > 0; ++l) {
-    const Index more = std::min(surplus, layers[l]->middle - out[l]);
-    out[l] += more;
-    surplus -= more;
-  }
-  return out;
-}
-
 std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
-  std::map<Index, std::vector<std::size_t>> by_head;  // surveys come by layer
-  for (std::size_t i = 0; i < surveys.size(); ++i) {
-    by_head[surveys[i].kv_head].push_back(i);
-    if (surveys[i].pair_bytes != surveys.front().pair_bytes) {
-      throw InputError("pyramidkv: layers share tokens, so they need heads of one shape and type");
-    }
-  }
-  std::vector<Share> out(surveys.size());
-  for (const auto& [head, members] : by_head) {
-    std::vector<const Survey*> layers;
-    for (const std::size_t i : members) {
-      layers.push_back(&surveys[i]);
-    }
-    const std::vector<Index> tokens = linear(layers, params.real("beta"));
-    for (std::size_t l = 0; l < members.size(); ++l) {
-      out[members[l]].tokens = tokens[l];
-    }
-  }
-  return out;
+  const double beta = params.real("beta");
+  return layer_shares(
+      surveys, "pyramidkv", [beta](std::span<const Survey* const> layers, LayerTotals totals) {
+        const std::size_t count = layers.size();
+        const double mean = static_cast<double>(totals.tokens) / static_cast<double>(count);
+        const double first =
+            count == 1 ? mean
+                       : std::min(2.0 * mean - mean / beta, static_cast<double>(totals.widest));
+        const double last = 2.0 * mean - first;
+        std::vector<double> out;
+        for (std::size_t l = 0; l < count; ++l) {
+          const double along =
+              count == 1 ? 0.0 : static_cast<double>(l) / static_cast<double>(count - 1);
+          out.push_back(first + (last - first) * along);
+        }
+        return out;
+      });
 }
 
 Compressed compress(const Task& task, const Params& params) {

@@ -58,6 +58,23 @@ double log_reduced(const std::vector<std::vector<double>>& logs, std::size_t i, 
   return largest + std::log(sum / count);
 }
 
+std::vector<double> pooled_over(std::span<const double> values, std::span<const Index> tokens,
+                                Index kernel) {
+  std::vector<double> out;
+  std::size_t first = 0;
+  for (const Index token : tokens) {
+    while (tokens[first] < token - kernel / 2) {
+      ++first;
+    }
+    double sum = 0.0;
+    for (std::size_t j = first; j < values.size() && tokens[j] <= token + kernel / 2; ++j) {
+      sum += values[j];
+    }
+    out.push_back(sum / static_cast<double>(kernel));
+  }
+  return out;
+}
+
 Index floor_share(double ratio, Index count) {
   const double nearly = 1e-9;  // above the product's rounding, below a token
   return std::min(count,

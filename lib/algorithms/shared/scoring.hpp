@@ -25,6 +25,11 @@ std::vector<double> accumulated_scores(const Task& task, const Params& params);
 ScoreBook::Scores whole_scores(const Task& task, const std::string& key,
                                const std::function<ScoreBook::Scores()>& compute);
 
+/// out[i]: the sum of values[j] of tokens at positions within kernel / 2 of tokens[i], over
+/// `kernel`: positions without a token count as 0. `tokens` ascending, `kernel` odd.
+std::vector<double> pooled_over(std::span<const double> values, std::span<const Index> tokens,
+                                Index kernel);
+
 /// log of the reduction over the group of exp(logs[g][i]).
 double log_reduced(const std::vector<std::vector<double>>& logs, std::size_t i, Reduce reduce);
 
