@@ -57,7 +57,8 @@ class RetrievalRun : public ::testing::Test {
 TEST_F(RetrievalRun, RowsAreCompleteAndWithinTheirBudgets) {
   ReplayOptions o =
       options({"all", "topk:union=group", "quest:union=group", "h2o+quest", "adakv+topk:share=0.3",
-               "snapkv+magicpig:magicpig.bits=3", "topk@quant-kivi", "quest@quant-rotated"});
+               "snapkv+magicpig:magicpig.bits=3", "h2o+rocketkv", "snapkv+vattention",
+               "topk@quant-kivi", "quest@quant-rotated", "vattention@quant-rotated"});
   o.budgets = {0.5, 0.25, 0.01};
   std::map<std::string, int> measured;
   for (const Fields& row : run(o).rows) {
