@@ -14,8 +14,8 @@
 
 #include "caches_files.hpp"
 #include "evaluate_run.hpp"
+#include "held_sets.hpp"
 #include "make_head.hpp"
-#include "reference/held.hpp"
 
 namespace kvbench::test_evaluate {
 namespace {
@@ -53,7 +53,7 @@ Figures slow_figures(const KvHead& head, Index g, const HeadCache& c) {
     for (Index i = head.n() - kRecent; i <= j; ++i) {
       exact.push_back(i);
     }
-    reference::HeldSets sets = reference::held_sets(head, exact, {});
+    HeldSets sets = held_sets(head, exact, {});
     add_entries(c.k, &c.v, c.log_weight, sets.numerator);
     if (c.denominator) {
       const Matrix& keys = c.denominator->k ? *c.denominator->k : c.k;

@@ -15,9 +15,9 @@
 #include "caches_files.hpp"
 #include "core/error.hpp"
 #include "core/float16.hpp"
+#include "held_sets.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
-#include "reference/held.hpp"
 #include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/job.hpp"
@@ -124,7 +124,7 @@ struct Output {
 // At one query, over the sinks [0, kBegin) with weight 1 and what is held of the middle.
 Output slow_output(const KvHead& head, Index row, const Compressed& c) {
   const reference::Vec q = reference::rows_of(head.q[1])[row];
-  reference::HeldSets sets = reference::held_sets(head, positions(0, kBegin), c);
+  HeldSets sets = held_sets(head, positions(0, kBegin), c);
   Output out{reference::estimate(q, head.scale, sets.numerator, sets.denominator), {}};
   for (reference::Weighted& one : sets.numerator) {
     std::ranges::transform(one.v, one.v.begin(), [](reference::Real x) { return std::abs(x); });

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "held_sets.hpp"
 #include "make_trace.hpp"
-#include "reference/held.hpp"
 #include "replay/job.hpp"
 #include "replay/plan.hpp"
 #include "replay/windows.hpp"
@@ -345,7 +345,7 @@ TEST_F(JobTest, FiguresAgreeWithANaiveEstimator) {
             exact.push_back(i);
           }
         }
-        const reference::HeldSets sets = reference::held_sets(head_, exact, c);
+        const HeldSets sets = held_sets(head_, exact, c);
         const reference::Vec q = reference::rows_of(head_.q[g])[position - head_.q_start()];
         const reference::Estimate z =
             reference::estimate(q, head_.scale, sets.numerator, sets.denominator);

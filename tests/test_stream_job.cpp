@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "held_sets.hpp"
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
-#include "reference/held.hpp"
 #include "replay/plan.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
@@ -99,7 +99,7 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
       bytes += (static_cast<Index>(d.held.tokens.size()) + d.made.k.rows()) * head.d() *
                bytes_per_element(head.dtype);
     }
-    const reference::HeldSets sets = reference::held_sets(head, exact_tokens, c);
+    const HeldSets sets = held_sets(head, exact_tokens, c);
     const reference::Attention a = reference::attention(head, g, j);
     const reference::Estimate z = reference::estimate(q[static_cast<std::size_t>(j)], head.scale,
                                                       sets.numerator, sets.denominator);
