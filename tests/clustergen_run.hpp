@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,11 +13,10 @@
 #include "algorithms/methods.hpp"
 #include "algorithms/params.hpp"
 #include "make_head.hpp"
+#include "method_checks.hpp"
 #include "reference/reference.hpp"
 
 namespace kvbench {
-
-using Given = std::map<std::string, std::string>;
 
 inline constexpr double kFloat = 1e-6;  // weights are float32
 
@@ -27,14 +25,6 @@ inline Compressed run(const KvHead& head, const std::vector<Index>& tokens, cons
   static const Method m = method_clustergen();
   const Task task{head, tokens, budget, {0, 0}, {}, Rng(seed, {"p", 0, 0}, m.info.name)};
   return m.compress(task, Params(m.info.name, m.info.params, given));
-}
-
-inline std::unique_ptr<StreamCache> open(const KvHead& head, Index recent, const Given& given,
-                                         std::optional<Index> budget = {}, Index sink = 0) {
-  const Method m = method_clustergen();
-  const StreamTask task{head,          recent, budget, Rng(0, {"p", 0, 0}, m.info.name),
-                        cpu_backend(), sink};
-  return m.open_stream(task, Params(m.info.name, m.info.params, given));
 }
 
 inline Index bytes_of(const Compressed& c, const KvHead& head) {

@@ -18,6 +18,9 @@ class SharedJob {
       jobs_.emplace_back(method, head, tokens, scoring, equipped);
     }
   }
+  SharedJob(const std::string& method, const std::vector<KvHead>& heads, Index kv_heads,
+            const std::vector<Index>& tokens, Range scoring, bool equipped = false)
+      : SharedJob(find_method(method), heads, kv_heads, tokens, scoring, equipped) {}
 
   const JobOf& job(std::size_t i) const { return jobs_[i]; }
   std::vector<std::uint8_t> retrieval_heads;

@@ -1,6 +1,7 @@
 // Small KV heads for tests, made of normal numbers from a seeded standard generator.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -99,6 +100,13 @@ inline double slow_logit(const KvHead& head, const float* key, const float* quer
     dot += static_cast<double>(key[t]) * static_cast<double>(query[t]);
   }
   return head.scale * dot;
+}
+
+/// All rows become the first.
+inline void repeat_first_row(Matrix& m) {
+  for (Index i = 1; i < m.rows(); ++i) {
+    std::copy_n(m.row(0), m.cols(), m.row(i));
+  }
 }
 
 inline std::vector<Index> positions(Index begin, Index end) {

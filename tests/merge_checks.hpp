@@ -60,44 +60,8 @@ inline reference::Vec accumulated(const JobOf& job, Range scoring) {
 }
 
 inline HeadShape merging_shape(Index n) {
-  HeadShape shape;
-  shape.n = shape.nq = n;
-  shape.dv = 5;
+  const HeadShape shape{.n = n, .nq = n, .dv = 5};
   return shape;
-}
-
-/// Never more than the budget, with `extra` bytes beside each pair; what is made lies at the
-/// element type. `fewer`: the method may hold fewer entries than fit.
-inline void check_merging_budgets(const Method& method, Index extra, bool fewer = false) {
-  for (const DType dtype : {DType::float16, DType::bfloat16, DType::float32}) {
-    HeadShape shape = merging_shape(150);
-    shape.dtype = dtype;
-    for (const Index m : {1, 2, 3, 20, 100}) {
-      const std::vector<Index> tokens = gappy(10, 10 + m);
-      KvHead head = make_head(shape, 21);
-      for (Matrix* matrix : {&head.k, &head.v}) {  // as a trace of this type holds them
-        for (Index i = 0; i < matrix->rows() * matrix->cols(); ++i) {
-          matrix->data()[i] = round_to(dtype, matrix->data()[i]);
-        }
-      }
-      const JobOf job(method, head, tokens, {90, 140});
-      const auto count = static_cast<Index>(tokens.size());
-      const Index each = job.head().pair_bytes() + extra;
-      for (Index budget = 0; budget <= (count + 2) * each; budget += 1 + each / 3) {
-        const Compressed c = job.run(budget);
-        ASSERT_LE(middle_bytes_of(c, job.head()), budget);
-        const Index held = static_cast<Index>(c.held.tokens.size()) + c.made.k.rows();
-        const Index most = std::min(count, budget / each);
-        ASSERT_TRUE(held == most || (fewer && held <= most));
-        ASSERT_TRUE(most == 0 || held > 0);
-        for (const Matrix* made : {&c.made.k, &c.made.v}) {
-          for (Index i = 0; i < made->rows() * made->cols(); ++i) {
-            ASSERT_EQ(made->data()[i], round_to(dtype, made->data()[i]));
-          }
-        }
-      }
-    }
-  }
 }
 
 /// The weighted sums of keys and values held and made are those of all the task's tokens.
@@ -119,22 +83,6 @@ inline void check_sums_kept(const JobOf& job, const Compressed& c) {
       }
       EXPECT_NEAR(left, whole, kRounding);
     }
-  }
-}
-
-/// Sums beyond the largest half stay finite.
-inline void check_huge_values(const Method& method) {
-  HeadShape shape = merging_shape(30);
-  shape.dtype = DType::float16;
-  shape.value_norm = 100000.0;
-  KvHead head = make_head(shape, 8);
-  for (Index i = 0; i < 30 * 5; ++i) {
-    head.v.data()[i] = std::clamp(head.v.data()[i], -65504.0F, 65504.0F);
-  }
-  const JobOf job(method, head, positions(0, 30), {0, 30});
-  const Compressed c = job.run({}, {{"tokens", "3"}});
-  for (Index i = 0; i < c.made.v.rows() * 5; ++i) {
-    ASSERT_TRUE(std::isfinite(c.made.v.data()[i]));
   }
 }
 

@@ -1,18 +1,21 @@
-// What every method owes for any budget and any odd input, for tests of methods that score with
-// queries and share budgets over heads: runs one head alone (a head without a share is a layer of
-// its own) and checks the contract.
+// Runs a method on one head alone (a head without a share is a layer of its own), with the contract
+// checked. What every method owes for any budget and any odd input: test_methods.cpp.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
+#include <functional>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "algorithms/contract.hpp"
 #include "algorithms/nested_methods.hpp"
+#include "algorithms/registry.hpp"
 #include "core/error.hpp"
 #include "make_extra.hpp"
 #include "make_head.hpp"
@@ -27,8 +30,8 @@ using Given = std::map<std::string, std::string>;
 /// A head, its tokens, its scores and what a job asks: everything that a Task points to.
 class JobOf {
  public:
-  /// `equipped`: with rotary tables, an output projection, extra queries and scores
-  /// (make_extra.hpp).
+  /// `equipped`: with rotary tables, an output projection, extra queries, scores
+  /// (make_extra.hpp) and the mass that oracles see.
   JobOf(const Method& method, KvHead head, std::vector<Index> tokens, Range scoring,
         bool equipped = false)
       : method_(method),
@@ -37,19 +40,28 @@ class JobOf {
         scoring_(scoring),
         book_(head_) {
     if (equipped) {
-      rope = testing_replay::rope_tables(head_.n(), head_.d() / 2 * 2);
+      rope = testing_replay::rope_tables(head_.n() + 512, head_.d() / 2 * 2);
       std::mt19937_64 generator(77);
       extra = usual_extra(head_);
       named_scores = usual_scores(head_);
+      for (Index i = 0; i < head_.n(); ++i) {
+        true_mass.push_back(1.0 / static_cast<double>(1 + i % 5));
+      }
       o_proj = normal_matrix(13, static_cast<Index>(head_.q.size()) * head_.dv(), 1.0, generator);
     }
   }
+
+  /// The registered method of that name.
+  JobOf(const std::string& method, KvHead head, std::vector<Index> tokens, Range scoring,
+        bool equipped = false)
+      : JobOf(find_method(method), std::move(head), std::move(tokens), scoring, equipped) {}
 
   /// What a task gets where it is set.
   std::optional<RopeTables> rope;
   std::optional<Matrix> o_proj;
   std::vector<ExtraSet> extra;
   std::vector<NamedScores> named_scores;
+  std::vector<double> true_mass;
 
   const KvHead& head() const { return head_; }
   const std::vector<Index>& tokens() const { return tokens_; }
@@ -57,7 +69,7 @@ class JobOf {
     return {method_.info.name, params_of(method_, given), given};
   }
   Task task(std::optional<Index> budget = {}) const {
-    Task t{head_, tokens_, budget, scoring_, {}, Rng(1, {"p", 0, 0}, method_.info.name)};
+    Task t{head_, tokens_, budget, scoring_, true_mass, Rng(1, {"p", 0, 0}, method_.info.name)};
     t.scores = &book_;
     t.rope = rope ? &*rope : nullptr;
     t.o_proj = o_proj ? &*o_proj : nullptr;
@@ -65,8 +77,10 @@ class JobOf {
     t.named_scores = named_scores;
     return t;
   }
-  Compressed run(std::optional<Index> budget, const Given& given = {}) const {
-    const Task t = task(budget);
+  Compressed run(std::optional<Index> budget, const Given& given = {},
+                 std::uint64_t seed = 1) const {
+    Task t = task(budget);
+    t.rng = Rng(seed, {"p", 0, 0}, method_.info.name);
     Compressed c = method_.compress(t, params(given));
     check_compressed(c, t);
     return c;
@@ -96,6 +110,65 @@ inline Index middle_bytes_of(const Compressed& c, const KvHead& head) {
   return c.payload_bytes.value_or(elements * (head.dtype == DType::float32 ? 4 : 2)) + c.aux_bytes;
 }
 
+/// The bytes that `act` says it needs; a failure where its budget is enough.
+inline Index needed_bytes(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Infeasible& e) {
+    return e.needed_bytes();
+  }
+  ADD_FAILURE() << "the budget is enough";
+  return -1;
+}
+
+/// "NAME:key=value;key=value".
+struct MethodSpec {
+  std::string name;
+  Given given;
+};
+inline MethodSpec parsed_spec(const std::string& text) {
+  MethodSpec out;
+  std::istringstream in(text);
+  std::getline(in, out.name, ':');
+  for (std::string pair; std::getline(in, pair, ';');) {
+    const std::size_t equal = pair.find('=');
+    out.given[pair.substr(0, equal)] = pair.substr(equal + 1);
+  }
+  return out;
+}
+
+/// The same as a test's name.
+inline std::string spec_name(const ::testing::TestParamInfo<std::string>& p) {
+  std::string name = p.param;
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  return name;
+}
+
+/// Heads of 40 tokens: repeated, zero, vanishing and huge keys and values.
+inline std::vector<KvHead> odd_heads() {
+  HeadShape shape{.n = 40, .nq = 40, .dv = 4};
+  std::vector<KvHead> heads;
+  for (unsigned seed = 1; seed <= 9; ++seed) {
+    shape.key_norm = seed == 5 ? 300.0 : seed == 6 ? 1e-44 : 3.0;
+    shape.value_norm = seed == 6 ? 1e-20 : 1.0;
+    heads.push_back(make_head(shape, seed));
+  }
+  repeat_first_row(heads[1].k);
+  repeat_first_row(heads[1].v);
+  std::fill_n(heads[2].v.data(), 40 * 4, 0.0F);
+  std::fill_n(heads[3].k.data(), 40 * 8, 0.0F);
+  heads[6].k = odd_keys(40, 8, 9);
+  for (Index i = 0; i < 40 * 8; ++i) {
+    heads[7].k.data()[i] = (i % 3 == 0 ? -3e38F : 3e38F) * (i % 7 == 0 ? 1.0F : 0.5F);
+  }
+  heads[8].dtype = DType::float16;
+  for (Index i = 0; i < 40 * 4; ++i) {
+    heads[8].v.data()[i] = i % 3 == 0 ? -65504.0F : 65504.0F;
+  }
+  return heads;
+}
+
 /// Tokens of which every third is missing, as another method leaves them.
 inline std::vector<Index> gappy(Index begin, Index end) {
   std::vector<Index> out;
@@ -105,81 +178,6 @@ inline std::vector<Index> gappy(Index begin, Index end) {
     }
   }
   return out;
-}
-
-/// Never more bytes than the budget, and all of it used where whole tokens fit unless
-/// `all_or_nothing`; many budgets, sizes, types, and tokens with gaps.
-inline void check_budgets(const Method& method, bool all_or_nothing = false,
-                          bool equipped = false) {
-  for (const DType dtype : {DType::float16, DType::float32}) {
-    HeadShape shape;
-    shape.n = 150;
-    shape.nq = 60;
-    shape.dv = 4;
-    shape.dtype = dtype;
-    for (const Index m : {1, 2, 3, 20, 100}) {
-      for (const std::vector<Index>& tokens : {positions(10, 10 + m), gappy(10, 10 + m)}) {
-        const JobOf job(method, make_head(shape, 21), tokens, {90, 140}, equipped);
-        const auto count = static_cast<Index>(tokens.size());
-        const Index pair = job.head().pair_bytes();
-        for (Index budget = 0; budget <= (count + 2) * pair; budget += 1 + pair / 3) {
-          const Compressed c = job.run(budget);
-          ASSERT_LE(middle_bytes_of(c, job.head()), budget);
-          const auto held = static_cast<Index>(c.held.tokens.size());
-          if (all_or_nothing) {
-            ASSERT_EQ(held, budget >= count * pair ? count : 0);
-          } else {
-            ASSERT_EQ(held, std::min(count, budget / pair));
-          }
-        }
-      }
-    }
-  }
-}
-
-/// Identical keys, zero keys, zero values, huge keys, no scoring query, one token, no token: a
-/// result that keeps the contract. Native sizes work, and no size at all is refused.
-inline void check_odd_inputs(const Method& method, bool equipped = false) {
-  HeadShape shape;
-  shape.n = 40;
-  shape.nq = 40;
-  std::vector<KvHead> heads;
-  for (unsigned seed = 1; seed <= 5; ++seed) {
-    shape.key_norm = seed == 5 ? 300.0 : 3.0;
-    heads.push_back(make_head(shape, seed));
-  }
-  for (Index i = 1; i < 40; ++i) {
-    std::copy_n(heads[1].k.row(0), 8, heads[1].k.row(i));
-    std::copy_n(heads[1].v.row(0), 8, heads[1].v.row(i));
-  }
-  std::fill_n(heads[2].v.data(), 40 * 8, 0.0F);
-  std::fill_n(heads[3].k.data(), 40 * 8, 0.0F);
-  for (const KvHead& head : heads) {
-    for (const Index m : {0, 1, 30}) {
-      for (const Range scoring : {Range{0, 40}, Range{35, 36}, Range{40, 40}}) {
-        const JobOf job(method, head, positions(5, 5 + m), scoring, equipped);
-        for (const Index budget : {Index{0}, Index{1}, 10 * head.pair_bytes(), Index{1} << 40}) {
-          ASSERT_NO_THROW(job.run(budget));
-        }
-        ASSERT_NO_THROW(job.run({}, {{"T", "1"}}));
-        ASSERT_EQ(job.run({}, {{"tokens", "1000"}}).held.tokens, job.tokens());
-        ASSERT_THROW(job.run({}), InputError);
-      }
-    }
-  }
-}
-
-/// Every parameter is documented, the size parameters are there, and something is drawn or not.
-inline void check_info(const Method& method, const std::string& name, bool random = false) {
-  EXPECT_EQ(method.info.name, name);
-  EXPECT_FALSE(method.info.summary.empty());
-  EXPECT_FALSE(method.info.source.empty());
-  EXPECT_EQ(method.info.holds, Holds::tokens);
-  EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
-  for (const ParamSpec& p : method.info.params) {
-    EXPECT_FALSE(p.doc.empty()) << p.name;
-  }
-  EXPECT_EQ(method.info.facts(Params(name, method.info.params, {})).random, random);
 }
 
 }  // namespace kvbench

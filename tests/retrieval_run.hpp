@@ -29,6 +29,9 @@ class ReadsOf {
     EXPECT_GT(job_.head().n(), queries);
   }
 
+  ReadsOf(const std::string& method, KvHead head, std::vector<Index> tokens, Index queries)
+      : ReadsOf(find_method(method), std::move(head), std::move(tokens), queries) {}
+
   const KvHead& head() const { return job_.head(); }
   const std::vector<Index>& tokens() const { return job_.tokens(); }
   Index queries() const { return queries_; }
@@ -108,13 +111,7 @@ inline Tokens list_of(const Reads& reads, Index g, Index j) {
 }
 
 inline HeadShape retrieval_shape() {
-  HeadShape shape;
-  shape.n = 150;
-  shape.nq = 60;
-  shape.d = 16;
-  shape.dv = 8;
-  shape.group = 3;
-  shape.dtype = DType::float16;
+  const HeadShape shape{.n = 150, .nq = 60, .d = 16, .dv = 8, .group = 3, .dtype = DType::float16};
   return shape;
 }
 

@@ -154,12 +154,5 @@ TEST(AdaKv, FloorOneIsSnapKv) {
   }
 }
 
-TEST(AdaKv, BudgetsAndOddInputs) {
-  check_budgets(method_adakv());
-  check_odd_inputs(method_adakv());
-  check_info(method_adakv(), "adakv");
-  EXPECT_EQ(method_adakv().info.usual_facts().scope, Scope::layer);
-}
-
 }  // namespace
 }  // namespace kvbench::test_adakv

@@ -272,56 +272,6 @@ TEST_F(Matching, HeadsShareAsTheNamedMethodDoes) {
   EXPECT_TRUE(uneven);
 }
 
-TEST(MatchingBudgets, WithinBudgetsAndAtTheElementType) {
-  check_merging_budgets(method_attention_matching(), 4);
-  check_merging_budgets(method_oracle_matching(), 4);
-  check_huge_values(method_attention_matching());
-}
-
-// Repeated keys, zero keys, zero values, huge keys and values; one reference query or none; one
-// token: finite, and within the contract.
-TEST(MatchingOddInputs, NothingFiniteGivesNan) {
-  const Method method = method_attention_matching();
-  HeadShape shape = matching_shape();
-  std::vector<KvHead> heads;
-  for (unsigned seed = 1; seed <= 7; ++seed) {
-    shape.key_norm = seed == 5 ? 300.0 : 3.0;
-    heads.push_back(make_head(shape, seed));
-  }
-  for (Index i = 1; i < 90; ++i) {
-    std::copy_n(heads[0].k.row(0), 8, heads[0].k.row(i));
-    std::copy_n(heads[0].v.row(0), 5, heads[0].v.row(i));
-    std::copy_n(heads[5].k.row(i % 4), 8, heads[5].k.row(i));
-  }
-  std::fill_n(heads[1].v.data(), 90 * 5, 0.0F);
-  std::fill_n(heads[2].k.data(), 90 * 8, 0.0F);
-  heads[3].k = odd_keys(90, 8, 9);
-  for (Index i = 0; i < 90 * 5; ++i) {
-    heads[6].v.data()[i] *= 1e38F;
-    heads[6].k.data()[i] *= 1e36F;
-  }
-  for (const KvHead& head : heads) {
-    for (const Index m : {0, 1, 2, 40}) {
-      for (const Range scoring : {Range{0, 90}, Range{45, 46}, Range{90, 90}}) {
-        const JobOf job(method, head, positions(5, 5 + m), scoring);
-        for (const Given& given :
-             {Given{}, Given{{"keys", "omp"}}, Given{{"ridge", "0"}}, Given{{"ridge", "1e-9"}},
-              Given{{"w_min", "0"}, {"w_max", "1e6"}}, Given{{"w_min", "0"}, {"w_max", "0"}},
-              Given{{"weights", "one"}, {"keys", "max"}}, Given{{"values", "kept"}}}) {
-          for (const char* size : {"0", "1", "2", "15", "39", "1000"}) {
-            Given sized = given;
-            sized["tokens"] = size;
-            const Compressed c = job.run({}, sized);  // checks that all is finite
-            for (const auto& [key, value] : c.diag) {
-              ASSERT_TRUE(std::isfinite(std::stod(value))) << key << "=" << value;
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
 class MatchingRuns : public testing_replay::ReplayTest {};
 
 TEST_F(MatchingRuns, RowsSayWhatWasSeenAndOracleIsLabelled) {

@@ -22,34 +22,6 @@ Compressed run(const char* method, const KvHead& head, const std::vector<Index>&
   return m.compress(task, Params(method, m.info.params, given));
 }
 
-TEST(BalanceKv, KeepsExactlyTheCountForEveryOption) {
-  HeadShape shape;
-  shape.n = 150;
-  const KvHead head = make_head(shape, 1);
-  const std::vector<Index> tokens = positions(7, 140);
-  for (const char* step : {"theory", "fixed", "self", "greedy", "repo"}) {
-    for (const char* select : {"weighted", "repo", "strict", "block"}) {
-      for (const char* denominator : {"shared", "uniform", "separate"}) {
-        for (const Index kept : {0, 1, 2, 40, 66, 67, 132, 133, 1000}) {
-          const Compressed c = run("balancekv", head, tokens,
-                                   {{"step", step},
-                                    {"select", select},
-                                    {"denominator", denominator},
-                                    {"block", "16"},
-                                    {"tokens", std::to_string(kept)}});
-          const Index expected = std::min<Index>(kept, 133);
-          ASSERT_EQ(static_cast<Index>(c.held.tokens.size()), expected);
-          ASSERT_TRUE(std::is_sorted(c.held.tokens.begin(), c.held.tokens.end()));
-          ASSERT_LE(weight_sum(c.held), 134.0);
-          if (std::string(denominator) == "separate") {
-            ASSERT_EQ(static_cast<Index>(c.denominator->held.tokens.size()), expected);
-          }
-        }
-      }
-    }
-  }
-}
-
 TEST(BalanceKv, BudgetBetweenHalvingsTouchesOnlyTheOldest) {
   HeadShape shape;
   shape.n = 100;

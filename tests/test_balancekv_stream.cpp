@@ -1,52 +1,24 @@
-// balancekv-stream: the offline reference on the same signs, the byte budget at every moment,
-// erasures, and that a larger t errs less. The levels alone: test_merge_and_reduce.cpp.
+// balancekv-stream: the offline reference on the same signs, erasures, and that a larger t errs
+// less. The levels alone: test_merge_and_reduce.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "algorithms/contract.hpp"
-#include "algorithms/methods.hpp"
 #include "compressed.hpp"
-#include "core/error.hpp"
-#include "make_head.hpp"
 #include "reference/merge_and_reduce.hpp"
 #include "reference/reference.hpp"
+#include "stream_of.hpp"
 
 namespace kvbench::test_balancekv_stream {
 namespace {
 
-using Given = std::map<std::string, std::string>;
-
 constexpr const char* kName = "balancekv-stream";
 
-std::unique_ptr<StreamCache> open(const KvHead& head, const Given& given,
-                                  std::optional<Index> budget = {}, Index recent = 0,
-                                  std::uint64_t seed = 0, Index sink = 0) {
-  static const Method method = method_balancekv_stream();
-  const StreamTask task{head, recent, budget, Rng(seed, {"p", 0, 0}, kName), cpu_backend(), sink};
-  return method.open_stream(task, Params(kName, method.info.params, given));
-}
-
-void feed(StreamCache& cache, Index j, Index recent = 0, Index sink = 0) {
-  cache.append(j, j - recent >= sink ? j - recent : -1);
-}
-
 Compressed run(const KvHead& head, const Given& given, std::optional<Index> budget = {},
-               Index recent = 0, std::uint64_t seed = 0) {
-  const auto cache = open(head, given, budget, recent, seed);
-  for (Index j = 0; j < head.n(); ++j) {
-    feed(*cache, j, recent);
-  }
-  return cache->view();
-}
-
-Index bytes_of(const Compressed& c, const KvHead& head) {
-  return static_cast<Index>(c.held.tokens.size()) * head.pair_bytes() +
-         static_cast<Index>(c.denominator->held.tokens.size()) * head.d() *
-             bytes_per_element(head.dtype) +
-         c.aux_bytes;
+               std::uint64_t seed = 0) {
+  return StreamOf(kName, head, given, {}, budget, seed).run();
 }
 
 using Weights = std::map<Index, double>;
@@ -95,11 +67,11 @@ TEST(BalanceKvStream, EqualsTheOfflineReferenceAtEveryStep) {
   std::fill_n(head.v.row(20), 8, 0.0F);  // a zero value: in the denominator alone
   const auto check = [&](const Given& given, const reference::WalkReference& walk, Index t,
                          Index levels, Index sink = 0, Index recent = 0) {
-    const auto cache = open(head, given, {}, recent, 0, sink);
+    StreamOf cache(kName, head, given, {sink, recent}, {}, 0);
     std::vector<Index> all;
     std::map<int, std::vector<Index>> buckets;
     for (Index j = 0; j < head.n(); ++j) {
-      feed(*cache, j, recent, sink);
+      cache.step();
       const Index left = j - recent;
       long double square = 0;
       for (Index c = 0; left >= sink && c < 8; ++c) {
@@ -114,7 +86,7 @@ TEST(BalanceKvStream, EqualsTheOfflineReferenceAtEveryStep) {
       if (j % 17 != 0 && j + 1 != head.n()) {
         continue;
       }
-      const Compressed c = cache->view();
+      const Compressed c = cache.view();
       Weights numerator, denominator;
       for (const auto& [bucket, tokens] : buckets) {
         add_reference(head, tokens, "numerator" + std::to_string(bucket), t, levels, walk,
@@ -140,50 +112,6 @@ TEST(BalanceKvStream, EqualsTheOfflineReferenceAtEveryStep) {
   check({{"T", "4"}, {"step", "theory"}, {"fill", "order"}, {"center", "none"}}, walk, 12, 4);
   walk.step = reference::ReferenceStep::greedy;
   check({{"t", "32"}, {"fill", "order"}, {"center", "none"}}, walk, 32, 3);
-}
-
-TEST(BalanceKvStream, MemoryNeverExceedsTheBudgetAndWeightsStayExact) {
-  int feasible = 0;
-  for (const DType dtype : {DType::float16, DType::float32}) {
-    for (const double spread : {0.0, 1.0, 4.0}) {
-      HeadShape shape;
-      shape.n = shape.nq = 300;
-      shape.dv = 4;
-      shape.dtype = dtype;
-      KvHead head = make_head(shape, 7);
-      for (Index i = 0; i < 300; ++i) {  // up to nine more buckets
-        const double factor = std::exp2(spread * std::sin(static_cast<double>(i)));
-        for (Index c = 0; c < 4; ++c) {
-          head.v.row(i)[c] *= static_cast<float>(factor);
-        }
-      }
-      const Index full = head.n() * head.pair_bytes();
-      for (const double rho : {0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 2.0}) {
-        for (const auto& [sink, recent] :
-             {std::pair<Index, Index>{0, 0}, {0, 13}, {16, 0}, {16, 13}}) {
-          const auto budget = static_cast<Index>(rho * static_cast<double>(full));
-          Index j = 0;
-          try {
-            const auto cache = open(head, {}, budget, recent, 0, sink);
-            for (; j < head.n(); ++j) {
-              feed(*cache, j, recent, sink);
-              const Compressed c = cache->view();
-              const double arrived = static_cast<double>(std::max<Index>(0, j + 1 - recent - sink));
-              ASSERT_LE(bytes_of(c, head), budget);
-              ASSERT_LE(diag_number(c, "peak"), static_cast<double>(budget));
-              ASSERT_EQ(weight_sum(c.held), arrived);
-              ASSERT_EQ(weight_sum(c.denominator->held), arrived);
-            }
-            ++feasible;
-          } catch (const Infeasible& e) {
-            EXPECT_GT(e.needed_bytes(), budget);
-            EXPECT_LE(rho, 0.3) << spread << " " << j;  // eleven buckets of 300 tokens
-          }
-        }
-      }
-    }
-  }
-  EXPECT_GE(feasible, 140);
 }
 
 // Plenty of room: nothing is halved, and the estimate is exact.
@@ -239,7 +167,7 @@ TEST(BalanceKvStream, ErrorFallsWithTheBatchSizeAndIsBelowTheTheorems) {
   for (const char* t : {"4", "16", "64", "256"}) {
     double sum = 0.0;
     for (std::uint64_t seed = 0; seed < 30; ++seed) {
-      const Compressed c = run(head, {{"t", t}}, {}, 0, seed);
+      const Compressed c = run(head, {{"t", t}}, {}, seed);
       const double epsilon = measured_epsilon(head, c);
       sum += epsilon;
       const double theorem = std::pow(10.0, diag_number(c, "log10_epsilon_theorem"));
@@ -263,22 +191,16 @@ TEST(BalanceKvStream, ErasesWhatLiesBelowTheBoundAndOnlyThat) {
     head.v.row(i)[0] = small ? std::ldexp(1.0F, -20) : 1.0F;
   }
   // r = 0, epsilon = 1: the bound is v_max / 128, and 2^-19 is below it once a 1 has come.
-  const auto cache = open(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "0"}});
-  for (Index j = 0; j < 20; ++j) {
-    feed(*cache, j);
-  }
-  EXPECT_EQ(cache->view().held.tokens.size(), 20U);
-  EXPECT_EQ(diag_number(cache->view(), "erasures"), 0.0);
-  feed(*cache, 20);
-  EXPECT_EQ(cache->view().held.tokens, (std::vector<Index>{20}));
-  EXPECT_EQ(diag_number(cache->view(), "erasures"), 1.0);
-  for (Index j = 21; j < 64; ++j) {
-    feed(*cache, j);
-  }
-  EXPECT_EQ(diag_number(cache->view(), "erasures"), 1.0 + 12.0);
-  EXPECT_EQ(diag_number(cache->view(), "erased_weight"), 20.0 + 12.0);
-  EXPECT_EQ(diag_number(cache->view(), "numerator_weight_sum"), 32.0);
-  EXPECT_EQ(diag_number(cache->view(), "weight_sum"), 64.0);
+  StreamOf cache(kName, head, {{"t", "64"}, {"epsilon", "1"}, {"r", "0"}});
+  EXPECT_EQ(cache.run(20).held.tokens.size(), 20U);
+  EXPECT_EQ(diag_number(cache.view(), "erasures"), 0.0);
+  EXPECT_EQ(cache.run(21).held.tokens, (std::vector<Index>{20}));
+  EXPECT_EQ(diag_number(cache.view(), "erasures"), 1.0);
+  const Compressed all = cache.run();
+  EXPECT_EQ(diag_number(all, "erasures"), 1.0 + 12.0);
+  EXPECT_EQ(diag_number(all, "erased_weight"), 20.0 + 12.0);
+  EXPECT_EQ(diag_number(all, "numerator_weight_sum"), 32.0);
+  EXPECT_EQ(diag_number(all, "weight_sum"), 64.0);
   // exp(-s r^2) lowers the bound: with keys as they are nothing is small enough.
   EXPECT_EQ(diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "10"}}), "erasures"), 0.0);
   // The bucket's upper end counts: 2^-7 = v_max / 128 itself is kept in its bucket [2^-7, 2^-6).
@@ -319,79 +241,18 @@ TEST(BalanceKvStream, TheBoundsRadiusIsTheLargestNormSeenOfKeysAndOfAnyHeadsQuer
   EXPECT_EQ(erasures(), 4.0);
 }
 
-TEST(BalanceKvStream, LooksAtNothingBehindThePosition) {
-  HeadShape shape;
-  shape.n = shape.nq = 120;
-  const KvHead head = make_head(shape, 11);
-  KvHead other = make_head(shape, 12);
-  for (Index i = 0; i < 80; ++i) {
-    std::copy_n(head.k.row(i), 8, other.k.row(i));
-    std::copy_n(head.v.row(i), 8, other.v.row(i));
-    for (std::size_t g = 0; g < head.q.size(); ++g) {
-      std::copy_n(head.q[g].row(i), 8, other.q[g].row(i));
-    }
-  }
-  for (const std::optional<Index> budget : {std::optional<Index>{}, std::optional<Index>{3000}}) {
-    const Given given = budget ? Given{} : Given{{"t", "8"}};
-    const auto a = open(head, given, budget, 10);
-    const auto b = open(other, given, budget, 10);
-    for (Index j = 0; j < 80; ++j) {
-      feed(*a, j, 10);
-      feed(*b, j, 10);
-    }
-    EXPECT_EQ(a->view().held.tokens, b->view().held.tokens);
-    EXPECT_EQ(a->view().denominator->held.tokens, b->view().denominator->held.tokens);
-  }
-}
-
-TEST(BalanceKvStream, OddInputsGiveDefinedResults) {
-  HeadShape shape;
-  shape.n = shape.nq = 70;
-  std::vector<KvHead> heads;
-  heads.push_back(make_head(shape, 1));  // identical keys and values
-  for (Index i = 1; i < 70; ++i) {
-    std::copy_n(heads[0].k.row(0), 8, heads[0].k.row(i));
-    std::copy_n(heads[0].v.row(0), 8, heads[0].v.row(i));
-  }
-  heads.push_back(make_head(shape, 2));  // zero values: no numerator at all
-  std::fill_n(heads[1].v.data(), 70 * 8, 0.0F);
-  shape.key_norm = 1000.0;
-  shape.value_norm = 1e-30;
-  heads.push_back(make_head(shape, 3));
-  heads.push_back(make_head({1, 1}, 4));  // one token
-  for (const KvHead& head : heads) {
-    for (const char* step : {"theory", "fixed", "self", "greedy", "repo"}) {
-      const Compressed c = run(head, {{"t", "8"}, {"step", step}});
-      EXPECT_EQ(weight_sum(c.denominator->held), static_cast<double>(head.n()));
-      EXPECT_TRUE(std::is_sorted(c.held.tokens.begin(), c.held.tokens.end()));
-    }
-  }
-  EXPECT_TRUE(run(heads[1], {{"t", "8"}}).held.tokens.empty());
-  EXPECT_EQ(diag_number(run(heads[1], {{"t", "8"}}), "buckets"), 0.0);
-}
-
+// What a row would refuse is refused before any.
 TEST(BalanceKvStream, SizesAndRefusals) {
   const KvHead head = make_head({}, 1);
-  EXPECT_THROW(open(head, {}), InputError);
-  EXPECT_THROW(open(head, {{"t", "7"}}), InputError);
-  // What a row would refuse is refused before any.
-  const MethodInfo info = method_balancekv_stream().info;
+  const MethodInfo& info = find_method(kName).info;
   for (const char* t : {"3", "7", "32767"}) {
     EXPECT_THROW(info.facts(Params(kName, info.params, {{"t", t}})), InputError) << t;
   }
   for (const char* t : {"auto", "2", "8", "32768"}) {
     EXPECT_NO_THROW(info.facts(Params(kName, info.params, {{"t", t}}))) << t;
   }
-  EXPECT_NO_THROW(info.facts(Params(kName, info.params, {{"T", "3"}})));
-  EXPECT_THROW(open(head, {}, 31), Infeasible);
   EXPECT_EQ(run(head, {{"T", "0"}}).held.tokens.size(), 64U);  // nothing is ever halved
   EXPECT_EQ(run(head, {{"t", "2"}, {"T", "1"}}).denominator->held.tokens.size(), 32U);
-  const auto same = [&](std::uint64_t a, std::uint64_t b) {
-    return run(head, {{"t", "8"}}, {}, 0, a).held.tokens ==
-           run(head, {{"t", "8"}}, {}, 0, b).held.tokens;
-  };
-  EXPECT_TRUE(same(1, 1));
-  EXPECT_FALSE(same(1, 2));
 }
 
 }  // namespace

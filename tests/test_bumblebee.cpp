@@ -11,10 +11,7 @@ using namespace testing_bumblebee;
 
 TEST(BumbleBee, LazyAndGreedyEqualTheDefinition) {
   for (const bool ties : {false, true}) {
-    HeadShape shape;
-    shape.n = 30;
-    shape.nq = 30;
-    const KvHead head = ties ? tied_head(30, 3, /*flat=*/false) : make_head(shape, 4);
+    const KvHead head = ties ? tied_head(30, 3, /*flat=*/false) : make_head({.n = 30, .nq = 30}, 4);
     std::vector<Index> tokens = positions(3, 27);
     tokens.erase(tokens.begin() + 5);  // what another method may leave
     for (const auto& [name, sim] : kSims) {
@@ -75,11 +72,7 @@ TEST(BumbleBee, LazyEqualsGreedyWithManyTies) {
 }
 
 TEST(BumbleBee, LazyLooksAtFarFewerGains) {
-  HeadShape shape;
-  shape.n = 600;
-  shape.nq = 100;
-  shape.d = 16;
-  const KvHead head = make_head(shape, 5);
+  const KvHead head = make_head({.n = 600, .nq = 100, .d = 16}, 5);
   const std::vector<Index> tokens = positions(0, 600);
   const Outcome lazy = run(head, tokens, {}, 200);
   const Outcome greedy = run(head, tokens, {{"optimizer", "greedy"}}, 200);
@@ -89,10 +82,7 @@ TEST(BumbleBee, LazyLooksAtFarFewerGains) {
 
 TEST(BumbleBee, LambdaZeroIsHeavyHitters) {
   for (const bool ties : {false, true}) {
-    HeadShape shape;
-    shape.n = 80;
-    shape.nq = 80;
-    const KvHead head = ties ? tied_head(80, 6, /*flat=*/true) : make_head(shape, 6);
+    const KvHead head = ties ? tied_head(80, 6, /*flat=*/true) : make_head({.n = 80, .nq = 80}, 6);
     const std::vector<Index> tokens = positions(10, 70);
     const Range scoring = ties ? Range{79, 80} : Range{20, 60};
     const std::vector<double> sums = reduce_group(attention_sums(head, scoring), Reduce::mean);
@@ -113,11 +103,7 @@ TEST(BumbleBee, LambdaZeroIsHeavyHitters) {
 }
 
 TEST(BumbleBee, ReduceDecidesBetweenQueryHeads) {
-  HeadShape shape;
-  shape.n = 60;
-  shape.nq = 60;
-  shape.group = 3;
-  const KvHead head = make_head(shape, 7);
+  const KvHead head = make_head({.n = 60, .nq = 60, .group = 3}, 7);
   const auto sums = attention_sums(head, {0, 60});
   for (const auto& [name, reduce] :
        {std::pair("mean", Reduce::mean), {"max", Reduce::max}, {"sum", Reduce::sum}}) {
@@ -130,10 +116,7 @@ TEST(BumbleBee, ReduceDecidesBetweenQueryHeads) {
 TEST(BumbleBee, GreedyGainsNeverRise) {
   constexpr long double kGrid = 1e-8L;  // similarities are rounded to 2^-30 in lib, not here
   for (const bool ties : {false, true}) {
-    HeadShape shape;
-    shape.n = 24;
-    shape.nq = 24;
-    const KvHead head = ties ? tied_head(24, 8, /*flat=*/false) : make_head(shape, 8);
+    const KvHead head = ties ? tied_head(24, 8, /*flat=*/false) : make_head({.n = 24, .nq = 24}, 8);
     const std::vector<Index> tokens = positions(0, 24);
     for (const char* phi : {"log", "power"}) {
       const reference::Mixture g = mixture(head, tokens, {0, 24}, reference::Sim::relu, 0.3L,
@@ -157,12 +140,8 @@ TEST(BumbleBee, GreedyGainsNeverRise) {
 TEST(BumbleBee, WithinTheGreedyBoundOfTheBestSet) {
   constexpr long double kGrid = 1e-8L;
   for (const unsigned seed : {1U, 2U, 3U, 4U}) {
-    const KvHead head = seed % 2 == 0 ? tied_head(10, seed, false) : [&] {
-      HeadShape shape;
-      shape.n = 10;
-      shape.nq = 10;
-      return make_head(shape, seed);
-    }();
+    const KvHead head = seed % 2 == 0 ? tied_head(10, seed, false)
+                                      : [&] { return make_head({.n = 10, .nq = 10}, seed); }();
     for (const char* lambda : {"0.3", "1"}) {
       const reference::Mixture g = mixture(head, positions(0, 10), {0, 10}, reference::Sim::relu,
                                            std::stold(lambda), false, /*grid=*/false);
@@ -178,10 +157,7 @@ TEST(BumbleBee, WithinTheGreedyBoundOfTheBestSet) {
 }
 
 TEST(BumbleBee, StochasticIsCloseToGreedyAndAtTinyEpsilonEqual) {
-  HeadShape shape;
-  shape.n = 120;
-  shape.nq = 60;
-  const KvHead head = make_head(shape, 9);
+  const KvHead head = make_head({.n = 120, .nq = 60}, 9);
   const std::vector<Index> tokens = positions(0, 120);
   const reference::Mixture g =
       mixture(head, tokens, {0, 120}, reference::Sim::relu, 0.3L, false, /*grid=*/false);
@@ -206,10 +182,7 @@ TEST(BumbleBee, StochasticIsCloseToGreedyAndAtTinyEpsilonEqual) {
 // epsilon = 1 draws samples of one: uniform sampling without replacement. Chi-square of inclusions
 // over 40 tokens, 400 seeds, 39 degrees of freedom: 72.1 at level 0.001.
 TEST(BumbleBee, SamplesAreUniform) {
-  HeadShape shape;
-  shape.n = 40;
-  shape.nq = 4;
-  const KvHead head = make_head(shape, 10);
+  const KvHead head = make_head({.n = 40, .nq = 4}, 10);
   std::vector<double> included(40, 0.0);
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     const Given given = {
@@ -226,10 +199,7 @@ TEST(BumbleBee, SamplesAreUniform) {
 }
 
 TEST(BumbleBee, ZeroNormalisersAndEqualTokens) {
-  HeadShape shape;
-  shape.n = 40;
-  shape.nq = 40;
-  KvHead head = make_head(shape, 11);
+  KvHead head = make_head({.n = 40, .nq = 40}, 11);
   const std::vector<Index> tokens = positions(5, 35);
   const std::vector<Index> first = positions(5, 13);
   for (const char* optimizer : {"lazy", "greedy"}) {
@@ -251,49 +221,9 @@ TEST(BumbleBee, ZeroNormalisersAndEqualTokens) {
       EXPECT_EQ(run_scored(zero, tokens, {0, 0}, given).tokens, first);
       // Equal keys and no attention: one token covers all, the rest are ties at 0.
       KvHead same = head;
-      for (Index i = 1; i < 40; ++i) {
-        std::copy_n(same.k.row(0), 8, same.k.row(i));
-      }
+      repeat_first_row(same.k);
       EXPECT_EQ(run_scored(same, tokens, {0, 0}, given).tokens, first);
     }
-  }
-}
-
-TEST(BumbleBee, SizesAndBudgets) {
-  HeadShape shape;
-  shape.n = 50;
-  shape.nq = 50;
-  shape.dtype = DType::float16;
-  for (const double norm : {1e-60, 1e-20, 3.0, 1000.0}) {  // the first is 0 in float32
-    shape.key_norm = norm;
-    const KvHead head = make_head(shape, 12);
-    for (const Index m : {0, 1, 2, 40}) {
-      const std::vector<Index> tokens = positions(4, 4 + m);
-      for (const char* optimizer : {"lazy", "greedy", "stochastic"}) {
-        const Given given = {{"optimizer", optimizer}};
-        for (const Index budget : {Index{0}, Index{1}, head.pair_bytes() - 1, head.pair_bytes(),
-                                   5 * head.pair_bytes() + 3, Index{1} << 40}) {
-          EXPECT_EQ(
-              static_cast<Index>(run_scored(head, tokens, {0, 50}, given, budget).tokens.size()),
-              std::min(m, budget / head.pair_bytes()));
-        }
-        Given halved = given;
-        halved["T"] = "2";
-        EXPECT_EQ(static_cast<Index>(run_scored(head, tokens, {0, 50}, halved).tokens.size()),
-                  m / 4);
-      }
-    }
-    EXPECT_THROW(run_scored(head, positions(0, 9), {0, 50}, {}), InputError);
-  }
-}
-
-TEST(BumbleBee, OnlyStochasticIsRandom) {
-  const MethodInfo info = method_bumblebee().info;
-  EXPECT_EQ(info.name, "bumblebee");
-  EXPECT_FALSE(info.usual_facts().scoring.empty());
-  for (const char* optimizer : {"lazy", "greedy", "stochastic"}) {
-    EXPECT_EQ(info.facts(Params(info.name, info.params, {{"optimizer", optimizer}})).random,
-              optimizer == std::string("stochastic"));
   }
 }
 

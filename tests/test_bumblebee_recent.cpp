@@ -11,10 +11,8 @@ using namespace testing_bumblebee;
 // The most recent tokens are in A from the start, and the objective is over all tokens.
 TEST(BumbleBeeRecent, RecentTokensThenTheDefinition) {
   for (const bool ties : {false, true}) {
-    HeadShape shape;
-    shape.n = 26;
-    shape.nq = 26;
-    const KvHead head = ties ? tied_head(26, 13, /*flat=*/false) : make_head(shape, 14);
+    const KvHead head =
+        ties ? tied_head(26, 13, /*flat=*/false) : make_head({.n = 26, .nq = 26}, 14);
     std::vector<Index> tokens = positions(2, 24);
     tokens.erase(tokens.begin() + 5);
     const auto m = static_cast<Index>(tokens.size());
@@ -73,10 +71,7 @@ TEST(BumbleBeeRecent, LazyEqualsGreedyWithManyTiesAndRecentTokens) {
 }
 
 TEST(BumbleBeeRecent, StochasticDrawsFromTheOthers) {
-  HeadShape shape;
-  shape.n = 100;
-  shape.nq = 50;
-  const KvHead head = make_head(shape, 15);
+  const KvHead head = make_head({.n = 100, .nq = 50}, 15);
   const std::vector<Index> tokens = positions(0, 100);
   Given given = {{"optimizer", "stochastic"}, {"recent_share", "0.5"}, {"tokens", "40"}};
   const Outcome some = run_scored(head, tokens, {0, 100}, given);
@@ -92,9 +87,7 @@ TEST(BumbleBeeRecent, StochasticDrawsFromTheOthers) {
 TEST(BumbleBeeRecent, HalfOfTheTokensAreRecentByDefault) {
   const Method method = method_bumblebee();
   EXPECT_EQ(Params("bumblebee", method.info.params, {}).real("recent_share"), 0.5);
-  HeadShape shape;
-  shape.n = shape.nq = 60;
-  const KvHead head = make_head(shape, 16);
+  const KvHead head = make_head({.n = 60, .nq = 60}, 16);
   // All recent: nothing is chosen. Of one token none is recent.
   EXPECT_EQ(run(head, positions(5, 55), {{"recent_share", "1"}}, 11).tokens, positions(44, 55));
   EXPECT_EQ(run(head, positions(5, 55), {{"recent_share", "0.5"}}, 1).tokens,

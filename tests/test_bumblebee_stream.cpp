@@ -6,24 +6,13 @@
 #include <cmath>
 #include <map>
 
-#include "algorithms/contract.hpp"
-#include "algorithms/methods.hpp"
-#include "core/error.hpp"
-#include "make_head.hpp"
 #include "reference/bumblebee.hpp"
+#include "stream_of.hpp"
 
 namespace kvbench::test_bumblebee_stream {
 namespace {
 
-using Given = std::map<std::string, std::string>;
-
-std::unique_ptr<StreamCache> open(const KvHead& head, Index recent, std::optional<Index> budget,
-                                  const Given& given, Index sink = 0) {
-  const Method method = method_bumblebee_stream();
-  const StreamTask task{head,          recent, budget, Rng(0, {"p", 0, 0}, method.info.name),
-                        cpu_backend(), sink};
-  return method.open_stream(task, Params(method.info.name, method.info.params, given));
-}
+constexpr const char* kName = "bumblebee-stream";
 
 // Attention within sinks and the retained set, in long double; scores in float32 as documented.
 struct ReferenceStream {
@@ -129,13 +118,13 @@ int compare(const Case& c) {
   // that rounds the other way. Losses closer than that may go either way, equal ones may not.
   constexpr long double kClose = 1e-7L;
   const KvHead head = stream_head(c.n, c.seed, c.odd);
-  const auto cache = open(head, c.recent, {},
-                          {{"sim", c.sim},
-                           {"phi", c.phi},
-                           {"reduce", c.reduce},
-                           {"lambda", c.lambda},
-                           {"tokens", std::to_string(c.tau)}},
-                          c.sink);
+  StreamOf stream(kName, head,
+                  {{"sim", c.sim},
+                   {"phi", c.phi},
+                   {"reduce", c.reduce},
+                   {"lambda", c.lambda},
+                   {"tokens", std::to_string(c.tau)}},
+                  {c.sink, c.recent});
   const reference::Sim sim = c.sim == "relu"       ? reference::Sim::relu
                              : c.sim == "one-plus" ? reference::Sim::one_plus
                                                    : reference::Sim::absolute;
@@ -143,8 +132,8 @@ int compare(const Case& c) {
   int others = 0;
   for (Index j = 0; j < c.n; ++j) {
     const Index leaving = j - c.recent;
-    cache->append(j, leaving < c.sink ? -1 : leaving);
-    const std::vector<Index> now = cache->view().held.tokens;
+    stream.step();
+    const std::vector<Index> now = stream.view().held.tokens;
     if (leaving < c.sink) {
       EXPECT_TRUE(now.empty());
       continue;
@@ -249,11 +238,7 @@ TEST(BumbleBeeStream, TiesGoToTheLowestPosition) {
     std::copy_n(head.k.row(0), 4, head.k.row(i));
   }
   const auto held = [&](const char* lambda) {
-    const auto cache = open(head, 0, {}, {{"lambda", lambda}, {"tokens", "6"}});
-    for (Index j = 0; j < 30; ++j) {
-      cache->append(j, j);
-    }
-    return cache->view().held.tokens;
+    return StreamOf(kName, head, {{"lambda", lambda}, {"tokens", "6"}}).run().held.tokens;
   };
   EXPECT_EQ(held("1"), positions(24, 30));
   EXPECT_EQ(held("0.3"), positions(0, 6));
@@ -261,54 +246,6 @@ TEST(BumbleBeeStream, TiesGoToTheLowestPosition) {
   std::fill_n(head.k.data(), 30 * 4, 0.0F);  // f(S') = 0: importance alone, or nothing at all
   EXPECT_EQ(held("1"), positions(24, 30));
   EXPECT_EQ(held("0.3"), positions(0, 6));
-}
-
-TEST(BumbleBeeStream, NeverHoldsMoreThanItsBudgetAndUsesIt) {
-  for (const DType dtype : {DType::float16, DType::float32}) {
-    for (const double norm : {1e-60, 1e-20, 3.0, 1000.0}) {  // the first is 0 in float32
-      HeadShape shape;
-      shape.n = 40;
-      shape.nq = 40;
-      shape.dtype = dtype;
-      shape.key_norm = norm;
-      const KvHead head = make_head(shape, 6);
-      for (const auto& [lambda, state] :
-           {std::pair<const char*, Index>("0", 8), {"0.3", 16}, {"1", 12}}) {
-        const Index each = head.pair_bytes() + state;
-        for (const Index budget :
-             {Index{0}, Index{1}, each - 1, each, 7 * each + 5, Index{1} << 40}) {
-          const auto cache = open(head, 3, budget, {{"lambda", lambda}});
-          for (Index j = 0; j < 40; ++j) {
-            cache->append(j, j < 3 ? -1 : j - 3);
-            const Compressed c = cache->view();
-            const auto count = static_cast<Index>(c.held.tokens.size());
-            ASSERT_EQ(count, std::min(std::max<Index>(j - 2, 0), budget / each));
-            ASSERT_EQ(c.aux_bytes, count * state);
-            ASSERT_LE(count * head.pair_bytes() + c.aux_bytes, budget);
-            ASSERT_TRUE(c.held.weights.empty());
-            ASSERT_EQ(c.diag[0].first, "gain_evaluations");
-          }
-        }
-      }
-    }
-  }
-}
-
-// What has not arrived yet has no influence.
-TEST(BumbleBeeStream, TheFutureIsNotRead) {
-  const KvHead head = stream_head(80, 7, true);
-  KvHead other = head;
-  for (Index i = 50; i < 80; ++i) {
-    std::fill_n(other.k.row(i), 4, 7.0F);
-    std::fill_n(other.q[0].row(i), 4, -3.0F);
-  }
-  const auto a = open(head, 4, {}, {{"tokens", "12"}});
-  const auto b = open(other, 4, {}, {{"tokens", "12"}});
-  for (Index j = 0; j < 50; ++j) {
-    a->append(j, j < 4 ? -1 : j - 4);
-    b->append(j, j < 4 ? -1 : j - 4);
-    ASSERT_EQ(a->view().held.tokens, b->view().held.tokens);
-  }
 }
 
 // Beyond one block of keys, with many departures: an outside check that neighbours stay right, by
@@ -321,22 +258,10 @@ TEST(BumbleBeeStream, LongStreamsDoNotDependOnKeyNormsAtLambdaOne) {
     std::transform(head.k.row(i), head.k.row(i) + 4, scaled.k.row(i),
                    [&](float x) { return factor * x; });
   }
-  const auto a = open(head, 0, {}, {{"tokens", "300"}, {"lambda", "1"}});
-  const auto b = open(scaled, 0, {}, {{"tokens", "300"}, {"lambda", "1"}});
-  for (Index j = 0; j < 900; ++j) {
-    a->append(j, j);
-    b->append(j, j);
-  }
-  EXPECT_EQ(a->view().held.tokens.size(), 300U);
-  EXPECT_EQ(a->view().held.tokens, b->view().held.tokens);
-}
-
-TEST(BumbleBeeStream, RefusesWithoutASize) {
-  const KvHead head = stream_head(5, 9, false);
-  EXPECT_THROW(open(head, 0, {}, {}), InputError);
-  const MethodInfo info = method_bumblebee_stream().info;
-  EXPECT_EQ(info.name, "bumblebee-stream");
-  EXPECT_FALSE(info.facts(Params(info.name, info.params, {})).random);
+  const Given given = {{"tokens", "300"}, {"lambda", "1"}};
+  const std::vector<Index> kept = StreamOf(kName, head, given).run().held.tokens;
+  EXPECT_EQ(kept.size(), 300U);
+  EXPECT_EQ(kept, StreamOf(kName, scaled, given).run().held.tokens);
 }
 
 }  // namespace

@@ -6,13 +6,12 @@ namespace kvbench::test_cache_merging {
 namespace {
 
 TEST(Cam, EqualsTheReference) {
-  const Method method = method_cam();
   const Range scoring = {70, 100};
   const RngStream stream = Rng(1, {"p", 0, 0}, "cam").stream("merge");
   std::vector<double> draw(110);
   stream.uniforms(0, draw);
   for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
-    const JobOf job(method, make_head(merging_shape(110), 6), tokens, scoring);
+    const JobOf job("cam", make_head(merging_shape(110), 6), tokens, scoring);
     const auto m = static_cast<Index>(tokens.size());
     const reference::Vec scores = accumulated(job, scoring);
     for (const Index count : {Index{0}, Index{1}, Index{2}, Index{13}, m - 1, m}) {
@@ -34,10 +33,9 @@ TEST(Cam, EqualsTheReference) {
 
 // Where every draw succeeds, the sum of all values is kept.
 TEST(Cam, KeepsTheSumOfValuesWhenAllMerge) {
-  const Method method = method_cam();
   KvHead head = make_head(merging_shape(40), 7);
   std::fill_n(head.k.data(), 40 * 8, 0.0F);  // one query, equal scores: probability 1
-  const JobOf job(method, head, positions(2, 38), {39, 40});
+  const JobOf job("cam", head, positions(2, 38), {39, 40});
   const Compressed c = job.run({}, {{"tokens", "8"}, {"heavy_ratio", "0"}, {"prefill", "once"}});
   ASSERT_EQ(c.made.k.rows(), 8);
   for (Index t = 0; t < 5; ++t) {
@@ -51,16 +49,6 @@ TEST(Cam, KeepsTheSumOfValuesWhenAllMerge) {
     }
     EXPECT_NEAR(left, all, 1e-5);
   }
-}
-
-TEST(Cam, BudgetsAndOddInputs) {
-  const Method method = method_cam();
-  check_merging_budgets(method, 0);
-  check_odd_inputs(method);
-  check_huge_values(method);
-  EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
-  EXPECT_FALSE(method.info.departures.empty());
-  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
 }
 
 }  // namespace

@@ -22,11 +22,7 @@ constexpr double kStoreTolerance = 1e-6;
 constexpr double kSumTolerance = 1e-4;
 
 HeadShape shape_of(Index n, DType dtype = DType::float32) {
-  HeadShape shape;
-  shape.n = shape.nq = n;
-  shape.dv = 5;
-  shape.group = 3;
-  shape.dtype = dtype;
+  const HeadShape shape{.n = n, .nq = n, .dv = 5, .group = 3, .dtype = dtype};
   return shape;
 }
 
@@ -83,13 +79,12 @@ void expect_equal(const Compressed& c, const reference::CamReference& expected) 
 }
 
 TEST(CamPrefill, EqualsTheReference) {
-  const Method method = method_cam();
   Index merged = 0;
   for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
     const KvHead head = make_rounded_head(shape_of(70, dtype), 6);
     for (const auto& tokens : {positions(6, 60), gappy(6, 60)}) {
       for (const Range scoring : {Range{0, 70}, Range{20, 40}, Range{65, 70}}) {
-        const JobOf job(method, head, tokens, scoring);
+        const JobOf job("cam", head, tokens, scoring);
         const auto m = static_cast<Index>(tokens.size());
         for (const Index count : {Index{0}, Index{1}, Index{2}, Index{13}, m - 1, m}) {
           for (const Index merge : {1, 3, 32}) {
@@ -123,14 +118,13 @@ TEST(CamPrefill, EqualsTheReference) {
 
 // The trace holds the last queries only: the others add nothing.
 TEST(CamPrefill, QueriesThatTheTraceLacksScoreNothing) {
-  const Method method = method_cam();
   KvHead head = make_rounded_head(shape_of(50), 7);
   for (Matrix& q : head.q) {
     Matrix last(20, head.d());
     std::copy_n(q.row(30), 20 * head.d(), last.data());
     q = last;
   }
-  const JobOf job(method, head, positions(4, 45), {0, 50});
+  const JobOf job("cam", head, positions(4, 45), {0, 50});
   reference::CamReference slow = reference_of(head, job.tokens(), {30, 50}, 4);
   slow.kept = 12;
   slow.heavy = 6;
@@ -141,12 +135,11 @@ TEST(CamPrefill, QueriesThatTheTraceLacksScoreNothing) {
 // What lies behind the middle, and what another method of a composition holds, is never looked at;
 // sinks are.
 TEST(CamPrefill, AttendsSinksHeldTokensAndItselfAlone) {
-  const Method method = method_cam();
   const HeadShape shape = shape_of(60);
   const KvHead head = make_rounded_head(shape, 8);
   const auto tokens = gappy(5, 50);
   const auto result = [&](const KvHead& h) {
-    const JobOf job(method, h, tokens, {0, 60});
+    const JobOf job("cam", h, tokens, {0, 60});
     return run(job, 5, {{"tokens", "12"}});
   };
   const Compressed c = result(head);
@@ -171,12 +164,11 @@ TEST(CamPrefill, AttendsSinksHeldTokensAndItselfAlone) {
 
 // With equal scores everywhere every draw succeeds: nothing of the values' sum is lost.
 TEST(CamPrefill, KeepsTheSumOfValuesWhenAllMerge) {
-  const Method method = method_cam();
   KvHead head = make_rounded_head(shape_of(64), 9);
   std::fill_n(head.k.data(), 64 * head.d(), 0.0F);
   // No protected tokens: of equal scores the latest goes, so the oldest would merge; protected
   // ones make the oldest of the others go, whose score is the largest of all.
-  const JobOf job(method, head, positions(2, 62), {0, 64});
+  const JobOf job("cam", head, positions(2, 62), {0, 64});
   const Compressed c = run(job, 2, {{"tokens", "10"}, {"heavy_ratio", "0"}});
   ASSERT_EQ(c.diag.front().second, "50");
   for (Index t = 0; t < head.dv(); ++t) {

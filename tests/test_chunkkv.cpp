@@ -11,14 +11,10 @@ namespace {
 
 // Few scores of few hundred lie as close as float64's rounding; none of these seeds' do.
 TEST(ChunkKv, EqualsReference) {
-  const Method method = method_chunkkv();
-  HeadShape shape;
-  shape.n = 90;
-  shape.nq = 60;
-  shape.group = 3;
   for (unsigned seed = 0; seed < 5; ++seed) {
     for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
-      const JobOf job(method, make_head(shape, seed), tokens, {35, 75});
+      const JobOf job("chunkkv", make_head({.n = 90, .nq = 60, .group = 3}, seed), tokens,
+                      {35, 75});
       for (const Index kernel : {1, 5}) {
         const reference::Vec scores = reference::snapkv(job.head(), tokens, 75 - 9, 75, kernel / 2,
                                                         false, reference::ReferenceReduce::mean);
@@ -52,9 +48,8 @@ KvHead head_of(const std::vector<double>& weights) {
 }
 
 TEST(ChunkKv, ChunksByHand) {
-  const Method method = method_chunkkv();
   // Means 1, 1.73, 2, and 4 of the last chunk, which has one token.
-  const JobOf job(method, head_of({1, 1, 1, 5, 0.1, 0.1, 2, 2, 2, 4, 1}), positions(0, 10),
+  const JobOf job("chunkkv", head_of({1, 1, 1, 5, 0.1, 0.1, 2, 2, 2, 4, 1}), positions(0, 10),
                   {10, 11});
   const Given given = {{"chunk_length", "3"}, {"kernel", "1"}};
   EXPECT_EQ(job.kept(1, given), (std::vector<Index>{9}));
@@ -68,12 +63,10 @@ TEST(ChunkKv, ChunksByHand) {
 }
 
 TEST(ChunkKv, WithoutChunksItIsSnapKv) {
-  const Method method = method_chunkkv();
-  const Method snap = method_snapkv();
   HeadShape shape;
   const KvHead head = make_head(shape, 3);
-  const JobOf job(method, head, positions(5, 50), {10, 60});
-  const JobOf other(snap, head, positions(5, 50), {10, 60});
+  const JobOf job("chunkkv", head, positions(5, 50), {10, 60});
+  const JobOf other("snapkv", head, positions(5, 50), {10, 60});
   for (const Index kept : {0, 1, 9, 30, 45}) {
     EXPECT_EQ(job.kept(kept, {{"chunk_length", "1"}}), other.kept(kept));
     EXPECT_EQ(job.kept(kept, {{"chunk_length", "45"}}), other.kept(kept));  // one chunk
@@ -82,19 +75,12 @@ TEST(ChunkKv, WithoutChunksItIsSnapKv) {
 
 // Chunks of different length whose scores are all equal have equal means.
 TEST(ChunkKv, EqualScoresKeepTheLowestPositions) {
-  const Method method = method_chunkkv();
-  const JobOf job(method, head_of(std::vector<double>(48, 0.3)), positions(0, 47), {47, 48});
+  const JobOf job("chunkkv", head_of(std::vector<double>(48, 0.3)), positions(0, 47), {47, 48});
   for (const Index length : {3, 20, 23}) {
     for (const Index kept : {1, 4, 30, 46}) {
       EXPECT_EQ(job.kept(kept, {{"chunk_length", std::to_string(length)}}), positions(0, kept));
     }
   }
-}
-
-TEST(ChunkKv, BudgetsAndOddInputs) {
-  check_budgets(method_chunkkv());
-  check_odd_inputs(method_chunkkv());
-  check_info(method_chunkkv(), "chunkkv");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "clustergen_run.hpp"
 #include "core/error.hpp"
 #include "reference/cluster.hpp"
+#include "stream_of.hpp"
 
 namespace kvbench::test_clustergen {
 namespace {
@@ -163,17 +164,6 @@ TEST(ClusterGen, NativeParametersAndBudgetsTogether) {
   EXPECT_EQ(diag(run(head, tokens, {{"samples", "5"}, {"t", "1"}}, 0, 168), "clusters"), 5);
 }
 
-TEST(ClusterGen, SeedsDecideAlone) {
-  HeadShape shape;
-  shape.n = 200;
-  const KvHead head = make_head(shape, 4);
-  const Index budget = 60 * head.pair_bytes();
-  EXPECT_TRUE(same(run(head, positions(0, 200), {}, 1, budget),
-                   run(head, positions(0, 200), {}, 1, budget)));
-  EXPECT_FALSE(same(run(head, positions(0, 200), {}, 1, budget),
-                    run(head, positions(0, 200), {}, 2, budget)));
-}
-
 TEST(ClusterGen, OddInputs) {
   HeadShape shape;
   shape.n = 40;
@@ -208,13 +198,12 @@ TEST(ClusterGenStream, EqualsCompressOfWhatHasLeft) {
                                      {119, 0},
                                      {130, 0},
                                      {60, 60}}) {
-    const auto cache = open(head, recent, given, {}, sink);
+    StreamOf stream("clustergen", head, given, {sink, recent}, {}, 0);
     for (Index j = 0; j < 120; ++j) {
-      cache->append(j, j - recent >= sink ? j - recent : -1);
-      const Index left = std::max<Index>(sink, j + 1 - recent);
-      const Compressed c = cache->view();
-      if (left > sink) {
-        ASSERT_TRUE(same(c, run(head, positions(sink, left), given)));
+      stream.step();
+      const Compressed c = stream.view();
+      if (stream.left() > 0) {
+        ASSERT_TRUE(same(c, run(head, positions(sink, sink + stream.left()), given)));
       } else {
         ASSERT_TRUE(c.held.tokens.empty() && c.denominator->held.tokens.empty());
       }
@@ -222,71 +211,12 @@ TEST(ClusterGenStream, EqualsCompressOfWhatHasLeft) {
   }
 }
 
-TEST(ClusterGenStream, BudgetHoldsAtEveryMoment) {
-  HeadShape shape;
-  shape.n = 150;
-  shape.dtype = DType::float16;
-  const KvHead head = make_head(shape, 7);
-  const Index full = 150 * head.pair_bytes();
-  for (const double rho : {0.01, 0.04, 0.1, 0.33, 0.5, 0.9, 1.0}) {
-    for (const auto& [sink, recent] : {std::pair<Index, Index>{0, 0},
-                                       {0, 10},
-                                       {0, 100},
-                                       {0, 150},
-                                       {0, 151},
-                                       {16, 0},
-                                       {16, 10},
-                                       {50, 100},
-                                       {500, 0}}) {
-      const auto budget = static_cast<Index>(rho * static_cast<double>(full));
-      try {
-        const auto cache = open(head, recent, {}, budget, sink);
-        for (Index j = 0; j < 150; ++j) {
-          cache->append(j, j - recent >= sink ? j - recent : -1);
-          const Compressed c = cache->view();
-          ASSERT_LE(bytes_of(c, head), budget);
-          const Index left = std::max<Index>(0, j + 1 - recent - sink);
-          if (c.denominator) {
-            double sum = 0.0;
-            for (const float w : c.denominator->held.weights) {
-              sum += static_cast<double>(w);
-            }
-            ASSERT_NEAR(sum, static_cast<double>(left), kFloat * 150);
-          } else {
-            ASSERT_EQ(static_cast<Index>(c.held.tokens.size()), left);
-          }
-        }
-      } catch (const Infeasible& e) {
-        ASSERT_GT(e.needed_bytes(), budget);
-        ASSERT_LT(budget, 8 + head.pair_bytes() + 9 * 16 + 4);
-      }
-    }
-  }
-  // A budget of all that is no sink holds just that, as it is.
-  const auto cache = open(head, 10, {}, 124 * head.pair_bytes(), 16);
-  for (Index j = 0; j < 150; ++j) {
-    cache->append(j, j >= 26 ? j - 10 : -1);
-  }
-  EXPECT_EQ(cache->view().held.tokens, positions(16, 140));
-  EXPECT_FALSE(cache->view().denominator);
-}
-
-// With delta and samples given, nothing later than the present has any influence.
-TEST(ClusterGenStream, DoesNotLookAhead) {
-  HeadShape shape;
-  shape.n = 60;
-  const KvHead head = make_head(shape, 8);
-  KvHead changed = make_head(shape, 8);
-  std::fill_n(changed.k.row(40), 20 * 8, 77.0F);
-  std::fill_n(changed.v.row(40), 20 * 8, 77.0F);
-  const Given given = {{"delta", "3"}, {"samples", "9"}};
-  const auto a = open(head, 0, given);
-  const auto b = open(changed, 0, given);
-  for (Index j = 0; j < 40; ++j) {
-    a->append(j, j);
-    b->append(j, j);
-    ASSERT_TRUE(same(a->view(), b->view()));
-  }
+// A budget of all that is no sink holds just that, as it is.
+TEST(ClusterGenStream, WithRoomForAllItKeepsAll) {
+  const KvHead head = make_head({.n = 150, .nq = 150, .dtype = DType::float16}, 7);
+  const Compressed c = StreamOf("clustergen", head, {}, {16, 10}, 124 * head.pair_bytes()).run();
+  EXPECT_EQ(c.held.tokens, positions(16, 140));
+  EXPECT_FALSE(c.denominator);
 }
 
 }  // namespace

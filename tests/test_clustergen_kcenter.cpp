@@ -162,29 +162,6 @@ TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualReference) {
   EXPECT_EQ(Params(method.info.name, method.info.params, {}).real("recent_share"), 0.5);
 }
 
-TEST(ClusterGenKCenter, BudgetIsNeverExceeded) {
-  for (const DType dtype : {DType::float16, DType::float32}) {
-    HeadShape shape;
-    shape.n = 70;
-    shape.dv = 3;
-    shape.dtype = dtype;
-    const KvHead head = make_head(shape, 5);
-    for (const char* weights : {"one", "cluster"}) {
-      for (const Index m : {1, 2, 33, 60}) {
-        for (Index budget = 0; budget < 70 * head.pair_bytes(); budget += 37) {
-          const char* share = budget % 2 == 0 ? "0.5" : "0";
-          const Compressed c = run_kcenter(head, positions(4, 4 + m),
-                                           {{"weights", weights}, {"recent_share", share}}, budget);
-          ASSERT_LE(bytes_of(c, head), budget);
-          // And it is used: one more token would not fit, or there is none.
-          ASSERT_TRUE(static_cast<Index>(c.held.tokens.size()) == m ||
-                      bytes_of(c, head) + head.pair_bytes() + 4 > budget);
-        }
-      }
-    }
-  }
-}
-
 TEST(ClusterGenKCenter, OddInputs) {
   KvHead head = make_head({}, 1);
   EXPECT_THROW(run_kcenter(head, positions(0, 9), {}), InputError);

@@ -233,20 +233,5 @@ TEST(Compactor, HugeAndEqualInputsStayFinite) {
             (std::vector<Index>{10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 46, 47, 48, 49}));
 }
 
-TEST(Compactor, BudgetsAndOddInputs) {
-  const Method method = method_compactor();
-  check_budgets(method, false, true);
-  check_odd_inputs(method, true);
-  check_info(method, "compactor", true);
-  EXPECT_EQ(method.info.usual_facts().scope, Scope::layer);
-  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
-  LayerFacts layer;
-  layer.n = 100;
-  EXPECT_NE(refusal([&] {
-              method.info.resolve(Params("compactor", method.info.params, {}), layer);
-            }).find("compactor: needs the trace's rotary tables (/rope)"),
-            std::string::npos);
-}
-
 }  // namespace
 }  // namespace kvbench::test_compactor

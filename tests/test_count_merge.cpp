@@ -52,17 +52,6 @@ TEST(CountMerge, TiesAndZeroKeysGoToTheLowestPosition) {
   EXPECT_EQ(c.made.weights, (std::vector<float>{17.0F}));
 }
 
-TEST(CountMerge, BudgetsAndOddInputs) {
-  const Method method = method_count_merge();
-  check_merging_budgets(method, 4);
-  check_odd_inputs(method);
-  check_huge_values(method);
-  EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
-  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
-  EXPECT_NE(method.info.holds, Holds::tokens);
-  EXPECT_EQ(method.info.source, "kvbench");
-}
-
 TEST(CountMerge, TheNameThatItHadIsRefusedWithBothNames) {
   EXPECT_EQ(
       testing_replay::refusal([] { find_method("d2o-merge"); }),

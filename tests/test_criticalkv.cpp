@@ -101,30 +101,5 @@ TEST(CriticalKv, HugeValuesStayInOrder) {
   EXPECT_EQ(kept, (std::vector<Index>{31}));
 }
 
-TEST(CriticalKv, BudgetsAndOddInputs) {
-  const Method method = method_criticalkv();
-  check_budgets(method, false, true);
-  check_odd_inputs(method, true);
-  check_info(method, "criticalkv");
-  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
-  EXPECT_TRUE(method.info.usual_facts().o_proj);
-}
-
-TEST(CriticalKv, WithoutAProjectionItIsRefused) {
-  const Method method = method_criticalkv();
-  const Params params("criticalkv", method.info.params, {});
-  LayerFacts layer;
-  EXPECT_NE(testing_replay::refusal([&] {
-              method.info.resolve(params, layer);
-            }).find("criticalkv: needs the layer's output projection (o_proj)"),
-            std::string::npos);
-  layer.hidden = 12;
-  EXPECT_TRUE(method.info.resolve(params, layer).empty());
-  const JobOf job(method, make_head({}, 1), positions(10, 50), {});
-  EXPECT_THROW(job.run(100), InputError);
-  EXPECT_THROW(method.info.facts(Params("criticalkv", method.info.params, {{"kernel", "4"}})),
-               InputError);
-}
-
 }  // namespace
 }  // namespace kvbench::test_criticalkv

@@ -70,13 +70,5 @@ TEST(CurdKv, WindowsOfZerosAndHugeKeys) {
   EXPECT_EQ(kept.back(), 33);
 }
 
-TEST(CurdKv, BudgetsAndOddInputs) {
-  check_budgets(method_curdkv());
-  check_odd_inputs(method_curdkv());
-  check_info(method_curdkv(), "curdkv");
-  EXPECT_TRUE(method_curdkv().info.usual_facts().scoring.empty());
-  EXPECT_FALSE(method_curdkv().info.usual_facts().rope);
-}
-
 }  // namespace
 }  // namespace kvbench::test_curdkv

@@ -111,17 +111,5 @@ TEST(D2o, ZeroKeys) {
   }
 }
 
-TEST(D2o, BudgetsAndOddInputs) {
-  const Method method = method_d2o();
-  check_merging_budgets(method, 0);
-  check_odd_inputs(method);
-  check_huge_values(method);
-  EXPECT_EQ(method.info.name, "d2o");
-  EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
-  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
-  EXPECT_NE(method.info.holds, Holds::tokens);
-  EXPECT_FALSE(method.info.departures.empty());
-}
-
 }  // namespace
 }  // namespace kvbench::test_d2o

@@ -132,12 +132,5 @@ TEST(DuoAttention, ManyTiesGoToTheLowestHeads) {
   }
 }
 
-TEST(DuoAttention, BudgetsAndOddInputs) {
-  check_budgets(method_duoattention(), /*all_or_nothing=*/true);
-  check_odd_inputs(method_duoattention());
-  check_info(method_duoattention(), "duoattention");
-  EXPECT_EQ(method_duoattention().info.usual_facts().scope, Scope::layer);
-}
-
 }  // namespace
 }  // namespace kvbench::test_duoattention

@@ -16,24 +16,14 @@ using reference::Real;
 constexpr Real kRounding = 1e-11L;
 
 TEST(ExpectedAttention, EqualsReference) {
-  const Method method = method_expected_attention();
-  HeadShape shape;
-  shape.n = 110;
-  shape.nq = 70;
-  shape.d = 11;
-  shape.dv = 5;
-  shape.group = 3;
-  const std::map<std::string, reference::ReferenceReduce> reduces = {
-      {"mean", reference::ReferenceReduce::mean},
-      {"max", reference::ReferenceReduce::max},
-      {"sum", reference::ReferenceReduce::sum}};
+  HeadShape shape{.n = 110, .nq = 70, .d = 11, .dv = 5, .group = 3};
   for (const double norm : {0.5, 3.0, 20.0}) {
     shape.key_norm = norm;
     const KvHead head = make_head(shape, 9);
     for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
       for (const Range scoring : {Range{40, 100}, Range{45, 46}, Range{60, 65}}) {
-        const JobOf job(method, head, tokens, scoring);
-        for (const auto& [word, reduce] : reduces) {
+        const JobOf job("expected-attention", head, tokens, scoring);
+        for (const auto& [word, reduce] : reference::kReduces) {
           const reference::Vec slow = reference::expected_attention(
               head, tokens, scoring.begin, scoring.end, nullptr, nullptr, true, 0, reduce);
           for (const Index kept : {0, 1, 9, 30, 55}) {
@@ -49,7 +39,6 @@ TEST(ExpectedAttention, EqualsReference) {
 // The closed form is the mean of exp(s<q,k>) over the Gaussian. For d = 1 the two-point law
 // mu +- sigma has that mean and variance; with small exponents both agree to third order.
 TEST(ExpectedAttention, TheCovarianceIsOverN) {
-  const Method method = method_expected_attention();
   KvHead head;
   head.k = Matrix(10, 1);
   head.v = Matrix(10, 1);
@@ -62,19 +51,18 @@ TEST(ExpectedAttention, TheCovarianceIsOverN) {
   // exp(4 * 0.5^2 / 2) = 1.6487 over N, exp(8 * 0.5^2 / 2) = 2.718 over N - 1.
   head.k.data()[1] = 0.5F;
   head.v.data()[2] = 2.0F;
-  const JobOf job(method, head, positions(0, 5), {0, 2});
+  const JobOf job("expected-attention", head, positions(0, 5), {0, 2});
   EXPECT_EQ(job.kept(1, {{"n_skip", "0"}}), (std::vector<Index>{2}));
   EXPECT_EQ(job.kept(2, {{"n_skip", "0"}}), (std::vector<Index>{1, 2}));
 }
 
 TEST(ExpectedAttention, WithoutScoringQueriesTheValuesDecide) {
-  const Method method = method_expected_attention();
   KvHead head = make_head({}, 1);
   for (Index t = 0; t < 8; ++t) {
     head.v.row(20)[t] = 0.0F;
     head.v.row(30)[t] = 100.0F;
   }
-  const JobOf job(method, head, positions(10, 40), {64, 64});
+  const JobOf job("expected-attention", head, positions(10, 40), {64, 64});
   EXPECT_EQ(job.kept(1), (std::vector<Index>{30}));
   const std::vector<Index> most = job.kept(29);
   EXPECT_FALSE(std::binary_search(most.begin(), most.end(), 20));
@@ -82,7 +70,6 @@ TEST(ExpectedAttention, WithoutScoringQueriesTheValuesDecide) {
 
 // Scores e^-1000 apart still rank: nothing underflows to a tie.
 TEST(ExpectedAttention, FarApartScoresStillRank) {
-  const Method method = method_expected_attention();
   KvHead head;
   head.k = Matrix(40, 1);
   head.v = Matrix(40, 1);
@@ -95,16 +82,9 @@ TEST(ExpectedAttention, FarApartScoresStillRank) {
     head.q[1].data()[i] = 11.0F;
   }
   for (const char* reduce : {"mean", "max", "sum"}) {
-    const JobOf job(method, head, positions(3, 33), {10, 40});
+    const JobOf job("expected-attention", head, positions(3, 33), {10, 40});
     EXPECT_EQ(job.kept(7, {{"reduce", reduce}}), positions(26, 33));
   }
-}
-
-TEST(ExpectedAttention, BudgetsAndOddInputs) {
-  check_budgets(method_expected_attention());
-  check_odd_inputs(method_expected_attention());
-  check_info(method_expected_attention(), "expected-attention");
-  EXPECT_FALSE(method_expected_attention().info.usual_facts().scoring.empty());
 }
 
 }  // namespace

@@ -18,10 +18,9 @@ NamedScores random_scores(const std::string& name, Index n, unsigned seed, int v
 }
 
 TEST(ExternalScores, EqualsReference) {
-  const Method method = method_external_scores();
   for (unsigned seed = 0; seed < 10; ++seed) {
     for (const std::vector<Index>& tokens : {positions(8, 110), gappy(8, 110)}) {
-      JobOf job(method, make_head({.n = 120}, seed), tokens, {});
+      JobOf job("external-scores", make_head({.n = 120}, seed), tokens, {});
       job.named_scores = {random_scores("a", 120, seed, 1000), random_scores("b", 120, seed, 5)};
       for (const char* name : {"a", "b"}) {
         const NamedScores& own = *find_named(job.named_scores, name);
@@ -48,8 +47,7 @@ TEST(ExternalScores, EqualsReference) {
 
 // 0.1 as float32 lies above 0.1: what is equal as stored is not above.
 TEST(ExternalScores, AThresholdIsComparedAsScoresAreStored) {
-  const Method method = method_external_scores();
-  JobOf job(method, make_head({.n = 10}, 1), positions(2, 8), {});
+  JobOf job("external-scores", make_head({.n = 10}, 1), positions(2, 8), {});
   job.named_scores = {{"s", std::vector<float>(10, 0.1F)}};
   EXPECT_TRUE(job.run({}, {{"name", "s"}, {"threshold", "0.1"}}).held.tokens.empty());
   job.named_scores[0].values[5] = std::nextafter(0.1F, 1.0F);
@@ -87,15 +85,6 @@ TEST(ExternalScores, TheNameIsResolvedOrRefused) {
         const Params p("external-scores", method.info.params, {{"name", "a/b"}});
       },
       "letters, digits");
-}
-
-TEST(ExternalScores, BudgetsAndOddInputs) {
-  const Method method = method_external_scores();
-  check_budgets(method, false, true);
-  check_odd_inputs(method, true);
-  EXPECT_EQ(method.info.holds, Holds::tokens);
-  EXPECT_FALSE(
-      method.info.usual_facts().scoring.empty());  // nobody knows what the other program looked at
 }
 
 }  // namespace

@@ -23,11 +23,10 @@ std::vector<ExtraSet> sets_for(const KvHead& head, unsigned seed) {
 }
 
 TEST(ExtraRef, SnapKvEqualsReference) {
-  const Method method = method_snapkv();
   for (unsigned seed = 0; seed < 4; ++seed) {
     const std::vector<Index> tokens = positions(5, 75);
     KvHead head = make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, seed);
-    JobOf job(method, head, tokens, {60, 80});
+    JobOf job("snapkv", head, tokens, {60, 80});
     job.extra = sets_for(head, seed);
     for (const Index window : {1, 17, 32, 67, 1000}) {
       const reference::Rows sums =
@@ -59,11 +58,10 @@ TEST(ExtraRef, SnapKvEqualsReference) {
 }
 
 TEST(ExtraRef, H2oEqualsReference) {
-  const Method method = method_h2o();
   for (unsigned seed = 0; seed < 4; ++seed) {
     const std::vector<Index> tokens = gappy(5, 75);
     const KvHead head = make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, seed);
-    JobOf job(method, head, tokens, {60, 80});
+    JobOf job("h2o", head, tokens, {60, 80});
     job.extra = sets_for(head, seed);
     const reference::Vec all =
         reference::reduced(reference::extra_sums(head, reference_rows(job.extra[0]), 1000),
@@ -96,9 +94,8 @@ TEST(ExtraRef, WithoutItTheSetIsNotLookedAt) {
 // With the prompt's own last queries as the set, attention-matching is what it is without one: its
 // reference queries attend to the middle alone.
 TEST(ExtraRef, AttentionMatchingWithTheSameQueriesIsTheSame) {
-  const Method method = method_attention_matching();
   const KvHead head = make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, 6);
-  JobOf job(method, head, positions(5, 55), {60, 80});
+  JobOf job("attention-matching", head, positions(5, 55), {60, 80});
   ExtraSet set{"own", {}};
   for (const Range part : {Range{60, 67}, Range{67, 80}}) {
     ExtraSegment& s = set.segments.emplace_back();
@@ -120,28 +117,6 @@ TEST(ExtraRef, AttentionMatchingWithTheSameQueriesIsTheSame) {
       EXPECT_EQ(a.made.weights, b.made.weights);
       EXPECT_TRUE(same_bits(a.made.k, b.made.k) && same_bits(a.made.v, b.made.v));
     }
-  }
-}
-
-TEST(ExtraRef, LayersWithoutTheSetAndStreamsAreRefused) {
-  for (const Method& method : {method_snapkv(), method_h2o(), method_attention_matching()}) {
-    const std::string& name = method.info.name;
-    const Params past(name, params_of(method, {}), {});
-    const Given given{{"ref", "q"}};
-    const Params params(name, params_of(method, given), given);
-    LayerFacts layer;
-    layer.n = 100;
-    layer.evaluated = 20;
-    EXPECT_TRUE(method.info.resolve(past, layer).empty());
-    testing_replay::expect_refusal([&] { method.info.resolve(params, layer); },
-                                   name + ": the layer has no extra queries 'q', has: none");
-    const std::vector<ExtraSetInfo> sets{{"q", {{5, 81, {}, false}}}};
-    layer.extra = sets;
-    testing_replay::expect_refusal([&] { method.info.resolve(params, layer); }, "n - queries = 80");
-    layer.evaluated = 19;
-    EXPECT_TRUE(method.info.resolve(params, layer).empty());
-    layer.stream = true;
-    testing_replay::expect_refusal([&] { method.info.resolve(params, layer); }, "under prefill");
   }
 }
 

@@ -50,18 +50,5 @@ TEST(H2o, WithoutScoringQueriesTheLowestPositionsAreHeavy) {
   EXPECT_EQ(job.kept(6), (std::vector<Index>{10, 11, 12, 27, 28, 29}));
 }
 
-TEST(H2o, HoldsNoScores) {
-  const Method method = method_h2o();
-  const JobOf job(method, make_head({}, 1), positions(10, 30), {30, 60});
-  EXPECT_EQ(job.run(1000).aux_bytes, 0);
-}
-
-TEST(H2o, BudgetsAndOddInputs) {
-  check_budgets(method_h2o());
-  check_odd_inputs(method_h2o());
-  check_info(method_h2o(), "h2o");
-  EXPECT_FALSE(method_h2o().info.usual_facts().scoring.empty());
-}
-
 }  // namespace
 }  // namespace kvbench::test_h2o

@@ -31,15 +31,12 @@ reference::Vec scores_of(const KvHead& head, const std::vector<Index>& tokens) {
 }
 
 TEST(KeyDiff, EqualsReference) {
-  const Method method = method_keydiff();
-  HeadShape shape;
-  shape.n = 200;
-  shape.d = 33;
+  HeadShape shape{.n = 200, .d = 33};
   for (unsigned seed = 0; seed < 10; ++seed) {
     shape.key_offset = 0.2 * seed;
     for (const std::vector<Index>& tokens : {positions(8, 170), gappy(8, 170)}) {
       const KvHead head = make_head(shape, seed);
-      const JobOf job(method, head, tokens, {});
+      const JobOf job("keydiff", head, tokens, {});
       for (const Index kept : {0, 1, 13, 60, 100}) {
         // Cosines near 0 have no relative accuracy; none of these draws is a tie within 1e-12.
         ASSERT_EQ(job.kept(kept), reference::best(tokens, scores_of(head, tokens), kept));
@@ -49,23 +46,19 @@ TEST(KeyDiff, EqualsReference) {
 }
 
 TEST(KeyDiff, TheOddOneOutIsKeptAndZeroKeysAreOrthogonal) {
-  const Method method = method_keydiff();
   HeadShape shape;
   KvHead head = make_head(shape, 1);
-  for (Index i = 1; i < 64; ++i) {
-    std::copy_n(head.k.row(0), 8, head.k.row(i));
-  }
+  repeat_first_row(head.k);
   for (Index t = 0; t < 8; ++t) {
     head.k.row(30)[t] = -head.k.row(0)[t];
     head.k.row(40)[t] = 0.0F;
   }
-  const JobOf job(method, head, positions(10, 50), {});
+  const JobOf job("keydiff", head, positions(10, 50), {});
   EXPECT_EQ(job.kept(1), (std::vector<Index>{30}));
   EXPECT_EQ(job.kept(4), (std::vector<Index>{10, 11, 30, 40}));
 }
 
 TEST(KeyDiff, KeyLengthsDoNotMatter) {
-  const Method method = method_keydiff();
   HeadShape shape;
   KvHead head = make_head(shape, 2);
   KvHead scaled = head;
@@ -74,15 +67,9 @@ TEST(KeyDiff, KeyLengthsDoNotMatter) {
       scaled.k.row(i)[t] *= i % 2 == 0 ? 1024.0F : 0.25F;  // exact
     }
   }
-  const JobOf a(method, head, positions(5, 60), {});
-  const JobOf b(method, scaled, positions(5, 60), {});
+  const JobOf a("keydiff", head, positions(5, 60), {});
+  const JobOf b("keydiff", scaled, positions(5, 60), {});
   EXPECT_EQ(a.kept(20), b.kept(20));
-}
-
-TEST(KeyDiff, BudgetsAndOddInputs) {
-  check_budgets(method_keydiff());
-  check_odd_inputs(method_keydiff());
-  check_info(method_keydiff(), "keydiff");
 }
 
 }  // namespace

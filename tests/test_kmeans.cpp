@@ -127,31 +127,5 @@ TEST(KMeans, EqualKeysAreOneCluster) {
   EXPECT_EQ(c.aux_bytes, 4);
 }
 
-TEST(KMeans, BudgetsAndOddInputs) {
-  const Method method = method_kmeans();
-  check_merging_budgets(method, 4, /*fewer=*/true);
-  check_huge_values(method);
-  KvHead head = make_head(merging_shape(40), 8);
-  for (const double norm : {0.0, 1e-44, 3e37}) {
-    for (Index i = 0; i < 40 * 8; ++i) {
-      head.k.data()[i] = static_cast<float>((i % 3 == 0 ? -norm : norm) * (i % 7 == 0 ? 1 : 0.5));
-    }
-    for (const Index m : {0, 1, 30}) {
-      const JobOf job(method, head, positions(5, 5 + m), {});
-      for (const Index budget : {Index{0}, Index{1}, Index{500}, Index{1} << 40}) {
-        const Compressed c = job.run(budget);
-        for (Index i = 0; i < c.made.k.rows() * 8; ++i) {
-          ASSERT_TRUE(std::isfinite(c.made.k.data()[i]));
-        }
-      }
-      ASSERT_NO_THROW(job.run({}, {{"T", "1"}}));
-      ASSERT_THROW(job.run({}), InputError);
-    }
-  }
-  EXPECT_TRUE(method.info.usual_facts().scoring.empty());
-  EXPECT_NE(method.info.holds, Holds::tokens);
-  EXPECT_FALSE(method.info.facts(Params("kmeans", method.info.params, {})).random);
-}
-
 }  // namespace
 }  // namespace kvbench::test_kmeans

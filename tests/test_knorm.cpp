@@ -9,15 +9,11 @@ namespace kvbench::test_knorm {
 namespace {
 
 TEST(Knorm, EqualsReference) {
-  const Method method = method_knorm();
-  HeadShape shape;
-  shape.n = 200;
-  shape.d = 33;
   for (unsigned seed = 0; seed < 10; ++seed) {
     for (const std::vector<Index>& tokens : {positions(8, 170), gappy(8, 170)}) {
-      KvHead head = make_head(shape, seed);
+      KvHead head = make_head({.n = 200, .d = 33}, seed);
       std::copy_n(head.k.row(50), 33, head.k.row(21));  // a tie
-      const JobOf job(method, head, tokens, {});
+      const JobOf job("knorm", head, tokens, {});
       const reference::Rows keys = reference::rows_of(head.k);
       reference::Vec scores;
       for (const Index i : tokens) {
@@ -33,23 +29,13 @@ TEST(Knorm, EqualsReference) {
 }
 
 TEST(Knorm, NormsThatAreOneFloat32AreATie) {
-  const Method method = method_knorm();
-  HeadShape shape;
-  shape.d = 2;
-  KvHead head = make_head(shape, 1);
+  KvHead head = make_head({.d = 2}, 1);
   for (Index i = 0; i < 64; ++i) {
     head.k.row(i)[0] = 1.0F;
     head.k.row(i)[1] = i < 32 ? 1e-5F : 0.0F;  // sqrt(1 + 1e-10) is 1 in float32
   }
-  const JobOf job(method, head, positions(20, 50), {});
+  const JobOf job("knorm", head, positions(20, 50), {});
   EXPECT_EQ(job.kept(4), positions(20, 24));
-}
-
-TEST(Knorm, BudgetsAndOddInputs) {
-  check_budgets(method_knorm());
-  check_odd_inputs(method_knorm());
-  check_info(method_knorm(), "knorm");
-  EXPECT_TRUE(method_knorm().info.usual_facts().scoring.empty());
 }
 
 }  // namespace

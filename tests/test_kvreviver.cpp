@@ -301,5 +301,32 @@ TEST(KvReviver, SwappingConservesTotals) {
   EXPECT_GT(cache.swaps(), 20);
 }
 
+TEST(KvReviver, ErrorsAreSetBesideThePapersBound) {
+  HeadShape shape;  // the paper's model: independent normal elements
+  shape.n = 600;
+  shape.nq = 600;
+  shape.d = 32;
+  shape.dv = 32;
+  const KvHead head = make_head(shape, 61);
+  const Compressed c = run(head, positions(0, 600), 200 * head.pair_bytes());
+  EXPECT_GT(std::stod(diag_text(c, "k_error")), 0.0);
+  EXPECT_LE(std::stod(diag_text(c, "k_error")), std::stod(diag_text(c, "k_bound")));
+  EXPECT_LE(std::stod(diag_text(c, "v_error")), std::stod(diag_text(c, "v_bound")));
+  EXPECT_EQ(diag_text(c, "overflows"), "0");
+  EXPECT_EQ(c.transient_bytes, std::stoll(diag_text(c, "vague")) * head.pair_bytes());
+  EXPECT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), 600);
+}
+
+TEST(KvReviver, WithoutQueriesNothingIsSwapped) {
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 0;
+  const KvHead head = make_head(shape, 6);
+  const Compressed c = run(head, positions(3, 83), 60 * head.pair_bytes());
+  EXPECT_EQ(diag_text(c, "swaps"), "0");
+  EXPECT_EQ(c.held.tokens.front(), 3);  // Candidate keeps the earliest
+  EXPECT_EQ(c.held.tokens[5], 8);
+}
+
 }  // namespace
 }  // namespace kvbench::test_kvreviver

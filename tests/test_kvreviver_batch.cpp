@@ -187,64 +187,6 @@ TEST(KvReviverBatch, WithoutASketchEqualsTheReference) {
   }
 }
 
-// Whatever the seed; one row is enough.
-TEST(KvReviverBatch, OnlyTheSketchDraws) {
-  const Method method = method_kvreviver();
-  const JobOf job(method, rounded_head(shape_of(130), 13), positions(5, 122), {0, 120});
-  for (const char* vague : {"sketch", "none", "mean"}) {
-    const Params params = job.params({{"vague", vague}, {"rows", "1"}});
-    const auto made = [&](std::uint64_t seed) {
-      Task task = job.task(40 * job.head().pair_bytes());
-      task.rng = Rng(seed, {"p", 0, 0}, "kvreviver");
-      return method.compress(task, params).made.k;
-    };
-    const bool sketch = vague == std::string("sketch");
-    EXPECT_EQ(method.info.facts(params).random, sketch);
-    EXPECT_TRUE(same_bits(made(1), made(1)));
-    EXPECT_EQ(same_bits(made(1), made(2)), !sketch);
-  }
-}
-
-// No byte above the budget; where it cannot be met the bytes said are the least that do.
-TEST(KvReviverBatch, BudgetsAndTheLeastBytes) {
-  const Method method = method_kvreviver();
-  for (const DType dtype : {DType::float16, DType::float32}) {
-    for (Given given :
-         {Given{}, Given{{"vague", "none"}}, Given{{"vague", "mean"}}, Given{{"estimate", "mean"}},
-          Given{{"recent_ratio", "0"}}, Given{{"candidate_ratio", "0"}},
-          Given{{"candidate_ratio", "0"}, {"vague", "mean"}},
-          Given{{"recent_ratio", "0.001"}, {"rows", "1"}},
-          Given{{"candidate_ratio", "0.3"}, {"vague_ratio", "0.01"}},
-          Given{{"recent_ratio", "0"}, {"candidate_ratio", "0"}, {"vague_ratio", "1"}}}) {
-      for (const char* prefill : {"batch", "stream"}) {
-        if (prefill == std::string("stream") && given.contains("vague")) {
-          continue;
-        }
-        given["prefill"] = prefill;
-        for (const Index m : {1, 2, 3, 17, 60, 140}) {
-          const JobOf job(method, rounded_head(shape_of(150, dtype), 14), positions(5, 5 + m),
-                          {0, 150});
-          const Index full = m * job.head().pair_bytes();
-          for (Index budget = 0; budget <= full + 64; budget += 1 + full / 37) {
-            try {
-              EXPECT_LE(bytes_of(job.run(budget, given), job), budget);
-            } catch (const Infeasible& e) {
-              EXPECT_GT(e.needed_bytes(), budget);
-              EXPECT_LE(e.needed_bytes(), full);
-              EXPECT_NO_THROW(job.run(e.needed_bytes(), given));
-              EXPECT_THROW(job.run(e.needed_bytes() - 1, given), Infeasible);
-            }
-          }
-          const Compressed all = job.run(full, given);
-          EXPECT_EQ(all.held.tokens, job.tokens());
-          EXPECT_EQ(bytes_of(all, job), full);
-          EXPECT_TRUE(all.degenerate.empty());
-        }
-      }
-    }
-  }
-}
-
 // A share that holds no token is no instance of the method; a share of 0 asks for none.
 TEST(KvReviverBatch, EveryShareHoldsAToken) {
   const Method method = method_kvreviver();
@@ -328,36 +270,6 @@ TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
     ASSERT_TRUE(reference::rows_of(c.made.v) == slow.rebuilt_values());
     ASSERT_GT(slow.overflows, 0);
     ASSERT_EQ(figure(c, "overflows"), std::to_string(slow.overflows));
-  }
-}
-
-TEST(KvReviverBatch, OddInputsGiveDefinedResults) {
-  const Method method = method_kvreviver();
-  std::vector<KvHead> heads = {rounded_head(shape_of(40), 1), rounded_head(shape_of(40), 2),
-                               rounded_head(shape_of(40), 3)};
-  std::fill_n(heads[1].k.data(), 40 * 16, 0.0F);
-  std::fill_n(heads[2].v.data(), 40 * 11, 0.0F);
-  for (const KvHead& head : heads) {
-    for (const Index m : {0, 1, 30}) {
-      for (const Range scoring : {Range{0, 40}, Range{40, 40}}) {
-        for (const char* vague : {"sketch", "none", "mean"}) {
-          const JobOf job(method, head, positions(5, 5 + m), scoring);
-          for (const Index budget : {0, 1, 10, 25, 1 << 20}) {
-            try {
-              const Compressed c =
-                  job.run(budget * head.pair_bytes(), {{"vague", vague}, {"rows", "1"}});
-              EXPECT_LE(bytes_of(c, job), budget * head.pair_bytes());
-            } catch (const Infeasible&) {
-              EXPECT_LT(budget, 25);
-              EXPECT_GT(m, budget);
-            }
-          }
-          EXPECT_THROW(job.run({}, {{"vague", vague}}), InputError);
-          EXPECT_LE(bytes_of(job.run({}, {{"tokens", "25"}, {"vague", vague}, {"rows", "1"}}), job),
-                    25 * head.pair_bytes());
-        }
-      }
-    }
   }
 }
 

@@ -28,11 +28,10 @@ reference::Vec taken(const reference::Vec& scores, const std::vector<Index>& tok
 }
 
 TEST(Kvzip, EqualsReference) {
-  const Method method = method_kvzip();
   for (unsigned seed = 0; seed < 6; ++seed) {
     for (const std::vector<Index>& tokens : {positions(3, 90), gappy(0, 85)}) {
       const KvHead head = make_head({.n = 100, .nq = 20, .d = 12, .group = 3}, seed);
-      JobOf job(method, head, tokens, {}, true);
+      JobOf job("kvzip", head, tokens, {}, true);
       job.extra = {make_extra("repeat", head, chunks(), 70 + seed)};
       const reference::Rows w = reference::rows_of(*job.o_proj);
       for (const bool plus : {false, true}) {
@@ -50,20 +49,18 @@ TEST(Kvzip, EqualsReference) {
 }
 
 TEST(Kvzip, TokensThatNoSegmentIsAboutComeLastAndByPosition) {
-  const Method method = method_kvzip();
   const KvHead head = make_head({.n = 40}, 3);
-  JobOf job(method, head, positions(5, 35), {});
+  JobOf job("kvzip", head, positions(5, 35), {});
   job.extra = {make_extra("repeat", head, {{6, 36, {20, 25}}}, 8)};
   EXPECT_EQ(job.kept(7), (std::vector<Index>{5, 6, 20, 21, 22, 23, 24}));
 }
 
 // One query of a segment looks at token 6 alone, though at no other query's.
 TEST(Kvzip, OneQueryIsEnough) {
-  const Method method = method_kvzip();
   KvHead head = make_head({.n = 30, .d = 2, .group = 2}, 4);
   std::fill_n(head.k.data(), 60, 0.0F);
   head.k.row(6)[0] = 10.0F;
-  JobOf job(method, head, positions(0, 30), {});
+  JobOf job("kvzip", head, positions(0, 30), {});
   job.extra = {make_extra("repeat", head, {{5, 30, {0, 30}}}, 8)};
   for (Matrix& q : job.extra[0].segments[0].q) {
     std::fill_n(q.data(), 10, 0.0F);
@@ -76,9 +73,8 @@ TEST(Kvzip, OneQueryIsEnough) {
 
 // A key of the segment behind a query takes nothing of its weight.
 TEST(Kvzip, TheSegmentsOwnKeysAreCausal) {
-  const Method method = method_kvzip();
   const KvHead head = make_head({.n = 30}, 4);
-  JobOf job(method, head, positions(0, 30), {});
+  JobOf job("kvzip", head, positions(0, 30), {});
   job.extra = {make_extra("repeat", head, {{2, 30, {0, 15}}, {1, 30, {15, 30}}}, 8)};
   ExtraSegment& first = job.extra[0].segments[0];
   for (Index t = 0; t < 8; ++t) {
@@ -193,46 +189,25 @@ TEST(Kvzip, HeadsOfDifferentSizeCannotShare) {
       "budget=model");
 }
 
-TEST(Kvzip, LayersWithoutWhatItNeedsAreRefused) {
-  const Method method = method_kvzip();
-  const Params params("kvzip", method.info.params, {});
-  const Params plus("kvzip", method.info.params, {{"plus", "true"}});
-  const auto refuses = [&](const Params& p, const LayerFacts& layer, const std::string& part) {
-    testing_replay::expect_refusal([&] { method.info.resolve(p, layer); }, part);
-  };
-  LayerFacts layer;
-  layer.n = 100;
-  layer.evaluated = 10;
-  refuses(params, layer, "kvzip: the layer has no extra queries 'repeat', has: none");
+// What every user of a set refuses: test_methods.cpp.
+TEST(Kvzip, SegmentsWithoutTheirAttributesAreRefused) {
+  const MethodInfo& info = find_method("kvzip").info;
   std::vector<ExtraSetInfo> sets{{"second", {{}}}, {"text", {{}}}};
-  layer.extra = sets;
-  refuses(params, layer, "no extra queries 'repeat', has: second, text");
-  sets.push_back({"repeat", {{5, 90, Range{0, 90}, false}, {5, {}, Range{0, 90}, false}}});
-  layer.extra = sets;
-  refuses(params, layer, "segment 1 of the extra queries 'repeat' has no attribute prefix");
-  sets[2].segments[1].prefix = 91;
-  refuses(params, layer,
-          "had read 91 tokens (attribute prefix), expected at most n - queries = 90");
-  sets[2].segments[1].prefix = 90;
-  EXPECT_TRUE(method.info.resolve(params, layer).empty());
-  refuses(plus, layer, "residual_norm");
-  for (ExtraSegmentInfo& s : sets[2].segments) {
-    s.has_residual_norm = true;
-  }
-  refuses(plus, layer, "output projection");
+  LayerFacts layer;
+  layer.n = 90;
   layer.hidden = 12;
-  EXPECT_TRUE(method.info.resolve(plus, layer).empty());
+  const auto refuses = [&](const Given& given, const std::string& part) {
+    layer.extra = sets;
+    testing_replay::expect_refusal(
+        [&] { info.resolve(Params("kvzip", info.params, given), layer); }, part);
+  };
+  refuses({}, "no extra queries 'repeat', has: second, text");
+  sets.push_back({"repeat", {{5, 90, Range{0, 90}, false}, {5, {}, Range{0, 90}, false}}});
+  refuses({}, "segment 1 of the extra queries 'repeat' has no attribute prefix");
+  sets[2].segments[1].prefix = 90;
+  refuses({{"plus", "true"}}, "residual_norm");
   sets[2].segments[0].about.reset();
-  refuses(params, layer, "attributes first and last");
-}
-
-TEST(Kvzip, BudgetsAndOddInputs) {
-  const Method method = method_kvzip();
-  check_budgets(method, false, true);
-  check_odd_inputs(method, true);
-  check_info(method, "kvzip");
-  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
-  EXPECT_EQ(method.info.facts(Params("kvzip", method.info.params, {})).scope, Scope::head);
+  refuses({}, "attributes first and last");
 }
 
 }  // namespace

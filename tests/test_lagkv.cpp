@@ -200,23 +200,5 @@ TEST(LagKv, IdenticalTokensKeepTheLowestOfEachPartition) {
             (std::vector<Index>{0, 1, 8, 16, 24, 25, 26, 27, 28, 29, 30, 31}));
 }
 
-TEST(LagKv, ExtremeChannelsStayFinite) {
-  const Method method = method_lagkv();
-  KvHead head = make_head({}, 4);
-  for (Index i = 0; i < 64; ++i) {
-    head.k.row(i)[0] = i % 2 == 0 ? 3e38F : -3e38F;
-    head.k.row(i)[1] = i < 32 ? 3e38F : static_cast<float>(i) * 1e-45F;
-  }
-  const JobOf job(method, head, positions(0, 64), {});
-  EXPECT_EQ(job.kept(20, {{"lag_sink", "0"}, {"lag", "16"}}).size(), 20U);
-}
-
-TEST(LagKv, BudgetsAndOddInputs) {
-  check_budgets(method_lagkv());
-  check_odd_inputs(method_lagkv());
-  check_info(method_lagkv(), "lagkv");
-  EXPECT_TRUE(method_lagkv().info.usual_facts().scoring.empty());
-}
-
 }  // namespace
 }  // namespace kvbench::test_lagkv

@@ -67,17 +67,12 @@ TEST(Leverage, ScoresEqualTheDefinition) {
 }
 
 TEST(Leverage, KeepsWhatTheDefinitionKeeps) {
-  const Method method = method_leverage();
-  HeadShape shape;
-  shape.n = 110;
-  shape.d = 10;
-  shape.key_norm = 6.0;
   for (const auto& [layout, dim] : {std::pair{RopeLayout::half, Index{10}},
                                     {RopeLayout::interleaved, Index{10}},
                                     {RopeLayout::half, Index{4}},
                                     {RopeLayout::interleaved, Index{6}}}) {
     for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
-      JobOf job(method, make_head(shape, 5), tokens, {});
+      JobOf job("leverage", make_head({.n = 110, .d = 10, .key_norm = 6.0}, 5), tokens, {});
       job.rope = rope_tables(110, dim, layout, 50.0, 1.2);
       const reference::Rows keys = reference::unrotated(job.head(), tokens, job.rope->cos,
                                                         job.rope->sin, layout == RopeLayout::half);
@@ -97,11 +92,7 @@ TEST(Leverage, KeepsWhatTheDefinitionKeeps) {
 
 // Otherwise equal selections would say nothing of the tables.
 TEST(Leverage, UnrotatingMatters) {
-  const Method method = method_leverage();
-  HeadShape shape;
-  shape.n = 110;
-  shape.key_offset = 2.0;
-  JobOf job(method, make_head(shape, 5), positions(8, 90), {});
+  JobOf job("leverage", make_head({.n = 110, .key_offset = 2.0}, 5), positions(8, 90), {});
   std::set<std::vector<Index>> kept;
   for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
     job.rope = rope_tables(110, 8, layout, 50.0);
@@ -164,10 +155,7 @@ TEST(Leverage, TheSketchComesNearTheExactScores) {
 
 TEST(Leverage, TheSketchDiffersByHeadAndSeedAndZeroColumnsDrawNothing) {
   const Method method = method_leverage();
-  HeadShape shape;
-  shape.n = 200;
-  shape.d = 64;
-  const JobOf job(method, make_head(shape, 7), positions(10, 190), {}, true);
+  const JobOf job(method, make_head({.n = 200, .d = 64}, 7), positions(10, 190), {}, true);
   const auto kept = [&](const Rng& rng, const Given& given) {
     Task task = job.task(30 * job.head().pair_bytes());
     task.rng = rng;
@@ -208,42 +196,13 @@ TEST(Leverage, HugeAndRepeatedKeysStayFinite) {
 }
 
 TEST(Leverage, EqualKeysTieToTheLowestPosition) {
-  const Method method = method_leverage();
   KvHead head = make_head({}, 9);
   std::fill_n(head.k.data(), 64 * 8, 0.0F);
-  const JobOf job(method, head, positions(10, 50), {}, true);
+  const JobOf job("leverage", head, positions(10, 50), {}, true);
   EXPECT_EQ(job.kept(4), (std::vector<Index>{10, 11, 12, 13}));
   head.k.row(33)[2] = 1.0F;
-  const JobOf odd(method, head, positions(10, 50), {}, true);
+  const JobOf odd("leverage", head, positions(10, 50), {}, true);
   EXPECT_EQ(odd.kept(2), (std::vector<Index>{10, 33}));
-}
-
-TEST(Leverage, BudgetsAndOddInputs) {
-  check_budgets(method_leverage(), false, true);
-  check_odd_inputs(method_leverage(), true);
-  check_info(method_leverage(), "leverage", true);
-  EXPECT_TRUE(method_leverage().info.usual_facts().scoring.empty());
-  EXPECT_TRUE(method_leverage().info.usual_facts().rope);
-}
-
-TEST(Leverage, WithoutTablesItIsRefused) {
-  const Method method = method_leverage();
-  LayerFacts layer;
-  layer.n = 100;
-  const Params params("leverage", method.info.params, {});
-  EXPECT_NE(refusal([&] {
-              method.info.resolve(params, layer);
-            }).find("leverage: needs the trace's rotary tables (/rope)"),
-            std::string::npos);
-  layer.rope_positions = 99;
-  EXPECT_NE(refusal([&] {
-              method.info.resolve(params, layer);
-            }).find("hold 99 positions, expected at least the layer's 100"),
-            std::string::npos);
-  layer.rope_positions = 100;
-  EXPECT_TRUE(method.info.resolve(params, layer).empty());
-  const JobOf job(method, make_head({}, 1), positions(10, 50), {});
-  EXPECT_THROW(job.run(100), InputError);
 }
 
 }  // namespace

@@ -159,12 +159,5 @@ TEST(PyramidKv, KeepsSnapKvsTokens) {
   }
 }
 
-TEST(PyramidKv, BudgetsAndOddInputs) {
-  check_budgets(method_pyramidkv());
-  check_odd_inputs(method_pyramidkv());
-  check_info(method_pyramidkv(), "pyramidkv");
-  EXPECT_EQ(method_pyramidkv().info.usual_facts().scope, Scope::layers);
-}
-
 }  // namespace
 }  // namespace kvbench::test_pyramidkv

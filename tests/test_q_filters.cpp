@@ -12,14 +12,8 @@ namespace {
 constexpr long double kRounding = 1e-9L;
 
 TEST(QFilters, EqualsReference) {
-  const Method method = method_q_filters();
-  HeadShape shape;
-  shape.n = 120;
-  shape.nq = 80;
-  shape.d = 6;
-  shape.group = 3;
   for (unsigned seed = 0; seed < 5; ++seed) {
-    KvHead head = make_head(shape, seed);
+    KvHead head = make_head({.n = 120, .nq = 80, .d = 6, .group = 3}, seed);
     for (std::size_t g = 0; g < 3; ++g) {  // directions in common, as models have them
       for (Index j = 0; j < 80; ++j) {
         head.q[g].row(j)[g] += seed % 2 == 0 ? 2.0F : -2.0F;
@@ -27,7 +21,7 @@ TEST(QFilters, EqualsReference) {
     }
     for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
       for (const Range scoring : {Range{40, 100}, Range{10, 60}, Range{99, 100}}) {
-        const JobOf job(method, head, tokens, scoring);
+        const JobOf job("q-filters", head, tokens, scoring);
         reference::Vec filter(6, 0);
         for (Index g = 0; g < 3; ++g) {
           const reference::Vec v =
@@ -50,7 +44,6 @@ TEST(QFilters, EqualsReference) {
 
 // All queries point along channel 0, to its negative side mostly: keys furthest there stay.
 TEST(QFilters, TheSignIsThatOfTheQueries) {
-  const Method method = method_q_filters();
   KvHead head = make_head({.n = 12, .nq = 4, .d = 2, .group = 1}, 1);
   const std::vector<float> along = {-3.0F, -2.0F, 1.0F, -1.0F};
   for (Index j = 0; j < 4; ++j) {
@@ -61,24 +54,17 @@ TEST(QFilters, TheSignIsThatOfTheQueries) {
     head.k.row(i)[0] = static_cast<float>((i * 5) % 12);
     head.k.row(i)[1] = 100.0F;
   }
-  const JobOf job(method, head, positions(0, 12), {8, 12});
+  const JobOf job("q-filters", head, positions(0, 12), {8, 12});
   EXPECT_EQ(job.kept(3), (std::vector<Index>{0, 5, 10}));  // 0, 1, 2 on channel 0
 }
 
 TEST(QFilters, WithoutQueriesTheLowestPositionsStay) {
-  const Method method = method_q_filters();
   KvHead head = make_head({}, 2);
-  EXPECT_EQ(JobOf(method, head, positions(5, 50), {60, 60}).kept(4), positions(5, 9));
+  EXPECT_EQ(JobOf("q-filters", head, positions(5, 50), {60, 60}).kept(4), positions(5, 9));
   for (Matrix& q : head.q) {
     std::fill_n(q.data(), q.rows() * q.cols(), 0.0F);
   }
-  EXPECT_EQ(JobOf(method, head, positions(5, 50), {10, 60}).kept(4), positions(5, 9));
-}
-
-TEST(QFilters, BudgetsAndOddInputs) {
-  check_budgets(method_q_filters());
-  check_odd_inputs(method_q_filters());
-  check_info(method_q_filters(), "q-filters");
+  EXPECT_EQ(JobOf("q-filters", head, positions(5, 50), {10, 60}).kept(4), positions(5, 9));
 }
 
 }  // namespace

@@ -6,34 +6,23 @@
 #include <cmath>
 #include <map>
 
-#include "algorithms/contract.hpp"
 #include "algorithms/methods.hpp"
 #include "attention/quantize.hpp"
 #include "compressed.hpp"
-#include "core/error.hpp"
-#include "make_head.hpp"
 #include "metrics/memory.hpp"
 #include "read_rows.hpp"
 #include "reference/quantize.hpp"
 #include "replay/compressed_rows.hpp"
+#include "stream_of.hpp"
 
 namespace kvbench::test_quant_kivi {
 namespace {
-
-using Given = std::map<std::string, std::string>;
 
 Compressed run(const KvHead& head, const std::vector<Index>& tokens, const Given& given,
                std::optional<Index> budget = {}) {
   const Method m = method_quant_kivi();
   return m.compress({head, tokens, budget, {0, 0}, {}, Rng()},
                     Params("quant-kivi", m.info.params, given));
-}
-
-std::unique_ptr<StreamCache> open(const KvHead& head, const Given& given,
-                                  std::optional<Index> budget, Index recent, Index sink = 0) {
-  const Method m = method_quant_kivi();
-  return m.open_stream({head, recent, budget, Rng(), cpu_backend(), sink},
-                       Params("quant-kivi", m.info.params, given));
 }
 
 Index bytes_of(const Compressed& c) {
@@ -183,15 +172,11 @@ TEST(QuantKivi, CodedTokensAreKeptTokens) {
   const Compressed c = run(head, positions(16, 1536), {{"bits", "4"}});
   EXPECT_EQ(c.held.tokens.size(), 128U);
   EXPECT_EQ(memory_figures(c, head, 1520).tokens_kept, 2048);
-  const auto cache = open(head, {{"bits", "4"}}, {}, 512);
-  for (Index j = 0; j < 2048; ++j) {
-    cache->append(j, j >= 512 ? j - 512 : -1);
-    if (j % 97 == 0 || j == 2047) {
-      const Compressed view = cache->view();
-      const Index left = std::max<Index>(0, j + 1 - 512);
-      ASSERT_EQ(view.quantized, view.made.k.rows());
-      ASSERT_EQ(memory_figures(view, head, left).tokens_kept, 2048);
-    }
+  StreamOf stream("quant-kivi", head, {{"bits", "4"}}, {0, 512});
+  for (const Index end : {1, 97, 600, 1000, 2048}) {
+    const Compressed view = stream.run(end);
+    ASSERT_EQ(view.quantized, view.made.k.rows());
+    ASSERT_EQ(memory_figures(view, head, stream.left()).tokens_kept, 2048);
   }
 }
 
@@ -226,108 +211,32 @@ TEST(QuantKivi, TheBudgetPicksBitsThenGroups) {
     EXPECT_GT(std::stod(diag_text(c, "k_error")), last);
     last = std::stod(diag_text(c, "k_error"));
   }
-  try {
-    run(head, tokens, {}, full / 10);  // 128 exact tokens of 400 alone are more
-    FAIL();
-  } catch (const Infeasible& e) {
-    EXPECT_GT(e.needed_bytes(), 128 * head.pair_bytes());
-    EXPECT_LE(bytes_of(run(head, tokens, {}, e.needed_bytes())), e.needed_bytes());
-    EXPECT_THROW(run(head, tokens, {}, e.needed_bytes() - 1), Infeasible);
-  }
-  EXPECT_THROW(run(head, tokens, {}), InputError);
+  // 128 exact tokens of 400 alone are more.
+  EXPECT_GT(needed_bytes([&] { run(head, tokens, {}, full / 10); }), 128 * head.pair_bytes());
 }
 
-TEST(QuantKivi, NeverMoreThanTheBudget) {
-  for (const DType dtype : {DType::float16, DType::float32}) {
-    HeadShape shape;
-    shape.n = 260;
-    shape.dv = 5;
-    shape.dtype = dtype;
-    const KvHead head = make_head(shape, 6);
-    for (const Index m : {0, 1, 2, 33, 128, 129, 250}) {
-      for (const char* residual : {"0", "16", "128"}) {
-        for (double rho = 0.0; rho <= 1.5; rho += 0.05) {
-          const auto budget = static_cast<Index>(rho * static_cast<double>(m * head.pair_bytes()));
-          try {
-            const Compressed c = run(head, positions(5, 5 + m), {{"residual", residual}}, budget);
-            ASSERT_LE(bytes_of(c), budget);
-          } catch (const Infeasible& e) {
-            ASSERT_GT(e.needed_bytes(), budget);
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(QuantKivi, StreamHoldsTheBudgetAtEveryStepAndEqualsPrefillOnWholeGroups) {
-  HeadShape shape;
-  shape.n = shape.nq = 300;
-  shape.dtype = DType::float16;
-  const KvHead head = make_head(shape, 7);
-  const Index full = head.n() * head.pair_bytes();
-  int feasible = 0;
-  for (const auto& [sink, recent] :
-       {std::pair<Index, Index>{0, 0}, {0, 25}, {16, 0}, {16, 25}, {290, 25}}) {
-    for (const double rho : {0.1, 0.3, 0.5, 0.6, 0.8, 1.0}) {
-      for (const char* residual : {"0", "30"}) {
-        const auto budget = static_cast<Index>(rho * static_cast<double>(full));
-        try {
-          const auto cache = open(head, {{"residual", residual}}, budget, recent, sink);
-          ++feasible;
-          for (Index j = 0; j < head.n(); ++j) {
-            cache->append(j, j - recent >= sink ? j - recent : -1);
-            const Compressed c = cache->view();
-            ASSERT_LE(bytes_of(c), budget);
-            const Index arrived = std::max<Index>(0, j + 1 - recent - sink);
-            ASSERT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), arrived);
-          }
-        } catch (const Infeasible& e) {
-          EXPECT_GT(e.needed_bytes(), budget);
-          EXPECT_LT(rho, 0.5);
-        }
-      }
-    }
-  }
-  EXPECT_GE(feasible, 44);
+TEST(QuantKivi, StreamsEqualPrefillOnWholeGroups) {
+  const KvHead head = make_head({.n = 300, .nq = 300, .dtype = DType::float16}, 7);
   // 100 tokens at 2 bits in groups of 32 hold the most just before the third group is coded: two
-  // groups (keys 8 x (8 + 4), values 32 x (2 + 4) bytes) and 32 exact tokens of 32 bytes.
-  try {
-    open(head, {{"residual", "0"}}, 0, 200);
-    FAIL();
-  } catch (const Infeasible& e) {
-    EXPECT_EQ(e.needed_bytes(), 2 * (8 * 12 + 32 * 6) + 32 * 32);
+  // groups (keys 8 x (8 + 4), values 32 x (2 + 4) bytes) and 32 exact tokens of 32 bytes. Just as
+  // many where some of the tokens are sinks.
+  for (const ExactTokens& exact : {ExactTokens{0, 200}, {20, 180}}) {
+    EXPECT_EQ(needed_bytes([&] {
+                StreamOf("quant-kivi", head, {{"residual", "0"}}, exact, 0);
+              }),
+              2 * (8 * 12 + 32 * 6) + 32 * 32);
   }
-  // Just as many where some of the tokens are sinks.
-  try {
-    open(head, {{"residual", "0"}}, 0, 180, 20);
-    FAIL();
-  } catch (const Infeasible& e) {
-    EXPECT_EQ(e.needed_bytes(), 2 * (8 * 12 + 32 * 6) + 32 * 32);
-  }
-  // 64 + 20 tokens: two groups of 32 coded, 20 exact, as prefill with residual 20.
+  // 64 + 20 tokens: two groups of 32 coded, 20 exact, as prefill with residual 20. Sinks are in no
+  // group: the groups start with the first token behind them.
   const Given given = {{"bits", "4"}, {"residual", "20"}};
-  const auto cache = open(head, given, {}, 0);
-  for (Index j = 0; j < 84; ++j) {
-    cache->append(j, j);
+  for (const Index sink : {0, 5}) {
+    const Compressed stream = StreamOf("quant-kivi", head, given, {sink, 0}).run(sink + 84);
+    const Compressed prefill = run(head, positions(sink, sink + 84), given);
+    EXPECT_EQ(stream.held.tokens, prefill.held.tokens);
+    EXPECT_EQ(bytes_of(stream), bytes_of(prefill));
+    EXPECT_TRUE(same_bits(stream.made.k, prefill.made.k));
+    EXPECT_TRUE(same_bits(stream.made.v, prefill.made.v));
   }
-  const Compressed stream = cache->view();
-  const Compressed prefill = run(head, positions(0, 84), given);
-  EXPECT_EQ(stream.held.tokens, prefill.held.tokens);
-  EXPECT_EQ(bytes_of(stream), bytes_of(prefill));
-  EXPECT_TRUE(
-      std::equal(stream.made.k.data(), stream.made.k.data() + 64 * 8, prefill.made.k.data()));
-  EXPECT_TRUE(
-      std::equal(stream.made.v.data(), stream.made.v.data() + 64 * 8, prefill.made.v.data()));
-  // Sinks are in no group: the groups start with the first token behind them.
-  const auto behind = open(head, given, {}, 0, 5);
-  for (Index j = 0; j < 89; ++j) {
-    behind->append(j, j < 5 ? -1 : j);
-  }
-  const Compressed shifted = run(head, positions(5, 89), given);
-  EXPECT_EQ(behind->view().held.tokens, shifted.held.tokens);
-  EXPECT_TRUE(std::equal(shifted.made.k.data(), shifted.made.k.data() + 64 * 8,
-                         behind->view().made.k.data()));
 }
 
 }  // namespace

@@ -300,20 +300,6 @@ TEST(QuantRotatedSpec, Refusals) {
   EXPECT_THROW(resolve("quant-rotated"), InputError);  // 80 is no power of two
   EXPECT_THROW(resolve("h2o@quant-rotated"), InputError);
   EXPECT_NO_THROW(resolve("quant-rotated:rotation=orthogonal"));
-  EXPECT_THROW(resolve("quant-rotated:rotation=none;keys=pre"), InputError);  // no tables
-  layer.rope_positions = 63;
-  EXPECT_THROW(resolve("quant-rotated:rotation=none;keys=pre"), InputError);
-  layer.rope_positions = 64;
-  EXPECT_NO_THROW(resolve("quant-rotated:rotation=none;keys=pre"));
-}
-
-TEST(QuantRotatedSpec, Randomness) {
-  const auto random = [](const char* spec) { return expand_algorithms({spec}).front().random(); };
-  EXPECT_TRUE(random("quant-rotated"));
-  EXPECT_FALSE(random("quant-rotated:rotation=none"));
-  EXPECT_TRUE(random("quant-rotated:rotation=none;residual=sign"));
-  EXPECT_TRUE(random("h2o@quant-rotated"));
-  EXPECT_FALSE(random("h2o@quant-rotated:rotation=none"));
 }
 
 }  // namespace

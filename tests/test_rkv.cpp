@@ -1,14 +1,12 @@
 // rkv: scores by hand and against the reference, the prefill's selection, and the stream step by
 // step.
 #include <cmath>
-#include <memory>
 
 #include "algorithms/methods.hpp"
 #include "algorithms/shared/rkv_scores.hpp"
-#include "method_checks.hpp"
 #include "reference/rkv.hpp"
 #include "reference/selection.hpp"
-#include "refusal.hpp"
+#include "stream_of.hpp"
 
 namespace kvbench::test_rkv {
 namespace {
@@ -27,12 +25,9 @@ void expect_close(const std::vector<double>& got, const reference::Vec& expected
 }
 
 TEST(Rkv, ScoresEqualReference) {
-  HeadShape shape;
-  shape.n = 300;  // more than two tiles
-  shape.nq = 120;
-  shape.d = 12;
+  // More than two tiles.
   for (unsigned seed = 0; seed < 2; ++seed) {
-    KvHead head = make_head(shape, seed);
+    KvHead head = make_head({.n = 300, .nq = 120, .d = 12}, seed);
     if (seed == 1) {
       head.k = odd_keys(300, 12, seed);
     }
@@ -108,14 +103,10 @@ TEST(Rkv, ImportanceByHand) {
 }
 
 TEST(Rkv, PrefillEqualsReference) {
-  const Method method = method_rkv();
-  HeadShape shape;
-  shape.n = 90;
-  shape.nq = 60;
   for (unsigned seed = 0; seed < 4; ++seed) {
     for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
       for (const Range scoring : {Range{30, 75}, Range{30, 72}, Range{70, 71}, Range{30, 60}}) {
-        const JobOf job(method, make_head(shape, seed), tokens, scoring);
+        const JobOf job("rkv", make_head({.n = 90, .nq = 60}, seed), tokens, scoring);
         const Index begin = std::max(scoring.begin, scoring.end - 8);
         const reference::Vec scores = reference::rkv_scores(
             job.head(), positions(0, std::max(scoring.end, tokens.back() + 1)), tokens, begin,
@@ -128,34 +119,20 @@ TEST(Rkv, PrefillEqualsReference) {
   }
 }
 
-struct Windows {
-  Index sink, recent;
-};
-constexpr Windows kWindows[] = {{0, 0}, {0, 5}, {4, 0}, {4, 20}, {30, 9}, {100, 9}};
-
-std::unique_ptr<StreamCache> open(const Method& m, const KvHead& head, const Given& given,
-                                  Windows w, std::optional<Index> budget = {}) {
-  return m.open_stream(
-      {head, w.recent, budget, Rng(1, {"p", 0, 0}, m.info.name), cpu_backend(), w.sink},
-      Params(m.info.name, m.info.params, given));
-}
+constexpr ExactTokens kWindows[] = {{0, 0}, {0, 5}, {4, 0}, {4, 20}, {30, 9}, {100, 9}};
 
 TEST(Rkv, TheStreamEqualsTheReferenceAtEveryStep) {
-  const Method method = method_rkv();
-  HeadShape shape;
-  shape.n = shape.nq = 70;
-  const KvHead head = make_head(shape, 5);
-  for (const Windows& w : kWindows) {
+  const KvHead head = make_head({.n = 70, .nq = 70}, 5);
+  for (const ExactTokens& w : kWindows) {
     for (const Index capacity : {0, 1, 2, 17, 50}) {
       for (const Index buffer : {1, 6, 128}) {
-        const auto cache =
-            open(method, head,
-                 {{"tokens", std::to_string(capacity)}, {"buffer", std::to_string(buffer)}}, w);
+        StreamOf stream("rkv", head,
+                        {{"tokens", std::to_string(capacity)}, {"buffer", std::to_string(buffer)}},
+                        w);
         reference::RkvStream slow{{}, capacity, buffer, 8, w.sink, w.recent, {}, 0};
         for (Index j = 0; j < 70; ++j) {
-          cache->append(j, j - w.recent >= w.sink ? j - w.recent : -1);
-          slow.step(head, j);
-          const Compressed view = cache->view();
+          slow.step(head, stream.step());
+          const Compressed view = stream.view();
           ASSERT_EQ(view.held.tokens, slow.own) << w.sink << " " << w.recent << " " << j;
           ASSERT_EQ(view.diag, (Figures{{"compressions", std::to_string(slow.compressions)}}));
           ASSERT_LE(static_cast<Index>(view.held.tokens.size()), capacity);
@@ -165,46 +142,26 @@ TEST(Rkv, TheStreamEqualsTheReferenceAtEveryStep) {
   }
 }
 
-TEST(Rkv, AStreamCountsItsQueriesAndKeepsItsBudget) {
-  const Method method = method_rkv();
-  for (const DType dtype : {DType::float16, DType::float32}) {
-    HeadShape shape;
-    shape.n = shape.nq = 100;
-    shape.dtype = dtype;
-    shape.dv = 4;
-    const KvHead head = make_head(shape, 5);
-    const Index pair = head.pair_bytes();
-    const Index queries = 8 * 2 * 8 * bytes_per_element(dtype);
-    EXPECT_THROW(open(method, head, {}, {4, 10}, queries - 1), Infeasible);
-    for (Index budget = queries; budget <= 87 * pair; budget += 1 + pair / 2) {
-      const auto cache = open(method, head, {{"buffer", "5"}}, {4, 10}, budget);
-      const bool all = budget >= 86 * pair;  // 100 - 4 - 10: nothing is ever scored
-      std::size_t most = 0;
-      for (Index j = 0; j < 100; ++j) {
-        cache->append(j, j - 10 >= 4 ? j - 10 : -1);
-        const Compressed view = cache->view();
-        ASSERT_EQ(view.aux_bytes, all ? 0 : queries);
-        ASSERT_LE(static_cast<Index>(view.held.tokens.size()) * pair + view.aux_bytes, budget);
-        most = std::max(most, view.held.tokens.size());
-      }
-      ASSERT_EQ(static_cast<Index>(most), all ? 86 : (budget - queries) / pair);
+// 8 queries of two heads weigh what 8 tokens' keys do twice; where all fits nothing is scored.
+TEST(Rkv, AStreamPaysForItsQueries) {
+  const KvHead head = make_head({.n = 100, .nq = 100, .dv = 4}, 5);
+  const Index pair = head.pair_bytes();
+  const Index queries = 8 * 2 * 8 * 4;
+  const auto open = [&](Index budget) {
+    return StreamOf("rkv", head, {{"buffer", "5"}}, {4, 10}, budget);
+  };
+  EXPECT_EQ(needed_bytes([&] { open(queries - 1); }), queries);
+  for (const Index budget : {queries, queries + 7 * pair, 86 * pair - 1, 86 * pair}) {
+    StreamOf stream = open(budget);
+    const bool all = budget == 86 * pair;
+    std::size_t most = 0;
+    for (Index j = 0; j < 100; ++j) {
+      stream.step();
+      ASSERT_EQ(stream.view().aux_bytes, all ? 0 : queries);
+      most = std::max(most, stream.view().held.tokens.size());
     }
+    EXPECT_EQ(static_cast<Index>(most), all ? 86 : (budget - queries) / pair);
   }
-}
-
-TEST(Rkv, AnEvenKernelIsRefused) {
-  const Method method = method_rkv();
-  testing_replay::expect_refusal(
-      [&] {
-        method.info.facts(Params("rkv", method.info.params, {{"kernel", "4"}}));
-      },
-      "expected an odd integer");
-}
-
-TEST(Rkv, BudgetsAndOddInputs) {
-  check_budgets(method_rkv());
-  check_odd_inputs(method_rkv());
-  check_info(method_rkv(), "rkv");
 }
 
 }  // namespace

@@ -127,33 +127,5 @@ TEST(SimLayerKv, LayersOfDifferentSizes) {
   EXPECT_TRUE(shares[0].data == nullptr);
 }
 
-TEST(SimLayerKv, AHeadAloneAndOddInputs) {
-  const Method method = method_simlayerkv();
-  check_budgets(method, /*all_or_nothing=*/true);
-  HeadShape shape;
-  shape.n = shape.nq = 40;
-  for (unsigned seed = 1; seed <= 3; ++seed) {
-    shape.key_norm = seed == 3 ? 300.0 : 3.0;
-    for (const Index m : {0, 1, 30}) {
-      for (const Range scoring : {Range{0, 40}, Range{35, 36}, Range{40, 40}}) {
-        const JobOf job(method, make_head(shape, seed), positions(5, 5 + m), scoring);
-        EXPECT_THROW(job.run({}), InputError);
-        EXPECT_EQ(job.run({}, {{"threshold", "1"}}).held.tokens, job.tokens());
-        EXPECT_NO_THROW(job.run(0));
-        EXPECT_EQ(job.run(Index{1} << 40).held.tokens, job.tokens());
-      }
-    }
-  }
-}
-
-TEST(SimLayerKv, Info) {
-  const MethodInfo info = method_simlayerkv().info;
-  EXPECT_EQ(info.name, "simlayerkv");
-  EXPECT_EQ(info.usual_facts().scope, Scope::layers);
-  EXPECT_EQ(info.sizes, std::vector<std::string>{"threshold"});
-  EXPECT_FALSE(info.not_quantizable.empty());
-  EXPECT_EQ(info.holds, Holds::tokens);
-}
-
 }  // namespace
 }  // namespace kvbench::test_simlayerkv

@@ -78,17 +78,6 @@ TEST(SnapKv, EqualScoresStayEqualUnderPooling) {
   }
 }
 
-TEST(SnapKv, AnEvenKernelIsRefused) {
-  for (const Method& method : {method_snapkv(), method_pyramidkv(), method_adakv()}) {
-    const MethodInfo& info = method.info;
-    EXPECT_NO_THROW(info.facts(Params(info.name, info.params, {{"kernel", "7"}})));
-    EXPECT_NO_THROW(info.facts(Params(info.name, info.params, {})));
-    const Params even(info.name, info.params, {{"kernel", "8"}});
-    EXPECT_EQ(testing_replay::refusal([&] { info.facts(even); }),
-              info.name + ": parameter kernel: got 8, expected an odd integer");
-  }
-}
-
 TEST(SnapKv, SaysHowManyQueriesItsScoresAskFor) {
   for (const Method& method : {method_snapkv(), method_pyramidkv(), method_adakv()}) {
     const MethodInfo& info = method.info;
@@ -111,13 +100,6 @@ TEST(SnapKv, FloorShareIsNotCutByRounding) {
       ASSERT_EQ(floor_share(static_cast<double>(percent) / 100.0, count), percent * count / 100);
     }
   }
-}
-
-TEST(SnapKv, BudgetsAndOddInputs) {
-  check_budgets(method_snapkv());
-  check_odd_inputs(method_snapkv());
-  check_info(method_snapkv(), "snapkv");
-  EXPECT_FALSE(method_snapkv().info.usual_facts().scoring.empty());
 }
 
 }  // namespace

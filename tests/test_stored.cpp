@@ -234,7 +234,11 @@ TEST(StoredSpec, NamesParametersAndRefusals) {
             "snapkv.reduce=mean;snapkv.ref=past;snapkv.window=64;tokens=auto;v_bits=4");
   EXPECT_TRUE(v.sees_queries());
   EXPECT_FALSE(v.random());
-  EXPECT_TRUE(expand_algorithms({"uniform@quant-kivi"}).front().random());
+  for (const auto& [spec, random] : {std::pair{"uniform@quant-kivi", true},
+                                     {"h2o@quant-rotated", true},
+                                     {"h2o@quant-rotated:rotation=none", false}}) {
+    EXPECT_EQ(expand_algorithms({spec}).front().random(), random) << spec;
+  }
   EXPECT_FALSE(expand_algorithms({"local@quant-kivi"}).front().sees_queries());
   EXPECT_EQ(expand_algorithms({"h2o@quant-kivi:k_bits=2,3,4,8"}).size(), 4U);
   EXPECT_EQ(expand_algorithms({"adakv@quant-kivi"}).front().scope(), Scope::layer);

@@ -188,13 +188,5 @@ TEST(Think, CodesEntries) {
   EXPECT_EQ(quantizer.needs_positions, nullptr);
 }
 
-TEST(Think, Facts) {
-  const Method method = method_think();
-  EXPECT_EQ(method.info.sizes, std::vector<std::string>{"ratio"});
-  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
-  EXPECT_EQ(method.info.facts(Params("think", method.info.params, {})).scoring.front().last, 32);
-  EXPECT_FALSE(method.info.facts(Params("think", method.info.params, {})).random);
-}
-
 }  // namespace
 }  // namespace kvbench::test_think

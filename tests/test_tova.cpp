@@ -18,19 +18,11 @@ std::vector<KvHead> layer(const HeadShape& shape, unsigned count) {
 }
 
 TEST(Tova, EqualsReferenceOverTheWholeLayer) {
-  const Method method = method_tova();
-  HeadShape shape;
-  shape.n = 90;
-  shape.nq = 60;
-  shape.group = 3;
+  const HeadShape shape{.n = 90, .nq = 60, .group = 3};
   const std::vector<KvHead> heads = layer(shape, 4);
-  const std::map<std::string, reference::ReferenceReduce> reduces = {
-      {"mean", reference::ReferenceReduce::mean},
-      {"max", reference::ReferenceReduce::max},
-      {"sum", reference::ReferenceReduce::sum}};
   for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
-    const SharedJob job(method, heads, 4, tokens, {35, 64});
-    for (const auto& [word, reduce] : reduces) {
+    const SharedJob job("tova", heads, 4, tokens, {35, 64});
+    for (const auto& [word, reduce] : reference::kReduces) {
       reference::Rows every;  // all query heads side by side, the last scoring query alone
       for (const KvHead& head : heads) {
         for (const reference::Vec& p : reference::attention_sums(head, 63, 64)) {
@@ -54,10 +46,9 @@ TEST(Tova, EqualsReferenceOverTheWholeLayer) {
 }
 
 TEST(Tova, AHeadAloneIsALayerOfItsOwn) {
-  const Method method = method_tova();
   HeadShape shape;
   const std::vector<KvHead> one = layer(shape, 1);
-  const SharedJob job(method, one, 1, positions(5, 50), {10, 60});
+  const SharedJob job("tova", one, 1, positions(5, 50), {10, 60});
   EXPECT_EQ(job.run(9 * one[0].pair_bytes()).front(), job.job(0).kept(9));
 }
 
@@ -68,13 +59,6 @@ TEST(Tova, DifferentTokensInALayerAreAFault) {
   surveys[1].data = {1.0};
   EXPECT_THROW(method.share(surveys, Params("tova", method.info.params, {})), std::logic_error);
   EXPECT_TRUE(method.share({}, Params("tova", method.info.params, {})).empty());
-}
-
-TEST(Tova, BudgetsAndOddInputs) {
-  check_budgets(method_tova());
-  check_odd_inputs(method_tova());
-  check_info(method_tova(), "tova");
-  EXPECT_EQ(method_tova().info.usual_facts().scope, Scope::layer);
 }
 
 }  // namespace

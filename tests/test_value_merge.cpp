@@ -97,15 +97,5 @@ TEST(ValueMerge, ValuesStayWithinThoseThatWereBlended) {
   }
 }
 
-TEST(ValueMerge, BudgetsAndOddInputs) {
-  const Method method = method_value_merge();
-  check_merging_budgets(method, 0);
-  check_odd_inputs(method);
-  check_huge_values(method);
-  EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
-  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
-  EXPECT_NE(method.info.holds, Holds::tokens);
-}
-
 }  // namespace
 }  // namespace kvbench::test_value_merge

@@ -262,42 +262,5 @@ TEST(WildCat, AllTokensAreHeldAsTheyAre) {
   EXPECT_EQ(job.run({}, given(m - 1, 1)).made.k.rows(), m - 1);
 }
 
-TEST(WildCat, SeedsMatterAndAreKept) {
-  const Method method = method_wildcat();
-  const JobOf job(method, make_head(merging_shape(80), 4), positions(5, 75), {});
-  const Compressed a = run_seed(method, job, given(20, 12), 5);
-  const Compressed b = run_seed(method, job, given(20, 12), 5);
-  const Compressed other = run_seed(method, job, given(20, 12), 6);
-  EXPECT_EQ(a.made.positions, b.made.positions);
-  EXPECT_TRUE(same_bits(a.made.v, b.made.v));
-  EXPECT_NE(a.made.positions, other.made.positions);
-  EXPECT_TRUE(method.info.facts(job.params()).random);
-  EXPECT_TRUE(method.info.usual_facts().scoring.empty());
-  EXPECT_FALSE(method.info.not_quantizable.empty());
-}
-
-TEST(WildCat, BudgetsAndOddInputs) {
-  const Method method = method_wildcat();
-  check_merging_budgets(method, 4, /*fewer=*/true);
-  check_huge_values(method);
-  KvHead head = make_head(merging_shape(40), 8);
-  for (const double norm : {0.0, 1e-44, 100.0, 1e4, 3e37}) {
-    for (Index i = 0; i < 40 * 8; ++i) {
-      head.k.data()[i] = static_cast<float>((i % 3 == 0 ? -norm : norm) * (i % 7 == 0 ? 1 : 0.5));
-    }
-    for (const Index m : {0, 1, 30}) {
-      const JobOf job(method, head, positions(5, 5 + m), {});
-      for (const Index budget : {Index{0}, Index{1}, Index{500}, Index{1} << 40}) {
-        const Compressed c = job.run(budget);
-        for (Index i = 0; i < c.made.v.rows() * 5; ++i) {
-          ASSERT_TRUE(std::isfinite(c.made.v.data()[i])) << norm;
-        }
-      }
-      ASSERT_NO_THROW(job.run({}, {{"T", "1"}}));
-      ASSERT_THROW(job.run({}), InputError);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace kvbench::test_wildcat

@@ -7,9 +7,10 @@
 namespace kvbench {
 namespace {
 
+constexpr Index kWeightBytes = 4;  // one float32 for all tokens
+
 Compressed compress(const Task& task, const Params& params) {
-  const Index weight_bytes = 4;  // one float32 for all tokens
-  const Index kept = tokens_to_keep(task, params, task.head.pair_bytes(), weight_bytes);
+  const Index kept = tokens_to_keep(task, params, task.head.pair_bytes(), kWeightBytes);
   const double start = params.real("phase");
   Compressed out;
   for (Index i = 0; i < kept; ++i) {
@@ -20,7 +21,7 @@ Compressed compress(const Task& task, const Params& params) {
   if (kept > 0) {
     out.held.common =
         static_cast<float>(static_cast<double>(task.count()) / static_cast<double>(kept));
-    out.aux_bytes = weight_bytes;
+    out.aux_bytes = kWeightBytes;
   }
   return out;
 }
@@ -35,6 +36,7 @@ Method method_stride() {
   info.source = "systematic sampling (Madow and Madow, 1944)";
   info.params = size_params({real_param("phase", "0.5", 0, 0.999, "strides",
                                         "place of the kept token inside its stride")});
+  info.facts = [](const Params&) { return JobFacts{.weights = {0, kWeightBytes}}; };
   return {info, compress};
 }
 

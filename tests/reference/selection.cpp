@@ -36,6 +36,14 @@ Vec reduced(const Rows& scores, ReferenceReduce reduce) {
   return out;
 }
 
+Vec taken(const Vec& all, const std::vector<Index>& tokens) {
+  Vec out;
+  for (const Index i : tokens) {
+    out.push_back(all[i]);
+  }
+  return out;
+}
+
 Vec snapkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index begin, Index end,
            Index half, bool largest, ReferenceReduce reduce) {
   Rows heads;

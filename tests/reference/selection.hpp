@@ -1,6 +1,8 @@
 // Slow references of the baselines' scores, from their definitions, in long double.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "reference/reference.hpp"
@@ -9,12 +11,18 @@ namespace reference {
 
 enum class ReferenceReduce { mean, max, sum };
 
+inline const std::map<std::string, ReferenceReduce> kReduces = {
+    {"mean", ReferenceReduce::mean}, {"max", ReferenceReduce::max}, {"sum", ReferenceReduce::sum}};
+
 /// [group][n]: sum of the softmax weights that each token gets from the queries at positions
 /// [begin, end), each over its own causal past.
 Rows attention_sums(const kvbench::KvHead& head, Index begin, Index end);
 
 /// One score per token from a group's.
 Vec reduced(const Rows& scores, ReferenceReduce reduce);
+
+/// The scores of `tokens`.
+Vec taken(const Vec& all, const std::vector<Index>& tokens);
 
 /// SnapKV: mean weight from queries [begin, end), pooled over tokens at positions within `half`,
 /// then reduced.
