@@ -59,11 +59,7 @@ inline Outcome run(const KvHead& head, const std::vector<Index>& tokens, const G
 // Few distinct keys, some of them zero; where `flat`, queries of zero that see all alike, so that
 // scores tie too.
 inline KvHead tied_head(Index n, unsigned seed, bool flat) {
-  HeadShape shape;
-  shape.n = n;
-  shape.nq = n;
-  shape.d = 4;
-  KvHead head = make_head(shape, seed);
+  KvHead head = make_head({.n = n, .nq = n, .d = 4}, seed);
   std::mt19937_64 generator(seed);
   for (Index i = 1; i < n; ++i) {
     const auto dice = generator() % 4;

@@ -55,11 +55,7 @@ inline long double square(const KvHead& head, Index i) {
 
 // A head of `n` tokens with values of the given squared norms, keys at 0, 1, 2, ... of a line.
 inline KvHead line(const std::vector<double>& squares) {
-  HeadShape shape;
-  shape.n = static_cast<Index>(squares.size());
-  shape.d = 2;
-  shape.dv = 1;
-  shape.nq = 1;
+  const HeadShape shape{.n = static_cast<Index>(squares.size()), .nq = 1, .d = 2, .dv = 1};
   KvHead head = make_head(shape, 1);
   for (Index i = 0; i < shape.n; ++i) {
     head.k.row(i)[0] = static_cast<float>(i);

@@ -64,11 +64,45 @@ inline HeadShape merging_shape(Index n) {
   return shape;
 }
 
-/// The weighted sums of keys and values held and made are those of all the task's tokens.
-inline void check_sums_kept(const JobOf& job, const Compressed& c) {
-  constexpr double kRounding = 1e-5;  // of some tens of float32 terms of size 1
+/// Keys of one direction, powers of two apart: every cosine is exactly 1.
+inline KvHead parallel_keys(Index n, unsigned seed) {
+  KvHead head = make_head(merging_shape(n), seed);
+  for (Index i = 0; i < n; ++i) {
+    for (Index t = 0; t < head.d(); ++t) {
+      head.k.row(i)[t] = std::ldexp(head.k.row(0)[t], static_cast<int>(i % 3));
+    }
+  }
+  return head;
+}
+
+/// What the method makes of the accumulated attention of {70 .. 100}, at many sizes, is what
+/// `merged` says of the tokens that h2o keeps.
+template <class Merge, class Check>
+void expect_reference(const std::string& method, const Merge& merged, const Check& check,
+                      const Given& given = {}, unsigned seed = 3) {
+  for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
+    const JobOf job(method, make_head(merging_shape(110), seed), tokens, {70, 100});
+    const auto m = static_cast<Index>(tokens.size());
+    for (const Index count : {Index{1}, Index{2}, Index{13}, m - 1, m}) {
+      Given sized = given;
+      sized["tokens"] = std::to_string(count);
+      const Compressed c = job.run({}, sized);
+      expect_merged(c, merged(job.head(), tokens,
+                              reference::heavy_and_recent(tokens, accumulated(job, {70, 100}),
+                                                          count, count / 2)));
+      check(c, m, count);
+    }
+  }
+}
+
+/// The weighted sums of values, and of `keys`, held and made are those of all the task's tokens.
+inline void check_sums_kept(const JobOf& job, const Compressed& c, bool keys = true) {
+  constexpr double kRounding = 1e-4;  // of some tens of float32 terms of size 1, merged in turn
   for (const auto& [all, made] :
        {std::pair{&job.head().k, &c.made.k}, {&job.head().v, &c.made.v}}) {
+    if (all == &job.head().k && !keys) {
+      continue;
+    }
     for (Index t = 0; t < all->cols(); ++t) {
       double whole = 0.0;
       double left = 0.0;
@@ -79,7 +113,8 @@ inline void check_sums_kept(const JobOf& job, const Compressed& c) {
         left += static_cast<double>(all->row(i)[t]);
       }
       for (Index r = 0; r < made->rows(); ++r) {
-        left += static_cast<double>(c.made.weights[r]) * static_cast<double>(made->row(r)[t]);
+        const float weight = c.made.weights.empty() ? 1.0F : c.made.weights[r];
+        left += static_cast<double>(weight) * static_cast<double>(made->row(r)[t]);
       }
       EXPECT_NEAR(left, whole, kRounding);
     }

@@ -110,6 +110,17 @@ inline Tokens list_of(const Reads& reads, Index g, Index j) {
   return {list.begin(), list.end()};
 }
 
+/// Every query reads the `count` tokens with the largest scores(g, j).
+template <class Scores>
+void expect_best_read(const ReadsOf& job, const Reads& reads, Index count, const Scores& scores) {
+  for (Index g = 0; g < job.head().group(); ++g) {
+    for (Index j = 0; j < job.queries(); ++j) {
+      ASSERT_EQ(list_of(reads, g, j), best_tokens(scores(g, j), count, job.tokens()));
+      ASSERT_EQ(reads.asked[g * job.queries() + j], count);
+    }
+  }
+}
+
 inline HeadShape retrieval_shape() {
   const HeadShape shape{.n = 150, .nq = 60, .d = 16, .dv = 8, .group = 3, .dtype = DType::float16};
   return shape;

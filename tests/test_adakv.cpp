@@ -9,41 +9,6 @@
 namespace kvbench::test_adakv {
 namespace {
 
-// Scores [heads][m] of the tokens given; takes the safe ones, then the best of what is left, one at
-// a time, ties to the lowest position, then head.
-std::vector<Index> reference_counts(const reference::Rows& scores, Index each, Index safe) {
-  std::vector<std::vector<bool>> taken;
-  std::vector<Index> counts(scores.size(), 0);
-  const auto take = [&](std::size_t from, std::size_t to) {
-    bool found = false;
-    std::size_t head = 0;
-    std::size_t place = 0;
-    for (std::size_t i = 0; i < scores[0].size(); ++i) {
-      for (std::size_t h = from; h < to; ++h) {
-        if (!taken[h][i] && (!found || scores[h][i] > scores[head][place])) {
-          found = true;
-          head = h;
-          place = i;
-        }
-      }
-    }
-    taken[head][place] = true;
-    ++counts[head];
-  };
-  for (std::size_t h = 0; h < scores.size(); ++h) {
-    taken.emplace_back(scores[h].size(), false);
-  }
-  for (std::size_t h = 0; h < scores.size(); ++h) {
-    for (Index i = 0; i < safe; ++i) {
-      take(h, h + 1);
-    }
-  }
-  for (Index i = 0; i < (each - safe) * static_cast<Index>(scores.size()); ++i) {
-    take(0, scores.size());
-  }
-  return counts;
-}
-
 std::vector<Index> counts_of(const Method& method, const std::vector<Survey>& surveys,
                              const std::string& floor) {
   std::vector<Index> out;
@@ -85,7 +50,7 @@ TEST(AdaKv, SharesEqualReferenceWithManyTies) {
          std::map<std::string, Index>{{"0", 0}, {"0.2", 2}, {"0.5", 5}, {"1", 10}}) {
       const std::vector<Index> got = counts_of(method, surveys, floor);
       const Index safe = kept * tenths / 10;
-      ASSERT_EQ(got, reference_counts(scores, kept, safe));
+      ASSERT_EQ(got, reference::pooled_counts(scores, kept, safe));
       ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}),
                 static_cast<Index>(heads) * kept);
       for (const Index c : got) {
@@ -117,24 +82,20 @@ TEST(AdaKv, OneStrongHeadTakesAllButTheFloors) {
 }
 
 TEST(AdaKv, TheLayersTokensAreTheBestOfAllHeads) {
-  const Method method = method_adakv();
-  HeadShape shape;
-  shape.n = 90;
-  shape.nq = 60;
   std::vector<KvHead> heads;
   for (unsigned h = 0; h < 3; ++h) {
-    heads.push_back(make_head(shape, 50 + h));
+    heads.push_back(make_head({.n = 90, .nq = 60}, 50 + h));
     heads.back().scale *= 0.3 + h;  // heads differ in how sharp they are
   }
   for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
-    const SharedJob job(method, heads, 3, tokens, {35, 75});
+    const SharedJob job("adakv", heads, 3, tokens, {35, 75});
     reference::Rows scores;
     for (const KvHead& head : heads) {
       scores.push_back(
           reference::snapkv(head, tokens, 43, 75, 2, false, reference::ReferenceReduce::mean));
     }
     for (const Index each : {1, 9, 20, 41}) {
-      const std::vector<Index> counts = reference_counts(scores, each, each / 5);
+      const std::vector<Index> counts = reference::pooled_counts(scores, each, each / 5);
       const auto got = job.run(each * heads[0].pair_bytes());
       for (std::size_t h = 0; h < 3; ++h) {
         ASSERT_TRUE(reference::is_top(tokens, scores[h], got[h], counts[h], 1e-9L));
@@ -144,13 +105,11 @@ TEST(AdaKv, TheLayersTokensAreTheBestOfAllHeads) {
 }
 
 TEST(AdaKv, FloorOneIsSnapKv) {
-  const Method ada = method_adakv();
-  const Method snap = method_snapkv();
   const std::vector<KvHead> heads = {make_head({}, 1), make_head({}, 2)};
-  const SharedJob job(ada, heads, 2, positions(5, 50), {10, 60});
+  const SharedJob job("adakv", heads, 2, positions(5, 50), {10, 60});
   const auto got = job.run(11 * heads[0].pair_bytes(), {{"floor", "1"}});
   for (std::size_t h = 0; h < 2; ++h) {
-    EXPECT_EQ(got[h], JobOf(snap, heads[h], positions(5, 50), {10, 60}).kept(11));
+    EXPECT_EQ(got[h], JobOf("snapkv", heads[h], positions(5, 50), {10, 60}).kept(11));
   }
 }
 

@@ -24,9 +24,7 @@ constexpr Real kHigh = 20.085536923187668L;
 constexpr Real kSolved = 2e-4L;
 
 HeadShape matching_shape() {
-  HeadShape shape;
-  shape.n = shape.nq = 90;
-  shape.dv = 5;
+  const HeadShape shape{.n = 90, .nq = 90, .dv = 5};
   return shape;
 }
 

@@ -23,9 +23,7 @@ Compressed run(const char* method, const KvHead& head, const std::vector<Index>&
 }
 
 TEST(BalanceKv, BudgetBetweenHalvingsTouchesOnlyTheOldest) {
-  HeadShape shape;
-  shape.n = 100;
-  const KvHead head = make_head(shape, 2);
+  const KvHead head = make_head({.n = 100}, 2);
   // 100 -> 90: only the oldest 20 are halved; the other 80 keep weight 1.
   const Compressed c = run("balancekv", head, positions(0, 100),
                            {{"select", "strict"}, {"tokens", "90"}, {"block", "16"}});
@@ -37,9 +35,7 @@ TEST(BalanceKv, BudgetBetweenHalvingsTouchesOnlyTheOldest) {
 }
 
 TEST(BalanceKv, WeightsAfterFullHalvings) {
-  HeadShape shape;
-  shape.n = 128;
-  const KvHead head = make_head(shape, 3);
+  const KvHead head = make_head({.n = 128}, 3);
   const Compressed strict =
       run("balancekv", head, positions(0, 128), {{"select", "strict"}, {"T", "3"}});
   EXPECT_EQ(strict.held.tokens.size(), 16U);
@@ -56,9 +52,8 @@ TEST(BalanceKv, WeightsAfterFullHalvings) {
 }
 
 TEST(BalanceKv, BudgetCountsWeightsAndSeparateKeys) {
-  HeadShape shape;
-  shape.n = 128;  // float32, d = dv = 8: a pair weighs 64 bytes
-  const KvHead head = make_head(shape, 3);
+  // Float32, d = dv = 8: a pair weighs 64 bytes.
+  const KvHead head = make_head({.n = 128}, 3);
   const auto kept = [&](const char* denominator, Index budget) {
     return run("balancekv", head, positions(0, 128), {{"denominator", denominator}}, 0, budget)
         .held.tokens.size();
@@ -73,9 +68,7 @@ TEST(BalanceKv, BudgetCountsWeightsAndSeparateKeys) {
 // Both claims of the text: the same law of inclusion (chi-square over tokens) and the same law of
 // a statistic of the set (two-sample Kolmogorov-Smirnov on the mean position), 200 seeds.
 TEST(BalanceKv, AFairCoinIsUniformSampling) {
-  HeadShape shape;
-  shape.n = 64;
-  const KvHead head = make_head(shape, 4);
+  const KvHead head = make_head({.n = 64}, 4);
   const std::vector<Index> tokens = positions(0, 64);
   const int seeds = 200;
   std::vector<double> included(64, 0.0);
@@ -125,10 +118,7 @@ TEST(BalanceKv, AFairCoinIsUniformSampling) {
 
 // The walk does what it is for: signed sums of the kernel's features are smaller than a coin's.
 TEST(BalanceKv, ErrorOfTheWeightedSumIsBelowUniform) {
-  HeadShape shape;
-  shape.n = 256;
-  shape.key_norm = 2.0;
-  const KvHead head = make_head(shape, 6);
+  const KvHead head = make_head({.n = 256, .key_norm = 2.0}, 6);
   const std::vector<Index> tokens = positions(0, 256);
   const auto error = [&](const Compressed& c) {
     double moved = 0.0;

@@ -60,10 +60,7 @@ void add_reference(const KvHead& head, const std::vector<Index>& tokens, const s
 }
 
 TEST(BalanceKvStream, EqualsTheOfflineReferenceAtEveryStep) {
-  HeadShape shape;
-  shape.n = shape.nq = 180;
-  shape.value_norm = 1.5;
-  KvHead head = make_head(shape, 5);
+  KvHead head = make_head({.n = 180, .nq = 180, .value_norm = 1.5}, 5);
   std::fill_n(head.v.row(20), 8, 0.0F);  // a zero value: in the denominator alone
   const auto check = [&](const Given& given, const reference::WalkReference& walk, Index t,
                          Index levels, Index sink = 0, Index recent = 0) {
@@ -116,9 +113,7 @@ TEST(BalanceKvStream, EqualsTheOfflineReferenceAtEveryStep) {
 
 // Plenty of room: nothing is halved, and the estimate is exact.
 TEST(BalanceKvStream, WithRoomForAllItKeepsAll) {
-  HeadShape shape;
-  shape.n = shape.nq = 100;
-  const KvHead head = make_head(shape, 2);
+  const KvHead head = make_head({.n = 100, .nq = 100}, 2);
   const Compressed c = run(head, {}, Index{1} << 30);
   EXPECT_EQ(c.held.tokens, positions(0, 100));
   EXPECT_EQ(c.denominator->held.tokens, positions(0, 100));
@@ -158,11 +153,7 @@ double measured_epsilon(const KvHead& head, const Compressed& c) {
 
 // Mean over 30 seeds; a factor of four in t is far outside of the mean's spread.
 TEST(BalanceKvStream, ErrorFallsWithTheBatchSizeAndIsBelowTheTheorems) {
-  HeadShape shape;
-  shape.n = shape.nq = 512;
-  shape.key_norm = 1.0;
-  shape.group = 1;
-  const KvHead head = make_head(shape, 9);
+  const KvHead head = make_head({.n = 512, .nq = 512, .group = 1, .key_norm = 1.0}, 9);
   double last = std::numeric_limits<double>::infinity();
   for (const char* t : {"4", "16", "64", "256"}) {
     double sum = 0.0;
@@ -181,9 +172,7 @@ TEST(BalanceKvStream, ErrorFallsWithTheBatchSizeAndIsBelowTheTheorems) {
 }
 
 TEST(BalanceKvStream, ErasesWhatLiesBelowTheBoundAndOnlyThat) {
-  HeadShape shape;
-  shape.n = shape.nq = 64;
-  KvHead head = make_head(shape, 4);
+  KvHead head = make_head({.n = 64, .nq = 64}, 4);
   std::fill_n(head.v.data(), 64 * 8, 0.0F);
   for (Index i = 0; i < 64; ++i) {
     // |v| = 2^-20 at first, 1 in the middle, then both in turns.
@@ -215,9 +204,7 @@ TEST(BalanceKvStream, ErasesWhatLiesBelowTheBoundAndOnlyThat) {
 }
 
 TEST(BalanceKvStream, TheBoundsRadiusIsTheLargestNormSeenOfKeysAndOfAnyHeadsQueries) {
-  HeadShape shape;
-  shape.n = shape.nq = 64;
-  KvHead head = make_head(shape, 4);
+  KvHead head = make_head({.n = 64, .nq = 64}, 4);
   std::fill_n(head.k.data(), 64 * 8, 0.0F);
   std::fill_n(head.v.data(), 64 * 8, 0.0F);
   for (Matrix& q : head.q) {

@@ -85,12 +85,7 @@ std::vector<long double> removal_losses(const reference::Mixture& g) {
 }
 
 KvHead stream_head(Index n, unsigned seed, bool odd) {
-  HeadShape shape;
-  shape.n = n;
-  shape.nq = n;
-  shape.d = 4;
-  shape.dv = 3;
-  KvHead head = make_head(shape, seed);
+  KvHead head = make_head({.n = n, .nq = n, .d = 4, .dv = 3}, seed);
   std::mt19937_64 generator(seed);
   for (Index i = 1; odd && i < n; ++i) {
     const auto dice = generator() % 8;
@@ -234,9 +229,7 @@ TEST(BumbleBeeStream, Sinks) {
 // too (lambda = 1); with scores the newcomer, which has received the least.
 TEST(BumbleBeeStream, TiesGoToTheLowestPosition) {
   KvHead head = stream_head(30, 2, false);
-  for (Index i = 1; i < 30; ++i) {
-    std::copy_n(head.k.row(0), 4, head.k.row(i));
-  }
+  repeat_first_row(head.k);
   const auto held = [&](const char* lambda) {
     return StreamOf(kName, head, {{"lambda", lambda}, {"tokens", "6"}}).run().held.tokens;
   };

@@ -1,7 +1,6 @@
 // chunkkv: chunks by hand, and the selection against the definition.
 #include <cmath>
 
-#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/chunkkv.hpp"
 #include "reference/selection.hpp"
@@ -63,8 +62,7 @@ TEST(ChunkKv, ChunksByHand) {
 }
 
 TEST(ChunkKv, WithoutChunksItIsSnapKv) {
-  HeadShape shape;
-  const KvHead head = make_head(shape, 3);
+  const KvHead head = make_head({}, 3);
   const JobOf job("chunkkv", head, positions(5, 50), {10, 60});
   const JobOf other("snapkv", head, positions(5, 50), {10, 60});
   for (const Index kept : {0, 1, 9, 30, 45}) {

@@ -28,83 +28,80 @@ Compressed run_kcenter(const KvHead& head, const std::vector<Index>& tokens,
   return m.compress(task, Params(m.info.name, m.info.params, all));
 }
 
-// Centres and weights by the reference; keys are whole numbers, with ties and equal keys.
-TEST(ClusterGenKCenter, EqualsReference) {
-  std::mt19937_64 generator(1);
-  for (const double offset : {0.0, 1e4}) {
-    HeadShape shape;
-    shape.n = 40;
-    KvHead head = make_head(shape, 2);
-    for (Index i = 0; i < 40 * 8; ++i) {
-      head.k.data()[i] = static_cast<float>(offset + static_cast<double>(generator() % 2));
+// The recent ones, and centres of the others by the reference, whose mean and sizes are meant.
+void expect_equal(const KvHead& head, const std::vector<Index>& tokens, const char* share,
+                  Index recent, Index kept) {
+  const auto m = static_cast<Index>(tokens.size());
+  const Index held = std::min(kept, m);
+  reference::Rows points;  // of the others
+  for (Index i = 0; i < m - recent; ++i) {
+    points.push_back(reference::rows_of(head.k)[tokens[i]]);
+  }
+  const reference::Vec mean =
+      points.empty() ? reference::Vec() : reference::mean_of(points, positions(0, m - recent));
+  Index far = 0;  // distances within the mean's rounding of each other are not compared
+  for (Index i = 0; i < m - recent; ++i) {
+    far = reference::distance(points[i], mean) > reference::distance(points[far], mean) + 1e-9L
+              ? i
+              : far;
+  }
+  for (const char* start : {"first", "farthest-from-mean"}) {
+    const std::vector<Index> centers =
+        reference::greedy_centers(points, held - recent, std::string(start) == "first" ? 0 : far);
+    std::map<Index, float> expected;
+    for (const Index place : centers) {
+      expected[tokens[place]] = 0.0F;
     }
-    std::vector<Index> tokens;  // not contiguous: what another method left
-    for (Index i = 3; i < 38; i += i % 3 == 0 ? 1 : 2) {
-      tokens.push_back(i);
-    }
-    const auto m = static_cast<Index>(tokens.size());
-    reference::Rows points;
-    reference::Vec mean(8, 0);
-    for (const Index i : tokens) {
-      points.push_back(reference::rows_of(head.k)[i]);
-      for (std::size_t t = 0; t < 8; ++t) {
-        mean[t] += points.back()[t] / static_cast<long double>(m);
+    if (!centers.empty()) {
+      for (const Index number : reference::nearest_centers(points, centers)) {
+        const Index place = centers[number];
+        expected[tokens[place]] += 1.0F;
       }
     }
-    // Farthest from the mean; distances within the mean's rounding of each other are not compared.
-    const auto far =
-        static_cast<Index>(std::max_element(points.begin(), points.end(),
-                                            [&](const reference::Vec& a, const reference::Vec& b) {
-                                              return reference::distance(a, mean) <
-                                                     reference::distance(b, mean) - 1e-9L;
-                                            }) -
-                           points.begin());
-    for (const char* start : {"first", "farthest-from-mean"}) {
-      for (const char* weights : {"one", "cluster"}) {
-        for (const Index kept : {Index{0}, Index{1}, Index{2}, Index{7}, m - 1, m, m + 9}) {
-          const Compressed c = run_kcenter(
-              head, tokens,
-              {{"start", start}, {"weights", weights}, {"tokens", std::to_string(kept)}});
-          const bool first = std::string(start) == "first";
-          const std::vector<Index> centers =
-              reference::greedy_centers(points, kept, first ? 0 : far);
-          std::map<Index, float> expected;
-          for (const Index j : centers) {
-            expected[tokens[j]] = 0.0F;
-          }
-          if (kept > 0) {
-            for (const Index number : reference::nearest_centers(points, centers)) {
-              const Index place = centers[number];
-              expected[tokens[place]] += 1.0F;
-            }
-          }
-          std::vector<Index> positions_kept;
-          std::vector<float> sizes;
-          for (const auto& [token, size] : expected) {
-            positions_kept.push_back(token);
-            sizes.push_back(size);
-          }
-          ASSERT_EQ(c.held.tokens, positions_kept) << start << " " << kept;
-          const bool cluster = std::string(weights) == "cluster";
-          ASSERT_EQ(c.held.weights, cluster ? sizes : std::vector<float>{});
-          ASSERT_EQ(c.held.common, 1.0F);
-          ASSERT_EQ(c.aux_bytes, cluster ? 4 * static_cast<Index>(centers.size()) : 0);
-          ASSERT_FALSE(c.denominator.has_value());
-          if (cluster && kept > 0) {
-            ASSERT_EQ(std::accumulate(sizes.begin(), sizes.end(), 0.0F), static_cast<float>(m));
-          }
-        }
-      }
+    for (Index i = m - recent; i < m; ++i) {
+      expected[tokens[i]] = 1.0F;
+    }
+    std::vector<Index> positions_kept;
+    std::vector<float> sizes;
+    for (const auto& [token, size] : expected) {
+      positions_kept.push_back(token);
+      sizes.push_back(size);
+    }
+    for (const char* weights : {"one", "cluster"}) {
+      const Compressed c = run_kcenter(head, tokens,
+                                       {{"start", start},
+                                        {"weights", weights},
+                                        {"recent_share", share},
+                                        {"tokens", std::to_string(kept)}});
+      const bool cluster = std::string(weights) == "cluster";
+      ASSERT_EQ(c.held.tokens, positions_kept) << start << " " << kept << " " << share;
+      ASSERT_EQ(c.held.weights, cluster ? sizes : std::vector<float>{});
+      ASSERT_EQ(c.held.common, 1.0F);
+      ASSERT_EQ(c.aux_bytes, cluster ? 4 * held : 0);
+      ASSERT_FALSE(c.denominator.has_value());
     }
   }
 }
 
-// The recent ones, and centres of the others, whose mean and sizes are meant.
+// Keys are whole numbers, with ties and equal keys; tokens are what another method left.
+TEST(ClusterGenKCenter, EqualsReference) {
+  std::mt19937_64 generator(1);
+  for (const double offset : {0.0, 1e4}) {
+    KvHead head = make_head({.n = 40}, 2);
+    head.k = lattice(40, 8, 2, generator, offset);
+    std::vector<Index> tokens;
+    for (Index i = 3; i < 38; i += i % 3 == 0 ? 1 : 2) {
+      tokens.push_back(i);
+    }
+    const auto m = static_cast<Index>(tokens.size());
+    for (const Index kept : {Index{0}, Index{1}, Index{2}, Index{7}, m - 1, m, m + 9}) {
+      expect_equal(head, tokens, "0", 0, kept);
+    }
+  }
+}
+
 TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualReference) {
-  HeadShape shape;
-  shape.n = 60;
   for (unsigned seed = 1; seed <= 3; ++seed) {
-    const KvHead head = make_head(shape, seed);
     std::vector<Index> tokens = positions(4, 50);
     tokens.erase(tokens.begin() + 7);
     const auto m = static_cast<Index>(tokens.size());
@@ -115,68 +112,21 @@ TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualReference) {
                                               {"1", Index{9}, Index{9}},
                                               {"0.5", m, m / 2},
                                               {"1", m, m}}) {
-      reference::Rows points;  // of the others
-      for (Index i = 0; i < m - recent; ++i) {
-        points.push_back(reference::rows_of(head.k)[tokens[i]]);
-      }
-      Index far = 0;
-      for (Index i = 0; i < m - recent; ++i) {
-        const reference::Vec mean = reference::mean_of(points, positions(0, m - recent));
-        far =
-            reference::distance(points[i], mean) > reference::distance(points[far], mean) ? i : far;
-      }
-      for (const char* start : {"first", "farthest-from-mean"}) {
-        const std::vector<Index> centers = reference::greedy_centers(
-            points, kept - recent, std::string(start) == "first" ? 0 : far);
-        std::map<Index, float> expected;
-        if (kept > recent) {
-          for (const Index number : reference::nearest_centers(points, centers)) {
-            const Index place = centers[number];
-            expected[tokens[place]] += 1.0F;
-          }
-        }
-        for (Index i = m - recent; i < m; ++i) {
-          expected[tokens[i]] = 1.0F;
-        }
-        std::vector<Index> positions_kept;
-        std::vector<float> sizes;
-        for (const auto& [token, size] : expected) {
-          positions_kept.push_back(token);
-          sizes.push_back(size);
-        }
-        for (const char* weights : {"one", "cluster"}) {
-          const Compressed c = run_kcenter(head, tokens,
-                                           {{"start", start},
-                                            {"weights", weights},
-                                            {"recent_share", share},
-                                            {"tokens", std::to_string(kept)}});
-          const bool cluster = std::string(weights) == "cluster";
-          ASSERT_EQ(c.held.tokens, positions_kept) << start << " " << kept << " " << share;
-          ASSERT_EQ(c.held.weights, cluster ? sizes : std::vector<float>{});
-          ASSERT_EQ(c.aux_bytes, cluster ? 4 * kept : 0);
-        }
-      }
+      expect_equal(make_head({.n = 60}, seed), tokens, share, recent, kept);
     }
   }
-  const Method method = method_clustergen_kcenter();
-  EXPECT_EQ(Params(method.info.name, method.info.params, {}).real("recent_share"), 0.5);
 }
 
 TEST(ClusterGenKCenter, OddInputs) {
   KvHead head = make_head({}, 1);
-  EXPECT_THROW(run_kcenter(head, positions(0, 9), {}), InputError);
-  EXPECT_TRUE(run_kcenter(head, {}, {}, 1000).held.tokens.empty());
   EXPECT_EQ(run_kcenter(head, {17}, {{"weights", "cluster"}}, 1000).held.weights,
             (std::vector<float>{1.0F}));
-  for (Index i = 1; i < head.n(); ++i) {
-    std::copy_n(head.k.row(0), head.d(), head.k.row(i));
-  }
+  repeat_first_row(head.k);
   // Equal keys: the lowest positions; the first stands for all that are not kept.
   const Compressed c =
       run_kcenter(head, positions(10, 30), {{"weights", "cluster"}, {"tokens", "3"}});
   EXPECT_EQ(c.held.tokens, (std::vector<Index>{10, 11, 12}));
   EXPECT_EQ(c.held.weights, (std::vector<float>{18.0F, 1.0F, 1.0F}));
-  EXPECT_FALSE(method_clustergen_kcenter().info.usual_facts().random);
 }
 
 }  // namespace

@@ -120,10 +120,7 @@ TEST(ClusterGenLaw, BinomialDrawsOfManySlots) {
 // Both sums of the estimator are unbiased: means over 3000 seeds within 4 standard errors of the
 // exact sums (level 6e-5 each).
 TEST(ClusterGenLaw, NumeratorAndDenominatorAreUnbiased) {
-  HeadShape shape;
-  shape.n = 40;
-  shape.key_norm = 1.5;
-  const KvHead head = make_head(shape, 9);
+  const KvHead head = make_head({.n = 40, .key_norm = 1.5}, 9);
   const reference::Rows k = reference::rows_of(head.k);
   const reference::Rows v = reference::rows_of(head.v);
   const reference::Vec q = reference::rows_of(head.q[0])[3];

@@ -17,11 +17,6 @@ using testing_replay::refusal;
 constexpr reference::Real kLift = 100;
 constexpr reference::Real kRounding = 1e-10L;
 
-const std::map<std::string, reference::ReferenceReduce> kReduces = {
-    {"mean", reference::ReferenceReduce::mean},
-    {"max", reference::ReferenceReduce::max},
-    {"sum", reference::ReferenceReduce::sum}};
-
 struct Settings {
   Index first = 8, last = 4, chunk = 256, sketch = 48;
   std::string blending = "auto";
@@ -63,7 +58,7 @@ SlowScores slow_scores(const SharedJob& layer, std::size_t heads, Range scoring,
     out.l.push_back(reference::leverage(
         reference::unrotated(job.head(), inner, job.rope->cos, job.rope->sin, true), phi, 1e-2L));
     out.a.push_back(reference::chunk_attention(job.head(), inner, scoring.begin, scoring.end,
-                                               s.chunk, kReduces.at(s.reduce)));
+                                               s.chunk, reference::kReduces.at(s.reduce)));
   }
   out.l = reference::z_scores(out.l);
   out.a = reference::z_scores(out.a);
@@ -84,10 +79,7 @@ reference::Vec blended(const SlowScores& slow, std::size_t head, std::size_t m,
 }
 
 std::vector<KvHead> heads_of(Index count, Index n, Index nq) {
-  HeadShape shape;
-  shape.n = n;
-  shape.nq = nq;
-  shape.dv = 5;
+  HeadShape shape{.n = n, .nq = nq, .dv = 5};
   std::vector<KvHead> out;
   for (Index h = 0; h < count; ++h) {
     shape.key_norm = 2.0 + static_cast<double>(h);  // heads on different scales
@@ -116,12 +108,11 @@ void expect_equal(const SharedJob& layer, std::size_t heads, Range scoring, cons
 }
 
 TEST(Compactor, EqualsTheDefinition) {
-  const Method method = method_compactor();
   // 76, 52 and 64 - 12 = 52 inner tokens in chunks of 16 and 13: short, exact and single chunks.
   for (const std::vector<Index>& tokens : {positions(8, 96), gappy(8, 104), positions(0, 64)}) {
     for (const Range scoring : {Range{0, 110}, Range{40, 100}}) {
       const Index nq = scoring.begin == 0 ? 110 : 70;
-      const SharedJob layer(method, heads_of(3, 110, nq), 3, tokens, scoring, true);
+      const SharedJob layer("compactor", heads_of(3, 110, nq), 3, tokens, scoring, true);
       for (const Index chunk : {13, 16, 256}) {
         for (const char* reduce : {"mean", "max", "sum"}) {
           Settings s;
@@ -135,8 +126,7 @@ TEST(Compactor, EqualsTheDefinition) {
 }
 
 TEST(Compactor, EveryParameterDoesWhatItSays) {
-  const Method method = method_compactor();
-  const SharedJob layer(method, heads_of(2, 90, 90), 2, positions(4, 84), {0, 90}, true);
+  const SharedJob layer("compactor", heads_of(2, 90, 90), 2, positions(4, 84), {0, 90}, true);
   for (const char* blending : {"0", "0.35", "5"}) {
     for (const Index sketch : {0, 7}) {
       for (const auto& [first, last] :
@@ -153,15 +143,14 @@ TEST(Compactor, EveryParameterDoesWhatItSays) {
 }
 
 TEST(Compactor, FirstAndLastTokensRankHighestByPosition) {
-  const Method method = method_compactor();
-  const JobOf job(method, heads_of(1, 60, 60)[0], positions(10, 50), {0, 60}, true);
+  const JobOf job("compactor", heads_of(1, 60, 60)[0], positions(10, 50), {0, 60}, true);
   EXPECT_EQ(job.kept(3), (std::vector<Index>{10, 11, 12}));
   EXPECT_EQ(job.kept(10), (std::vector<Index>{10, 11, 12, 13, 14, 15, 16, 17, 46, 47}));
   const std::vector<Index> most = job.kept(13);
   EXPECT_EQ(std::vector<Index>(most.end() - 4, most.end()), (std::vector<Index>{46, 47, 48, 49}));
   // No token is between them.
   for (const Index m : {1, 5, 8, 10, 12}) {
-    const JobOf small(method, heads_of(1, 60, 60)[0], positions(10, 10 + m), {0, 60}, true);
+    const JobOf small("compactor", heads_of(1, 60, 60)[0], positions(10, 10 + m), {0, 60}, true);
     for (Index kept = 0; kept <= m; ++kept) {
       EXPECT_EQ(small.kept(kept), positions(10, 10 + kept));
     }
@@ -189,13 +178,8 @@ TEST(Compactor, ScoresAreNormalisedOverTheLayer) {
 }
 
 TEST(Compactor, TheSketchIsTheHeadsOwn) {
-  const Method method = method_compactor();
-  HeadShape shape;
-  shape.n = 200;
-  shape.nq = 200;
-  shape.d = 64;
-  const KvHead head = make_head(shape, 7);
-  const SharedJob layer(method, {head, head}, 2, positions(4, 190), {0, 200}, true);
+  const KvHead head = make_head({.n = 200, .nq = 200, .d = 64}, 7);
+  const SharedJob layer("compactor", {head, head}, 2, positions(4, 190), {0, 200}, true);
   const auto got = layer.run(60 * head.pair_bytes(), {{"blending", "10"}});
   EXPECT_NE(got[0], got[1]);  // the same keys under two sketches
   const auto exact = layer.run(60 * head.pair_bytes(), {{"blending", "10"}, {"sketch", "0"}});

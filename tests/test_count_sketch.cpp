@@ -77,11 +77,7 @@ TEST(CountSketch, HashesArePairwiseIndependent) {
 // of the others' k / cells (keys carry no sign).
 TEST(CountSketch, OneRowIsUnbiasedForValuesAndHasTheVarianceOfItsLaw) {
   constexpr Index kTokens = 30, kCells = 10;
-  HeadShape hs;
-  hs.n = kTokens;
-  hs.d = 2;
-  hs.dv = 2;
-  const KvHead head = make_head(hs, 5);
+  const KvHead head = make_head({.n = kTokens, .d = 2, .dv = 2}, 5);
   const Index token = 11;
   for (Index t = 0; t < 2; ++t) {
     double squares = 0.0;
@@ -151,10 +147,8 @@ TEST(CountSketch, MedianOfThreeMeetsThePapersVarianceBound) {
 TEST(CountSketch, MedianOfAnyNumberOfRowsEqualsReference) {
   // Even rows halve two float32 numbers of up to 8 that may cancel: two roundings of 2^-22.
   constexpr double kHalves = 5e-7;
-  HeadShape hs;
-  hs.n = 25;
-  hs.d = 19;  // not a multiple of any vector
-  hs.dv = 5;
+  // Not a multiple of any vector.
+  const HeadShape hs{.n = 25, .d = 19, .dv = 5};
   const KvHead head = make_head(hs, 3);
   for (const CellEstimate estimate : {CellEstimate::sum, CellEstimate::mean}) {
     for (const Index rows : {1, 2, 3, 4, 5, 8, 15}) {
@@ -190,9 +184,7 @@ TEST(CountSketch, MedianOfAnyNumberOfRowsEqualsReference) {
 }
 
 TEST(CountSketch, WithoutCollisionsTokensComeBackToTheBit) {
-  HeadShape hs;
-  hs.n = 6;
-  hs.dtype = DType::float16;
+  const HeadShape hs{.n = 6, .dtype = DType::float16};
   KvHead head = make_rounded_head(hs, 4);
   int exact = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {

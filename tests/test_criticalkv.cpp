@@ -1,7 +1,6 @@
 // criticalkv against its definition; its limits are snapkv and a choice by values.
 #include <cmath>
 
-#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/leverage.hpp"
 #include "replay_run.hpp"
@@ -29,16 +28,11 @@ std::vector<Index> reference_kept(const std::vector<Index>& tokens, const refere
 }
 
 TEST(CriticalKv, EqualsReference) {
-  const Method method = method_criticalkv();
-  HeadShape shape;
-  shape.n = 120;
-  shape.nq = 60;
-  shape.dv = 5;
-  shape.group = 3;
   int by_score = 0;
   for (unsigned seed = 0; seed < 5; ++seed) {
     for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
-      const JobOf job(method, make_head(shape, seed), tokens, {70, 110}, true);
+      const JobOf job("criticalkv", make_head({.n = 120, .nq = 60, .dv = 5, .group = 3}, seed),
+                      tokens, {70, 110}, true);
       const reference::Vec scores = reference::snapkv(job.head(), tokens, 78, 110, 2, false,
                                                       reference::ReferenceReduce::mean);
       const reference::Vec norms = reference::output_norms(job.head(), tokens, *job.o_proj);
@@ -55,14 +49,9 @@ TEST(CriticalKv, EqualsReference) {
 }
 
 TEST(CriticalKv, AllByScoreIsSnapKv) {
-  const Method snapkv = method_snapkv();
-  const Method method = method_criticalkv();
-  HeadShape shape;
-  shape.n = 150;
-  shape.nq = 90;
-  const KvHead head = make_head(shape, 3);
-  const JobOf job(method, head, gappy(8, 130), {70, 140}, true);
-  const JobOf snap(snapkv, head, gappy(8, 130), {70, 140});
+  const KvHead head = make_head({.n = 150, .nq = 90}, 3);
+  const JobOf job("criticalkv", head, gappy(8, 130), {70, 140}, true);
+  const JobOf snap("snapkv", head, gappy(8, 130), {70, 140});
   for (const Index count : {1, 10, 50}) {
     EXPECT_EQ(job.kept(count, {{"first_share", "1"}, {"pool", "max"}}),
               snap.kept(count, {{"pool", "max"}}));
@@ -71,9 +60,8 @@ TEST(CriticalKv, AllByScoreIsSnapKv) {
 
 // Each query head has its own columns of W; a value that no column passes on is never critical.
 TEST(CriticalKv, TheProjectionsColumnsAreThoseOfTheHeads) {
-  const Method method = method_criticalkv();
   KvHead head = make_head({}, 4);
-  JobOf job(method, head, positions(10, 50), {}, true);
+  JobOf job("criticalkv", head, positions(10, 50), {}, true);
   job.o_proj = Matrix(6, 16);
   std::fill_n(job.o_proj->data(), 6 * 16, 0.0F);
   job.o_proj->row(2)[8 + 3] = -2.0F;  // second query head, channel 3
@@ -87,15 +75,14 @@ TEST(CriticalKv, TheProjectionsColumnsAreThoseOfTheHeads) {
 }
 
 TEST(CriticalKv, HugeValuesStayInOrder) {
-  const Method method = method_criticalkv();
   KvHead head = make_head({}, 5);
-  JobOf job(method, head, positions(10, 50), {0, 64}, true);
+  JobOf job("criticalkv", head, positions(10, 50), {0, 64}, true);
   for (Index i = 0; i < job.o_proj->rows() * job.o_proj->cols(); ++i) {
     job.o_proj->data()[i] = 3e38F;
   }
   KvHead huge = head;
   std::fill_n(huge.v.row(31), 8, 3e38F);
-  JobOf other(method, huge, positions(10, 50), {0, 64}, true);
+  JobOf other("criticalkv", huge, positions(10, 50), {0, 64}, true);
   other.o_proj = job.o_proj;
   const std::vector<Index> kept = other.kept(1);
   EXPECT_EQ(kept, (std::vector<Index>{31}));

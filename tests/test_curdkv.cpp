@@ -1,7 +1,6 @@
 // curdkv against its definition.
-#include "algorithms/methods.hpp"
-#include "method_checks.hpp"
 #include "reference/leverage.hpp"
+#include "selection_checks.hpp"
 
 namespace kvbench::test_curdkv {
 namespace {
@@ -9,25 +8,13 @@ namespace {
 constexpr reference::Real kRounding = 1e-13L;  // sums of a window's squares in float64
 
 TEST(CurdKv, EqualsReference) {
-  const Method method = method_curdkv();
-  HeadShape shape;
-  shape.n = 200;
-  shape.d = 33;
-  shape.dv = 7;
   for (unsigned seed = 0; seed < 5; ++seed) {
     for (const std::vector<Index>& tokens : {positions(8, 170), gappy(8, 170), positions(3, 12)}) {
-      const JobOf job(method, make_head(shape, seed), tokens, {});
+      const JobOf job("curdkv", make_head({.n = 200, .d = 33, .dv = 7}, seed), tokens, {});
       for (const Index window : {1, 5, 16, 1000}) {
         for (const Index first : {0, 4, 500}) {
-          const reference::Vec slow = reference::curdkv(job.head(), tokens, window, first);
-          for (const Index kept : {0, 1, 5, 9, 60, 100}) {
-            const Index size = std::min(kept, static_cast<Index>(tokens.size()));
-            ASSERT_TRUE(reference::is_top(tokens, slow,
-                                          job.kept(size, {{"window", std::to_string(window)},
-                                                          {"first", std::to_string(first)}}),
-                                          size, kRounding))
-                << seed << " " << window << " " << first << " " << kept;
-          }
+          expect_best_kept(job, reference::curdkv(job.head(), tokens, window, first), kRounding,
+                           {{"window", std::to_string(window)}, {"first", std::to_string(first)}});
         }
       }
     }
@@ -36,7 +23,6 @@ TEST(CurdKv, EqualsReference) {
 
 // Windows count from the task's first token, and shares compare within them only.
 TEST(CurdKv, ATokenIsWeighedAgainstItsWindow) {
-  const Method method = method_curdkv();
   KvHead head = make_head({}, 1);
   for (Index i = 0; i < 64; ++i) {
     for (Index t = 0; t < 8; ++t) {
@@ -46,13 +32,12 @@ TEST(CurdKv, ATokenIsWeighedAgainstItsWindow) {
   }
   head.v.row(40)[0] = 5.0F;
   head.v.row(15)[0] = 2.0F;
-  const JobOf job(method, head, positions(10, 58), {});
+  const JobOf job("curdkv", head, positions(10, 58), {});
   EXPECT_EQ(job.kept(5), (std::vector<Index>{10, 11, 12, 13, 40}));
   EXPECT_EQ(job.kept(6), (std::vector<Index>{10, 11, 12, 13, 15, 40}));
 }
 
 TEST(CurdKv, WindowsOfZerosAndHugeKeys) {
-  const Method method = method_curdkv();
   KvHead head = make_head({}, 2);
   std::fill_n(head.k.row(26), 16 * 8, 0.0F);
   std::fill_n(head.v.row(42), 16 * 8, 0.0F);
@@ -61,7 +46,7 @@ TEST(CurdKv, WindowsOfZerosAndHugeKeys) {
     head.v.row(20)[t] = 3e38F;
     head.k.row(21)[t] = 1e-45F;
   }
-  const JobOf job(method, head, positions(10, 58), {});
+  const JobOf job("curdkv", head, positions(10, 58), {});
   EXPECT_EQ(job.kept(5), (std::vector<Index>{10, 11, 12, 13, 20}));
   // What is left is 0 or nearly; equal zeros go by position.
   const std::vector<Index> kept = job.kept(24);

@@ -1,5 +1,4 @@
 // d2o against its reference, by hand, what its threshold drops, ties, budgets and odd inputs.
-#include "algorithms/methods.hpp"
 #include "merge_checks.hpp"
 
 namespace kvbench::test_d2o {
@@ -12,30 +11,24 @@ Index merged_of(const Compressed& c) {
 }
 
 TEST(D2o, EqualsTheReference) {
-  const Method method = method_d2o();
-  const Range scoring = {70, 100};
   bool dropped_some = false;
   bool merged_more_into_one = false;
   for (const unsigned seed : {3U, 4U}) {
-    for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
-      const JobOf job(method, make_head(merging_shape(110), seed), tokens, scoring);
-      const auto m = static_cast<Index>(tokens.size());
-      for (const char* ema : {"0", "0.3", "0.7", "1"}) {
-        for (const Index count : {Index{1}, Index{2}, Index{13}, m - 1, m}) {
-          const Compressed c = job.run({}, {{"tokens", std::to_string(count)}, {"ema", ema}});
-          const std::vector<Index> kept =
-              reference::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
-          expect_merged(c, reference::d2o(job.head(), tokens, kept, std::stold(ema)));
-          ASSERT_TRUE(c.made.weights.empty());
-          ASSERT_EQ(c.aux_bytes, 0);
-          ASSERT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), count);
-          const Index merged = merged_of(c);
-          ASSERT_TRUE(count == m ? merged == 0 : merged >= 1);  // the first is always merged
-          ASSERT_LE(merged, m - count);
-          dropped_some = dropped_some || merged < m - count;
-          merged_more_into_one = merged_more_into_one || merged > c.made.k.rows();
-        }
-      }
+    for (const char* ema : {"0", "0.3", "0.7", "1"}) {
+      const auto merge = [&](const KvHead& head, const auto& tokens, const auto& kept) {
+        return reference::d2o(head, tokens, kept, std::stold(ema));
+      };
+      const auto check = [&](const Compressed& c, Index m, Index count) {
+        ASSERT_TRUE(c.made.weights.empty());
+        ASSERT_EQ(c.aux_bytes, 0);
+        ASSERT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), count);
+        const Index merged = merged_of(c);
+        ASSERT_TRUE(count == m ? merged == 0 : merged >= 1);  // the first is always merged
+        ASSERT_LE(merged, m - count);
+        dropped_some = dropped_some || merged < m - count;
+        merged_more_into_one = merged_more_into_one || merged > c.made.k.rows();
+      };
+      expect_reference("d2o", merge, check, {{"ema", ema}}, seed);
     }
   }
   EXPECT_TRUE(dropped_some);
@@ -46,12 +39,7 @@ TEST(D2o, EqualsTheReference) {
 // Token 2 has u = .6, below the threshold of .8: dropped, and the threshold becomes
 // .7 .6 + .3 .8 = .66. Token 3's u of .65 is below it.
 TEST(D2o, ByHand) {
-  const Method method = method_d2o();
-  HeadShape shape;
-  shape.n = shape.nq = 7;
-  shape.d = shape.dv = 2;
-  shape.group = 1;
-  KvHead head = make_head(shape, 1);
+  KvHead head = make_head({.n = 7, .nq = 7, .d = 2, .dv = 2, .group = 1}, 1);
   const float keys[7][2] = {{0.6F, 0.8F}, {0.8F, 0.6F}, {-0.8F, 0.6F}, {-0.76F, 0.65F},
                             {1.0F, 0.0F}, {0.0F, 1.0F}, {0.0F, 0.0F}};
   for (Index i = 0; i < 7; ++i) {
@@ -60,7 +48,7 @@ TEST(D2o, ByHand) {
       head.v.row(i)[t] = static_cast<float>(10 * i + t);
     }
   }
-  const JobOf job(method, head, positions(0, 6), {7, 7});
+  const JobOf job("d2o", head, positions(0, 6), {7, 7});
   const Compressed c = job.run({}, {{"tokens", "2"}, {"heavy_ratio", "0"}});
   EXPECT_EQ(merged_of(c), 2);
   ASSERT_EQ(c.made.v.rows(), 2);
@@ -78,7 +66,6 @@ TEST(D2o, ByHand) {
 
 // Parallel keys have u = 1 but for rounding: none lies below the threshold, whatever their lengths.
 TEST(D2o, ParallelKeysAreAllMergedIntoTheLowest) {
-  const Method method = method_d2o();
   for (unsigned seed = 1; seed <= 5; ++seed) {
     KvHead head = make_head(merging_shape(60), seed);
     for (Index i = 0; i < 60; ++i) {
@@ -87,7 +74,7 @@ TEST(D2o, ParallelKeysAreAllMergedIntoTheLowest) {
       }
     }
     for (const char* ema : {"0", "0.7", "1"}) {
-      const JobOf job(method, head, positions(0, 60), {60, 60});
+      const JobOf job("d2o", head, positions(0, 60), {60, 60});
       const Compressed c = job.run({}, {{"tokens", "4"}, {"heavy_ratio", "0"}, {"ema", ema}});
       EXPECT_EQ(merged_of(c), 56);
     }
@@ -96,15 +83,12 @@ TEST(D2o, ParallelKeysAreAllMergedIntoTheLowest) {
 
 // A zero key has cosine 0 to everything: dropped once the threshold is above, merged before.
 TEST(D2o, ZeroKeys) {
-  const Method method = method_d2o();
   KvHead head = make_head(merging_shape(10), 2);
-  for (Index i = 1; i < 10; ++i) {
-    std::copy_n(head.k.row(0), 8, head.k.row(i));
-  }
+  repeat_first_row(head.k);
   for (const bool first : {true, false}) {
     KvHead one = head;
     std::fill_n(one.k.row(first ? 0 : 3), 8, 0.0F);
-    const JobOf job(method, one, positions(0, 10), {10, 10});
+    const JobOf job("d2o", one, positions(0, 10), {10, 10});
     const Compressed c = job.run({}, {{"tokens", "3"}, {"heavy_ratio", "0"}});
     EXPECT_EQ(merged_of(c), first ? 7 : 6);
     EXPECT_EQ(c.held.tokens, (std::vector<Index>{8, 9}));

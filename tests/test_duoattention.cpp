@@ -56,10 +56,9 @@ std::vector<bool> expected(const reference::Vec& mass, const std::vector<bool>& 
 }
 
 TEST(DuoAttention, LargestMassFirstAsManyAsFit) {
-  const Method method = method_duoattention();
   const std::vector<KvHead> heads = layer();
   for (const std::vector<Index>& tokens : {positions(5, 45), gappy(5, 45)}) {
-    const SharedJob job(method, heads, 4, tokens, {10, 60});
+    const SharedJob job("duoattention", heads, 4, tokens, {10, 60});
     const auto m = static_cast<Index>(tokens.size());
     for (const auto& [word, reduce] : std::map<std::string, reference::ReferenceReduce>{
              {"mean", reference::ReferenceReduce::mean},
@@ -75,10 +74,9 @@ TEST(DuoAttention, LargestMassFirstAsManyAsFit) {
 }
 
 TEST(DuoAttention, TheTracesHeadsAndNoOthers) {
-  const Method method = method_duoattention();
   const std::vector<KvHead> heads = layer();
   const std::vector<Index> tokens = positions(5, 45);
-  SharedJob job(method, heads, 4, tokens, {10, 60});
+  SharedJob job("duoattention", heads, 4, tokens, {10, 60});
   const Index pair = heads[0].pair_bytes();
   const reference::Vec mass = masses(heads, tokens, reference::ReferenceReduce::mean);
   for (unsigned mask = 0; mask < 16; ++mask) {
@@ -99,9 +97,8 @@ TEST(DuoAttention, TheTracesHeadsAndNoOthers) {
 }
 
 TEST(DuoAttention, EqualMassGoesToTheLowestHeads) {
-  const Method method = method_duoattention();
   const std::vector<KvHead> heads(4, make_head({}, 1));
-  const SharedJob job(method, heads, 4, positions(5, 45), {10, 60});
+  const SharedJob job("duoattention", heads, 4, positions(5, 45), {10, 60});
   EXPECT_EQ(full(job.run(20 * heads[0].pair_bytes()), positions(5, 45)),
             (std::vector<bool>{true, true, false, false}));
 }

@@ -1,9 +1,8 @@
 // Methods that score with a set of extra queries (ref=NAME) against references.
 #include "algorithms/methods.hpp"
-#include "method_checks.hpp"
 #include "reference/extra.hpp"
-#include "reference/selection.hpp"
 #include "refusal.hpp"
+#include "selection_checks.hpp"
 
 namespace kvbench::test_extra_ref {
 namespace {
@@ -46,13 +45,8 @@ TEST(ExtraRef, SnapKvEqualsReference) {
         means.push_back(mean);
       }
       const reference::Vec scores = reference::reduced(means, reference::ReferenceReduce::mean);
-      for (const Index kept : {1, 20, 50}) {
-        ASSERT_TRUE(reference::is_top(
-            tokens, scores,
-            job.kept(kept, {{"ref", "q"}, {"kernel", "3"}, {"window", std::to_string(window)}}),
-            kept, kTolerance))
-            << seed << " " << window << " " << kept;
-      }
+      expect_best_kept(job, scores, kTolerance,
+                       {{"ref", "q"}, {"kernel", "3"}, {"window", std::to_string(window)}});
     }
   }
 }
@@ -66,14 +60,8 @@ TEST(ExtraRef, H2oEqualsReference) {
     const reference::Vec all =
         reference::reduced(reference::extra_sums(head, reference_rows(job.extra[0]), 1000),
                            reference::ReferenceReduce::mean);
-    reference::Vec scores;
-    for (const Index i : tokens) {
-      scores.push_back(all[static_cast<std::size_t>(i)]);
-    }
-    for (const Index kept : {1, 20, 40}) {
-      ASSERT_TRUE(reference::is_top(
-          tokens, scores, job.kept(kept, {{"ref", "q"}, {"heavy_ratio", "1"}}), kept, kTolerance));
-    }
+    const reference::Vec scores = reference::taken(all, tokens);
+    expect_best_kept(job, scores, kTolerance, {{"ref", "q"}, {"heavy_ratio", "1"}});
   }
 }
 

@@ -2,7 +2,6 @@
 // sums, budgets and odd inputs.
 #include <numeric>
 
-#include "algorithms/methods.hpp"
 #include "merge_checks.hpp"
 #include "reference/cluster.hpp"
 #include "reference/kmeans.hpp"
@@ -33,10 +32,9 @@ std::map<Index, reference::Merged> expected(const KvHead& head, const std::vecto
 }
 
 TEST(KMeans, EqualsTheReference) {
-  const Method method = method_kmeans();
   for (const unsigned seed : {3U, 4U}) {
     for (const auto& tokens : {positions(10, 60), gappy(10, 70)}) {
-      const JobOf job(method, make_head(merging_shape(80), seed), tokens, {});
+      const JobOf job("kmeans", make_head(merging_shape(80), seed), tokens, {});
       const auto m = static_cast<Index>(tokens.size());
       for (const Index count : {Index{1}, Index{2}, Index{7}, Index{20}, m - 1, m}) {
         for (const Index rounds : {1, 2, 10}) {
@@ -55,7 +53,6 @@ TEST(KMeans, EqualsTheReference) {
 // Whole numbers of two values: many equal distances, and equal keys among the first centres, whose
 // clusters get no token and are gone.
 TEST(KMeans, TiesGoToTheEarlierAndEmptyClustersAreGone) {
-  const Method method = method_kmeans();
   std::mt19937_64 generator(1);
   bool gone = false;
   for (const Index d : {1, 2, 3}) {
@@ -65,7 +62,7 @@ TEST(KMeans, TiesGoToTheEarlierAndEmptyClustersAreGone) {
     for (Index i = 0; i < 50 * d; ++i) {
       head.k.data()[i] = static_cast<float>(generator() % 4);
     }
-    const JobOf job(method, head, gappy(3, 48), {});
+    const JobOf job("kmeans", head, gappy(3, 48), {});
     for (const Index count : {1, 2, 4, 9, 20, 30}) {
       // Means of thirds and sevenths are rounded differently in long double: one assignment, whose
       // centres are whole numbers.
@@ -79,7 +76,6 @@ TEST(KMeans, TiesGoToTheEarlierAndEmptyClustersAreGone) {
 
 // An offset that all keys share moves the centroids by as much and changes no cluster.
 TEST(KMeans, ACommonOffsetCostsNoDigits) {
-  const Method method = method_kmeans();
   std::mt19937_64 generator(5);
   KvHead head = make_head(merging_shape(60), 6);
   for (Index i = 0; i < 60 * 8; ++i) {
@@ -89,8 +85,8 @@ TEST(KMeans, ACommonOffsetCostsNoDigits) {
   for (Index i = 0; i < 60 * 8; ++i) {
     moved.k.data()[i] += 4096.0F;
   }
-  const JobOf here(method, head, positions(0, 60), {});
-  const JobOf there(method, moved, positions(0, 60), {});
+  const JobOf here("kmeans", head, positions(0, 60), {});
+  const JobOf there("kmeans", moved, positions(0, 60), {});
   for (const Index count : {2, 10, 25}) {
     const Compressed a = here.run({}, given(count));
     const Compressed b = there.run({}, given(count));
@@ -102,8 +98,7 @@ TEST(KMeans, ACommonOffsetCostsNoDigits) {
 }
 
 TEST(KMeans, KeepsTheSumsOfKeysAndValues) {
-  const Method method = method_kmeans();
-  const JobOf job(method, make_head(merging_shape(80), 4), positions(5, 75), {});
+  const JobOf job("kmeans", make_head(merging_shape(80), 4), positions(5, 75), {});
   const Compressed c = job.run({}, given(9));
   const double weights =
       std::accumulate(c.made.weights.begin(), c.made.weights.end(), 0.0,
@@ -114,12 +109,9 @@ TEST(KMeans, KeepsTheSumsOfKeysAndValues) {
 
 // One cluster for all equal keys, with the mean of their values: what attention makes of them.
 TEST(KMeans, EqualKeysAreOneCluster) {
-  const Method method = method_kmeans();
   KvHead head = make_head(merging_shape(20), 7);
-  for (Index i = 1; i < 20; ++i) {
-    std::copy_n(head.k.row(0), 8, head.k.row(i));
-  }
-  const JobOf job(method, head, positions(2, 18), {});
+  repeat_first_row(head.k);
+  const JobOf job("kmeans", head, positions(2, 18), {});
   const Compressed c = job.run({}, given(5));
   EXPECT_TRUE(c.held.tokens.empty());
   EXPECT_EQ(c.made.weights, (std::vector<float>{16.0F}));

@@ -5,19 +5,29 @@
 #include <algorithm>
 #include <cmath>
 
-#include "algorithms/contract.hpp"
+#include "algorithms/methods.hpp"
 #include "algorithms/shared/revive_cache.hpp"
 #include "compressed.hpp"
-#include "core/error.hpp"
-#include "core/float16.hpp"
-#include "make_head.hpp"
+#include "method_checks.hpp"
 #include "reference/kvreviver.hpp"
-#include "revive_runs.hpp"
 
 namespace kvbench::test_kvreviver {
 namespace {
 
-using namespace testing_revive;
+Params params_of(const Given& given) {
+  return {"kvreviver", method_kvreviver().info.params, given};
+}
+
+Task task_of(const KvHead& head, std::span<const Index> tokens, std::optional<Index> budget,
+             std::uint64_t seed = 0) {
+  return {head, tokens, budget, {0, head.n()}, {}, Rng(seed, {"p", 0, 0}, "kvreviver")};
+}
+
+Compressed run(const KvHead& head, const std::vector<Index>& tokens, std::optional<Index> budget,
+               Given given = {}, std::uint64_t seed = 0) {
+  given["prefill"] = "stream";
+  return method_kvreviver().compress(task_of(head, tokens, budget, seed), params_of(given));
+}
 
 // Outputs: float64 against long double over at most 200 tokens of size 1.
 constexpr double kOutputTolerance = 1e-12;
@@ -31,10 +41,7 @@ reference::ReviverReference reference_of(const KvHead& head, const reference::Re
   reference::ReviverReference t;
   t.head = &head;
   t.sizes = sizes;
-  t.element =
-      head.dtype == DType::float16
-          ? reference::Element{11, -24}
-          : (head.dtype == DType::bfloat16 ? reference::Element{8, -133} : reference::Element{});
+  t.element = reference::element_of(head.dtype);
   const RngStream words = Rng(seed, {"p", 0, 0}, "kvreviver").stream("sketch");
   for (std::uint64_t w = 0; w < static_cast<std::uint64_t>(4 * sizes.rows); ++w) {
     t.words.push_back(words.word(w));
@@ -110,15 +117,15 @@ Index given_or(const Given& given, const char* name, Index fallback) {
 TEST(KvReviver, PrefillEqualsReference) {
   Index swaps = 0;
   for (const Case& one : cases()) {
-    HeadShape shape;
-    shape.n = 130;
-    shape.nq = 120;  // the first tokens have no query
-    shape.group = one.group;
-    shape.dtype = one.dtype;
-    shape.d = 16;
-    shape.dv = 11;
-    shape.key_norm = 5.0;
-    const KvHead head = rounded_head(shape, 11);
+    // The first tokens have no query.
+    const HeadShape shape{.n = 130,
+                          .nq = 120,
+                          .d = 16,
+                          .dv = 11,
+                          .group = one.group,
+                          .key_norm = 5.0,
+                          .dtype = one.dtype};
+    const KvHead head = make_rounded_head(shape, 11);
     std::vector<Index> tokens;
     for (Index i = 5; i < 122; ++i) {
       if (i % 7 != 3) {  // what another method of a composition holds
@@ -142,7 +149,7 @@ TEST(KvReviver, PrefillEqualsReference) {
       const Compressed c = run(head, tokens, budget, one.given, 3);
       expect_same_view(c, slow);
       EXPECT_EQ(diag_text(c, "swaps"), std::to_string(slow.swaps));
-      EXPECT_LE(bytes_of(c, head), budget);
+      EXPECT_LE(middle_bytes_of(c, head), budget);
       swaps += slow.swaps;
       std::vector<char> mine(head.n(), 0);
       for (const Index i : tokens) {
@@ -163,15 +170,14 @@ TEST(KvReviver, StreamEqualsReferenceAtEveryStep) {
   for (const Case& one : cases()) {
     for (const auto& [sink, recent] :
          {std::pair<Index, Index>{0, 0}, {0, 9}, {1, 0}, {6, 9}, {20, 9}}) {
-      HeadShape shape;
-      shape.n = 140;
-      shape.nq = 140;
-      shape.d = 16;
-      shape.dv = 11;
-      shape.group = one.group;
-      shape.dtype = one.dtype;
-      shape.key_norm = 5.0;
-      const KvHead head = rounded_head(shape, 21);
+      const HeadShape shape{.n = 140,
+                            .nq = 140,
+                            .d = 16,
+                            .dv = 11,
+                            .group = one.group,
+                            .key_norm = 5.0,
+                            .dtype = one.dtype};
+      const KvHead head = make_rounded_head(shape, 21);
       const Index budget = 100 * head.pair_bytes();
       const Index rows = given_or(one.given, "rows", 3);
       const bool mean = one.given.contains("estimate");
@@ -194,7 +200,7 @@ TEST(KvReviver, StreamEqualsReferenceAtEveryStep) {
         }
         const Compressed c = cache->view();
         ASSERT_NO_FATAL_FAILURE(expect_same_view(c, slow)) << j;
-        ASSERT_LE(bytes_of(c, head), budget) << j;
+        ASSERT_LE(middle_bytes_of(c, head), budget) << j;
         // Scores of all but sinks, positions of candidates, hash words, counts.
         ASSERT_EQ(c.aux_bytes, 4 * std::max<Index>(0, j + 1 - sink) +
                                    4 * static_cast<Index>(slow.in('c').size()) + 32 * rows +
@@ -215,10 +221,7 @@ TEST(KvReviver, StreamEqualsReferenceAtEveryStep) {
 }
 
 TEST(KvReviver, PlacesAndScoresEqualReferenceAtEveryStep) {
-  HeadShape shape;
-  shape.n = 160;
-  shape.nq = 160;
-  shape.key_norm = 4.0;
+  const HeadShape shape{.n = 160, .nq = 160, .key_norm = 4.0};
   const KvHead head = make_head(shape, 31);
   const reference::ReviverSizes sizes{6, 4, 9, 3, 5};
   const Given none;
@@ -252,11 +255,7 @@ TEST(KvReviver, PlacesAndScoresEqualReferenceAtEveryStep) {
 // In every row, the keys of all cells and of the candidates add up to what was put in, whatever was
 // swapped; with whole numbers, exactly. Every token is in one place; counts add up.
 TEST(KvReviver, SwappingConservesTotals) {
-  HeadShape shape;
-  shape.n = 400;
-  shape.nq = 400;
-  shape.d = 4;
-  shape.dv = 4;
+  const HeadShape shape{.n = 400, .nq = 400, .d = 4, .dv = 4};
   KvHead head = make_head(shape, 41);
   for (Index i = 0; i < shape.n * shape.d; ++i) {
     head.k.data()[i] = std::round(head.k.data()[i]);
@@ -302,12 +301,8 @@ TEST(KvReviver, SwappingConservesTotals) {
 }
 
 TEST(KvReviver, ErrorsAreSetBesideThePapersBound) {
-  HeadShape shape;  // the paper's model: independent normal elements
-  shape.n = 600;
-  shape.nq = 600;
-  shape.d = 32;
-  shape.dv = 32;
-  const KvHead head = make_head(shape, 61);
+  // The paper's model: independent normal elements.
+  const KvHead head = make_head({.n = 600, .nq = 600, .d = 32, .dv = 32}, 61);
   const Compressed c = run(head, positions(0, 600), 200 * head.pair_bytes());
   EXPECT_GT(std::stod(diag_text(c, "k_error")), 0.0);
   EXPECT_LE(std::stod(diag_text(c, "k_error")), std::stod(diag_text(c, "k_bound")));
@@ -318,10 +313,7 @@ TEST(KvReviver, ErrorsAreSetBesideThePapersBound) {
 }
 
 TEST(KvReviver, WithoutQueriesNothingIsSwapped) {
-  HeadShape shape;
-  shape.n = 90;
-  shape.nq = 0;
-  const KvHead head = make_head(shape, 6);
+  const KvHead head = make_head({.n = 90, .nq = 0}, 6);
   const Compressed c = run(head, positions(3, 83), 60 * head.pair_bytes());
   EXPECT_EQ(diag_text(c, "swaps"), "0");
   EXPECT_EQ(c.held.tokens.front(), 3);  // Candidate keeps the earliest

@@ -12,10 +12,13 @@
 #include "algorithms/methods.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/shared/count_sketch.hpp"
+#include "compressed.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
+#include "read_rows.hpp"
 #include "reference/kvreviver_batch.hpp"
 #include "reference/selection.hpp"
+#include "refusal.hpp"
 
 namespace kvbench::test_kvreviver_batch {
 namespace {
@@ -25,19 +28,8 @@ constexpr double kHalves = 5e-7;
 
 constexpr DType kTypes[] = {DType::float32, DType::float16, DType::bfloat16};
 
-KvHead rounded_head(HeadShape shape, unsigned seed) {
-  KvHead head = make_head(shape, seed);
-  round_to(shape.dtype, head.k.data(), shape.n * shape.d);
-  round_to(shape.dtype, head.v.data(), shape.n * shape.dv);
-  return head;
-}
-
 HeadShape shape_of(Index n, DType dtype = DType::float32) {
-  HeadShape shape;
-  shape.n = shape.nq = n;
-  shape.d = 16;
-  shape.dv = 11;
-  shape.dtype = dtype;
+  const HeadShape shape{.n = n, .nq = n, .d = 16, .dv = 11, .dtype = dtype};
   return shape;
 }
 
@@ -55,51 +47,17 @@ reference::BatchReference reference_of(const JobOf& job, Range scoring,
   }
   t.sizes = sizes;
   t.mean = mean;
-  const bool half = job.head().dtype == DType::float16;
-  const bool full = job.head().dtype == DType::float32;
-  t.element = half   ? reference::Element{11, -24}
-              : full ? reference::Element{}
-                     : reference::Element{8, -133};
-  t.largest = half ? 65504.0L : full ? 0x1.FFFFFEp127L : 0x1.FEp127L;
+  const DType dtype = job.head().dtype;
+  t.element = reference::element_of(dtype);
+  t.largest = dtype == DType::float16   ? 65504.0L
+              : dtype == DType::float32 ? 0x1.FFFFFEp127L
+                                        : 0x1.FEp127L;
   const RngStream words = Rng(1, {"p", 0, 0}, "kvreviver").stream("sketch");
   for (std::uint64_t w = 0; w < static_cast<std::uint64_t>(4 * sizes.rows); ++w) {
     t.words.push_back(words.word(w));
   }
   t.choose();
   return t;
-}
-
-std::string figure(const Compressed& c, const std::string& key) {
-  for (const auto& [name, value] : c.diag) {
-    if (name == key) {
-      return value;
-    }
-  }
-  return "none";
-}
-
-Index bytes_of(const Compressed& c, const JobOf& job) {
-  return middle_bytes_of(c, job.head());
-}
-
-std::string refusal(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-// To the bit where `tolerance` is 0.
-void expect_rows(const Matrix& got, const reference::Rows& expected, double tolerance) {
-  ASSERT_EQ(got.rows(), static_cast<Index>(expected.size()));
-  for (Index i = 0; i < got.rows(); ++i) {
-    for (Index t = 0; t < got.cols(); ++t) {
-      const auto e = static_cast<double>(expected[i][t]);
-      ASSERT_TRUE(std::abs(static_cast<double>(got.row(i)[t]) - e) <= tolerance) << i << " " << t;
-    }
-  }
 }
 
 struct Case {
@@ -110,7 +68,6 @@ struct Case {
 };
 
 TEST(KvReviverBatch, EqualsTheReference) {
-  const Method method = method_kvreviver();
   const std::vector<Case> cases = {
       {{}},
       {{{"estimate", "mean"}, {"reduce", "max"}}, 3, true, reference::ReferenceReduce::max},
@@ -121,7 +78,7 @@ TEST(KvReviverBatch, EqualsTheReference) {
   for (const DType dtype : kTypes) {
     for (const auto& tokens : {positions(5, 122), gappy(5, 122)}) {
       for (const Range scoring : {Range{0, 120}, Range{100, 110}}) {
-        const JobOf job(method, rounded_head(shape_of(130, dtype), 11), tokens, scoring);
+        const JobOf job("kvreviver", make_rounded_head(shape_of(130, dtype), 11), tokens, scoring);
         const Index pair = job.head().pair_bytes();
         for (const Case& one : cases) {
           for (const Index budget : {20 * pair + 7, 40 * pair + 1, 70 * pair}) {
@@ -142,10 +99,10 @@ TEST(KvReviverBatch, EqualsTheReference) {
                                        (one.mean ? 4 * one.rows * sizes.cells : 0));
             ASSERT_EQ(c.payload_bytes,
                       (sizes.recent + sizes.candidates + one.rows * sizes.cells) * pair);
-            ASSERT_LE(bytes_of(c, job), budget);
+            ASSERT_LE(middle_bytes_of(c, job.head()), budget);
             ASSERT_EQ(c.transient_bytes, static_cast<Index>(slow.vague.size()) * pair);
-            ASSERT_EQ(figure(c, "vague"), std::to_string(slow.vague.size()));
-            ASSERT_EQ(figure(c, "cells"), std::to_string(one.rows * sizes.cells));
+            ASSERT_EQ(diag_text(c, "vague"), std::to_string(slow.vague.size()));
+            ASSERT_EQ(diag_text(c, "cells"), std::to_string(one.rows * sizes.cells));
             ASSERT_EQ(c.degenerate.empty(), sizes.cells > 1);
             fair += sizes.cells > 1 ? 1 : 0;
           }
@@ -157,11 +114,10 @@ TEST(KvReviverBatch, EqualsTheReference) {
 }
 
 TEST(KvReviverBatch, WithoutASketchEqualsTheReference) {
-  const Method method = method_kvreviver();
   const Range scoring = {0, 120};
   for (const DType dtype : kTypes) {
     for (const auto& tokens : {positions(5, 122), gappy(5, 122)}) {
-      const JobOf job(method, rounded_head(shape_of(130, dtype), 12), tokens, scoring);
+      const JobOf job("kvreviver", make_rounded_head(shape_of(130, dtype), 12), tokens, scoring);
       const Index pair = job.head().pair_bytes();
       for (const Index budget : {20 * pair + 7, 41 * pair + 1, 70 * pair}) {
         for (const bool mean : {false, true}) {
@@ -172,9 +128,9 @@ TEST(KvReviverBatch, WithoutASketchEqualsTheReference) {
           ASSERT_EQ(c.held.tokens, slow.exact);
           ASSERT_EQ(c.made.k.rows(), mean ? 1 : 0);
           ASSERT_EQ(c.aux_bytes, mean ? 4 : 0);
-          ASSERT_LE(bytes_of(c, job), budget);
+          ASSERT_LE(middle_bytes_of(c, job.head()), budget);
           ASSERT_EQ(c.transient_bytes, 0);
-          ASSERT_EQ(figure(c, "vague"), std::to_string(slow.vague.size()));
+          ASSERT_EQ(diag_text(c, "vague"), std::to_string(slow.vague.size()));
           ASSERT_TRUE(c.degenerate.empty());
           if (mean) {
             ASSERT_TRUE(reference::rows_of(c.made.k)[0] == slow.mean_of(job.head().k));
@@ -190,7 +146,7 @@ TEST(KvReviverBatch, WithoutASketchEqualsTheReference) {
 // A share that holds no token is no instance of the method; a share of 0 asks for none.
 TEST(KvReviverBatch, EveryShareHoldsAToken) {
   const Method method = method_kvreviver();
-  const JobOf job(method, rounded_head(shape_of(130), 15), positions(5, 122), {0, 120});
+  const JobOf job(method, make_rounded_head(shape_of(130), 15), positions(5, 122), {0, 120});
   const Index pair = job.head().pair_bytes();
   const Index budget = 60 * pair;
   for (const char* ratio : {"recent_ratio", "candidate_ratio"}) {
@@ -206,19 +162,19 @@ TEST(KvReviverBatch, EveryShareHoldsAToken) {
 // One cell a row holds the sum of all vague tokens, in every protocol.
 TEST(KvReviverBatch, OneCellARowIsDegenerate) {
   const Method method = method_kvreviver();
-  const JobOf job(method, rounded_head(shape_of(130), 16), positions(0, 130), {0, 130});
+  const JobOf job(method, make_rounded_head(shape_of(130), 16), positions(0, 130), {0, 130});
   const Index pair = job.head().pair_bytes();
   // Cells a row by budget: 0.1 of what is left over 3 pairs.
   for (const Index tokens : {45, 75}) {
     const Index left = tokens * pair;
     const bool one = tokens == 45;
     const Compressed batch = job.run(left + 96);
-    EXPECT_EQ(figure(batch, "cells"), one ? "3" : "6");
+    EXPECT_EQ(diag_text(batch, "cells"), one ? "3" : "6");
     EXPECT_EQ(batch.degenerate, one ? "a sketch of one cell a row" : "");
     EXPECT_GT(batch.made.k.rows(), 0);
     const Compressed streamed =
         job.run(left + 96 + 2 * pair, {{"prefill", "stream"}, {"slack", "2"}});
-    EXPECT_EQ(figure(streamed, "cells"), one ? "3" : "6");
+    EXPECT_EQ(diag_text(streamed, "cells"), one ? "3" : "6");
     EXPECT_EQ(streamed.degenerate.empty(), !one);
     const StreamTask task{job.head(), 0, left + 96 + 2 * pair + 4 * 130, Rng(1, {}, "kvreviver")};
     const auto cache = method.open_stream(task, job.params({{"slack", "2"}}));
@@ -232,10 +188,10 @@ TEST(KvReviverBatch, OneCellARowIsDegenerate) {
 // Under prefill scores are gone when the compression ends; in a stream each is paid for.
 TEST(KvReviverBatch, OneAccountOfScores) {
   const Method method = method_kvreviver();
-  const JobOf job(method, rounded_head(shape_of(130), 17), positions(0, 130), {0, 130});
+  const JobOf job(method, make_rounded_head(shape_of(130), 17), positions(0, 130), {0, 130});
   const Index budget = 80 * job.head().pair_bytes();
   const auto candidates = [&](const Compressed& c) {
-    return static_cast<Index>(c.held.tokens.size()) + std::stoll(figure(c, "revived"));
+    return static_cast<Index>(c.held.tokens.size()) + std::stoll(diag_text(c, "revived"));
   };
   const Compressed prefill = job.run(budget, {{"prefill", "stream"}});
   EXPECT_LE(prefill.aux_bytes, 4 * candidates(prefill) + 96);
@@ -248,9 +204,8 @@ TEST(KvReviverBatch, OneAccountOfScores) {
 }
 
 TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
-  const Method method = method_kvreviver();
   for (const DType dtype : kTypes) {
-    KvHead head = rounded_head(shape_of(90, dtype), 18);
+    KvHead head = make_rounded_head(shape_of(90, dtype), 18);
     const float big = dtype == DType::float16 ? 60000.0F : 3e38F;
     for (Index i = 0; i < 90 * 16; ++i) {
       head.k.data()[i] = round_to(dtype, head.k.data()[i] < 0 ? -big : big);
@@ -259,7 +214,7 @@ TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
       head.v.data()[i] = round_to(dtype, big);
     }
     head.q.assign(2, Matrix(0, 16));  // attention of such keys means nothing
-    const JobOf job(method, head, positions(3, 83), {0, 90});
+    const JobOf job("kvreviver", head, positions(3, 83), {0, 90});
     const Index budget = 60 * head.pair_bytes();
     reference::BatchReference slow = reference_of(
         job, {90, 90}, reference::reviver_sizes(budget, 0, 0, 3, head.pair_bytes(), false),
@@ -269,14 +224,14 @@ TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
     ASSERT_TRUE(reference::rows_of(c.made.k) == slow.rebuilt_keys());
     ASSERT_TRUE(reference::rows_of(c.made.v) == slow.rebuilt_values());
     ASSERT_GT(slow.overflows, 0);
-    ASSERT_EQ(figure(c, "overflows"), std::to_string(slow.overflows));
+    ASSERT_EQ(diag_text(c, "overflows"), std::to_string(slow.overflows));
   }
 }
 
 TEST(KvReviverBatch, WorksBehindAnotherMethod) {
   const Method a = method_local();
   const Method b = method_kvreviver();
-  const JobOf job(b, rounded_head(shape_of(130), 19), positions(5, 122), {0, 120});
+  const JobOf job(b, make_rounded_head(shape_of(130), 19), positions(5, 122), {0, 120});
   for (const char* vague : {"sketch", "none", "mean"}) {
     const Method both = composed(a, b);
     const std::map<std::string, std::string> given{{"kvreviver.vague", vague}};
@@ -285,47 +240,39 @@ TEST(KvReviverBatch, WorksBehindAnotherMethod) {
     const Task task = job.task(budget);
     const Compressed c = both.compress(task, params);
     check_compressed(c, task);
-    EXPECT_LE(bytes_of(c, job), budget);
+    EXPECT_LE(middle_bytes_of(c, job.head()), budget);
     EXPECT_EQ(c.made.k.rows() > 0, vague != std::string("none"));
     EXPECT_EQ((Variant{&both, params}).random(), vague == std::string("sketch"));
   }
 }
 
 TEST(KvReviverBatch, RefusedBeforeTheFirstRow) {
-  const Method method = method_kvreviver();
-  const auto params = [&](const Given& given) {
-    return Params("kvreviver", method.info.params, given);
-  };
-  const auto checked = [&](const Given& given) {
-    return refusal([&] { method.info.facts(params(given)); });
-  };
-  EXPECT_EQ(checked({}), "");
-  EXPECT_EQ(checked({{"vague", "none"}}), "");
-  EXPECT_EQ(checked({{"prefill", "stream"}}), "");
-  EXPECT_NE(checked({{"recent_ratio", "0.6"}}).find("at most 1, got 1.15"), std::string::npos);
-  EXPECT_NE(checked({{"vague", "none"}, {"recent_ratio", "0.6"}}), "");
-  for (const char* vague : {"none", "mean"}) {
-    EXPECT_NE(checked({{"vague", vague}, {"prefill", "stream"}}).find("needs prefill=batch"),
-              std::string::npos);
-  }
-  const auto resolved = [&](const Given& given, bool stream, bool fisher) {
+  const MethodInfo& info = find_method("kvreviver").info;
+  const auto check = [&](const Given& given, bool stream, bool fisher) {
     LayerFacts layer;
     layer.n = 100;
     layer.stream = stream;
     layer.has_fisher = fisher;
-    return refusal([&] { EXPECT_TRUE(method.info.resolve(params(given), layer).empty()); });
+    const Params params("kvreviver", info.params, given);
+    info.facts(params);
+    EXPECT_TRUE(info.resolve(params, layer).empty());
   };
-  EXPECT_EQ(resolved({}, false, false), "");
-  EXPECT_EQ(resolved({}, true, false), "");
-  EXPECT_EQ(resolved({{"prefill", "stream"}}, true, false), "");
-  EXPECT_EQ(resolved({{"vague", "mean"}}, false, false), "");
-  EXPECT_NE(resolved({{"vague", "mean"}}, true, false).find("under prefill only"),
-            std::string::npos);
-  EXPECT_EQ(resolved({{"layer_budget", "fisher"}}, false, true), "");
-  EXPECT_NE(resolved({{"layer_budget", "fisher"}}, false, false).find("`fisher`"),
-            std::string::npos);
-  EXPECT_NE(resolved({{"layer_budget", "fisher"}}, true, true).find("under prefill only"),
-            std::string::npos);
+  for (const Given& given : {Given{}, Given{{"prefill", "stream"}}}) {
+    EXPECT_NO_THROW(check(given, false, false));
+    EXPECT_NO_THROW(check(given, true, false));
+  }
+  EXPECT_NO_THROW(check({{"vague", "mean"}}, false, false));
+  EXPECT_NO_THROW(check({{"layer_budget", "fisher"}}, false, true));
+  const auto refuses = [&](const Given& given, const char* words, bool stream = false,
+                           bool fisher = true) {
+    testing_replay::expect_refusal([&] { check(given, stream, fisher); }, words);
+  };
+  refuses({{"recent_ratio", "0.6"}}, "at most 1, got 1.15");
+  refuses({{"vague", "none"}, {"recent_ratio", "0.6"}}, "at most 1");
+  refuses({{"vague", "none"}, {"prefill", "stream"}}, "needs prefill=batch");
+  refuses({{"vague", "mean"}}, "under prefill only", /*stream=*/true);
+  refuses({{"layer_budget", "fisher"}}, "`fisher`", false, /*fisher=*/false);
+  refuses({{"layer_budget", "fisher"}}, "under prefill only", /*stream=*/true);
 }
 
 // Whole numbers: every sum is exact, so that one rounding and many give the same cells.

@@ -4,8 +4,8 @@
 #include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/extra.hpp"
-#include "reference/selection.hpp"
 #include "refusal.hpp"
+#include "selection_checks.hpp"
 
 namespace kvbench::test_kvzip {
 namespace {
@@ -19,14 +19,6 @@ std::vector<SegmentShape> chunks() {
   return {{9, 90, {2, 37}}, {60, 90, {41, 88}}, {1, 90, {88, 90}}};
 }
 
-reference::Vec taken(const reference::Vec& scores, const std::vector<Index>& tokens) {
-  reference::Vec out;
-  for (const Index i : tokens) {
-    out.push_back(scores[static_cast<std::size_t>(i)]);
-  }
-  return out;
-}
-
 TEST(Kvzip, EqualsReference) {
   for (unsigned seed = 0; seed < 6; ++seed) {
     for (const std::vector<Index>& tokens : {positions(3, 90), gappy(0, 85)}) {
@@ -35,14 +27,9 @@ TEST(Kvzip, EqualsReference) {
       job.extra = {make_extra("repeat", head, chunks(), 70 + seed)};
       const reference::Rows w = reference::rows_of(*job.o_proj);
       for (const bool plus : {false, true}) {
-        const reference::Vec scores = taken(
+        const reference::Vec scores = reference::taken(
             reference::kvzip(head, reference_rows(job.extra[0]), plus ? &w : nullptr), tokens);
-        for (const Index kept : {0, 1, 12, 40}) {
-          ASSERT_TRUE(reference::is_top(tokens, scores,
-                                        job.kept(kept, {{"plus", plus ? "true" : "false"}}), kept,
-                                        kTolerance))
-              << seed << " " << kept << " " << plus;
-        }
+        expect_best_kept(job, scores, kTolerance, {{"plus", plus ? "true" : "false"}});
       }
     }
   }
@@ -84,28 +71,6 @@ TEST(Kvzip, TheSegmentsOwnKeysAreCausal) {
   ASSERT_TRUE(reference::is_top(job.tokens(), scores, job.kept(9), 9, kTolerance));
 }
 
-// The counts that are left when the best of all is taken, one at a time.
-std::vector<Index> pooled(const reference::Rows& scores, Index total) {
-  std::vector<Index> counts(scores.size(), 0);
-  std::vector<std::vector<bool>> taken_ones(scores.size(),
-                                            std::vector<bool>(scores[0].size(), false));
-  for (Index k = 0; k < total; ++k) {
-    std::size_t head = scores.size();
-    std::size_t place = 0;
-    for (std::size_t i = 0; i < scores[0].size(); ++i) {
-      for (std::size_t h = 0; h < scores.size(); ++h) {
-        if (!taken_ones[h][i] && (head == scores.size() || scores[h][i] > scores[head][place])) {
-          head = h;
-          place = i;
-        }
-      }
-    }
-    taken_ones[head][place] = true;
-    ++counts[head];
-  }
-  return counts;
-}
-
 TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
   const Method method = method_kvzip();
   std::vector<KvHead> heads;
@@ -118,8 +83,8 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
     SharedJob job(method, heads, 2, tokens, {}, true);
     reference::Rows scores;
     for (std::size_t h = 0; h < 4; ++h) {
-      scores.push_back(
-          taken(reference::kvzip(heads[h], reference_rows(job.job(h).extra[0]), nullptr), tokens));
+      scores.push_back(reference::taken(
+          reference::kvzip(heads[h], reference_rows(job.job(h).extra[0]), nullptr), tokens));
     }
     const bool layer = std::string(budget) == "layer";
     EXPECT_EQ(method.info.facts(job.job(0).params({{"budget", budget}})).scope,
@@ -129,7 +94,7 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
       std::vector<std::vector<Index>> got;
       if (layer) {  // the replay asks for a layer at a time
         for (std::size_t l = 0; l < 2; ++l) {
-          const auto part = pooled({scores[2 * l], scores[2 * l + 1]}, 2 * each);
+          const auto part = reference::pooled_counts({scores[2 * l], scores[2 * l + 1]}, each, 0);
           counts.insert(counts.end(), part.begin(), part.end());
           const std::vector<KvHead> two(heads.begin() + 2 * static_cast<std::ptrdiff_t>(l),
                                         heads.begin() + 2 * static_cast<std::ptrdiff_t>(l) + 2);
@@ -138,7 +103,7 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
           got.insert(got.end(), kept.begin(), kept.end());
         }
       } else {
-        counts = pooled(scores, 4 * each);
+        counts = reference::pooled_counts(scores, each, 0);
         got = job.run(each * heads[0].pair_bytes(), {{"budget", budget}});
       }
       for (std::size_t h = 0; h < 4; ++h) {

@@ -1,7 +1,6 @@
 // lagkv: the arithmetic of partitions by hand, and the selection against the definition.
 #include <cmath>
 
-#include "algorithms/methods.hpp"
 #include "method_checks.hpp"
 #include "reference/selection.hpp"
 
@@ -77,18 +76,14 @@ reference::Vec reference_ranks(const KvHead& head, const std::vector<Index>& tok
 }
 
 TEST(LagKv, EqualsReference) {
-  const Method method = method_lagkv();
-  HeadShape shape;
-  shape.n = 130;
-  shape.dv = 5;
   for (unsigned seed = 0; seed < 4; ++seed) {
-    KvHead head = make_head(shape, seed);
+    KvHead head = make_head({.n = 130, .dv = 5}, seed);
     for (Index i = 0; i < 130; ++i) {
       head.k.row(i)[3] = 0.5F;  // a channel without a scale in any partition
       head.v.row(i)[1] = i < 60 ? 0.25F : head.v.row(i)[1];  // and one in some
     }
     for (const std::vector<Index>& tokens : {positions(4, 120), gappy(4, 120)}) {
-      const JobOf job(method, head, tokens, {});
+      const JobOf job("lagkv", head, tokens, {});
       for (const Index sink : {0, 4, 11}) {
         for (const Index lag : {1, 2, 7, 16, 40}) {
           const reference::Vec ranks = reference_ranks(head, tokens, static_cast<std::size_t>(sink),
@@ -108,11 +103,8 @@ TEST(LagKv, EqualsReference) {
 
 // The tokens that rank highest are those kept by as large a budget as there are of them.
 TEST(LagKv, PartitionsByHand) {
-  const Method method = method_lagkv();
   const auto top = [&](Index m, Index count) {
-    HeadShape shape;
-    shape.n = m + 10;
-    const JobOf job(method, make_head(shape, 1), positions(0, m), {});
+    const JobOf job("lagkv", make_head({.n = m + 10}, 1), positions(0, m), {});
     return job.kept(count, {{"lag_sink", "4"}, {"lag", "8"}});
   };
   const auto join = [](std::vector<Index> a, const std::vector<Index>& b) {
@@ -143,10 +135,7 @@ TEST(LagKv, PartitionsByHand) {
 }
 
 TEST(LagKv, PartitionsLoseAlike) {
-  const Method method = method_lagkv();
-  HeadShape shape;
-  shape.n = 100;
-  const JobOf job(method, make_head(shape, 2), positions(0, 84), {});
+  const JobOf job("lagkv", make_head({.n = 100}, 2), positions(0, 84), {});
   // Sinks 4, five partitions of 16; the last is kept, 12 of the others' 64 make 3 each.
   const std::vector<Index> kept = job.kept(4 + 16 + 12, {{"lag", "16"}});
   for (Index begin = 4; begin < 68; begin += 16) {
@@ -160,18 +149,14 @@ TEST(LagKv, PartitionsLoseAlike) {
 // (x, -5) scaled to (x', 0) the one whose x' is farther from 0 spreads most, whatever the other
 // channel holds. Without that channel no token would have two channels to spread over.
 TEST(LagKv, AConstantChannelIsZeroNotAbsent) {
-  const Method method = method_lagkv();
-  HeadShape shape;
-  shape.n = 8;
-  shape.d = shape.dv = 2;
-  KvHead head = make_head(shape, 1);
+  KvHead head = make_head({.n = 8, .d = 2, .dv = 2}, 1);
   std::fill_n(head.v.data(), 16, 1.0F);
   const float x[] = {0.5F, 3.0F, 0.25F, 2.0F, 0.0F, 1.0F, 0.5F, 0.75F};
   for (Index i = 0; i < 8; ++i) {
     head.k.row(i)[0] = x[i];
     head.k.row(i)[1] = i < 4 ? static_cast<float>(100 * i) : 5.0F;
   }
-  const JobOf job(method, head, positions(0, 8), {});
+  const JobOf job("lagkv", head, positions(0, 8), {});
   const Given by = {{"lag_sink", "0"}, {"lag", "4"}};
   EXPECT_EQ(job.kept(5, by), (std::vector<Index>{1, 4, 5, 6, 7}));
   EXPECT_EQ(job.kept(6, by), (std::vector<Index>{1, 3, 4, 5, 6, 7}));
@@ -180,22 +165,16 @@ TEST(LagKv, AConstantChannelIsZeroNotAbsent) {
 
 // Keys and values of one channel have no deviation: all scores are equal.
 TEST(LagKv, OneChannelHasNoSpread) {
-  const Method method = method_lagkv();
-  HeadShape shape;
-  shape.d = shape.dv = 1;
-  const JobOf job(method, make_head(shape, 2), positions(0, 32), {});
+  const JobOf job("lagkv", make_head({.d = 1, .dv = 1}, 2), positions(0, 32), {});
   EXPECT_EQ(job.kept(10, {{"lag_sink", "0"}, {"lag", "8"}}),
             (std::vector<Index>{0, 8, 24, 25, 26, 27, 28, 29, 30, 31}));
 }
 
 TEST(LagKv, IdenticalTokensKeepTheLowestOfEachPartition) {
-  const Method method = method_lagkv();
   KvHead head = make_head({}, 3);
-  for (Index i = 1; i < 64; ++i) {
-    std::copy_n(head.k.row(0), 8, head.k.row(i));
-    std::copy_n(head.v.row(0), 8, head.v.row(i));
-  }
-  const JobOf job(method, head, positions(0, 32), {});
+  repeat_first_row(head.k);
+  repeat_first_row(head.v);
+  const JobOf job("lagkv", head, positions(0, 32), {});
   EXPECT_EQ(job.kept(12, {{"lag_sink", "0"}, {"lag", "8"}}),
             (std::vector<Index>{0, 1, 8, 16, 24, 25, 26, 27, 28, 29, 30, 31}));
 }

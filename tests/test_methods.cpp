@@ -140,7 +140,11 @@ TEST_P(EveryMethod, NeverHoldsMoreThanItsBudgetAndUsesIt) {
           ASSERT_LE(middle_bytes_of(c, head), budget) << m << " " << budget;
           const Index held = static_cast<Index>(c.held.tokens.size()) + c.made.k.rows();
           const Index most = std::min(count, (budget - weights.once) / each);
-          if (!may_hold_fewer(info()) && !facts().own_denominator) {
+          if (name_ == "duoattention" || name_ == "simlayerkv") {
+            ASSERT_EQ(held, budget >= full ? count : 0);
+          } else if (may_hold_fewer(info()) || facts().own_denominator) {
+            ASSERT_TRUE(held > 0 || most == 0 || budget < 2 * each) << m << " " << budget;
+          } else {
             ASSERT_EQ(held, most) << m << " " << budget;
           }
           for (const Matrix* made : {&c.made.k, &c.made.v}) {
@@ -174,9 +178,9 @@ TEST_P(EveryMethod, OddInputsGiveDefinedResults) {
               ASSERT_FALSE(*end == 0 && std::isnan(number)) << key;
             }
           } catch (const Infeasible& e) {
-            // Factors and scales of few tokens weigh more than the tokens.
-            const bool coded = info().holds == Holds::placed;
-            EXPECT_LT(budget, coded ? e.needed_bytes() : full);
+            // Factors and scales of few tokens, or a weight, weigh more than the tokens.
+            const bool more = m == 0 || info().holds == Holds::placed;
+            EXPECT_LT(budget, more ? e.needed_bytes() : full);
           }
         }
         if (takes("T")) {
@@ -331,9 +335,7 @@ TEST(SimpleMethods, SelectionsByHand) {
 }
 
 TEST(SimpleMethods, OracleEqualsReferenceWithTies) {
-  HeadShape shape;
-  shape.n = 60;
-  const KvHead head = make_head(shape, 1);
+  const KvHead head = make_head({.n = 60}, 1);
   std::mt19937_64 generator(2);
   for (int round = 0; round < 50; ++round) {
     std::vector<double> mass(60);
@@ -355,17 +357,18 @@ TEST(Registry, UnknownNameListsAll) {
 }
 
 TEST(Params, RefusalsNameWhatIsAllowed) {
-  const auto message = [](const std::map<std::string, std::string>& given) {
-    return testing_replay::refusal(
-        [&] { const Params p("balancekv", find_method("balancekv").info.params, given); });
+  const auto refuses = [](const std::map<std::string, std::string>& given,
+                          const std::string& words) {
+    testing_replay::expect_refusal(
+        [&] { const Params p("balancekv", find_method("balancekv").info.params, given); }, words);
   };
-  EXPECT_NE(message({{"stpe", "self"}}).find("expected T, bias, block, center"), std::string::npos);
-  EXPECT_NE(message({{"step", "big"}}).find("self|fixed"), std::string::npos);
-  EXPECT_NE(message({{"T", "-1"}}).find("[0, 62]"), std::string::npos);
-  EXPECT_NE(message({{"T", "1.5"}}).find("integer"), std::string::npos);
-  EXPECT_NE(message({{"gamma", "nan"}}).find("gamma"), std::string::npos);
-  EXPECT_NE(message({{"temp", "auto"}}).find("temp"), std::string::npos);
-  EXPECT_NE(message({{"rescale", "yes"}}).find("true|false"), std::string::npos);
+  refuses({{"stpe", "self"}}, "expected T, bias, block, center");
+  refuses({{"step", "big"}}, "self|fixed");
+  refuses({{"T", "-1"}}, "[0, 62]");
+  refuses({{"T", "1.5"}}, "integer");
+  refuses({{"gamma", "nan"}}, "gamma");
+  refuses({{"temp", "auto"}}, "temp");
+  refuses({{"rescale", "yes"}}, "true|false");
   EXPECT_NO_THROW(
       Params("balancekv", find_method("balancekv").info.params, {{"T", "2"}, {"gamma", "auto"}}));
 }

@@ -145,17 +145,15 @@ TEST(PyramidKv, LayersOfDifferentShapeAreRefused) {
 }
 
 TEST(PyramidKv, KeepsSnapKvsTokens) {
-  const Method pyramid = method_pyramidkv();
-  const Method snap = method_snapkv();
   std::vector<KvHead> heads;
   for (unsigned i = 0; i < 6; ++i) {  // 3 layers of 2
     heads.push_back(make_head({}, 70 + i));
   }
-  const SharedJob job(pyramid, heads, 2, positions(5, 50), {10, 60});
+  const SharedJob job("pyramidkv", heads, 2, positions(5, 50), {10, 60});
   const auto got = job.run(11 * heads[0].pair_bytes());
   const std::vector<Index> budgets = reference_budgets(3, 45, 11, 20);
   for (std::size_t i = 0; i < 6; ++i) {
-    EXPECT_EQ(got[i], JobOf(snap, heads[i], positions(5, 50), {10, 60}).kept(budgets[i / 2]));
+    EXPECT_EQ(got[i], JobOf("snapkv", heads[i], positions(5, 50), {10, 60}).kept(budgets[i / 2]));
   }
 }
 

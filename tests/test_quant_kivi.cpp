@@ -110,11 +110,7 @@ TEST(Quantize, ConstantHugeAndTinyGroups) {
 }
 
 TEST(QuantKivi, EqualsTheReference) {
-  HeadShape shape;
-  shape.n = 200;
-  shape.dv = 12;
-  shape.key_offset = 2.0;
-  const KvHead head = make_head(shape, 3);
+  const KvHead head = make_head({.n = 200, .dv = 12, .key_offset = 2.0}, 3);
   std::vector<Index> tokens;  // with gaps
   for (Index i = 4; i < 190; ++i) {
     if (i % 5 != 0) {
@@ -150,12 +146,7 @@ TEST(QuantKivi, EqualsTheReference) {
 }
 
 TEST(QuantKivi, BytesByHand) {
-  HeadShape shape;
-  shape.n = 300;
-  shape.d = 64;
-  shape.dv = 64;
-  shape.dtype = DType::float16;
-  const KvHead head = make_head(shape, 4);
+  const KvHead head = make_head({.n = 300, .d = 64, .dv = 64, .dtype = DType::float16}, 4);
   // 236 tokens: 108 coded in three groups of 32 and one of 12, 128 exact.
   const Compressed c = run(head, positions(10, 246), {{"bits", "2"}});
   EXPECT_EQ(*c.payload_bytes, 128 * 256 + 64 * (3 * 8 + 3) + 108 * 16);
@@ -165,10 +156,7 @@ TEST(QuantKivi, BytesByHand) {
 
 // 2048 tokens of which 16 are sinks and 512 recent: all of them are kept, coded or not.
 TEST(QuantKivi, CodedTokensAreKeptTokens) {
-  HeadShape shape;
-  shape.n = 2048;
-  shape.dtype = DType::float16;
-  const KvHead head = make_head(shape, 6);
+  const KvHead head = make_head({.n = 2048, .dtype = DType::float16}, 6);
   const Compressed c = run(head, positions(16, 1536), {{"bits", "4"}});
   EXPECT_EQ(c.held.tokens.size(), 128U);
   EXPECT_EQ(memory_figures(c, head, 1520).tokens_kept, 2048);
@@ -182,11 +170,7 @@ TEST(QuantKivi, CodedTokensAreKeptTokens) {
 
 // The finest format that fits: more bits first, then smaller groups; never above the budget.
 TEST(QuantKivi, TheBudgetPicksBitsThenGroups) {
-  HeadShape shape;
-  shape.n = 400;
-  shape.d = shape.dv = 64;
-  shape.dtype = DType::float16;
-  const KvHead head = make_head(shape, 5);
+  const KvHead head = make_head({.n = 400, .d = 64, .dv = 64, .dtype = DType::float16}, 5);
   const std::vector<Index> tokens = positions(0, 400);
   const Index full = 400 * head.pair_bytes();
   const Given no_residual = {{"residual", "0"}};

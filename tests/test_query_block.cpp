@@ -136,13 +136,7 @@ TYPED_TEST(QueryBlockTest, EqualsItsDefinition) {
 
 // Key norms as real models have them: logits to some 30, each off by some 30 * 128 * 2^-24 at most.
 KvHead long_head(Precision precision) {
-  HeadShape shape;
-  shape.n = 700;
-  shape.nq = 90;
-  shape.d = 128;
-  shape.dv = 96;
-  shape.key_norm = 30.0;
-  KvHead head = make_head(shape, 4);
+  KvHead head = make_head({.n = 700, .nq = 90, .d = 128, .dv = 96, .key_norm = 30.0}, 4);
   head.precision = precision;
   return head;
 }

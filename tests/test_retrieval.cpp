@@ -7,6 +7,7 @@
 #include "algorithms/stored.hpp"
 #include "core/float16.hpp"
 #include "metrics/read_figures.hpp"
+#include "reference/quantize.hpp"
 #include "retrieval_run.hpp"
 
 namespace kvbench::test_retrieval {
@@ -41,40 +42,30 @@ Index largest_union_count(const ReadsOf& job, const std::vector<std::vector<Logi
 }
 
 TEST(TopK, ReadsTheLargestLogitsOfEveryQuery) {
-  const Method method = method_topk();
   for (const std::vector<Index>& tokens : token_lists()) {
-    const ReadsOf job(method, make_rounded_head(retrieval_shape(), 3), tokens, kQueries);
+    const ReadsOf job("topk", make_rounded_head(retrieval_shape(), 3), tokens, kQueries);
     for (const double share : {0.1, 0.33, 1.0}) {
       const auto budget =
           std::max<Index>(job.head().pair_bytes(),
                           static_cast<Index>(share * static_cast<double>(job.full_bytes())));
       const Reads reads = job.run(budget);
-      const Index count = budget / job.head().pair_bytes();
-      for (Index g = 0; g < 3; ++g) {
-        for (Index j = 0; j < kQueries; ++j) {
-          ASSERT_EQ(list_of(reads, g, j), best_tokens(job.logits(g, j), count, tokens));
-          ASSERT_EQ(reads.asked[g * kQueries + j], count);
-        }
-      }
+      expect_best_read(job, reads, budget / job.head().pair_bytes(),
+                       [&](Index g, Index j) { return job.logits(g, j); });
       EXPECT_EQ(reads.index_bytes, 0);
     }
   }
 }
 
 TEST(TopK, TiesGoToTheLowestPosition) {
-  const Method method = method_topk();
   KvHead head = make_rounded_head(retrieval_shape(), 4);
-  for (Index i = 1; i < head.n(); ++i) {
-    std::copy_n(head.k.row(0), head.d(), head.k.row(i));
-  }
-  const ReadsOf job(method, head, positions(5, 100), kQueries);
+  repeat_first_row(head.k);
+  const ReadsOf job("topk", head, positions(5, 100), kQueries);
   EXPECT_EQ(list_of(job.run({}, {{"tokens", "4"}}), 2, 7), (Tokens{5, 6, 7, 8}));
 }
 
 TEST(TopK, UnionsAreTheLargestThatFitInTheMean) {
-  const Method method = method_topk();
   for (const std::vector<Index>& tokens : {positions(8, 120), gappy(8, 120)}) {
-    const ReadsOf job(method, make_rounded_head(retrieval_shape(), 5), tokens, kQueries);
+    const ReadsOf job("topk", make_rounded_head(retrieval_shape(), 5), tokens, kQueries);
     std::vector<std::vector<Logits>> scores(3);
     for (Index g = 0; g < 3; ++g) {
       for (Index j = 0; j < kQueries; ++j) {
@@ -132,9 +123,8 @@ Index fewest(const Logits& mass, double p) {
 }
 
 TEST(TopP, ReadsTheFewestTokensWithTheShare) {
-  const Method method = method_topp();
   const std::vector<Index> tokens = gappy(8, 120);
-  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 6), tokens, kQueries);
+  const ReadsOf job("topp", make_rounded_head(retrieval_shape(), 6), tokens, kQueries);
   for (const char* p : {"0.3", "0.9", "0.99"}) {
     const Reads reads = job.run({}, {{"p", p}});
     const Reads unions = job.run({}, {{"p", p}, {"union", "group"}});
@@ -155,8 +145,7 @@ TEST(TopP, ReadsTheFewestTokensWithTheShare) {
 }
 
 TEST(TopP, ABudgetTakesTheLargestShareThatFits) {
-  const Method method = method_topp();
-  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 7), positions(8, 120), kQueries);
+  const ReadsOf job("topp", make_rounded_head(retrieval_shape(), 7), positions(8, 120), kQueries);
   for (const double share : {0.1, 0.25, 0.6}) {
     const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
     const Reads reads = job.run(budget);
@@ -190,9 +179,8 @@ TEST(TopP, ABudgetTakesTheLargestShareThatFits) {
 }
 
 TEST(Quest, ReadsThePagesWithTheLargestBounds) {
-  const Method method = method_quest();
   for (const std::vector<Index>& tokens : {positions(8, 120), gappy(8, 120)}) {
-    const ReadsOf job(method, make_rounded_head(retrieval_shape(), 8), tokens, kQueries);
+    const ReadsOf job("quest", make_rounded_head(retrieval_shape(), 8), tokens, kQueries);
     const auto m = static_cast<Index>(tokens.size());
     for (const Index page : {5, 16}) {
       const Index pages = (m + page - 1) / page;
@@ -242,15 +230,13 @@ TEST(Quest, ReadsThePagesWithTheLargestBounds) {
 }
 
 TEST(Quest, ASingleShortPageCountsAsAFullOne) {
-  const Method method = method_quest();
-  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 9), positions(8, 12), kQueries);
+  const ReadsOf job("quest", make_rounded_head(retrieval_shape(), 9), positions(8, 12), kQueries);
   const Index needed = 2 * 16 * 2 + 16 * job.head().pair_bytes();
   EXPECT_THROW(job.run(needed - 1), Infeasible);
   EXPECT_EQ(list_of(job.run(needed), 0, 0), (Tokens{8, 9, 10, 11}));
 }
 
 TEST(DoubleSparsity, ReadsTheLargestLogitsOverItsChannels) {
-  const Method method = method_double_sparsity();
   HeadShape shape = retrieval_shape();
   KvHead head = make_rounded_head(shape, 10);
   for (Index i = 0; i < head.n(); ++i) {  // channels of different sizes
@@ -259,7 +245,7 @@ TEST(DoubleSparsity, ReadsTheLargestLogitsOverItsChannels) {
     }
   }
   const std::vector<Index> tokens = gappy(8, 120);
-  const ReadsOf job(method, head, tokens, kQueries);
+  const ReadsOf job("double-sparsity", head, tokens, kQueries);
   for (const int bits : {2, 4, 8}) {
     for (const Index width : {3, 4}) {
       // The channels.
@@ -288,33 +274,27 @@ TEST(DoubleSparsity, ReadsTheLargestLogitsOverItsChannels) {
           job.run(index + count * head.pair_bytes() + 1,
                   {{"bits", std::to_string(bits)}, {"channels", std::to_string(width)}});
       ASSERT_EQ(reads.index_bytes, index);
-      const double top = std::pow(2.0, bits) - 1.0;
-      for (Index g = 0; g < 3; ++g) {
-        for (Index j = 0; j < kQueries; ++j) {
-          Logits scores;
-          for (const Index i : tokens) {
-            float low = std::numeric_limits<float>::infinity();
-            float high = -low;
-            for (const std::size_t c : channels) {
-              low = std::min(low, head.k.row(i)[c]);
-              high = std::max(high, head.k.row(i)[c]);
-            }
-            const auto zero = static_cast<double>(round_to(DType::float16, low));
-            const auto step = static_cast<double>(round_to(
-                DType::float16,
-                static_cast<float>((static_cast<double>(high) - static_cast<double>(low)) / top)));
-            double score = 0.0;
-            for (const std::size_t c : channels) {
-              const double code = std::clamp(
-                  std::nearbyint((static_cast<double>(head.k.row(i)[c]) - zero) / step), 0.0, top);
-              score += static_cast<double>(job.query(g, j)[c]) *
-                       static_cast<double>(static_cast<float>(zero + code * step));
-            }
-            scores.push_back(score);
-          }
-          ASSERT_EQ(list_of(reads, g, j), best_tokens(scores, count, tokens)) << bits << width;
+      // Keys as their channels' codes give them back.
+      reference::Rows coded;
+      for (const Index i : tokens) {
+        reference::Vec own;
+        for (const std::size_t c : channels) {
+          own.push_back(head.k.row(i)[c]);
         }
+        coded.push_back(reference::quantized(own, bits));
       }
+      expect_best_read(job, reads, count, [&](Index g, Index j) {
+        Logits scores;
+        for (const reference::Vec& own : coded) {
+          double score = 0.0;
+          for (std::size_t c = 0; c < own.size(); ++c) {
+            score += static_cast<double>(job.query(g, j)[channels[c]]) *
+                     static_cast<double>(static_cast<float>(own[c]));
+          }
+          scores.push_back(score);
+        }
+        return scores;
+      });
     }
   }
   EXPECT_EQ(job.run({}, {{"tokens", "5"}}).index_bytes,
@@ -322,12 +302,10 @@ TEST(DoubleSparsity, ReadsTheLargestLogitsOverItsChannels) {
 }
 
 TEST(Pq, AsManyCentroidsAsTokensGiveTheKeysThemselves) {
-  const Method method = method_pq();
-  const Method exact = method_topk();
   const KvHead head = make_rounded_head(retrieval_shape(), 11);
   const std::vector<Index> tokens = gappy(8, 100);  // 62 tokens
-  const ReadsOf job(method, head, tokens, kQueries);
-  const ReadsOf reference(exact, head, tokens, kQueries);
+  const ReadsOf job("pq", head, tokens, kQueries);
+  const ReadsOf reference("topk", head, tokens, kQueries);
   for (const char* parts : {"1", "2", "4"}) {
     const Reads reads = job.run({}, {{"tokens", "9"}, {"parts", parts}});
     EXPECT_EQ(reads.lists.tokens, reference.run({}, {{"tokens", "9"}}).lists.tokens);
@@ -338,11 +316,10 @@ TEST(Pq, AsManyCentroidsAsTokensGiveTheKeysThemselves) {
 
 // k-means from the method's own starts, by the definition.
 TEST(Pq, ReadsTheLargestProductsWithQuantisedKeys) {
-  const Method method = method_pq();
   HeadShape shape = retrieval_shape();
   shape.n = 400;
   const std::vector<Index> tokens = positions(8, 360);
-  const ReadsOf job(method, make_rounded_head(shape, 12), tokens, kQueries);
+  const ReadsOf job("pq", make_rounded_head(shape, 12), tokens, kQueries);
   const KvHead& head = job.head();
   const auto m = static_cast<Index>(tokens.size());
   const Reads reads = job.run({}, {{"tokens", "40"}, {"parts", "2"}});
@@ -437,9 +414,8 @@ TEST(Pq, ReadsTheLargestProductsWithQuantisedKeys) {
 }
 
 TEST(MagicPig, ReadsWhatCollidesTwiceWithInverseProbabilities) {
-  const Method method = method_magicpig();
   const std::vector<Index> tokens = gappy(8, 120);
-  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 13), tokens, kQueries);
+  const ReadsOf job("magicpig", make_rounded_head(retrieval_shape(), 13), tokens, kQueries);
   const KvHead& head = job.head();
   const auto m = static_cast<Index>(tokens.size());
   const Index bits = 3;
@@ -506,8 +482,8 @@ TEST(MagicPig, ReadsWhatCollidesTwiceWithInverseProbabilities) {
 }
 
 TEST(MagicPig, ABudgetTakesTheMostTablesThatFit) {
-  const Method method = method_magicpig();
-  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 14), positions(8, 120), kQueries);
+  const ReadsOf job("magicpig", make_rounded_head(retrieval_shape(), 14), positions(8, 120),
+                    kQueries);
   for (const double share : {0.1, 0.25, 0.6}) {
     const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
     const Given given = {{"bits", "4"}};
@@ -718,8 +694,7 @@ TEST(ReadLists, AttentionEqualsTheSumTermByTerm) {
 TEST(ReadFigures, CountWhatTheQueriesRead) {
   const KvHead head = make_rounded_head(retrieval_shape(), 18);
   const std::vector<Index> middle = positions(8, 120);
-  const Method method = method_topk();
-  const ReadsOf job(method, head, middle, kQueries);
+  const ReadsOf job("topk", head, middle, kQueries);
   std::mt19937_64 generator(6);
   ReadLists lists;
   lists.queries = kQueries;
@@ -801,8 +776,7 @@ TEST(ReadFigures, StayWithinZeroAndOne) {
 }
 
 TEST(CheckReads, RefusesWhatViolatesTheContract) {
-  const Method method = method_topk();
-  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 19), positions(8, 120), 2);
+  const ReadsOf job("topk", make_rounded_head(retrieval_shape(), 19), positions(8, 120), 2);
   const Task task = job.task({});
   const Reads good = job.run({}, {{"tokens", "4"}});
   const auto refused = [&](const auto& change) {

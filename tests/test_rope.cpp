@@ -130,42 +130,32 @@ TEST_F(RopeTrace, LayersMayHaveTheirOwnOrNone) {
 }
 
 TEST_F(RopeTrace, RefusesWhatAreNoTables) {
-  const auto message = [&](const std::string& path) {
-    return refusal([&] { const TraceReader reader(path); });
+  const auto refuses = [&](const std::string& path, const std::string& words) {
+    testing_replay::expect_refusal([&] { const TraceReader reader(path); }, words);
   };
-  EXPECT_NE(
-      message(trace([](hid_t) {}, 551)).find("holds 551 positions, expected at least n + 512"),
-      std::string::npos);
-  EXPECT_NE(message(trace([](hid_t) {}, 552, 10)).find("turns 10 channels, expected at most the 8"),
-            std::string::npos);
-  EXPECT_NE(
-      message(trace([](hid_t f) { H5Ldelete(f, "/rope/sin", H5P_DEFAULT); })).find("/rope/sin"),
-      std::string::npos);
-  EXPECT_NE(message(trace([](hid_t f) {
-              H5Adelete_by_name(f, "/rope", "layout", H5P_DEFAULT);
-            })).find("layout"),
-            std::string::npos);
-  EXPECT_NE(message(trace([](hid_t f) {
-              H5Ldelete(f, "/rope/sin", H5P_DEFAULT);
-              H5Lcreate_hard(f, "/prompts/p0/layers/0/q", f, "/rope/sin", H5P_DEFAULT, H5P_DEFAULT);
-            })).find("/rope/sin"),
-            std::string::npos);
+  refuses(trace([](hid_t) {}, 551), "holds 551 positions, expected at least n + 512");
+  refuses(trace([](hid_t) {}, 552, 10), "turns 10 channels, expected at most the 8");
+  refuses(trace([](hid_t f) { H5Ldelete(f, "/rope/sin", H5P_DEFAULT); }), "/rope/sin");
+  refuses(trace([](hid_t f) { H5Adelete_by_name(f, "/rope", "layout", H5P_DEFAULT); }), "layout");
+  refuses(trace([](hid_t f) {
+            H5Ldelete(f, "/rope/sin", H5P_DEFAULT);
+            H5Lcreate_hard(f, "/prompts/p0/layers/0/q", f, "/rope/sin", H5P_DEFAULT, H5P_DEFAULT);
+          }),
+          "/rope/sin");
 }
 
 TEST_F(RopeTrace, RefusesValuesThatAreNoRotation) {
-  const auto message = [&](const std::string& path) {
+  const auto refuses = [&](const std::string& path, const std::string& words) {
     const TraceReader reader(path);
-    return refusal([&] { reader.read_rope(0, 0); });
+    testing_replay::expect_refusal([&] { reader.read_rope(0, 0); }, words);
   };
-  EXPECT_NE(message(trace([](hid_t f) {
-              set(f, "/rope/cos", 9, std::nanf(""));
-            })).find("position 2, pair 1 is nan"),
-            std::string::npos);
-  EXPECT_NE(message(trace([](hid_t f) {
-              set(f, "/rope/cos", 3, 0.0F);
-              set(f, "/rope/sin", 3, 0.0F);
-            })).find("position 0, pair 3: cos and sin are both 0"),
-            std::string::npos);
+  refuses(trace([](hid_t f) { set(f, "/rope/cos", 9, std::nanf("")); }),
+          "position 2, pair 1 is nan");
+  refuses(trace([](hid_t f) {
+            set(f, "/rope/cos", 3, 0.0F);
+            set(f, "/rope/sin", 3, 0.0F);
+          }),
+          "position 0, pair 3: cos and sin are both 0");
 }
 
 TEST_F(RopeTrace, AutoIsResolvedInTheRow) {
@@ -189,25 +179,19 @@ TEST_F(RopeTrace, AutoIsResolvedInTheRow) {
     EXPECT_NE(row[column_index("params")].find("rope=post"), std::string::npos);
   }
   o.algorithms = {"expected-attention:rope=tables"};
-  EXPECT_NE(refusal([&] { run(o); }).find("needs the trace's rotary tables"), std::string::npos);
+  testing_replay::expect_refusal([&] { run(o); }, "needs the trace's rotary tables");
   o.algorithms = {"expected-attention:rope=auto,post"};
-  EXPECT_NE(refusal([&] { run(o); }).find("duplicate "), std::string::npos);
+  testing_replay::expect_refusal([&] { run(o); }, "duplicate ");
   o.traces = {trace([](hid_t) {})};
   o.algorithms = {"expected-attention:n_future=520"};  // 40 - 8 + 520 = 552 fits
   EXPECT_EQ(run(o).failed, 0);
   o.algorithms = {"expected-attention:n_future=521"};
-  EXPECT_NE(refusal([&] { run(o); }).find("hold 552 positions, expected at least 553"),
-            std::string::npos);
+  testing_replay::expect_refusal([&] { run(o); }, "hold 552 positions, expected at least 553");
 }
 
 TEST(ExpectedAttentionTables, EqualsReference) {
   const Method method = method_expected_attention();
-  HeadShape shape;
-  shape.n = 110;
-  shape.nq = 70;
-  shape.d = 10;
-  shape.dv = 5;
-  shape.group = 3;
+  HeadShape shape{.n = 110, .nq = 70, .d = 10, .dv = 5, .group = 3};
   for (const double norm : {0.5, 3.0, 20.0}) {
     shape.key_norm = norm;
     const KvHead head = make_head(shape, 12);
@@ -241,11 +225,7 @@ TEST(ExpectedAttentionTables, EqualsReference) {
 // A wrong layout is another method: the reference would notice.
 TEST(ExpectedAttentionTables, TheLayoutMatters) {
   const Method method = method_expected_attention();
-  HeadShape shape;
-  shape.n = 110;
-  shape.nq = 110;
-  shape.key_norm = 6.0;
-  const KvHead head = make_head(shape, 3);
+  const KvHead head = make_head({.n = 110, .nq = 110, .key_norm = 6.0}, 3);
   const JobOf job(method, head, positions(4, 90), {0, 100});
   std::vector<std::vector<Index>> kept;
   for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {

@@ -29,10 +29,7 @@ void expect_equal(const std::vector<std::vector<double>>& fast, const reference:
 }
 
 TEST(AttentionSums, EqualReferenceForOddRanges) {
-  HeadShape shape;
-  shape.n = 150;
-  shape.group = 2;
-  shape.d = 7;
+  HeadShape shape{.n = 150, .d = 7, .group = 2};
   for (const Index nq : {1, 64, 65, 129, 150}) {
     shape.nq = nq;
     const KvHead head = make_head(shape, static_cast<unsigned>(nq));
@@ -47,21 +44,13 @@ TEST(AttentionSums, EqualReferenceForOddRanges) {
 
 // More tokens than are widened at a time, and queries in several blocks.
 TEST(AttentionSums, EqualReferenceAcrossBlocks) {
-  HeadShape shape;
-  shape.n = 1100;
-  shape.nq = 70;
-  shape.d = 3;
-  shape.group = 1;
-  const KvHead head = make_head(shape, 8);
+  const KvHead head = make_head({.n = 1100, .nq = 70, .d = 3, .group = 1}, 8);
   expect_equal(attention_sums(head, {1031, 1099}), reference::attention_sums(head, 1031, 1099));
 }
 
 TEST(AttentionSums, EveryQueryGivesOneInAllAndNothingToItsFuture) {
-  HeadShape shape;
-  shape.n = 120;
-  shape.nq = 100;
-  shape.key_norm = 60.0;  // sharp: one token takes nearly all
-  const KvHead head = make_head(shape, 9);
+  // Sharp: one token takes nearly all.
+  const KvHead head = make_head({.n = 120, .nq = 100, .key_norm = 60.0}, 9);
   for (const auto& sums : attention_sums(head, {30, 77})) {
     double total = 0.0;
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -76,9 +65,7 @@ TEST(AttentionSums, EveryQueryGivesOneInAllAndNothingToItsFuture) {
 }
 
 TEST(AttentionSums, HugeLogitsStayFinite) {
-  HeadShape shape;
-  shape.key_norm = 1e6;
-  const KvHead head = make_head(shape, 10);
+  const KvHead head = make_head({.key_norm = 1e6}, 10);
   for (const auto& sums : attention_sums(head, {0, 64})) {
     for (const double x : sums) {
       EXPECT_TRUE(std::isfinite(x));
@@ -88,9 +75,7 @@ TEST(AttentionSums, HugeLogitsStayFinite) {
 
 TEST(AttentionSums, EqualKeysShareEqually) {
   KvHead head = make_head({}, 11);
-  for (Index i = 1; i < 64; ++i) {
-    std::copy_n(head.k.row(0), 8, head.k.row(i));
-  }
+  repeat_first_row(head.k);
   for (const auto& sums : attention_sums(head, {40, 64})) {
     for (std::size_t i = 1; i <= 40; ++i) {
       EXPECT_EQ(sums[i], sums[0]);  // to the bit: ties must be ties
@@ -122,10 +107,7 @@ TEST(ScoreBook, GivesTheSumsOnceAndKeepsThem) {
 }
 
 TEST(ScoreBook, ManyThreadsGetOneResult) {
-  HeadShape shape;
-  shape.n = 300;
-  shape.nq = 300;
-  const KvHead head = make_head(shape, 13);
+  const KvHead head = make_head({.n = 300, .nq = 300}, 13);
   const ScoreBook book(head);
   const Index ranges = 6;
   const int workers = 8;
@@ -183,10 +165,7 @@ double charged(const std::function<void()>& work) {
 
 // Whoever uses scores is charged for computing them, also who finds them computed; by thread.
 TEST(ScoreBook, ChargesEveryUser) {
-  HeadShape shape;
-  shape.n = 50;
-  shape.nq = 50;
-  const KvHead head = make_head(shape, 14);
+  const KvHead head = make_head({.n = 50, .nq = 50}, 14);
   testing_backend::Calls calls;
   const SlowBackend backend(calls);
   const ScoreBook book(head, backend, seconds_now);

@@ -50,10 +50,9 @@ std::vector<bool> full(const std::vector<std::vector<Index>>& kept,
 }
 
 TEST(SimLayerKv, TheLaziestAreReducedUntilTheOthersFit) {
-  const Method method = method_simlayerkv();
   const std::vector<KvHead> heads = layers();
   for (const std::vector<Index>& tokens : {positions(5, 45), gappy(5, 45)}) {
-    const SharedJob job(method, heads, kHeads, tokens, {10, 60});
+    const SharedJob job("simlayerkv", heads, kHeads, tokens, {10, 60});
     const auto m = static_cast<Index>(tokens.size());
     for (const Index last : {1, 7, 50}) {
       const reference::Vec lazy = laziness(heads, tokens, last);
@@ -96,9 +95,8 @@ TEST(SimLayerKv, AThresholdReducesTheLazier) {
 }
 
 TEST(SimLayerKv, OfEqualLayersTheLowestStay) {
-  const Method method = method_simlayerkv();
   const std::vector<KvHead> heads(kLayers * kHeads, make_head({}, 1));
-  const SharedJob job(method, heads, kHeads, positions(5, 45), {10, 60});
+  const SharedJob job("simlayerkv", heads, kHeads, positions(5, 45), {10, 60});
   EXPECT_EQ(full(job.run(17 * heads[0].pair_bytes()), positions(5, 45)),
             (std::vector<bool>{true, true, false, false, false}));
 }

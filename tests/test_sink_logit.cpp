@@ -19,10 +19,7 @@ namespace {
 constexpr double kSink = 1.75;  // as large as the logits of tokens: exact in float32
 
 KvHead with_sink_logit(unsigned seed, Index n = 60) {
-  HeadShape shape;
-  shape.n = shape.nq = n;
-  shape.d = 7;
-  KvHead head = make_head(shape, seed);
+  KvHead head = make_head({.n = n, .nq = n, .d = 7}, seed);
   head.sink_logit.assign(2, static_cast<float>(kSink));
   return head;
 }

@@ -13,22 +13,13 @@ namespace {
 constexpr double kRounding = 1e-12;
 
 TEST(SnapKv, ScoresAndSelectionEqualReference) {
-  const Method method = method_snapkv();
-  HeadShape shape;
-  shape.n = 90;
-  shape.nq = 60;
-  shape.group = 3;
-  const std::map<std::string, reference::ReferenceReduce> reduces = {
-      {"mean", reference::ReferenceReduce::mean},
-      {"max", reference::ReferenceReduce::max},
-      {"sum", reference::ReferenceReduce::sum}};
   // Windows shorter and longer than the scoring range; queries that do not see the last tokens.
   for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
-    const JobOf job(method, make_head(shape, 4), tokens, {35, 60});
+    const JobOf job("snapkv", make_head({.n = 90, .nq = 60, .group = 3}, 4), tokens, {35, 60});
     for (const Index window : {1, 7, 1000}) {
       for (const Index kernel : {1, 3, 5, 1001}) {
         for (const char* pool : {"avg", "max"}) {
-          for (const auto& [word, reduce] : reduces) {
+          for (const auto& [word, reduce] : reference::kReduces) {
             const Given given = {{"window", std::to_string(window)},
                                  {"kernel", std::to_string(kernel)},
                                  {"pool", pool},
@@ -51,11 +42,7 @@ TEST(SnapKv, ScoresAndSelectionEqualReference) {
 }
 
 TEST(SnapKv, DefaultsAreTheLastThirtyTwoQueriesAndFiveTokens) {
-  const Method method = method_snapkv();
-  HeadShape shape;
-  shape.n = 120;
-  shape.nq = 100;
-  const JobOf job(method, make_head(shape, 5), positions(10, 90), {20, 110});
+  const JobOf job("snapkv", make_head({.n = 120, .nq = 100}, 5), positions(10, 90), {20, 110});
   EXPECT_EQ(job.kept(17),
             job.kept(17, {{"window", "32"}, {"kernel", "5"}, {"pool", "avg"}, {"reduce", "mean"}}));
   const reference::Vec slow = reference::snapkv(job.head(), job.tokens(), 78, 110, 2, false,
@@ -64,14 +51,10 @@ TEST(SnapKv, DefaultsAreTheLastThirtyTwoQueriesAndFiveTokens) {
 }
 
 TEST(SnapKv, EqualScoresStayEqualUnderPooling) {
-  const Method method = method_snapkv();
-  HeadShape shape;
-  shape.n = 50;
-  shape.group = 3;
   for (int round = 0; round < 20; ++round) {
-    KvHead head = make_head(shape, 6);
+    KvHead head = make_head({.n = 50, .group = 3}, 6);
     head.scale = 0.0;  // every softmax is uniform; 50 + round queries give many different sums
-    const JobOf job(method, head, positions(3, 30), {30, 31 + round % 19});
+    const JobOf job("snapkv", head, positions(3, 30), {30, 31 + round % 19});
     for (const char* pool : {"avg", "max"}) {
       ASSERT_EQ(job.kept(9, {{"pool", pool}}), positions(3, 12));
     }

@@ -70,13 +70,9 @@ INSTANTIATE_TEST_SUITE_P(Options, WalkTest,
 template <class T>
 Index expect_reference(const Case& c, double tolerance) {
   Index compared = 0;
-  HeadShape shape;
-  shape.n = c.block;
-  shape.d = c.d;
-  shape.key_norm = c.key_norm;
-  shape.key_offset = 0.3;
   for (unsigned seed = 0; seed < 6; ++seed) {
-    const KvHead head = make_head(shape, seed);
+    const KvHead head =
+        make_head({.n = c.block, .d = c.d, .key_norm = c.key_norm, .key_offset = 0.3}, seed);
     std::mt19937_64 generator(seed);
     std::uniform_real_distribution<double> uniform(0.0, 1.0);
     std::vector<double> uniforms, weights;
@@ -171,9 +167,7 @@ template <class T>
 void expect_probabilities(double largest) {
   std::vector<double> p;
   std::vector<std::int8_t> signs;
-  HeadShape shape;
-  shape.n = 40;
-  shape.d = 128;
+  HeadShape shape{.n = 40, .d = 128};
   for (const double key_norm : {0.0, 1e-30, 100.0, 1e4, 1e15}) {
     for (const double value_norm : {0.0, 1e-30, 1.0, largest}) {
       shape.key_norm = key_norm;
@@ -207,13 +201,9 @@ TEST(Walk, NoInputInRangeGivesInfOrNan) {
 // |y| <= nb R^2 by Cauchy-Schwarz and c = 30 ln(25600) = 304 > 256: the theory's walk cannot fail,
 // and every P stays within nb / 2c of 1/2, here with the worst input there is: identical tokens.
 TEST(Walk, TheoryIsACoinAt256) {
-  HeadShape shape;
-  shape.n = 256;
-  KvHead head = make_head(shape, 5);
-  for (Index i = 1; i < 256; ++i) {
-    std::copy_n(head.k.row(0), 8, head.k.row(i));
-    std::copy_n(head.v.row(0), 8, head.v.row(i));
-  }
+  KvHead head = make_head({.n = 256}, 5);
+  repeat_first_row(head.k);
+  repeat_first_row(head.v);
   std::vector<double> p;
   std::vector<std::int8_t> signs;
   WalkOptions options;
@@ -229,13 +219,9 @@ TEST(Walk, TheoryIsACoinAt256) {
 }
 
 TEST(Walk, GreedyAlternatesOnIdenticalTokens) {
-  HeadShape shape;
-  shape.n = 32;
-  KvHead head = make_head(shape, 5);
-  for (Index i = 1; i < 32; ++i) {
-    std::copy_n(head.k.row(0), 8, head.k.row(i));
-    std::copy_n(head.v.row(0), 8, head.v.row(i));
-  }
+  KvHead head = make_head({.n = 32}, 5);
+  repeat_first_row(head.k);
+  repeat_first_row(head.v);
   std::vector<double> p;
   std::vector<std::int8_t> signs;
   WalkOptions options;

@@ -16,10 +16,7 @@ namespace {
 constexpr double kStoreTolerance = 1e-5;
 
 KvHead head_of(Index n, unsigned seed) {
-  HeadShape shape;
-  shape.n = shape.nq = n;
-  shape.dv = 5;
-  return make_head(shape, seed);
+  return make_head({.n = n, .nq = n, .dv = 5}, seed);
 }
 
 // Sinks none, fewer and more than the window; nearly all tokens; all of them.

@@ -12,10 +12,7 @@ namespace kvbench::test_stream_simple {
 namespace {
 
 KvHead long_head(Index n) {
-  HeadShape shape;
-  shape.n = shape.nq = n;
-  shape.group = 1;
-  return make_head(shape, 1);
+  return make_head({.n = n, .nq = n, .group = 1}, 1);
 }
 
 // Calls check(tokens that have left the window and are no sinks, view) after every step.

@@ -30,10 +30,7 @@ TEST(Tova, EqualsReferenceOverTheWholeLayer) {
         }
       }
       const reference::Vec all = reference::reduced(every, reduce);
-      reference::Vec scores;
-      for (const Index i : tokens) {
-        scores.push_back(all[i]);
-      }
+      const reference::Vec scores = reference::taken(all, tokens);
       for (const Index kept : {0, 1, 5, 30, 41}) {
         const auto got = job.run(kept * heads[0].pair_bytes(), {{"reduce", word}});
         for (const std::vector<Index>& set : got) {

@@ -1,8 +1,6 @@
 // wildcat against its reference bin by bin, the law of its draws, what its weights must give,
 // budgets and odd inputs.
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/size.hpp"
-#include "attention/estimator.hpp"
 #include "compressed.hpp"
 #include "merge_checks.hpp"
 #include "reference/wildcat.hpp"
@@ -15,15 +13,6 @@ constexpr double kTolerance = 1e-6;
 
 Given given(Index tokens, Index per_bin, const std::string& tau = "auto") {
   return {{"tokens", std::to_string(tokens)}, {"per_bin", std::to_string(per_bin)}, {"tau", tau}};
-}
-
-Compressed run_seed(const Method& method, const JobOf& job, const Given& parameters,
-                    std::uint64_t seed) {
-  Task task = job.task();
-  task.rng = Rng(seed, {"p", 0, 0}, "wildcat");
-  Compressed c = method.compress(task, job.params(parameters));
-  check_compressed(c, task);
-  return c;
 }
 
 struct Expected {
@@ -107,13 +96,12 @@ void expect_coreset(const JobOf& job, const Compressed& c,
 }
 
 TEST(WildCat, EqualsTheReference) {
-  const Method method = method_wildcat();
   Index negative = 0;
   for (const unsigned seed : {3U, 4U}) {
     for (const auto& tokens : {positions(10, 60), gappy(10, 70)}) {
       HeadShape shape = merging_shape(80);
       shape.key_norm = seed == 3 ? 3.0 : 8.0;
-      const JobOf job(method, make_head(shape, seed), tokens, {});
+      const JobOf job("wildcat", make_head(shape, seed), tokens, {});
       for (const auto& [kept, per_bin] : std::vector<std::pair<Index, Index>>{
                {1, 12}, {5, 12}, {12, 12}, {23, 12}, {24, 12}, {20, 3}, {10, 1}, {15, 0}}) {
         expect_coreset(job, job.run({}, given(kept, per_bin)), expected(job, kept, per_bin, 0.0));
@@ -136,9 +124,8 @@ TEST(WildCat, Temperature) {
 
 // The first draw is proportional to exp(s|k|^2 / tau^2), the second to what the first leaves.
 TEST(WildCat, TheLawOfTheDraws) {
-  const Method method = method_wildcat();
   HeadShape shape = merging_shape(4);
-  const JobOf job(method, make_head(shape, 11), positions(0, 4), {});
+  const JobOf job("wildcat", make_head(shape, 11), positions(0, 4), {});
   const KvHead& head = job.head();
   std::vector<double> mean(8, 0.0);
   for (Index i = 0; i < 4; ++i) {
@@ -173,8 +160,8 @@ TEST(WildCat, TheLawOfTheDraws) {
   constexpr int kSeeds = 4000;
   std::map<std::vector<Index>, double> seen;
   for (int seed = 0; seed < kSeeds; ++seed) {
-    seen[run_seed(method, job, given(2, 0, "2"), static_cast<std::uint64_t>(seed))
-             .made.positions] += 1.0 / kSeeds;
+    seen[job.run({}, given(2, 0, "2"), static_cast<std::uint64_t>(seed)).made.positions] +=
+        1.0 / kSeeds;
   }
   ASSERT_EQ(pairs.size(), 6U);
   for (const auto& [pair, p] : pairs) {
@@ -185,12 +172,11 @@ TEST(WildCat, TheLawOfTheDraws) {
 
 // Three keys, each many times: three tokens say all there is, whatever is asked for.
 TEST(WildCat, EqualKeysAreOneToken) {
-  const Method method = method_wildcat();
   KvHead head = make_head(merging_shape(40), 7);
   for (Index i = 3; i < 40; ++i) {
     std::copy_n(head.k.row(i % 3), 8, head.k.row(i));
   }
-  const JobOf job(method, head, positions(3, 33), {});
+  const JobOf job("wildcat", head, positions(3, 33), {});
   const Compressed c = job.run({}, given(8, 12));
   ASSERT_EQ(c.made.k.rows(), 3);
   for (Index r = 0; r < 3; ++r) {
@@ -207,43 +193,26 @@ TEST(WildCat, EqualKeysAreOneToken) {
   EXPECT_NEAR(diag_number(c, "weight_sum"), 30.0, 1e-3);
 }
 
+// Of the first query head's outputs, over all tokens.
 double error_of(const JobOf& job, const Compressed& c) {
   const KvHead& head = job.head();
-  double error = 0.0;
-  double norm = 0.0;
-  const MatrixD queries = scaled_queries(head, 0, head.nq());
-  const auto output = [&](const auto& add) {
-    SoftmaxSums out(queries, head.dv(), Precision::float64);
-    add(out);
-    Index bad = 0;
-    return out.output(bad);
-  };
-  const MatrixD exact = output([&](SoftmaxSums& s) {
-    s.add_rows(head.k, head.v, job.tokens(), {}, 1.0F, SoftmaxPart::both);
-  });
-  const std::vector<Index> rows = positions(0, c.made.k.rows());
-  const MatrixD made = output([&](SoftmaxSums& s) {
-    s.add_rows(c.made.k, c.made.v, rows, c.made.weights, 1.0F, SoftmaxPart::numerator);
-    s.add_rows(c.denominator->made.k, {}, rows, c.denominator->made.weights, 1.0F,
-               SoftmaxPart::denominator);
-  });
-  for (Index i = 0; i < exact.rows() * exact.cols(); ++i) {
-    error += std::pow(made.data()[i] - exact.data()[i], 2);
-    norm += exact.data()[i] * exact.data()[i];
-  }
-  return std::sqrt(error / norm);
+  const reference::Rows k = reference::rows_of(c.made.k);
+  return static_cast<double>(reference::relative_error(
+      reference::rows_of(head.q[0]), head.scale,
+      reference::entries(reference::rows_of(head.k), reference::rows_of(head.v)),
+      reference::entries(k, reference::rows_of(c.made.v), c.made.weights),
+      reference::entries(k, {}, c.denominator->made.weights)));
 }
 
 // Keys that differ little span a space of few dimensions, to rounding: 6 and 15 tokens span the
 // polynomials of two channels up to degrees 2 and 4.
 TEST(WildCat, FewTokensOfFlatKeysGiveAllAttention) {
-  const Method method = method_wildcat();
   HeadShape shape = merging_shape(200);
   shape.d = 2;
   shape.key_norm = 0.2;
   shape.key_offset = 20.0;  // a common part of all keys changes nothing
   KvHead head = make_head(shape, 13);
-  const JobOf job(method, head, positions(0, 200), {});
+  const JobOf job("wildcat", head, positions(0, 200), {});
   const double one = error_of(job, job.run({}, given(1, 0)));
   const double few = error_of(job, job.run({}, given(6, 0)));
   const double more = error_of(job, job.run({}, given(15, 0)));
@@ -252,8 +221,7 @@ TEST(WildCat, FewTokensOfFlatKeysGiveAllAttention) {
 }
 
 TEST(WildCat, AllTokensAreHeldAsTheyAre) {
-  const Method method = method_wildcat();
-  const JobOf job(method, make_head(merging_shape(80), 4), gappy(5, 75), {});
+  const JobOf job("wildcat", make_head(merging_shape(80), 4), gappy(5, 75), {});
   const auto m = static_cast<Index>(job.tokens().size());
   const Compressed c = job.run({}, given(m, 12));
   EXPECT_EQ(c.held.tokens, job.tokens());

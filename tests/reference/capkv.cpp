@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/bounded_fit.hpp"
 #include "reference/expected_attention.hpp"
-#include "reference/leverage.hpp"
 
 namespace reference {
 namespace {
@@ -29,7 +29,7 @@ Vec capkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index b
     Vec mu(d, 0);  // its length plays no part
     for (Index j = begin; j < end; ++j) {
       const Vec& stored = queries[j - head.q_start()];
-      const Vec before = cos == nullptr ? stored : solve(rotation(*cos, *sin, j, d, half), stored);
+      const Vec before = cos == nullptr ? stored : eliminate(rotation(*cos, *sin, j, d, half), stored);
       for (Index p = end; p < (cos == nullptr ? end + 1 : end + future); ++p) {
         const Rows r = cos == nullptr ? Rows() : rotation(*cos, *sin, p, d, half);
         for (std::size_t t = 0; t < d; ++t) {
@@ -57,7 +57,7 @@ Vec capkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index b
     Vec scores;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       const Vec& v = values[tokens[i]];
-      scores.push_back(weights[i] * dot(v, solve(a, v)));
+      scores.push_back(weights[i] * dot(v, eliminate(a, v)));
     }
     per_head.push_back(scores);
   }

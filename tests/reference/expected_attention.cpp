@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "reference/leverage.hpp"
+#include "reference/bounded_fit.hpp"
 
 namespace reference {
 
@@ -61,7 +61,7 @@ Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& to
     for (Index j = begin; j < end; ++j) {
       const Vec& stored = all[j - head.q_start()];
       // The inverse rotation, without assuming what it is.
-      rows.push_back(cos == nullptr ? stored : solve(rotation(*cos, *sin, j, d, half), stored));
+      rows.push_back(cos == nullptr ? stored : eliminate(rotation(*cos, *sin, j, d, half), stored));
     }
     const auto count = static_cast<Real>(rows.empty() ? 1 : rows.size());
     Vec mean(d, 0);

@@ -12,6 +12,12 @@ std::size_t z(Index i) {
 
 }  // namespace
 
+Element element_of(kvbench::DType dtype) {
+  return dtype == kvbench::DType::float16    ? Element{11, -24}
+         : dtype == kvbench::DType::bfloat16 ? Element{8, -133}
+                                             : Element{};
+}
+
 Real round_element(Real x, Element e) {
   if (x == 0) {
     return 0;

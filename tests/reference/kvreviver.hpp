@@ -16,6 +16,7 @@ struct Element {
   int least = -149;
 };
 Real round_element(Real x, Element e);
+Element element_of(kvbench::DType dtype);
 
 /// The documented hash family.
 Index hash_cell(std::uint64_t a, std::uint64_t b, Index position, Index cells);

@@ -3,34 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/bounded_fit.hpp"
+
 namespace reference {
-
-Vec solve(Rows m, Vec x) {
-  const std::size_t w = x.size();
-  for (std::size_t c = 0; c < w; ++c) {
-    std::size_t pivot = c;
-    for (std::size_t r = c; r < w; ++r) {
-      pivot = std::abs(m[r][c]) > std::abs(m[pivot][c]) ? r : pivot;
-    }
-    std::swap(m[c], m[pivot]);
-    std::swap(x[c], x[pivot]);
-    for (std::size_t r = c + 1; r < w; ++r) {
-      const Real f = m[r][c] / m[c][c];
-      for (std::size_t k = c; k < w; ++k) {
-        m[r][k] -= f * m[c][k];
-      }
-      x[r] -= f * x[c];
-    }
-  }
-  for (std::size_t c = w; c-- > 0;) {
-    for (std::size_t k = c + 1; k < w; ++k) {
-      x[c] -= m[c][k] * x[k];
-    }
-    x[c] /= m[c][c];
-  }
-  return x;
-}
-
 namespace {
 
 Real length(const Vec& x) {
@@ -51,7 +26,7 @@ Rows unrotated(const kvbench::KvHead& head, const std::vector<Index>& tokens,
       const std::size_t b = half ? t + pairs : 2 * t + 1;
       const Real c = cos.row(i)[t];
       const Real s = sin.row(i)[t];
-      const Vec before = solve({{c, -s}, {s, c}}, {key[a], key[b]});
+      const Vec before = eliminate({{c, -s}, {s, c}}, {key[a], key[b]});
       key[a] = before[0];
       key[b] = before[1];
     }
@@ -96,7 +71,7 @@ Vec leverage(const Rows& keys, const Rows& phi, Real ridge) {
   for (std::size_t a = 0; a < w; ++a) {
     Vec unit(w, 0);
     unit[a] = 1;
-    inverse.push_back(solve(gram, unit));
+    inverse.push_back(eliminate(gram, unit));
   }
   Vec out;
   for (const Vec& row : x) {

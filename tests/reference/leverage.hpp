@@ -6,9 +6,6 @@
 
 namespace reference {
 
-/// y with m y = x, by elimination with pivots.
-Vec solve(Rows m, Vec x);
-
 /// Keys of `tokens` before their rotation by cos, sin [p, pairs]; `half`: channels t and t + pairs
 /// turn together, else 2 t and 2 t + 1.
 Rows unrotated(const kvbench::KvHead& head, const std::vector<Index>& tokens,

@@ -72,6 +72,30 @@ Estimate estimate(const Vec& q, Real scale, const std::vector<Weighted>& numerat
   return out;
 }
 
+std::vector<Weighted> entries(const Rows& k, const Rows& v, const std::vector<float>& w) {
+  std::vector<Weighted> out;
+  for (std::size_t i = 0; i < k.size(); ++i) {
+    out.push_back({k[i], v.empty() ? Vec() : v[i], w.empty() ? 1.0F : w[i]});
+  }
+  return out;
+}
+
+Real relative_error(const Rows& queries, Real scale, const std::vector<Weighted>& exact,
+                    const std::vector<Weighted>& numerator,
+                    const std::vector<Weighted>& denominator) {
+  Real error = 0;
+  Real norm = 0;
+  for (const Vec& q : queries) {
+    const Vec a = estimate(q, scale, exact, exact).z;
+    const Vec b = estimate(q, scale, numerator, denominator).z;
+    for (std::size_t t = 0; t < a.size(); ++t) {
+      error += (b[t] - a[t]) * (b[t] - a[t]);
+      norm += a[t] * a[t];
+    }
+  }
+  return std::sqrt(error / norm);
+}
+
 WalkResult walk(Rows keys, const Rows& values, const Vec& weights, const WalkReference& o,
                 const std::vector<double>& uniforms) {
   const std::size_t n = keys.size();

@@ -41,6 +41,14 @@ struct Estimate {
 Estimate estimate(const Vec& q, Real scale, const std::vector<Weighted>& numerator,
                   const std::vector<Weighted>& denominator);
 
+/// Entries of keys, values (none: empty) and weights (none: 1).
+std::vector<Weighted> entries(const Rows& k, const Rows& v, const std::vector<float>& w = {});
+
+/// |z - z of `exact`| / |z of `exact`| over all queries.
+Real relative_error(const Rows& queries, Real scale, const std::vector<Weighted>& exact,
+                    const std::vector<Weighted>& numerator,
+                    const std::vector<Weighted>& denominator);
+
 /// What the walk's probabilities are scaled by.
 enum class ReferenceStep { theory, fixed, self, greedy, repo };
 struct WalkReference {

@@ -76,6 +76,39 @@ std::vector<Index> best(const std::vector<Index>& tokens, const Vec& scores, Ind
   return out;
 }
 
+std::vector<Index> pooled_counts(const Rows& scores, Index each, Index safe) {
+  std::vector<std::vector<bool>> taken;
+  std::vector<Index> counts(scores.size(), 0);
+  const auto take = [&](std::size_t from, std::size_t to) {
+    bool found = false;
+    std::size_t head = 0;
+    std::size_t place = 0;
+    for (std::size_t i = 0; i < scores[0].size(); ++i) {
+      for (std::size_t h = from; h < to; ++h) {
+        if (!taken[h][i] && (!found || scores[h][i] > scores[head][place])) {
+          found = true;
+          head = h;
+          place = i;
+        }
+      }
+    }
+    taken[head][place] = true;
+    ++counts[head];
+  };
+  for (std::size_t h = 0; h < scores.size(); ++h) {
+    taken.emplace_back(scores[h].size(), false);
+  }
+  for (std::size_t h = 0; h < scores.size(); ++h) {
+    for (Index i = 0; i < safe; ++i) {
+      take(h, h + 1);
+    }
+  }
+  for (Index i = 0; i < (each - safe) * static_cast<Index>(scores.size()); ++i) {
+    take(0, scores.size());
+  }
+  return counts;
+}
+
 bool is_top(const std::vector<Index>& tokens, const Vec& scores, const std::vector<Index>& kept,
             Index count, Real tolerance) {
   if (static_cast<Index>(kept.size()) != count) {

@@ -33,6 +33,10 @@ Vec snapkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index 
 /// position.
 std::vector<Index> best(const std::vector<Index>& tokens, const Vec& scores, Index count);
 
+/// How many tokens each head keeps of `each` times the heads: `safe` of its own best, then the best
+/// of all that is left, one at a time; ties go to the lowest position, then head.
+std::vector<Index> pooled_counts(const Rows& scores, Index each, Index safe);
+
 /// Whether `kept` is a set of `count` tokens with the largest scores: no token left out beats one
 /// kept by more than a relative `tolerance` of the larger. For scores that rounding may swap.
 bool is_top(const std::vector<Index>& tokens, const Vec& scores, const std::vector<Index>& kept,

@@ -10,16 +10,11 @@
 #include "algorithms/nested_methods.hpp"
 #include "attention/streams.hpp"
 #include "core/float16.hpp"
-#include "method_checks.hpp"
+#include "merge_checks.hpp"
 #include "reference/cam.hpp"
 
-namespace kvbench::test_cam_prefill {
+namespace kvbench::test_cam {
 namespace {
-
-// Sums of float64 against long double, both rounded to float32 after every merge.
-constexpr double kStoreTolerance = 1e-6;
-// Sums of values: 60 tokens of size 1, each rounded to float32 at each of some 50 merges.
-constexpr double kSumTolerance = 1e-4;
 
 HeadShape shape_of(Index n, DType dtype = DType::float32) {
   const HeadShape shape{.n = n, .nq = n, .dv = 5, .group = 3, .dtype = dtype};
@@ -35,10 +30,7 @@ reference::CamReference reference_of(const KvHead& head, const std::vector<Index
     t.attends.push_back(scoring.contains(i) && i >= head.q_start());
   }
   t.sink = sink;
-  t.element =
-      head.dtype == DType::float16
-          ? reference::Element{11, -24}
-          : (head.dtype == DType::bfloat16 ? reference::Element{8, -133} : reference::Element{});
+  t.element = reference::element_of(head.dtype);
   t.draw.resize(head.n());
   Rng(1, {"p", 0, 0}, "cam").stream("merge").uniforms(0, t.draw);
   return t;
@@ -78,7 +70,7 @@ void expect_equal(const Compressed& c, const reference::CamReference& expected) 
   ASSERT_EQ(c.diag.front().second, std::to_string(expected.merged));
 }
 
-TEST(CamPrefill, EqualsTheReference) {
+TEST(Cam, EqualsTheReference) {
   Index merged = 0;
   for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
     const KvHead head = make_rounded_head(shape_of(70, dtype), 6);
@@ -116,8 +108,35 @@ TEST(CamPrefill, EqualsTheReference) {
   EXPECT_GT(merged, 1000);
 }
 
+// prefill=once: by the accumulated attention of all queries.
+TEST(Cam, OnceEqualsTheReference) {
+  const Range scoring = {70, 100};
+  const RngStream stream = Rng(1, {"p", 0, 0}, "cam").stream("merge");
+  std::vector<double> draw(110);
+  stream.uniforms(0, draw);
+  for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
+    const JobOf job("cam", make_head(merging_shape(110), 6), tokens, scoring);
+    const auto m = static_cast<Index>(tokens.size());
+    const reference::Vec scores = accumulated(job, scoring);
+    for (const Index count : {Index{0}, Index{1}, Index{2}, Index{13}, m - 1, m}) {
+      for (const Index merge : {1, 3, 32}) {
+        for (const char* ratio : {"0.5", "1"}) {
+          const Compressed c = job.run({}, {{"tokens", std::to_string(count)},
+                                            {"prefill", "once"},
+                                            {"merge", std::to_string(merge)},
+                                            {"heavy_ratio", ratio}});
+          const Index heavy = std::string(ratio) == "1" ? count : count / 2;
+          const std::vector<Index> kept = reference::heavy_and_recent(tokens, scores, count, heavy);
+          expect_merged(c, reference::cam(job.head(), tokens, scores, kept, merge, draw));
+          ASSERT_EQ(c.aux_bytes, 0);
+        }
+      }
+    }
+  }
+}
+
 // The trace holds the last queries only: the others add nothing.
-TEST(CamPrefill, QueriesThatTheTraceLacksScoreNothing) {
+TEST(Cam, QueriesThatTheTraceLacksScoreNothing) {
   KvHead head = make_rounded_head(shape_of(50), 7);
   for (Matrix& q : head.q) {
     Matrix last(20, head.d());
@@ -134,7 +153,7 @@ TEST(CamPrefill, QueriesThatTheTraceLacksScoreNothing) {
 
 // What lies behind the middle, and what another method of a composition holds, is never looked at;
 // sinks are.
-TEST(CamPrefill, AttendsSinksHeldTokensAndItselfAlone) {
+TEST(Cam, AttendsSinksHeldTokensAndItselfAlone) {
   const HeadShape shape = shape_of(60);
   const KvHead head = make_rounded_head(shape, 8);
   const auto tokens = gappy(5, 50);
@@ -163,31 +182,21 @@ TEST(CamPrefill, AttendsSinksHeldTokensAndItselfAlone) {
 }
 
 // With equal scores everywhere every draw succeeds: nothing of the values' sum is lost.
-TEST(CamPrefill, KeepsTheSumOfValuesWhenAllMerge) {
+TEST(Cam, KeepsTheSumOfValuesWhenAllMerge) {
   KvHead head = make_rounded_head(shape_of(64), 9);
   std::fill_n(head.k.data(), 64 * head.d(), 0.0F);
   // No protected tokens: of equal scores the latest goes, so the oldest would merge; protected
   // ones make the oldest of the others go, whose score is the largest of all.
   const JobOf job("cam", head, positions(2, 62), {0, 64});
-  const Compressed c = run(job, 2, {{"tokens", "10"}, {"heavy_ratio", "0"}});
-  ASSERT_EQ(c.diag.front().second, "50");
-  for (Index t = 0; t < head.dv(); ++t) {
-    double all = 0.0;
-    double left = 0.0;
-    for (const Index i : job.tokens()) {
-      all += static_cast<double>(head.v.row(i)[t]);
-    }
-    for (const Index i : c.held.tokens) {
-      left += static_cast<double>(head.v.row(i)[t]);
-    }
-    for (Index r = 0; r < c.made.v.rows(); ++r) {
-      left += static_cast<double>(c.made.v.row(r)[t]);
-    }
-    EXPECT_TRUE(std::abs(left - all) <= kSumTolerance) << left << " " << all;
+  for (const char* prefill : {"stream", "once"}) {
+    const Compressed c =
+        run(job, 2, {{"tokens", "10"}, {"heavy_ratio", "0"}, {"prefill", prefill}});
+    ASSERT_EQ(c.diag.front().second, "50");
+    check_sums_kept(job, c, /*keys=*/false);
   }
 }
 
-TEST(CamPrefill, WorksBehindAnotherMethod) {
+TEST(Cam, WorksBehindAnotherMethod) {
   const Method a = method_local();
   const Method b = method_cam();
   const JobOf job(b, make_rounded_head(shape_of(80), 10), positions(4, 70), {0, 80});
@@ -203,7 +212,7 @@ TEST(CamPrefill, WorksBehindAnotherMethod) {
 
 // The tokens behind the middle are no part of the protocol's stream either: a stream without a
 // window over the same tokens holds the same.
-TEST(CamPrefill, EqualsItsStreamWithoutAWindow) {
+TEST(Cam, EqualsItsStreamWithoutAWindow) {
   const Method method = method_cam();
   const KvHead head = make_rounded_head(shape_of(90), 11);
   const JobOf job(method, head, positions(0, 90), {0, 90});
@@ -252,4 +261,4 @@ TEST(AttendedTokens, SinksAreAttendedAndEarnNothing) {
 }
 
 }  // namespace
-}  // namespace kvbench::test_cam_prefill
+}  // namespace kvbench::test_cam
