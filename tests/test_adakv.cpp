@@ -61,26 +61,6 @@ TEST(AdaKv, SharesEqualReferenceWithManyTies) {
   }
 }
 
-TEST(AdaKv, OneStrongHeadTakesAllButTheFloors) {
-  const Method method = method_adakv();
-  std::vector<Survey> surveys(3);
-  for (std::size_t h = 0; h < 3; ++h) {
-    surveys[h].middle = 100;
-    surveys[h].tokens = 20;
-    surveys[h].data.assign(100, h == 1 ? 1.0 : 0.5);
-    for (int i = 0; i < 100; ++i) {
-      surveys[h].data.push_back(i);
-    }
-  }
-  EXPECT_EQ(counts_of(method, surveys, "0.2"), (std::vector<Index>{4, 52, 4}));
-  EXPECT_EQ(counts_of(method, surveys, "1"), (std::vector<Index>{20, 20, 20}));
-  for (Survey& s : surveys) {
-    std::fill_n(s.data.begin(), 100, 0.25);
-  }
-  EXPECT_EQ(counts_of(method, surveys, "0.2"), (std::vector<Index>{20, 20, 20}));  // equal scores
-  EXPECT_EQ(counts_of(method, surveys, "0"), (std::vector<Index>{20, 20, 20}));
-}
-
 TEST(AdaKv, TheLayersTokensAreTheBestOfAllHeads) {
   std::vector<KvHead> heads;
   for (unsigned h = 0; h < 3; ++h) {
@@ -101,15 +81,6 @@ TEST(AdaKv, TheLayersTokensAreTheBestOfAllHeads) {
         ASSERT_TRUE(reference::is_top(tokens, scores[h], got[h], counts[h], 1e-9L));
       }
     }
-  }
-}
-
-TEST(AdaKv, FloorOneIsSnapKv) {
-  const std::vector<KvHead> heads = {make_head({}, 1), make_head({}, 2)};
-  const SharedJob job("adakv", heads, 2, positions(5, 50), {10, 60});
-  const auto got = job.run(11 * heads[0].pair_bytes(), {{"floor", "1"}});
-  for (std::size_t h = 0; h < 2; ++h) {
-    EXPECT_EQ(got[h], JobOf("snapkv", heads[h], positions(5, 50), {10, 60}).kept(11));
   }
 }
 

@@ -61,16 +61,6 @@ TEST(ChunkKv, ChunksByHand) {
             (Figures{{"chunks", "2"}}));  // whole ones
 }
 
-TEST(ChunkKv, WithoutChunksItIsSnapKv) {
-  const KvHead head = make_head({}, 3);
-  const JobOf job("chunkkv", head, positions(5, 50), {10, 60});
-  const JobOf other("snapkv", head, positions(5, 50), {10, 60});
-  for (const Index kept : {0, 1, 9, 30, 45}) {
-    EXPECT_EQ(job.kept(kept, {{"chunk_length", "1"}}), other.kept(kept));
-    EXPECT_EQ(job.kept(kept, {{"chunk_length", "45"}}), other.kept(kept));  // one chunk
-  }
-}
-
 // Chunks of different length whose scores are all equal have equal means.
 TEST(ChunkKv, EqualScoresKeepTheLowestPositions) {
   const JobOf job("chunkkv", head_of(std::vector<double>(48, 0.3)), positions(0, 47), {47, 48});

@@ -267,33 +267,6 @@ StudyOptions small_study() {
   return o;
 }
 
-TEST(Study, DoesNotDependOnThreads) {
-  std::mt19937_64 generator(8);
-  const Matrix k = normal_matrix(150, 6, 2.0, generator);
-  const Matrix v = normal_matrix(150, 5, 1.0, generator);
-  const Sets sets({k, v});
-  const std::atomic<bool> stop = false;
-  const auto one = study(sets.all(), small_study(), 1, stop);
-  const auto four = study(sets.all(), small_study(), 4, stop);
-  ASSERT_TRUE(one && four);
-  for (std::size_t s = 0; s < 2; ++s) {
-    const Study& a = (*one)[s];
-    const Study& b = (*four)[s];
-    EXPECT_EQ(a.coverage.curve, b.coverage.curve);
-    EXPECT_EQ(a.coverage.centers, b.coverage.centers);
-    ASSERT_EQ(a.growth.size(), 3U);
-    for (std::size_t g = 0; g < 3; ++g) {
-      EXPECT_EQ(a.growth[g].delta, b.growth[g].delta);
-      EXPECT_EQ(a.growth[g].counts, b.growth[g].counts);
-    }
-    EXPECT_EQ(a.points.tokens, b.points.tokens);
-    ASSERT_EQ(a.points.x.rows(), static_cast<Index>(a.points.tokens.size()));
-    ASSERT_EQ(a.points.x.cols(), 4);
-    EXPECT_TRUE(std::equal(a.points.x.data(), a.points.x.data() + a.points.x.rows() * 4,
-                           b.points.x.data()));
-  }
-}
-
 TEST(Study, DeltasArePlacedByTheRadius) {
   std::mt19937_64 generator(9);
   const Matrix k = normal_matrix(40, 3, 2.0, generator);

@@ -1,7 +1,6 @@
 // compactor against its definition over a layer of heads: chunks filled up, z-scores over all
 // heads, blending, the tokens that rank highest; what the trace lacks.
 #include <cmath>
-#include <set>
 
 #include "algorithms/methods.hpp"
 #include "layer_job.hpp"
@@ -142,48 +141,14 @@ TEST(Compactor, EveryParameterDoesWhatItSays) {
   }
 }
 
-TEST(Compactor, FirstAndLastTokensRankHighestByPosition) {
-  const JobOf job("compactor", heads_of(1, 60, 60)[0], positions(10, 50), {0, 60}, true);
-  EXPECT_EQ(job.kept(3), (std::vector<Index>{10, 11, 12}));
-  EXPECT_EQ(job.kept(10), (std::vector<Index>{10, 11, 12, 13, 14, 15, 16, 17, 46, 47}));
-  const std::vector<Index> most = job.kept(13);
-  EXPECT_EQ(std::vector<Index>(most.end() - 4, most.end()), (std::vector<Index>{46, 47, 48, 49}));
-  // No token is between them.
+// Where no token is between the first and the last ones, the lowest positions stay.
+TEST(Compactor, FewTokensGoByPosition) {
   for (const Index m : {1, 5, 8, 10, 12}) {
-    const JobOf small("compactor", heads_of(1, 60, 60)[0], positions(10, 10 + m), {0, 60}, true);
+    const JobOf job("compactor", heads_of(1, 60, 60)[0], positions(10, 10 + m), {0, 60}, true);
     for (Index kept = 0; kept <= m; ++kept) {
-      EXPECT_EQ(small.kept(kept), positions(10, 10 + kept));
+      EXPECT_EQ(job.kept(kept), positions(10, 10 + kept));
     }
   }
-}
-
-// A head alone is normalised by itself: with others it keeps other tokens, but as many.
-TEST(Compactor, ScoresAreNormalisedOverTheLayer) {
-  const Method method = method_compactor();
-  const std::vector<KvHead> heads = heads_of(3, 300, 300);
-  const SharedJob layer(method, heads, 3, positions(4, 284), {0, 300}, true);
-  const Index budget = 70 * heads[0].pair_bytes();
-  const auto together = layer.run(budget);
-  int differ = 0;
-  for (std::size_t h = 0; h < 3; ++h) {
-    const SharedJob alone(method, {heads[h]}, 1, positions(4, 284), {0, 300}, true);
-    Task task = layer.task(h, budget);
-    task.share = nullptr;
-    const Compressed c = method.compress(task, layer.job(h).params());
-    EXPECT_EQ(c.held.tokens.size(), 70U);
-    EXPECT_EQ(together[h].size(), 70U);
-    differ += c.held.tokens != together[h] ? 1 : 0;
-  }
-  EXPECT_GT(differ, 0);
-}
-
-TEST(Compactor, TheSketchIsTheHeadsOwn) {
-  const KvHead head = make_head({.n = 200, .nq = 200, .d = 64}, 7);
-  const SharedJob layer("compactor", {head, head}, 2, positions(4, 190), {0, 200}, true);
-  const auto got = layer.run(60 * head.pair_bytes(), {{"blending", "10"}});
-  EXPECT_NE(got[0], got[1]);  // the same keys under two sketches
-  const auto exact = layer.run(60 * head.pair_bytes(), {{"blending", "10"}, {"sketch", "0"}});
-  EXPECT_EQ(exact[0], exact[1]);
 }
 
 // Logits without the scale reach thousands; equal scores have no deviation.

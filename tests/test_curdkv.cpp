@@ -21,22 +21,6 @@ TEST(CurdKv, EqualsReference) {
   }
 }
 
-// Windows count from the task's first token, and shares compare within them only.
-TEST(CurdKv, ATokenIsWeighedAgainstItsWindow) {
-  KvHead head = make_head({}, 1);
-  for (Index i = 0; i < 64; ++i) {
-    for (Index t = 0; t < 8; ++t) {
-      head.k.row(i)[t] = i < 26 ? 100.0F : 1.0F;  // a loud window, then quiet ones
-      head.v.row(i)[t] = 1.0F;
-    }
-  }
-  head.v.row(40)[0] = 5.0F;
-  head.v.row(15)[0] = 2.0F;
-  const JobOf job("curdkv", head, positions(10, 58), {});
-  EXPECT_EQ(job.kept(5), (std::vector<Index>{10, 11, 12, 13, 40}));
-  EXPECT_EQ(job.kept(6), (std::vector<Index>{10, 11, 12, 13, 15, 40}));
-}
-
 TEST(CurdKv, WindowsOfZerosAndHugeKeys) {
   KvHead head = make_head({}, 2);
   std::fill_n(head.k.row(26), 16 * 8, 0.0F);

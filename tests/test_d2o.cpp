@@ -35,35 +35,6 @@ TEST(D2o, EqualsTheReference) {
   EXPECT_TRUE(merged_more_into_one);
 }
 
-// Kept are 4 and 5 with keys (1, 0) and (0, 1). Tokens 0 and 1 have u = .8, one to each: merged.
-// Token 2 has u = .6, below the threshold of .8: dropped, and the threshold becomes
-// .7 .6 + .3 .8 = .66. Token 3's u of .65 is below it.
-TEST(D2o, ByHand) {
-  KvHead head = make_head({.n = 7, .nq = 7, .d = 2, .dv = 2, .group = 1}, 1);
-  const float keys[7][2] = {{0.6F, 0.8F}, {0.8F, 0.6F}, {-0.8F, 0.6F}, {-0.76F, 0.65F},
-                            {1.0F, 0.0F}, {0.0F, 1.0F}, {0.0F, 0.0F}};
-  for (Index i = 0; i < 7; ++i) {
-    for (Index t = 0; t < 2; ++t) {
-      head.k.row(i)[t] = keys[i][t];
-      head.v.row(i)[t] = static_cast<float>(10 * i + t);
-    }
-  }
-  const JobOf job("d2o", head, positions(0, 6), {7, 7});
-  const Compressed c = job.run({}, {{"tokens", "2"}, {"heavy_ratio", "0"}});
-  EXPECT_EQ(merged_of(c), 2);
-  ASSERT_EQ(c.made.v.rows(), 2);
-  const double e = std::exp(1.0);
-  const double w = std::exp(0.8);
-  const auto mean = [&](double kept, double taken) { return (e * kept + w * taken) / (e + w); };
-  constexpr double kKeyRounding = 1e-5;  // .6 and .8 are no float32 numbers; values up to 50
-  EXPECT_NEAR(static_cast<double>(c.made.v.row(0)[0]), mean(40, 10), kKeyRounding);
-  EXPECT_NEAR(static_cast<double>(c.made.v.row(0)[1]), mean(41, 11), kKeyRounding);
-  EXPECT_NEAR(static_cast<double>(c.made.v.row(1)[0]), mean(50, 0), kKeyRounding);
-  EXPECT_NEAR(static_cast<double>(c.made.k.row(0)[1]), mean(0, 0.6), kKeyRounding);
-  EXPECT_NEAR(static_cast<double>(c.made.k.row(1)[0]), mean(0, 0.6), kKeyRounding);
-  EXPECT_TRUE(c.held.tokens.empty());
-}
-
 // Parallel keys have u = 1 but for rounding: none lies below the threshold, whatever their lengths.
 TEST(D2o, ParallelKeysAreAllMergedIntoTheLowest) {
   for (unsigned seed = 1; seed <= 5; ++seed) {

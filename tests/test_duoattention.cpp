@@ -96,13 +96,6 @@ TEST(DuoAttention, TheTracesHeadsAndNoOthers) {
   }
 }
 
-TEST(DuoAttention, EqualMassGoesToTheLowestHeads) {
-  const std::vector<KvHead> heads(4, make_head({}, 1));
-  const SharedJob job("duoattention", heads, 4, positions(5, 45), {10, 60});
-  EXPECT_EQ(full(job.run(20 * heads[0].pair_bytes()), positions(5, 45)),
-            (std::vector<bool>{true, true, false, false}));
-}
-
 // More heads than a sort leaves in place by chance.
 TEST(DuoAttention, ManyTiesGoToTheLowestHeads) {
   const Method method = method_duoattention();

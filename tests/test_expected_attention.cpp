@@ -31,26 +31,6 @@ TEST(ExpectedAttention, EqualsReference) {
   }
 }
 
-// The closed form is the mean of exp(s<q,k>) over the Gaussian. For d = 1 the two-point law
-// mu +- sigma has that mean and variance; with small exponents both agree to third order.
-TEST(ExpectedAttention, TheCovarianceIsOverN) {
-  KvHead head;
-  head.k = Matrix(10, 1);
-  head.v = Matrix(10, 1);
-  head.q.emplace_back(10, 1);
-  for (Index i = 0; i < 10; ++i) {
-    head.k.data()[i] = 0.0F;
-    head.v.data()[i] = 1.0F;
-    head.q[0].data()[i] = i % 2 == 0 ? 2.0F : -2.0F;  // mean 0, variance 4 over N = 2, 8 over N - 1
-  }
-  // exp(4 * 0.5^2 / 2) = 1.6487 over N, exp(8 * 0.5^2 / 2) = 2.718 over N - 1.
-  head.k.data()[1] = 0.5F;
-  head.v.data()[2] = 2.0F;
-  const JobOf job("expected-attention", head, positions(0, 5), {0, 2});
-  EXPECT_EQ(job.kept(1, {{"n_skip", "0"}}), (std::vector<Index>{2}));
-  EXPECT_EQ(job.kept(2, {{"n_skip", "0"}}), (std::vector<Index>{1, 2}));
-}
-
 TEST(ExpectedAttention, WithoutScoringQueriesTheValuesDecide) {
   KvHead head = make_head({}, 1);
   for (Index t = 0; t < 8; ++t) {

@@ -42,35 +42,6 @@ TEST(Kvzip, TokensThatNoSegmentIsAboutComeLastAndByPosition) {
   EXPECT_EQ(job.kept(7), (std::vector<Index>{5, 6, 20, 21, 22, 23, 24}));
 }
 
-// One query of a segment looks at token 6 alone, though at no other query's.
-TEST(Kvzip, OneQueryIsEnough) {
-  KvHead head = make_head({.n = 30, .d = 2, .group = 2}, 4);
-  std::fill_n(head.k.data(), 60, 0.0F);
-  head.k.row(6)[0] = 10.0F;
-  JobOf job("kvzip", head, positions(0, 30), {});
-  job.extra = {make_extra("repeat", head, {{5, 30, {0, 30}}}, 8)};
-  for (Matrix& q : job.extra[0].segments[0].q) {
-    std::fill_n(q.data(), 10, 0.0F);
-  }
-  job.extra[0].segments[0].q[1].row(3)[0] = 1.0F;
-  EXPECT_EQ(job.kept(1), (std::vector<Index>{6}));
-  // Every other query spreads its weight evenly: ties, so the lowest positions.
-  EXPECT_EQ(job.kept(3), (std::vector<Index>{0, 1, 6}));
-}
-
-// A key of the segment behind a query takes nothing of its weight.
-TEST(Kvzip, TheSegmentsOwnKeysAreCausal) {
-  const KvHead head = make_head({.n = 30}, 4);
-  JobOf job("kvzip", head, positions(0, 30), {});
-  job.extra = {make_extra("repeat", head, {{2, 30, {0, 15}}, {1, 30, {15, 30}}}, 8)};
-  ExtraSegment& first = job.extra[0].segments[0];
-  for (Index t = 0; t < 8; ++t) {
-    first.k.row(1)[t] = 100.0F * first.q[0].row(1)[t];  // hides the chunk from the last query
-  }
-  const reference::Vec scores = reference::kvzip(head, reference_rows(job.extra[0]), nullptr);
-  ASSERT_TRUE(reference::is_top(job.tokens(), scores, job.kept(9), 9, kTolerance));
-}
-
 TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
   const Method method = method_kvzip();
   std::vector<KvHead> heads;

@@ -101,66 +101,19 @@ TEST(LagKv, EqualsReference) {
   }
 }
 
-// The tokens that rank highest are those kept by as large a budget as there are of them.
-TEST(LagKv, PartitionsByHand) {
-  const auto top = [&](Index m, Index count) {
-    const JobOf job("lagkv", make_head({.n = m + 10}, 1), positions(0, m), {});
-    return job.kept(count, {{"lag_sink", "4"}, {"lag", "8"}});
-  };
-  const auto join = [](std::vector<Index> a, const std::vector<Index>& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-  };
-  const auto newest = [](const std::vector<Index>& all, Index count) {
-    return std::vector<Index>(all.end() - count, all.end());
-  };
-  // Two partitions [4, 12) and [12, 20): the second is the last.
-  EXPECT_EQ(top(20, 12), join(positions(0, 4), positions(12, 20)));
-  // A tail of 3 beside it.
-  EXPECT_EQ(top(23, 15), join(positions(0, 4), positions(12, 23)));
-  // Three partitions, the last [20, 28).
-  EXPECT_EQ(top(28, 12), join(positions(0, 4), positions(20, 28)));
-  // A budget below those keeps the newest of them: tail, last partition, then sinks.
-  const std::vector<Index> highest = join(positions(0, 4), positions(12, 23));
-  for (Index count = 0; count <= 15; ++count) {
-    EXPECT_EQ(top(23, count), newest(highest, count));
-  }
-  // One token short of two partitions, one partition, less than one, only sinks, less than those:
-  // no partition has a next one, so all rank highest and the newest stay.
-  for (const Index m : {19, 12, 11, 5, 4, 3, 1}) {
+// No partition, one, one short of two, two, two and a tail, three: what has no next one ranks
+// highest, and the newest stay.
+TEST(LagKv, FewTokensEqualReference) {
+  for (const Index m : {1, 3, 4, 5, 11, 12, 19, 20, 23, 28}) {
+    const KvHead head = make_head({.n = m + 10}, 1);
+    const JobOf job("lagkv", head, positions(0, m), {});
+    const reference::Vec ranks = reference_ranks(head, job.tokens(), 4, 8);
     for (Index count = 0; count <= m; ++count) {
-      EXPECT_EQ(top(m, count), positions(m - count, m));
+      ASSERT_EQ(job.kept(count, {{"lag_sink", "4"}, {"lag", "8"}}),
+                reference::best(job.tokens(), ranks, count))
+          << m << " " << count;
     }
   }
-}
-
-TEST(LagKv, PartitionsLoseAlike) {
-  const JobOf job("lagkv", make_head({.n = 100}, 2), positions(0, 84), {});
-  // Sinks 4, five partitions of 16; the last is kept, 12 of the others' 64 make 3 each.
-  const std::vector<Index> kept = job.kept(4 + 16 + 12, {{"lag", "16"}});
-  for (Index begin = 4; begin < 68; begin += 16) {
-    EXPECT_EQ(std::count_if(kept.begin(), kept.end(),
-                            [&](Index i) { return begin <= i && i < begin + 16; }),
-              3);
-  }
-}
-
-// A channel that is constant in the next partition counts as 0 among the others: of (x, 5) and
-// (x, -5) scaled to (x', 0) the one whose x' is farther from 0 spreads most, whatever the other
-// channel holds. Without that channel no token would have two channels to spread over.
-TEST(LagKv, AConstantChannelIsZeroNotAbsent) {
-  KvHead head = make_head({.n = 8, .d = 2, .dv = 2}, 1);
-  std::fill_n(head.v.data(), 16, 1.0F);
-  const float x[] = {0.5F, 3.0F, 0.25F, 2.0F, 0.0F, 1.0F, 0.5F, 0.75F};
-  for (Index i = 0; i < 8; ++i) {
-    head.k.row(i)[0] = x[i];
-    head.k.row(i)[1] = i < 4 ? static_cast<float>(100 * i) : 5.0F;
-  }
-  const JobOf job("lagkv", head, positions(0, 8), {});
-  const Given by = {{"lag_sink", "0"}, {"lag", "4"}};
-  EXPECT_EQ(job.kept(5, by), (std::vector<Index>{1, 4, 5, 6, 7}));
-  EXPECT_EQ(job.kept(6, by), (std::vector<Index>{1, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(job.kept(7, by), (std::vector<Index>{0, 1, 3, 4, 5, 6, 7}));
 }
 
 // Keys and values of one channel have no deviation: all scores are equal.

@@ -86,20 +86,6 @@ TEST(Leverage, KeepsWhatTheDefinitionKeeps) {
   }
 }
 
-// Otherwise equal selections would say nothing of the tables.
-TEST(Leverage, UnrotatingMatters) {
-  JobOf job("leverage", make_head({.n = 110, .key_offset = 2.0}, 5), positions(8, 90), {});
-  std::set<std::vector<Index>> kept;
-  for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
-    job.rope = rope_tables(110, 8, layout, 50.0);
-    kept.insert(job.kept(20, {{"sketch", "0"}}));
-  }
-  std::fill_n(job.rope->cos.data(), 110 * 4, 1.0F);
-  std::fill_n(job.rope->sin.data(), 110 * 4, 0.0F);
-  kept.insert(job.kept(20, {{"sketch", "0"}}));
-  EXPECT_EQ(kept.size(), 3U);
-}
-
 double correlation(const std::vector<double>& a, const std::vector<double>& b) {
   const auto n = static_cast<double>(a.size());
   double ma = 0.0;

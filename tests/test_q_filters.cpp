@@ -38,22 +38,6 @@ TEST(QFilters, EqualsReference) {
   }
 }
 
-// All queries point along channel 0, to its negative side mostly: keys furthest there stay.
-TEST(QFilters, TheSignIsThatOfTheQueries) {
-  KvHead head = make_head({.n = 12, .nq = 4, .d = 2, .group = 1}, 1);
-  const std::vector<float> along = {-3.0F, -2.0F, 1.0F, -1.0F};
-  for (Index j = 0; j < 4; ++j) {
-    head.q[0].row(j)[0] = along[j];
-    head.q[0].row(j)[1] = 0.0F;
-  }
-  for (Index i = 0; i < 12; ++i) {
-    head.k.row(i)[0] = static_cast<float>((i * 5) % 12);
-    head.k.row(i)[1] = 100.0F;
-  }
-  const JobOf job("q-filters", head, positions(0, 12), {8, 12});
-  EXPECT_EQ(job.kept(3), (std::vector<Index>{0, 5, 10}));  // 0, 1, 2 on channel 0
-}
-
 TEST(QFilters, WithoutQueriesTheLowestPositionsStay) {
   KvHead head = make_head({}, 2);
   EXPECT_EQ(JobOf("q-filters", head, positions(5, 50), {60, 60}).kept(4), positions(5, 9));

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "algorithms/grid.hpp"
 #include "algorithms/registry.hpp"

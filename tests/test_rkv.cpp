@@ -71,36 +71,6 @@ TEST(Rkv, OfEqualKeysTheOldestAreRedundant) {
   EXPECT_NEAR(got[3], -1.0 / sum, 1e-7);
 }
 
-// Keys of one channel; query heads 1 and 2: of the two logits l and 2 l the larger is taken.
-TEST(Rkv, ImportanceByHand) {
-  KvHead head = make_head({.n = 6, .nq = 1, .d = 1, .group = 2}, 1);
-  head.scale = 1.0;
-  const std::vector<double> logits = {1.0, -1.0, 0.0, 0.5, 9.0, 9.0};
-  for (Index i = 0; i < 6; ++i) {
-    head.k.row(i)[0] = static_cast<float>(logits[i]);
-  }
-  head.q[0].row(0)[0] = 1.0F;
-  head.q[1].row(0)[0] = 2.0F;
-  RkvRules rules;
-  rules.lambda = 1.0;
-  rules.kernel = 1;
-  const std::vector<Index> cache = positions(0, 6);
-  const std::vector<Index> own = {1, 2, 3, 5};
-  const double sum = std::exp(2.0) + std::exp(-1.0) + 1.0 + std::exp(1.0) + std::exp(18.0);
-  std::vector<double> got = rkv_scores(head, cache, own, {5, 6}, rules);
-  EXPECT_NEAR(got[0] * sum, std::exp(-1.0), 1e-6);
-  EXPECT_NEAR(got[1] * sum, 1.0, 1e-6);
-  EXPECT_NEAR(got[2] * sum, std::exp(1.0), 1e-6);
-  EXPECT_GT(got[3], 1.0);  // the query's own token
-  rules.largest_logit = false;
-  rules.kernel = 3;  // places of the own tokens alone: token 4's weight goes to none of them
-  const double mean = std::exp(1.5) + std::exp(-1.5) + 1.0 + std::exp(0.75) + std::exp(13.5);
-  got = rkv_scores(head, cache, own, {5, 6}, rules);
-  EXPECT_NEAR(got[0] * mean, 1.0, 1e-6);
-  EXPECT_NEAR(got[1] * mean, std::exp(0.75), 1e-6);
-  EXPECT_NEAR(got[2] * mean, std::exp(0.75), 1e-6);
-}
-
 TEST(Rkv, PrefillEqualsReference) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     for (const std::vector<Index>& tokens : token_lists(8, 70)) {

@@ -222,22 +222,5 @@ TEST(ExpectedAttentionTables, EqualsReference) {
   }
 }
 
-// A wrong layout is another method: the reference would notice.
-TEST(ExpectedAttentionTables, TheLayoutMatters) {
-  const Method method = method_expected_attention();
-  const KvHead head = make_head({.n = 110, .nq = 110, .key_norm = 6.0}, 3);
-  const JobOf job(method, head, positions(4, 90), {0, 100});
-  std::vector<std::vector<Index>> kept;
-  for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
-    const RopeTables tables = rope_tables(622, 8, layout, 50.0);
-    Task task = job.task(20 * head.pair_bytes());
-    task.rope = &tables;
-    // One position: over 512 of them these rotations average out, and lengths of values decide.
-    kept.push_back(method.compress(task, job.params({{"n_future", "1"}})).held.tokens);
-  }
-  EXPECT_NE(kept[0], kept[1]);
-  EXPECT_NE(kept[0], job.kept(20, {{"rope", "post"}}));
-}
-
 }  // namespace
 }  // namespace kvbench::test_rope

@@ -235,15 +235,5 @@ TEST(Walk, GreedyAlternatesOnIdenticalTokens) {
   EXPECT_EQ(counts.saturated, 16);
 }
 
-TEST(Walk, RepoTakesTheFirstSignAsPlus) {
-  std::vector<double> p;
-  std::vector<std::int8_t> signs;
-  WalkOptions options;
-  options.step = WalkStep::repo;
-  run<double>(make_head({}, 1), options, p, signs);
-  EXPECT_EQ(p[0], 1.0);
-  EXPECT_EQ(signs[0], 1);
-}
-
 }  // namespace
 }  // namespace kvbench::test_softmax_balance

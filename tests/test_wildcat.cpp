@@ -114,14 +114,6 @@ TEST(WildCat, EqualsTheReference) {
   EXPECT_GT(negative, 0);  // the case is there
 }
 
-// Of one key log 1 = 0, so that b = 2 whatever its norm: tau^2 = 1 / W0(1 / rho).
-TEST(WildCat, Temperature) {
-  const reference::Real squared = reference::wildcat_temperature(1, 1, 1);  // log 1 = 0: b = 2
-  const reference::Real w = 1 / squared;
-  const reference::Real rho = 6.383202050647408L / 2;
-  EXPECT_TRUE(std::abs(static_cast<double>(w * std::exp(w) - 1 / rho)) <= 1e-15);
-}
-
 // The first draw is proportional to exp(s|k|^2 / tau^2), the second to what the first leaves.
 TEST(WildCat, TheLawOfTheDraws) {
   HeadShape shape = merging_shape(4);
