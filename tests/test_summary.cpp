@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <tuple>
 
 #include "refusal.hpp"
 #include "report/summary.hpp"
@@ -37,6 +38,32 @@ Moments moments_of(const std::vector<double>& values) {
   SummaryOptions options;
   options.metrics = {"rel_error"};
   return summarize({as_table(rows)}, options).groups.at(0).moments.at(0);
+}
+
+TEST(Summary, MeansOfSharesAreBytesOverBytes) {
+  // Middles of 100 and 300 bytes beside 60 exact ones. The second row of a head holds all of it.
+  std::vector<Row> rows;
+  for (const auto& [layer, middle, held, params] :
+       {std::tuple{0, 100, 50, "x"}, {1, 300, 30, "x"}, {0, 100, 100, "y"}, {1, 300, 60, "y"}}) {
+    Row row = make_row("a", params, layer, 0, 0, 0.5);
+    row.bytes = 60 + held;
+    row.full_bytes = 60 + middle;
+    row.ratio = static_cast<double>(row.bytes) / static_cast<double>(row.full_bytes);
+    row.middle_ratio = static_cast<double>(held) / middle;
+    row.read_ratio = row.middle_ratio;
+    rows.push_back(row);
+  }
+  SummaryOptions options;
+  options.metrics = {"ratio", "middle_ratio", "read_ratio", "rel_error"};
+  const Summary s = summarize({as_table(rows)}, options);
+  const auto mean = [&](std::size_t group, std::size_t metric) {
+    return s.groups.at(group).moments.at(metric).mean;
+  };
+  EXPECT_NEAR(mean(0, 0), 200.0 / 520.0, rounding);
+  EXPECT_NEAR(mean(0, 1), 80.0 / 400.0, rounding);
+  EXPECT_NEAR(mean(0, 2), 80.0 / 400.0, rounding);
+  EXPECT_EQ(mean(0, 3), 0.5);
+  EXPECT_NEAR(mean(1, 1), 160.0 / 400.0, rounding);
 }
 
 TEST(Summary, AgreesWithANaiveReference) {

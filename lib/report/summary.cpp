@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -35,6 +36,9 @@ constexpr std::array<SpreadColumn, 5> spread_columns{{{"trace", "traces"},
 
 constexpr std::size_t kValuesListed = 5;  // of a setting, in a message
 
+// Shares of bytes, whose mean is a sum of bytes over a sum of bytes.
+constexpr std::array<std::string_view, 3> shares{"ratio", "middle_ratio", "read_ratio"};
+
 // The reason of a degenerate row has no numbers before " for "; those of others have.
 std::string kind_and_reason(std::string_view status) {
   const std::string_view kind = status_kind(status);
@@ -57,6 +61,11 @@ struct Sums {
   double squares = 0.0;
   double least = std::numeric_limits<double>::infinity();
   double most = -least;
+  // Of shares: bytes that they are of, the sum, and the sum of the shares' bytes.
+  double of = 0.0;
+  double whole = 0.0;
+  double part = 0.0;
+  bool unequal = false;  // in `of`
 
   void add(double value) {
     values += value;
@@ -64,11 +73,20 @@ struct Sums {
     most = std::max(most, value);
   }
 
+  void add_share(double value, double bytes) {
+    unequal = unequal || (whole > 0.0 && bytes != of);
+    of = bytes;
+    whole += bytes;
+    part += bytes * value;
+  }
+
   // NaN of no rows. Clamped to the values, so that equal ones deviate by 0 whatever the rounding.
   double mean(Index count) const {
     const double x = values / static_cast<double>(count);
     return least <= most ? std::clamp(x, least, most) : x;
   }
+
+  double shown(Index count) const { return unequal ? part / whole : mean(count); }
 };
 
 using Values = std::set<std::string>;
@@ -93,12 +111,18 @@ class Collector {
       spread_at_[c] = rows.column(spread_columns[c].name);
     }
     status_at_ = rows.column("status");
+    for (std::size_t m = 0; m < summary_.metrics.size(); ++m) {
+      if (std::ranges::count(shares, summary_.metrics[m]) > 0) {
+        share_at_ = {rows.column("bytes"), rows.column("full_bytes"), rows.column("middle_ratio")};
+        head_at_ = positions(rows, {"trace", "prompt", "layer", "kv_head"});
+      }
+    }
   }
 
   void add(const ResultRows& rows) {
     check_schema(rows);
     hashes_.push_back(hash_of(rows.key()));
-    Fields key = key_of(rows);
+    Fields key = cells(rows, group_at_);
     const auto [it, fresh] = index_.emplace(key, summary_.groups.size());
     const std::size_t g = it->second;
     if (fresh) {
@@ -134,13 +158,20 @@ class Collector {
     for (std::size_t m = 0; m < metric_at_.size(); ++m) {
       state.sums[m].add(number(rows, metric_at_[m], summary_.metrics[m]));
     }
+    if (share_at_) {
+      const double left = 1.0 - number(rows, share_at_->middle_ratio, "middle_ratio");
+      if (std::abs(left) > 1e-9) {  // what is not held of the middle, by its share
+        middles_.emplace(cells(rows, head_at_),
+                         (full_bytes(rows) - number(rows, share_at_->bytes, "bytes")) / left);
+      }
+    }
   }
 
   void add_squares(const ResultRows& rows) {
     if (status_kind(rows.cell(status_at_)) != "ok") {
       return;
     }
-    const auto it = index_.find(key_of(rows));
+    const auto it = index_.find(cells(rows, group_at_));
     if (it == index_.end()) {
       refuse(rows, "got a new group on the second reading, expected an unchanged table");
     }
@@ -149,6 +180,13 @@ class Collector {
       const double distance = number(rows, metric_at_[m], summary_.metrics[m]) -
                               sums.mean(summary_.groups[it->second].count);
       sums.squares += distance * distance;
+      if (std::ranges::count(shares, summary_.metrics[m]) > 0) {
+        const auto middle = middles_.find(cells(rows, head_at_));
+        sums.add_share(number(rows, metric_at_[m], summary_.metrics[m]),
+                       summary_.metrics[m] == "ratio" || middle == middles_.end()
+                           ? full_bytes(rows)
+                           : std::round(middle->second));
+      }
     }
   }
 
@@ -173,7 +211,7 @@ class Collector {
       const auto n = static_cast<double>(group.count);
       for (const Sums& sums : states_[g].sums) {
         group.moments.push_back(
-            {sums.mean(group.count), n == 0.0 ? nan_value : std::sqrt(sums.squares / (n - 1.0))});
+            {sums.shown(group.count), n == 0.0 ? nan_value : std::sqrt(sums.squares / (n - 1.0))});
       }
     }
     for (std::size_t c = 0; c < spread_columns.size(); ++c) {
@@ -214,12 +252,16 @@ class Collector {
     version_ = got;
   }
 
-  Fields key_of(const ResultRows& rows) const {
-    Fields key;
-    for (const std::size_t at : group_at_) {
-      key.push_back(rows.cell(at));
+  static Fields cells(const ResultRows& rows, const std::vector<std::size_t>& columns) {
+    Fields out;
+    for (const std::size_t at : columns) {
+      out.push_back(rows.cell(at));
     }
-    return key;
+    return out;
+  }
+
+  double full_bytes(const ResultRows& rows) const {
+    return number(rows, share_at_->full_bytes, "full_bytes");
   }
 
   static double number(const ResultRows& rows, std::size_t at, std::string_view name) {
@@ -241,6 +283,12 @@ class Collector {
   std::vector<std::size_t> settings_at_;
   std::array<std::size_t, spread_columns.size()> spread_at_{};
   std::size_t status_at_ = 0;
+  struct ShareColumns {
+    std::size_t bytes, full_bytes, middle_ratio;
+  };
+  std::optional<ShareColumns> share_at_;  // if some metric is a share
+  std::vector<std::size_t> head_at_;
+  std::map<Fields, double> middles_;     // full bytes, by head
   std::map<Fields, std::size_t> index_;  // of groups, by key
   std::vector<State> states_;            // by group
   std::array<bool, spread_columns.size()> varies_{};

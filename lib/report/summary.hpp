@@ -30,7 +30,9 @@ struct SummaryOptions {
 };
 
 /// Mean and standard deviation (n - 1) of a metric in a group. NaN in the data gives NaN. An
-/// infinite value gives an infinite mean and a NaN sd, one value a NaN sd, none NaN for both.
+/// infinite value gives an infinite mean and a NaN sd, one value a NaN sd, none NaN for both. The
+/// mean of a share of bytes (ratio, middle_ratio, read_ratio) is a sum of bytes over a sum of
+/// bytes.
 struct Moments {
   double mean;
   double sd;
@@ -54,11 +56,11 @@ struct Summary {
   std::map<std::string, Index> skipped;  ///< rows by `infeasible`, `failed`, `degenerate: reason`
 };
 
-/// Reduces all tables as one. Memory: the groups, and 8 bytes a row (16 while the list grows).
-/// Throws what reading a table throws, and InputError for: a missing column, no rows or none that
-/// `where` keeps, mixed schema versions, another major version, a metric that is no number, an
-/// unknown status or sort column, a duplicate row, and without `pool` rows of one mean that differ
-/// in a setting.
+/// Reduces all tables as one. Memory: the groups, the heads, and 8 bytes a row (16 while the list
+/// grows). Throws what reading a table throws, and InputError for: a missing column, no rows or
+/// none that `where` keeps, mixed schema versions, another major version, a metric that is no
+/// number, an unknown status or sort column, a duplicate row, and without `pool` rows of one mean
+/// that differ in a setting.
 Summary summarize(std::span<const ResultTable> tables, const SummaryOptions& options);
 
 }  // namespace kvbench
