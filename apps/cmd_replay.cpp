@@ -50,6 +50,12 @@ void add_replay(CLI::App& app) {
               "RHO,...")
       ->transform(fraction())
       ->group(what);
+  list_option(*sub, "--total-budget", r.budgets,
+              "prefill: budgets as fractions of the whole cache, with sinks and recent tokens; the "
+              "middle gets what is left, and rows are infeasible where these alone exceed it",
+              "RHO,...")
+      ->transform(fraction())
+      ->group(what);
   sub->add_option("--seeds", r.seeds,
                   "Number of seeds (N: 0 to N-1), or a list of seeds and ranges (A:B: A to B-1). "
                   "Deterministic algorithms run once, with seed 0")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -74,6 +75,31 @@ void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int thre
              plan.layer_meta(*most->unit).layer);
   for (const TableSpec* table : side_tables(plan)) {
     fmt::print("OUT.{}.csv: at most {} lines\n", table->name(), most_lines(plan, table));
+  }
+}
+
+// Budgets of the middle as shares of the whole cache.
+void print_budgets(const Plan& plan) {
+  if (plan.options.protocol != Protocol::prefill || plan.options.total_budget) {
+    return;
+  }
+  double middle = 0.0;
+  double all = 0.0;
+  for (const Unit& unit : plan.units) {
+    const Windows w = windows_of(plan.options, plan.layer_meta(unit));
+    const auto pair = static_cast<double>(plan.pair_bytes(unit));
+    middle += pair * static_cast<double>(w.middle.size());
+    all += pair * static_cast<double>(w.seen());
+  }
+  std::string text;
+  for (const double budget :
+       std::set<double, std::greater<>>(plan.options.budgets.begin(), plan.options.budgets.end())) {
+    const double share = 1.0 - (1.0 - budget) * middle / all;
+    text += fmt::format("{}{} is {:.2g} ({:.2g}x smaller)", text.empty() ? "" : ", ", budget, share,
+                        1.0 / share);
+  }
+  if (!text.empty()) {
+    fmt::print("budgets, of the whole cache: {}\n", text);
   }
 }
 
@@ -162,6 +188,7 @@ void print_plan(const Plan& plan) {
     fmt::print("{}\n", ranges);
   }
   print_totals(plan, needs, threads);
+  print_budgets(plan);
   print_algorithms(plan, needs);
   print_units(plan, needs);
 }

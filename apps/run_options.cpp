@@ -120,6 +120,10 @@ void run(CLI::App& command, RunOptions& o) {
   if (o.evaluates && o.replay.caches.empty()) {
     throw InputError("evaluate: no caches, expected --caches C.h5");
   }
+  if (!o.evaluates && command.count("--total-budget") > 0) {
+    check_input(command.count("--budget") == 0, "--budget and --total-budget exclude each other");
+    o.replay.total_budget = true;
+  }
   o.replay.protocol = parse_enum("--protocol", o.protocol,
                                  {Protocol::prefill, Protocol::stream, Protocol::retrieval});
   o.replay.precision =

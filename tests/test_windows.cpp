@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "core/error.hpp"
 #include "replay/windows.hpp"
 
 namespace kvbench::test_windows {
@@ -111,6 +112,22 @@ TEST(BudgetBytes, IsTheFloor) {
     const long double exact = static_cast<long double>(rho) * static_cast<long double>(full);
     ASSERT_EQ(budget_bytes(rho, full), static_cast<Index>(std::floor(exact)));
   }
+}
+
+TEST(MiddleBudget, OfAllTokensIsWhatTheExactOnesLeave) {
+  ReplayOptions o;
+  o.sink = 4;
+  o.recent = 16;
+  o.queries = 8;
+  const Windows w = windows_of(o, 100, 100, 0);
+  EXPECT_EQ(middle_budget(o, 0.5, w, 8), 320);  // of 80 tokens
+  o.total_budget = true;
+  EXPECT_EQ(middle_budget(o, 1.0, w, 8), 640);
+  EXPECT_EQ(middle_budget(o, 0.5, w, 8), 240);  // 50 tokens less 20
+  EXPECT_EQ(middle_budget(o, 0.2, w, 8), 0);
+  EXPECT_THROW(middle_budget(o, 0.19, w, 8), Infeasible);
+  // Only tokens that the evaluated queries see count: 3 + 80 + 16 of 99.
+  EXPECT_EQ(middle_budget(o, 1.0, windows_of(o, 100, 100, 92), 8), 640);
 }
 
 }  // namespace

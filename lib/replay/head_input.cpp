@@ -66,7 +66,7 @@ Task HeadInput::task(const Entry& entry) const {
             .rng = Rng(entry.seed, id_, plan_.variant_of(unit_, entry).drawn_as()),
             .backend = backend()};
   if (const auto budget = plan_.budget_of(unit_, entry)) {
-    task.budget_bytes = budget_bytes(*budget, task.count() * head_.pair_bytes());
+    task.budget_bytes = middle_budget(plan_.options, *budget, windows_, head_.pair_bytes());
   }
   task.scores = &book_;
   task.retrieval_heads = plan_.layer_meta(unit_).retrieval_heads;

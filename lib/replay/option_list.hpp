@@ -27,6 +27,7 @@ void visit_options(Options& o, const Visit& visit) {
   using enum OptionEffect;
   visit("policies", o.policies, none);
   visit("budgets", o.budgets, members);
+  visit("total_budget", o.total_budget, rows);
   visit("seeds", o.seeds, members);
   visit("layers", o.layers, subset);
   visit("heads", o.heads, subset);
@@ -45,6 +46,12 @@ void visit_options(Options& o, const Visit& visit) {
   visit("memory_limit", o.memory_limit, none);
   visit("export_caches", o.export_caches, none);
   visit("caches", o.caches, none);
+}
+
+/// An option of a manifest. Early ones have no total_budget.
+inline nlohmann::json option_of(const nlohmann::json& configuration, const std::string& key) {
+  const bool absent = key == "total_budget" && !configuration.contains(key);
+  return absent ? nlohmann::json(false) : configuration.at(key);
 }
 
 template <class T>

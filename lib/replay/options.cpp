@@ -67,6 +67,8 @@ void check_options(const ReplayOptions& o) {
       !stream || o.per_query == PerQuery::none,
       "--per-query: got --protocol stream, expected prefill (OUT.steps.csv has the errors of "
       "a stream)");
+  check_input(!o.total_budget || (o.protocol == Protocol::prefill && o.policies.empty()),
+              "--total-budget: expected --protocol prefill and no --policy");
   check_input(
       o.protocol == Protocol::prefill || o.policies.empty(),
       fmt::format("--policy: got --protocol {}, expected --protocol prefill", name(o.protocol)));

@@ -51,6 +51,7 @@ struct ReplayOptions : ResourceOptions {
   std::vector<std::string> policies;  ///< policy files (algorithms/policy.hpp)
   std::vector<double> budgets;  ///< [0, 1], fractions of the full bytes: prefill and retrieval of
                                 ///< the middle, stream of all tokens
+  bool total_budget = false;  ///< prefill: budgets are of all tokens, the middle gets what is left
   std::string seeds = "1";
   /// Layer indices in the model, or kGlobalLayers or kWindowedLayers; empty: all.
   std::vector<Index> layers;

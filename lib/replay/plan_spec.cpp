@@ -115,6 +115,7 @@ std::string PlanSpec::hash() const {
   for (const auto& [where, v] : resolved) {
     add("{} {}\n", v.name(), v.params.canonical());
   }
+  hash.add(options.total_budget ? "total-budget\n" : "");
   if (stream()) {
     add("eval-every {}\n", options.eval_every);
   }

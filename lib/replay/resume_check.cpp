@@ -105,12 +105,14 @@ std::vector<Difference> differences(const ReplayOptions& options, const Manifest
   }
   compare_algorithms(had.at("algorithms"), have.at("algorithms"), out);
   visit_options(options, [&](const char* key, const auto&, OptionEffect effect) {
-    if (effect == OptionEffect::none || same_value(had.at(key), have.at(key))) {
+    const json before = option_of(had, key);
+    const json& after = have.at(key);
+    if (effect == OptionEffect::none || same_value(before, after)) {
       return;
     }
-    out.push_back({fmt::format("{}: got {}, expected {}", option_name(key), text_of(have.at(key)),
-                               text_of(had.at(key))),
-                   effect != OptionEffect::rows && holds_all(had.at(key), have.at(key), effect)});
+    out.push_back(
+        {fmt::format("{}: got {}, expected {}", option_name(key), text_of(after), text_of(before)),
+         effect != OptionEffect::rows && holds_all(before, after, effect)});
   });
   if (shard_text(then.shard) != shard_text(now.shard)) {
     out.push_back({fmt::format("--shard: got {}, expected {}", shard_text(now.shard),

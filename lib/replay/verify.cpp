@@ -82,8 +82,9 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
     for (const TraceFile& trace : m.traces) {
       o.traces.push_back(trace.path);
     }
-    visit_options(
-        o, [&](const char* key, auto& value, OptionEffect) { option_from_json(c.at(key), value); });
+    visit_options(o, [&](const char* key, auto& value, OptionEffect) {
+      option_from_json(option_of(c, key), value);
+    });
     o.export_caches.clear();
     if (!o.caches.empty()) {  // they determine algorithms and budgets
       o.policies.clear();

@@ -1,8 +1,12 @@
 #include "replay/windows.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -54,6 +58,20 @@ Index budget_bytes(double rho, Index full) {
   const double nearest = std::round(bytes);
   const bool whole = std::abs(bytes - nearest) <= 4e-16 * static_cast<double>(full);
   return static_cast<Index>(whole ? nearest : std::floor(bytes));
+}
+
+Index middle_budget(const ReplayOptions& o, double rho, const Windows& w, Index pair_bytes) {
+  if (!o.total_budget) {
+    return budget_bytes(rho, w.middle.size() * pair_bytes);
+  }
+  const Index exact = (w.seen() - w.middle.size()) * pair_bytes;
+  const Index all = budget_bytes(rho, w.seen() * pair_bytes);
+  if (all < exact) {
+    throw Infeasible(
+        fmt::format("sinks and recent window need {} bytes, budget {} for all tokens", exact, all),
+        0);
+  }
+  return all - exact;
 }
 
 }  // namespace kvbench

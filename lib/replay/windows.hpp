@@ -43,4 +43,8 @@ std::vector<Index> kept_steps(const ReplayOptions& options, Index n);
 /// rounding of an integer is that integer.
 Index budget_bytes(double rho, Index full);
 
+/// Bytes that budget `rho` leaves for the middle, of `pair_bytes` a token; with --total-budget
+/// `rho` is of all tokens. Throws Infeasible if the others alone exceed it.
+Index middle_budget(const ReplayOptions& options, double rho, const Windows& w, Index pair_bytes);
+
 }  // namespace kvbench

@@ -38,7 +38,7 @@ inline constexpr std::string_view schema_version = "1.7";
   COLUMN(std::uint64_t, seed, "", key, "", "random seed; 0 for deterministic methods") \
   COLUMN(Index, n_tokens, "tokens", plain, "", "length of the prompt") \
   COLUMN(Index, n_queries, "queries", key, "", "queries evaluated") \
-  COLUMN(std::optional<double>, budget_requested, "fraction", key, "native parameters", "share of the middle's full bytes (stream: of the whole stream's) that was asked for, to hold or (retrieval) to read") \
+  COLUMN(std::optional<double>, budget_requested, "fraction", key, "native parameters", "share of the middle's full bytes (stream: of the whole stream's; --total-budget: of all tokens') that was asked for, to hold or (retrieval) to read") \
   COLUMN(Index, tokens_kept, "tokens", measured, "", "exact (k,v) pairs held, quantized tokens too; sinks and recent included") \
   COLUMN(Index, bytes, "bytes", measured, "", "payload and auxiliary data that the KV head's cache holds") \
   COLUMN(Index, full_bytes, "bytes", plain, "", "all tokens of the KV head at the trace's element type") \

@@ -17,6 +17,7 @@ algorithm = [            # a list over lines, with comments and a last comma
 ]
 policy = ["p.json"]
 budget = [0.5, 0.25]
+total-budget = [] # no other than these
 seeds = 2
 layers = [0]
 heads = [0, 1]
@@ -57,6 +58,11 @@ cmp file.kept.csv line.kept.csv || fail "kept tokens differ"
 cmp file.queries.csv line.queries.csv || fail "errors of queries differ"
 [[ -n $(configuration file.csv) ]] || fail 'no configuration in the manifest'
 diff <(configuration file.csv) <(configuration line.csv) || fail 'the configurations differ'
+
+# Budgets of two kinds, one of the file and one of the line.
+printf 'total-budget = "1/2"\n' > total.toml
+refused 2 '--budget and --total-budget exclude each other' -- \
+  replay t.h5 --config total.toml -o total.csv --algorithm local --budget 0.5
 
 # Each option of replay is in the file above: a new one must be added there.
 good replay --help

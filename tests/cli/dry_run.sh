@@ -14,6 +14,7 @@ good "${command[@]}" --dry-run -o out.csv
 for text in 'T=1;' 'T=2;' 'T=3;' local p0 p1 t.h5; do
   [[ $out == *"$text"* ]] || fail "'$text' is not in the plan: $out"
 done
+[[ $out == *$'\nbudgets, of the whole cache: 0.5 is '*' smaller), 0.25 is '* ]] || fail "budgets: $out"
 good "${command[@]}" --dry-run # an output is not needed
 [[ $(ls -A) == t.h5 ]] || fail "files of a dry run: $(ls -A)"
 

@@ -50,6 +50,16 @@ refused 2 'out.csv: line 2: duplicate row, also in out.csv, line 2: trace=t.h5, 
 refused 2 'copy.csv: line 2: duplicate row, also in out.csv, line 2: ' -- \
   summarize out.csv copy.csv --pool
 
+# Budgets of the whole cache: 20 of 96 tokens are exact.
+good replay t.h5 -o total.csv --algorithm snapkv --total-budget 50%,1/8 "${windows[@]}"
+good verify total.csv
+good summarize total.csv --metric ratio --format csv
+[[ $out == *,0.5,4,0,0,0,0.5,0$'\n'*,0.125,0,0,4,0,nan,nan ]] || fail "$out"
+refused 2 'exclude each other' -- \
+  replay t.h5 -o both.csv --algorithm snapkv --total-budget 0.5 --budget 0.5
+refused 2 'total-budget: got true, expected false' -- \
+  replay t.h5 -o out.csv --algorithm h2o --total-budget 0.5 "${windows[@]}" --resume
+
 # What does not belong into one mean.
 good replay t.h5 -o stream.csv --algorithm h2o,uniform --budget 0.5,0.25 --protocol stream "${windows[@]}"
 refused 2 'differ in protocol (prefill, stream); --by protocol separates them' -- \
