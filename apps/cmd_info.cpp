@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "algorithms/registry.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/printable.hpp"
@@ -135,6 +136,29 @@ std::string projection_text(const TraceMeta& meta) {
       normed == 0 ? "no residual norms" : "residual norms" + of_layers(normed, layers));
 }
 
+// How many layers have a window, and how many methods need others; empty if none has one.
+std::string window_text(const TraceMeta& meta) {
+  const Layers layers = layers_of(meta);
+  std::set<Index> sizes;
+  const auto windowed = std::ranges::count_if(layers, [&](const LayerMeta* l) {
+    if (l->window) {
+      sizes.insert(*l->window);
+    }
+    return l->window.has_value();
+  });
+  const auto hidden = std::ranges::count_if(methods(), [](const Method& m) {
+    return m.compress != nullptr && m.joint == 0 && m.info.holds > Holds::placed;
+  });
+  return windowed == 0
+             ? ""
+             : fmt::format(
+                   "{} of {} layers have a window of {} tokens{}", windowed, layers.size(),
+                   fmt::join(sizes, " or "),
+                   windowed == std::ssize(layers)
+                       ? ""
+                       : fmt::format(": replay --layers global runs {} more methods", hidden));
+}
+
 std::string retrieval_text(const std::vector<std::uint8_t>& heads) {
   std::string text;
   for (std::size_t h = 0; h < heads.size(); ++h) {
@@ -243,6 +267,9 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
   line("rope", meta.rope + tables_text(meta));
   if (const std::string text_of = projection_text(meta); !text_of.empty()) {
     line("o_proj", text_of);
+  }
+  if (const std::string text_of = window_text(meta); !text_of.empty()) {
+    line("windows", text_of);
   }
   line("scale", meta.scale ? fmt::format("{}", *meta.scale) : "1/sqrt(d)");
   line("values", norms.empty() ? "not read (--no-values)"

@@ -1,6 +1,7 @@
 """attention.csv, keys.csv and spectrum.csv of kvbench cluster against numpy."""
 
 import os
+import re
 import unittest
 
 import numpy as np
@@ -75,6 +76,17 @@ class HeadFactsTest(FolderCase):
         masses = [[float(row["first_mass"]) for row in tables["attention"] if row["layer"] == i] for i in "01"]
         self.assertGreater(min(masses[0]), 0.0)
         self.assertEqual(max(masses[1]), 0.0)
+
+    def test_windows_are_told(self):
+        """Methods whose entries no window can hide: those that replay says are infeasible there."""
+        said = re.search(r"windows  1 of 2 layers have a window of 320 tokens: replay --layers global runs (\d+) more "
+                         "methods\n", self.done("info", "--no-values", self.path("t.h5")))
+        self.assertIsNotNone(said)
+        plan = self.program("replay", self.path("t.h5"), "--dry-run", "--algorithm", "all", "--budget", "0.5")
+        infeasible = re.search(r"1 of 2 layers have a window: rows of (.*) are infeasible", plan.stderr)[1].split(", ")
+        self.assertEqual(int(said[1]), len(infeasible))
+        self.done("synth", "-o", self.path("u.h5"))
+        self.assertNotIn("windows", self.done("info", "--no-values", self.path("u.h5")))
 
     def test_keys(self):
         for row in self.tables()["keys"]:
