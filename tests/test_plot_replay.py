@@ -247,5 +247,14 @@ class HeatmapTest(FigureTest):
         self.near(array[0], [0.101, 0.111])
         self.near(first.images[0].norm.vmax, 0.511)
         self.near(second.images[0].norm.vmin, 0.101)
+        self.assertEqual(plot_heatmap.marks(table), "; hatched: no measurement")
         table, _ = self.quiet(load, plot_heatmap, [self.write(rows)], budget=0.75)
         self.near(table["mean"], [9])
+
+    def test_layers_without_a_window_are_marked(self):
+        rows = [{"layer": layer, "rel_error": 0.1, "full_bytes": 300 if layer == 4 else 100} for layer in (0, 2, 4)]
+        table, _ = self.quiet(load, plot_heatmap, [self.write(rows)])
+        self.assertEqual(plot_heatmap.marks(table), "; ticks at the right: layers without a window")
+        self.assertEqual(list(plot_heatmap.draw(table).axes[0].get_yticks(minor=True)), [2])
+        table, _ = self.quiet(load, plot_heatmap, [self.write([{**row, "full_bytes": 100} for row in rows])])
+        self.assertEqual(plot_heatmap.marks(table), "")

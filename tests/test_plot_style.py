@@ -44,12 +44,25 @@ class StyleTest(FigureTest):
         self.assertEqual(
             self.below, "Model M-7B, trace t.h5, 1 prompt of 100 tokens, 3 layers (0-2), "
             "2 query heads, prefill, sink 10, recent 12, 4 evaluated queries, scores past, 2 seeds. "
+            "Budgets 0.5, 0.25, 0.125 are 0.5, 0.25, 0.12 of the whole cache (2x, 4x, 8x smaller). "
             "Bars: standard deviation over seeds, of the means over prompts and heads.")
         self.assertEqual(next(t for t in figure.texts if t.get_gid() == "title").get_text(), "A title")
         # The model is that of the rows; without one, the trace comes first.
         for model, begin in (("some/model", "Model some/model, trace"), ("", "Trace t.h5, 1 p")):
             self.picture(plot_error, self.write(self.rows([0], ["h2o"], model=model)))
             self.assertTrue(self.below.startswith(begin), self.below)
+
+    def test_budgets_are_told_as_shares_of_the_whole_cache(self):
+        # Layers of 100 and 300 bytes: 150 of 400 are held, whatever their mean share; `b` holds less.
+        rows = [{**row, "full_bytes": full, "bytes": held, "ratio": held / full, "middle_ratio": 0.2}
+                for layer, full, held in ((0, 100, 60), (1, 300, 90))
+                for row in self.rows([layer], ["a", "c"], [0.2])]
+        rows += [{**row, "full_bytes": 100, "bytes": 10, "ratio": 0.1, "middle_ratio": 0.1}
+                 for row in self.rows(range(2), ["b"], [0.2])]
+        self.picture(plot_error, self.write(rows))
+        self.assertIn("Budget 0.2 is 0.38 of the whole cache (2.7x smaller).", self.below)
+        self.picture(plot_error, self.write([{**row, "protocol": "retrieval"} for row in rows]))
+        self.assertNotIn("whole cache", self.below)
 
     def test_the_layers_that_are_drawn_are_those_named(self):
         figure = self.picture(plot_error, self.write(self.rows((0, 4, 9), ["h2o"])), "--layers", "4,9")

@@ -423,7 +423,8 @@ def add_labels(frame, ignore=(), short=False):
     for algorithm, group in frame.groupby("algorithm", sort=False):
         variants = {text: parse_params(text) for text in group["params"].unique()}
         if algorithm == "policy" and one_file_a_name(group, variants):
-            texts.update({(algorithm, text): f"policy:{v.get('name')}" for text, v in variants.items()})
+            texts.update({(algorithm, text): "policy" if v.get("name") == "policy" else f"policy:{v.get('name')}"
+                          for text, v in variants.items()})
             continue
         keys = list(dict.fromkeys(k for v in variants.values() for k in v if k not in ignore))
         # A parameter that only some variants have differs too, unless another's value implies it
@@ -500,6 +501,33 @@ def bytes_of(frame, share):
         of_head = middle.groupby([frame[name] for name in HEAD_COLUMNS], dropna=False).transform("median").round()
         out = of_head.where(of_head > 0, out)
     return out / out.max()
+
+
+def sizes_of(frame):
+    """Returns {budget: share of the whole cache's bytes} of rows of prefill: of the methods' shares the median."""
+    names = ["budget_requested", "ratio", "full_bytes"]
+    if not all(name in frame and frame[name].dtype.kind in "fi" for name in names):
+        return {}
+    rows = frame[frame["budget_requested"].notna() & frame["ratio"].notna()]
+    if rows.empty or "protocol" in rows and (rows["protocol"] != "prefill").any():
+        return {}
+    keys = ["budget_requested", "algorithm", "params"]
+    shares = weighted_means(rows, keys, "ratio", bytes_of(rows, "ratio"))
+    return {float(budget): float(share)
+            for budget, share in shares.groupby(level=0).median().sort_index(ascending=False).items()}
+
+
+def of_whole_cache(frame):
+    """Returns whether budgets are of the whole cache (--total-budget): it has them, and the middle does not."""
+    sizes = sizes_of(frame)
+    if not sizes or not all(abs(share - budget) <= 0.01 * budget for budget, share in sizes.items()):
+        return False
+    return (frame["middle_ratio"] < 0.95 * frame["budget_requested"]).any()
+
+
+def size_text(share):
+    """Returns `0.35 of the cache, 2.9x`."""
+    return f"{share:.2g} of the cache, {1 / share:.2g}x"
 
 
 def weighted_means(frame, keys, column, weights):

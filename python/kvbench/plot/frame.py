@@ -79,10 +79,21 @@ def facts_of(frame, heads="q_head"):
         if "seeds" in frame.columns:  # of rows that a store averaged
             seeds = max(seeds, int(frame["seeds"].max()))
         parts.append(counted(seeds, "seed"))
-    out = Facts(", ".join(parts) + ".")
+    out = Facts(", ".join(parts) + "." + sizes_text(kt.sizes_of(frame)))
     if "model" in frame.columns:
         out.models = [name for name in frame["model"].dropna().unique() if name]
     return out
+
+
+def sizes_text(sizes):
+    """Returns what budgets of the middle are of the whole cache, of many the ends."""
+    some = [*sizes.items()] if len(sizes) <= 6 else [*sizes.items()][::len(sizes) - 1]
+    if not some:
+        return ""
+    budgets, shares, factors = (", ".join(texts) for texts in zip(
+        *((f"{budget:g}", f"{share:.2g}", f"{1 / share:.2g}x") for budget, share in some)))
+    many = len(some) > 1
+    return f" Budget{'s' * many} {budgets} {'are' if many else 'is'} {shares} of the whole cache ({factors} smaller)."
 
 
 def cluster_facts(frame, heads="kv_head"):

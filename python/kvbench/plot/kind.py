@@ -116,13 +116,20 @@ def kind(read: Callable[..., tuple[Any, ...]] = read_rows, inputs: str = "OUT.cs
     The function raises ValueError for a value outside of `choices` and for counts below 1.
     """
     def decorate(function: Callable[Args, kf.Picture]) -> Callable[Args, kf.Picture]:
+        sequences = [each.name for each in inspect.signature(function).parameters.values()
+                     if str(each.annotation).startswith("Sequence[")]
+
         @functools.wraps(function)
         def figure(*tables: Args.args, **options: Args.kwargs) -> kf.Picture:
             for name, allowed in choices.items():
                 check_choice(name, options.get(name), allowed)
             check_count("bins", options.get("bins"))
-            lists: dict[str, Any] = {name: name_list(value) if name in _NAMES else value  # type: ignore[arg-type]
-                                     for name, value in options.items()}
+            lists: dict[str, Any] = dict(options)
+            for name, value in lists.items():
+                if name in _NAMES:
+                    lists[name] = name_list(value)
+                elif name in sequences and isinstance(value, (int, float)):
+                    lists[name] = [value]
             with _ONE:
                 return function(*tables, **lists)
 

@@ -6,6 +6,7 @@ from matplotlib.colors import to_rgb
 from kvbench.plot import figures as kf
 
 MANY = 8  # lines; above, labels replace the legend
+FAR = 0.85  # of the panel's width; a leader that begins before crosses lines, and is dotted
 SPACING = 1.12 * kf.SMALL_FONT_SIZE / 72  # inches between labels
 
 
@@ -54,8 +55,9 @@ def name_lines(axes, ends, styles, bold=(), grey=()):
     ys = placed(at[:, 1], SPACING / height, 0.0, 1.0)
     for label, (x, y), place in zip(labels, at, ys):
         color = "0.55" if label in grey else styles[label]["color"]
+        far = {"linestyle": ":"} if x < FAR else {}
         axes.plot([x, 1.015, 1.05], [y, place, place], transform=axes.transAxes, color=color,
-                  linewidth=0.5, alpha=0.7, clip_on=False, zorder=1, scalex=False, scaley=False)
+                  linewidth=0.5, alpha=0.7, clip_on=False, zorder=1, scalex=False, scaley=False, **far)
         axes.text(1.06, place, label, transform=axes.transAxes, va="center", color=ink(color),
                   fontsize=kf.SMALL_FONT_SIZE, weight="bold" if label in bold else "normal")
 

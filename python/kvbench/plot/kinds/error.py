@@ -119,7 +119,8 @@ def set_x_axis(axes, x, table, zero=None, least=None):
 def set_y_axis(axes, rows, log_y):
     """Starts at zero, or on a logarithmic axis at the smallest line: `exact` would flatten all others."""
     if not log_y:
-        axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
+        top = axes.get_ylim()[1]
+        axes.set_ylim(-0.03 * top, 1.04 * top)
         return
     axes.set_yscale("log")
     lines = rows[rows["x"].notna()]

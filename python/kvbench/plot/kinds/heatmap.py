@@ -3,7 +3,9 @@
 Cells are means over prompts and seeds on a common logarithmic colour scale. The 2 % of the cells
 with the largest errors share a colour, and so do the smallest (pointed ends of the bar). Shows one
 budget (--budget; default: the smallest) and native sizes. A hatched cell has no measurement:
-infeasible, or not replayed. Panels with all errors below 1e-6 (an exact cache) are skipped.
+infeasible, or not replayed. Panels with all errors below 1e-6 (an exact cache) are skipped. If
+layers hold different numbers of bytes, ticks at the right mark those that hold most: layers without
+a sliding window.
 """
 
 from __future__ import annotations
@@ -58,7 +60,17 @@ def load(rows, column="rel_error", budget=None, algorithms=(), layers=(), relati
     used = frame["budget_requested"].dropna().unique()
     out = kfr.keep(table, frame)
     out.attrs["budget"] = f"budget {used[0]:g}" if len(used) else "native sizes"
+    out.attrs["whole"] = whole_layers(frame)
     return out
+
+
+def whole_layers(frame):
+    """Returns the layers whose KV heads have most bytes, if others have fewer: those without a window."""
+    if "full_bytes" not in frame:
+        return []
+    most = frame.groupby([*kt.HEAD_COLUMNS[:2]])["full_bytes"].transform("max")
+    whole = (frame["full_bytes"] == most).groupby(frame["layer"]).all()
+    return [] if whole.all() else [*whole.index[whole]]
 
 
 @kf.in_style
@@ -76,9 +88,21 @@ def draw(table, column="rel_error", relative_to=""):
     maps = {label: kl.cell_matrix(table[table["label"] == label], "q_head", layers, heads) for label in labels}
     kl.draw_maps(figure, grid, maps, layers, heads, kl.colour_scale(table["mean"], log=True),
                  kfr.y_label(column, relative_to))
+    whole = [layers.index(layer) for layer in table.attrs.get("whole", ()) if layer in layers]
+    for axes in grid.flat if whole else ():
+        axes.yaxis.remove_overlapping_locs = False
+        axes.set_yticks(whole, minor=True)
+        axes.tick_params(axis="y", which="minor", left=False, right=True, length=4, width=1.2)
     figure.supxlabel("query head", fontsize=kf.FONT_SIZE)
     figure.supylabel("layer", fontsize=kf.FONT_SIZE)
     return figure
+
+
+def marks(table):
+    """Returns what hatched cells and ticks at the right mean, where there are some."""
+    cells = table["label"].nunique() * table["layer"].nunique() * table["q_head"].nunique()
+    return ("; hatched: no measurement" if len(table) < cells else "") + (
+        "; ticks at the right: layers without a window" if table.attrs.get("whole") else "")
 
 
 def measured(table, column):
@@ -98,5 +122,5 @@ def heatmap(rows: pd.DataFrame, *, y: str = "rel_error", budget: float | None = 
     """
     table = load(rows, y, budget, algorithm, layers, relative_to, pool)
     return kfr.finish(draw(table, y, relative_to), table.attrs["facts"],
-                      f"Cells: means over prompts and seeds; {table.attrs['budget']}; hatched: no "
-                      "measurement.", measured(table, y), title, model)
+                      f"Cells: means over prompts and seeds; {table.attrs['budget']}{marks(table)}.",
+                      measured(table, y), title, model)

@@ -41,7 +41,7 @@ BINS = ["first", "last", "queries", "rel_error_mean", "rel_error_p50"]
 SINGLE = ["schema", "offset", "rel_error"]
 MAX_PANELS = 20  # of budgets: five rows
 BY = ("budget", "layer")  # what panels are
-OFFSET = "offset of the query (tokens)"
+OFFSET = "offset of the query: evaluated tokens before it"
 MAX_BANDS = 4  # more would overlap
 
 
@@ -97,7 +97,7 @@ def lines_of(queries, rows=None):
     if rows is not None:
         table = kt.source_of(rows)
         rows = kt.ok_rows(kt.results_of(rows, [*LINE_KEYS, *kt.SETTINGS]), table)
-        more = [name for name in (*kt.SETTINGS, *kt.ORIGINS, "n_tokens") if name in rows.columns]
+        more = [name for name in (*kt.SETTINGS, *kt.ORIGINS, "n_tokens", "ratio", "full_bytes") if name in rows.columns]
         frame = frame.drop(columns=[name for name in more if name in frame.columns]).merge(
             rows[[*LINE_KEYS, *more]], on=LINE_KEYS, how="inner")
         if frame.empty:
@@ -140,7 +140,7 @@ def load(queries, rows=None, algorithms=(), budgets=(), layers=(), by="budget", 
     table["offset"] = groups["offset"].mean()
     table = above_rounding(table.reset_index(), path)
     table = kfr.keep(kfr.relative(table, relative_to, ["panel", "bin"], path), frame)
-    table.attrs["paths"] = [path]
+    table.attrs.update(paths=[path], binned=bool(frame["binned"].iloc[0]))
     return table
 
 
@@ -176,15 +176,26 @@ def whole_heads(frame, path):
     return frame[~part]
 
 
-def set_error_axis(axes, values, log_y):
-    """Scales to `values`, not to bands."""
+def set_error_axis(axes, values, log_y, room=1.6):
+    """Scales to `values`, not to bands. room: of these above the largest value of a linear axis."""
     seen = values[np.isfinite(values) & (values >= kt.ROUNDING_ERROR)]
     if log_y and len(seen):
         axes.set_yscale("log")
         axes.set_ylim(seen.min() / 1.5, seen.max() * 1.5)
         kl.plain_log(axes.yaxis)
     elif not log_y:
-        axes.set_ylim(0, 1.6 * seen.max() if len(seen) else 1)
+        axes.set_ylim(0, room * seen.max() if len(seen) else 1)
+
+
+def set_offset_axis(axes, binned):
+    """Spreads bins that double in width evenly; a linear axis for equal bins."""
+    if binned:
+        axes.set_xscale("function", functions=(lambda v: np.log1p(np.maximum(v, 0)), np.expm1))
+        last = axes.get_xlim()[1]
+        axes.set_xticks([0, *(4**i for i in range(12) if 4**i <= last)])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.set_xlim(left=0)
 
 
 @kf.in_style
@@ -192,9 +203,8 @@ def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=
     """Returns a figure with a panel per budget or layer, or an overview of many layers. band: None: for few methods."""
     def prepare(axes, rows):
         values = rows["mean"] if "layers" in rows.columns else table[centre]  # of an overview's means
-        set_error_axis(axes, values.to_numpy(), log_y)
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.set_xlim(left=0)
+        set_error_axis(axes, values.to_numpy(), log_y, 1.6 if band else 1.1)
+        set_offset_axis(axes, table.attrs.get("binned"))
 
     band = table["label"].nunique() <= MAX_BANDS if band is None else band
     # A method's bins are the same for all heads: their mean offset is the label.

@@ -33,7 +33,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import matplotlib.patheffects as effects
 import numpy as np
 import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -57,7 +56,7 @@ X_LABELS = {
     "read_ratio": "bytes read / bytes of the full middle",
 }
 SPREAD = ("seeds", "all")
-BOLD = ("Bold (grey steps): no other method has a smaller error at the same requested budget or "
+BOLD = ("Bold (grey steps, the Pareto front): no other method has a smaller error at the same requested budget or "
         "a smaller one; dashed: sees the evaluated queries, not compared.")
 FREE = "dashed: sees the evaluated queries"
 FREE_READS = "dashed: finds tokens without an index"
@@ -107,6 +106,7 @@ def points_of_rows(rows, x, y, spread, algorithms, layers, pool):
     """Returns a row per point: label, algorithm, params, budget_requested, mean, sd, x, held."""
     basis = "read_ratio" if x == "read_ratio" else "middle_ratio"
     frame = kfr.measured_rows(rows, [basis, x, y], algorithms, layers, pool)
+    basis = "ratio" if kt.of_whole_cache(frame) else basis
     kt.add_labels(frame, ignore=summary.READ_SIZES if x == "read_ratio" else summary.SIZE_PARAMETERS)
     keys = ["label", "algorithm", "params", "budget_requested"]
     return kfr.keep(kfr.points(frame, keys, y, spread, x=x, held=basis), frame)
@@ -173,10 +173,10 @@ def draw_method(axes, points, zero, style, on_front):
             "alpha": 1.0 if on_front else 0.75, "zorder": style["zorder"] + on_front}
     label = points["label"].iloc[0]
     for part, more in ((points[~points["apart"]], {}),
-                       (points[points["apart"]], {"linestyle": "none", "markerfacecolor": "white"})):
+                       (points[points["apart"]], {"linestyle": "none", "markerfacecolor": "white", "ms": 5.5})):
         if len(part):
-            kf.plot_line(axes, part["x"].replace(0.0, zero or 0.0), part["mean"], part["sd"], {**style, **more},
-                         label=label, **look)
+            kf.plot_line(axes, part["x"].replace(0.0, zero or 0.0), part["mean"], part["sd"], {**style, **look, **more},
+                         label=label)
             label = "_"
     last = points.iloc[-1]
     return (last["x"] or zero, last["mean"])
@@ -222,8 +222,6 @@ def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
     axes.set_ylabel(kfr.y_label(y, relative_to))
     figure.canvas.draw()  # labels need the final layout
     kn.name_lines(axes, ends, styles, bold, ks.emphasis(labels, highlight)[1])
-    if not relative_to:
-        name_front(axes, front[front["x"] > 0])
     return figure
 
 
@@ -236,19 +234,6 @@ def draw_floor(axes, points, bottom, text):
         axes.annotate(text, (points["x"].iloc[0], 0.03), color="0.35",
                       xycoords=("data", "axes fraction"), xytext=(6, 0),
                       textcoords="offset points", fontsize=kf.SMALL_FONT_SIZE)
-
-
-def name_front(axes, front):
-    """Writes `Pareto front` below its widest step, where only oracles can be."""
-    if front.empty:
-        return
-    front = front.sort_values("x")
-    steps = np.log([*front["x"], axes.get_xlim()[1]])
-    point = front.iloc[int(np.argmax(np.diff(steps)))]
-    note = axes.annotate("Pareto front", (point["x"], point["mean"]), xytext=(4, -5), va="top",
-                         textcoords="offset points", fontsize=kf.SMALL_FONT_SIZE, color="0.35",
-                         zorder=6)
-    note.set_path_effects([effects.withStroke(linewidth=2, foreground="white")])
 
 
 def measured(table, y="rel_error"):
@@ -278,7 +263,7 @@ def pareto(rows: pd.DataFrame, *, x: str = "middle_ratio", y: str = "rel_error",
     drawn, chosen = kc.pick(drawn_points(table), "size", (all, algorithm, highlight), what=y,
                             first=table.loc[table["front"], "label"])
     over = "all rows" if spread == "all" else "seeds"
-    bold = BOLD.replace(" (grey steps)", "") if relative_to else BOLD
+    bold = BOLD.replace(" (grey steps, the Pareto front)", "") if relative_to else BOLD
     bold = bold.replace(FREE, FREE_READS) if x == "read_ratio" else bold
     bars = kfr.where_spread(drawn, f"; bars: standard deviation over {over}")
     apart = APART if drawn["apart"].any() else ""
