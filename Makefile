@@ -98,10 +98,10 @@ coverage: test-asan ## measure the line coverage of lib/ by those tests: build/a
 # DUMP_VENV=...: another environment. Existing environments that make did not create are not changed.
 # PIP_ARGS=...: further arguments of pip; TORCH=...: package to install instead of torch.
 # kvpress, the peer of some methods, limits the releases of transformers.
-# transformers needs gguf, accelerate and sentencepiece for the file of `make model`.
+# transformers needs gguf, accelerate and sentencepiece for the file of `make model`, kvbench-py policy pandas and scipy.
 DUMP_VENV := build/dump-venv
 DUMP_PACKAGES := torch 'transformers>=4.56' h5py numpy
-MODEL_PACKAGES := $(DUMP_PACKAGES) gguf accelerate sentencepiece
+MODEL_PACKAGES := $(DUMP_PACKAGES) gguf accelerate sentencepiece pandas scipy
 PEER_PACKAGES := kvpress==0.5.5
 export TORCH
 # Packages that a target needs, then those that environments created by make get in addition.

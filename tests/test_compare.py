@@ -19,7 +19,7 @@ from kvbench.plot import figures as kf
 SCIPY = not missing("scipy")
 if SCIPY:
     from kvbench import tune, units
-    from kvbench.compare import main as compare
+    from kvbench.comparison import main as compare
 
 SMALL = {  # mean rel_error by prompt and method
     "a": (0.1, 0.3, 0.2, 0.4), "b": (0.2, 0.5, 0.1, 0.6), "c": (0.4, 0.4, 0.4, 0.8)}
@@ -219,8 +219,8 @@ class CompareTest(FigureTest):
         self.assertIn("note: budget 0.25: 1 prompt without rows here: p2\n",
                       self.run_compare(path, "--csv", self.path("c.csv"))[1])
         text, _ = self.run_compare(path, "--by-layer")
-        self.assertIn("## Budget 0.5: 6 prompts", text)
-        self.assertIn("## Budget 0.25: 5 prompts", text)
+        self.assertIn("## Budget 0.5 (0.5 of the cache, 2x): 6 prompts", text)
+        self.assertIn("## Budget 0.25 (0.5 of the cache, 2x): 5 prompts", text)
 
     def test_rows_without_a_budget(self):
         rows = [{**row, "budget_requested": "", "params": f"T={t}"} for t in (1, 2)
@@ -262,10 +262,10 @@ class CompareTest(FigureTest):
         path = self.write(rows)
         text, _ = self.run_compare(path, "--to", "a")
         table = [line for line in text.splitlines() if line.startswith("| ")]
-        self.assertEqual(table[0], "| method | budget | mean | 95 % | mean rank | minus a | 95 % | p (Holm) "
-                         "| verdict |")
-        self.assertEqual((len(table), {line.count("|") for line in table}), (6, {10}))
-        self.assertTrue(table[2].startswith("| `a` | 0.5 | 0.25 | ["))
+        self.assertEqual(table[0], "| method | budget | of the cache | mean | 95 % | mean rank | minus a | 95 % "
+                         "| p (Holm) | verdict |")
+        self.assertEqual((len(table), {line.count("|") for line in table}), (6, {11}))
+        self.assertTrue(table[2].startswith("| `a` | 0.5 | 0.5, 2x | 0.25 | ["))
         self.assertIn(" | +0.065 | ", table[3])
         whole = ("--to", "a", "--by-layer")
         text, _ = self.run_compare(path, *whole)
@@ -285,7 +285,7 @@ class CompareTest(FigureTest):
         self.assertEqual([line.count(" & ") for line in tex if line.endswith("\\\\")], 5 * [10] + 5 * [2])
 
     def test_significant_digits(self):
-        from kvbench.compare.tables import significant
+        from kvbench.comparison.tables import significant
 
         for value, text in ((0.25, "0.25"), (0.2, "0.20"), (0.0996, "0.10"), (0.0123, "0.012"), (9.96, "10"),
                             (123.4, "123"), (0, "0.0"), (-1.04e-7, "-1.0e-07"), (float("nan"), "-"), (None, "-")):

@@ -13,7 +13,7 @@ MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
     from scipy import stats
 
-    from kvbench.compare import main as compare
+    from kvbench.comparison import main as compare
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers", "kl",
            "loss_change", "status")
@@ -74,6 +74,7 @@ class LossesTest(CommandCase):
         """Two tables of policies: of two names, of one name twice, of one name for each prompt, and for each model."""
         for name, prompts, models, found, words in (
                 ("b", "pp", "m", [("policy:a", "1", 1.0), ("policy:b", "1", 2.0)], ""),
+                ("policy", "pp", "m", [("policy:a", "1", 1.0), ("policy", "1", 2.0)], ""),
                 ("a", "pp", "m", [("policy sha256=1", "1", 1.0), ("policy sha256=2", "1", 2.0)], ""),
                 ("a", "pq", "m", [("policy:a", "2", 1.5)], "policy:a: 2 files of this name, in different prompts"),
                 ("a", "pp", "mn", [("policy:a", "1", 1.0), ("policy:a", "1", 2.0)], "")):
@@ -189,7 +190,7 @@ class LossesTest(CommandCase):
     def test_orders_of_drawn_methods_are_those_of_lists_that_hold_them_as_often(self):
         import numpy as np
 
-        from kvbench.compare import orders
+        from kvbench.comparison import orders
 
         dice = np.random.default_rng(6)
         a, b = (dice.choice((1, 2, 3, 3.5, 8), size=(40, 7)) for _ in range(2))

@@ -110,7 +110,7 @@ class TerminalTest(FolderCase):
         self.assertIn(f"\r{self.SHOWN}\nsecond\n", said.getvalue())
 
     def test_tables(self):
-        from kvbench.compare import tables as ct
+        from kvbench.comparison import tables as ct
         done = call(lambda: ct.write_text("-", f"| {self.NAME} |\n| b |\n"), "kvbench-py compare")
         self.assertEqual(done.out, f"| {self.SHOWN} |\n| b |\n")
         ct.write_text(self.path("t.md"), "| x\x9b |\n")
@@ -128,9 +128,9 @@ class NestedTest(FolderCase):
     @unittest.skipIf(NO_TABLES or missing("h5py", "scipy"), f"{sys.executable} lacks packages")
     def test_every_reader_says_it_in_one_line(self):
         from kvbench import checksums, records
+        from kvbench.budgets import tables
         from kvbench.checksums import ChangedError
         from kvbench.errors import CsvError, TraceError
-        from kvbench.policy import tables
         from kvbench.score.table import Manifest
 
         table = self.write_file("t.csv", "a\n1\n")

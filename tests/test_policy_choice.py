@@ -12,8 +12,8 @@ MISSING = missing("numpy", "pandas", "scipy")
 if not MISSING:
     import numpy as np
 
-    from kvbench.policy import choose
-    from kvbench.policy import main as policy
+    from kvbench.budgets import choose
+    from kvbench.budgets import main as policy
 
 COMMON = ("1.5", "t.h5", "prefill", 16, 512, "past", "cpu", 256, 0, 0.5)
 LAYER_COLUMNS = ("schema", "trace", "protocol", "sink", "recent", "scores", "device", "n_queries", "seed",

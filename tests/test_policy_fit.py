@@ -13,8 +13,8 @@ if not MISSING:
     import numpy as np
     from scipy import optimize
 
-    from kvbench.policy import main as policy
-    from kvbench.policy import model
+    from kvbench.budgets import main as policy
+    from kvbench.budgets import model
 
 LAYER_COLUMNS = ("schema", "trace", "prompt", "protocol", "sink", "recent", "scores", "device", "n_queries",
                  "algorithm", "params", "budget_requested", "seed", "layer", "out_rel_error",

@@ -11,10 +11,11 @@ MISSING = missing("numpy", "pandas", "scipy", "h5py")
 if not MISSING:
     import numpy as np
 
+    import kvbench
+    from kvbench.budgets import main as policy
+    from kvbench.budgets import make
+    from kvbench.budgets.steps import StepFailed
     from kvbench.dump import options as dump_options
-    from kvbench.policy import main as policy
-    from kvbench.policy import make
-    from kvbench.policy.steps import StepFailed
     from kvbench.score import options as score_options
     from kvbench.score.table import COLUMNS
     from kvbench.trace.writer import TraceWriter
@@ -122,6 +123,15 @@ class MakeTest(CommandCase):
             self.assertEqual(self.make()[0], expected)
         self.assertEqual(self.make(budget="0.125")[0], ["score", "replay", "replay"])
         self.assertEqual(self.make("--vary", "methods", budget="0.125")[0], [])
+
+    def test_python_makes_the_same(self):
+        self.make()
+        text, self.ran = read_text(self.path("p.json")), []
+        options = {"algorithm": ["local", "uniform"], "sink": 2, "recent": 16, "queries": 8}
+        path = kvbench.policy(self.path("m"), self.prompts, 0.25, self.path("p.json"), **options)
+        self.assertEqual((self.ran, path, read_text(path)), ([], self.path("p.json"), text))  # the steps are there
+        with self.assertRaisesRegex(TypeError, "unexpected option 'colour'"):
+            kvbench.policy(self.path("m"), self.prompts, 0.25, colour=1)
 
     def test_a_step_that_was_stopped_goes_on(self):
         self.stop = "score"

@@ -341,13 +341,32 @@ class MethodTest(FolderCase):
         rows = kvbench.evaluate(kvbench.sample(), lambda head, task: task.middle[:task.tokens], 0.25, name="first",
                                 per_query=True, layers=[0], progress=False, **OF_SAMPLE)
         self.assertEqual(rows.budget_requested.unique().tolist(), [0.25])
-        [axes] = kvbench.figure("offset", rows).axes
+        [axes] = kvbench.figure("offset", rows, budget=0.25).axes
         bins = kvbench.read_results(rows.attrs["paths"][0], side="queries").groupby("first").rel_error_p50.median()
         self.assertEqual(list(axes.lines[0].get_ydata()), bins.tolist())
         with self.assertRaisesRegex(ValueError, "got some rows of .*rows.csv, expected all"):
             kvbench.figure("offset", rows[rows.q_head == 0])
         with self.assertRaises(kvbench.CsvError):
             kvbench.figure("kept-map", rows)  # without --kept
+
+    def test_comparisons_are_those_of_the_program(self):
+        table, out = self.path("out.csv"), self.path("cmp.csv")
+        rows = kvbench.replay(kvbench.sample(), table, algorithm="local,snapkv,exact", budget=[0.5, 0.25],
+                              layers="0,10", **OF_SAMPLE)
+        run_python(self.folder, os.path.join(ROOT, "scripts", "kvbench-py"), "compare", table, "--to", "local",
+                   "--exclude", "exact", "--layers", "0", "--csv", out)
+        expected = pd.read_csv(out, float_precision="round_trip")
+        for given in (rows, table, [table]):
+            found = kvbench.compare(given, to="local", exclude="exact", layers=0)
+            self.assertEqual(list(found.columns), list(expected.columns))
+            self.assertEqual(found["method"].tolist(), ["snapkv", "local"] * 2)
+            np.testing.assert_array_equal(found["mean"], expected["mean"])
+            np.testing.assert_array_equal(found["difference"], expected["difference"])
+        self.assertFalse(np.isnan(found["difference"]).all())
+        with self.assertRaisesRegex(TypeError, "unexpected option 'colour', expected one of metric"):
+            kvbench.compare(rows, colour=1)
+        with self.assertRaisesRegex(kvbench.CsvError, "--to: got `h2o`"):
+            kvbench.compare(rows, to="h2o")
 
     def test_methods_by_dict(self):
         table = self.path("out.csv")

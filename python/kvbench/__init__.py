@@ -5,6 +5,7 @@
     rows = kvbench.replay("t.h5", algorithm="snapkv,h2o", budget="0.25")
     mine = kvbench.evaluate("t.h5", my_function, budget=[0.25])
     rows = kvbench.read_results("out.csv")
+    print(kvbench.compare(rows, to="snapkv"))
 
 `__all__` is the public API. Other modules are internal.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kvbench import plot
+    from kvbench.api.compare import compare, policy
     from kvbench.api.figure import figure
     from kvbench.api.method import Infeasible, Made, MethodError, Task, evaluate
     from kvbench.api.replay import replay
@@ -37,20 +39,19 @@ if TYPE_CHECKING:
     from kvbench.trace.writer import TraceError
 
 __all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made", "MethodError",
-           "PressError", "ProgramError", "Task", "Trace", "TraceError", "as_press", "compress", "evaluate",
-           "export_kept", "figure", "judge", "load_cache", "plot", "program", "read_caches", "read_results",
+           "PressError", "ProgramError", "Task", "Trace", "TraceError", "as_press", "compare", "compress", "evaluate",
+           "export_kept", "figure", "judge", "load_cache", "plot", "policy", "program", "read_caches", "read_results",
            "read_trace", "replay", "run", "sample", "write_caches", "write_trace"]
 
 # Imported on first use, so that a program loads only the packages it needs.
-_MODULES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables",
-           "Head": "trace.heads", "Infeasible": "api.method", "Made": "api.method",
-           "MethodError": "api.method", "PressError": "press.expression", "ProgramError": "api.run",
-           "Task": "api.method", "Trace": "api.trace", "TraceError": "trace.writer", "as_press": "press.adapter",
-           "compress": "generate.functions", "export_kept": "caches.kept", "judge": "generate.functions",
-           "load_cache": "generate.functions",
-           "evaluate": "api.method", "figure": "api.figure", "program": "api.run",
-           "read_results": "api.results", "read_trace": "api.trace", "replay": "api.replay",
-           "run": "api.run", "write_trace": "api.trace"}
+_MODULES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables", "Head": "trace.heads",
+            "Infeasible": "api.method", "Made": "api.method", "MethodError": "api.method",
+            "PressError": "press.expression", "ProgramError": "api.run", "Task": "api.method", "Trace": "api.trace",
+            "TraceError": "trace.writer", "as_press": "press.adapter", "compare": "api.compare",
+            "compress": "generate.functions", "evaluate": "api.method", "export_kept": "caches.kept",
+            "figure": "api.figure", "judge": "generate.functions", "load_cache": "generate.functions",
+            "policy": "api.compare", "program": "api.run", "read_results": "api.results", "read_trace": "api.trace",
+            "replay": "api.replay", "run": "api.run", "write_trace": "api.trace"}
 
 # Root of the repository, in a checkout.
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -27,7 +27,7 @@ import numpy as np
 from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
-from kvbench.compare import tables as ct
+from kvbench.comparison import tables as ct
 from kvbench.text import counted
 
 POINT = ["budget_requested", "algorithm", "params"]

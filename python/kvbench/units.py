@@ -4,6 +4,8 @@ A source is an author, a book, a program's documentation or a code base. Its pro
 independent: they are averaged first, and n counts sources.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -13,7 +15,7 @@ from kvbench.records import read_jsonl
 BY = {"choices": ("prompt", "source"), "default": "prompt",
       "help": "unit of means, intervals and tests: source takes the mean of a source's prompts first; "
               "sources come from the tables (column `source`) or in --records [default: prompt]"}
-RECORDS = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
+RECORDS: dict[str, Any] = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
            "help": "the records of prompts, with `set` and `source`"}
 
 # Where a prompt without records is its own source.

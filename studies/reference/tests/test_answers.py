@@ -16,7 +16,7 @@ if not MISSING:
     from scipy import stats
 
     from kvbench import stats as ks
-    from kvbench.compare.scores import extent
+    from kvbench.comparison.scores import extent
     from kvbench_study.answers import main as answers
     from kvbench_study.answers import pages
     from kvbench_study.answers.tables import INTERVAL

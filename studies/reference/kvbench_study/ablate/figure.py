@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from kvbench.compare.scores import extent, share
+from kvbench.comparison.scores import extent, share
 from kvbench.plot import figures as kf
 from kvbench.plot import layers as kl
 from kvbench.plot import style as kst

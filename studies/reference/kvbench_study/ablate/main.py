@@ -20,9 +20,9 @@ import numpy as np
 
 from kvbench import command, units
 from kvbench import tables as kt
-from kvbench.compare import scores as kcs
-from kvbench.compare.tables import markdown_table, write_table, write_text
-from kvbench.policy.tables import ratio_text
+from kvbench.budgets.tables import ratio_text
+from kvbench.comparison import scores as kcs
+from kvbench.comparison.tables import markdown_table, write_table, write_text
 from kvbench.text import counted
 
 METRIC = "residual_rel_error"

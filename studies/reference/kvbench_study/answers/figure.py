@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.ticker import PercentFormatter
 
 from kvbench import tables as kt
-from kvbench.compare.score_figure import budget_axis
+from kvbench.comparison.score_figure import budget_axis
 from kvbench.plot import figures as kf
 from kvbench.plot import style as kst
 from kvbench_study.answers.tables import REASON

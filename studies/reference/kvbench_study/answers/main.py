@@ -24,7 +24,7 @@ The figure shows at most ten methods (--show).
 """
 
 from kvbench import command
-from kvbench.compare.tables import write_table, write_text
+from kvbench.comparison.tables import write_table, write_text
 from kvbench.tables import note
 from kvbench.text import list_parts
 from kvbench_study.answers import tables

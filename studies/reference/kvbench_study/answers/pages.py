@@ -3,8 +3,8 @@
 import math
 
 from kvbench import text as kx
-from kvbench.compare.scores import FEWEST, share
-from kvbench.compare.tables import chance, number
+from kvbench.comparison.scores import FEWEST, share
+from kvbench.comparison.tables import chance, number
 from kvbench_study import intervals as ki
 from kvbench_study.answers.tables import ALPHA, EXACT, ORACLE, REASON, order_of, part_of
 

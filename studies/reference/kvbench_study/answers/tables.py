@@ -8,7 +8,7 @@ import pandas as pd
 
 from kvbench import tables as kt
 from kvbench import units
-from kvbench.compare.scores import KEY, extent, refuse_other_layers, without_spoiled
+from kvbench.comparison.scores import KEY, extent, refuse_other_layers, without_spoiled
 from kvbench_study import intervals as ki
 
 MEASURES = ("change", "right")

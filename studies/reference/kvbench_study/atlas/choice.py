@@ -5,8 +5,8 @@ import math
 import numpy as np
 from scipy import stats
 
-from kvbench.compare.scores import share
-from kvbench.compare.tables import markdown_table
+from kvbench.comparison.scores import share
+from kvbench.comparison.tables import markdown_table
 from kvbench.text import counted
 from kvbench_study.atlas.heads import FEATURES
 

@@ -8,7 +8,7 @@ import pandas as pd
 from kvbench import tables as kt
 from kvbench import units
 from kvbench.cluster import tables as kcc
-from kvbench.compare import scores as kcs
+from kvbench.comparison import scores as kcs
 from kvbench.text import parse_json
 
 HEAD = ["layer", "kv_head"]

@@ -16,7 +16,7 @@ that of the best method of each head. With one model only the tables are made.
 """
 
 from kvbench import command, units
-from kvbench.compare.tables import write_table, write_text
+from kvbench.comparison.tables import write_table, write_text
 from kvbench_study.atlas import choice, heads
 
 

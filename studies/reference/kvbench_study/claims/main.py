@@ -35,8 +35,8 @@ output the Markdown is printed. Claims without tables are skipped.
 from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
-from kvbench.compare import options as compare_options
-from kvbench.compare import tables as ct
+from kvbench.comparison import options as compare_options
+from kvbench.comparison import tables as ct
 from kvbench_study.claims import balancekv, bumblebee, clustergen, kvreviver, page
 from kvbench_study.claims import verdicts as cv
 

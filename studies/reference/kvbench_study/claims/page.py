@@ -3,7 +3,7 @@
 import math
 
 from kvbench import stats as ks
-from kvbench.compare import tables as ct
+from kvbench.comparison import tables as ct
 from kvbench.text import counted
 from kvbench_study.claims import verdicts as cv
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from kvbench import tables as kt
 from kvbench import units
-from kvbench.compare import scores as kcs
+from kvbench.comparison import scores as kcs
 from kvbench_study.claims import tables
 from kvbench_study.claims.verdicts import text_of
 

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from kvbench import tables as kt
-from kvbench.compare import analysis as compare
-from kvbench.policy import model as predict
+from kvbench.budgets import model as predict
+from kvbench.comparison import analysis as compare
 from kvbench.text import counted
 
 HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",

@@ -1,6 +1,6 @@
 """Main function of kvbench-study correlate. The command line is in options.py."""
 
-from kvbench.compare import tables as compare_tables
+from kvbench.comparison import tables as compare_tables
 from kvbench_study.correlate import cells as correlate_cells
 from kvbench_study.correlate import ranks as correlate_ranks
 from kvbench_study.correlate import tables as correlate_tables

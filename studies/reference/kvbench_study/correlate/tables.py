@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from kvbench.compare import tables as ct
+from kvbench.comparison import tables as ct
 from kvbench.text import counted
 from kvbench_study.correlate.cells import WRONG
 from kvbench_study.correlate.ranks import ALIKE, BEST, HIGHEST, REDUCTIONS, WORSE, Line, Misjudged, too_little

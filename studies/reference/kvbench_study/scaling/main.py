@@ -23,8 +23,8 @@ from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
-from kvbench.compare import scores as kcs
-from kvbench.compare.tables import markdown_table, write_table, write_text
+from kvbench.comparison import scores as kcs
+from kvbench.comparison.tables import markdown_table, write_table, write_text
 from kvbench.text import counted
 
 METRIC = "rel_error"

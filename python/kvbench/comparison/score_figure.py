@@ -6,14 +6,14 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from kvbench import tables as kt
-from kvbench.compare.options import METRICS
-from kvbench.compare.scores import extent, share
+from kvbench.comparison.options import METRICS
+from kvbench.comparison.scores import extent, share
 from kvbench.plot import figures as kf
 from kvbench.plot import layers as kl
 from kvbench.plot import style as kst
 from kvbench.text import counted
 
-WIDTH = 0.012  # decades between methods at a budget
+WIDTH = 0.008  # decades between methods at a budget
 
 
 def budget_axis(axes, budgets):
@@ -52,6 +52,7 @@ def draw(found, methods, metric):
                           linestyle=look["linestyle"], linewidth=1, elinewidth=0.6, label=method,
                           fillstyle=look.get("fillstyle", "full"), zorder=look["zorder"])
         budget_axis(axes, budgets)
+        axes.set_xlim(min(budgets) / 2**0.5, max(budgets) * 2**0.5)  # a lone budget is not spread over the panel
         axes.set_title(f"{model} ({counted(len(found.values[model, budgets[0]]), 'source')})")
         axes.set_xlabel("budget (fraction of the middle)")
         kl.plain_log(axes.yaxis)

@@ -30,23 +30,26 @@ class Comparison:
     groups: list = field(default_factory=list)
     notes: list = field(default_factory=list)
     by: str = "prompt"
+    size: str = ""  # what the budget is of the whole cache
 
 
 def budget_name(budget):
     return "native" if math.isnan(budget) else f"{budget:g}"
 
 
-def read(paths, options, metrics=None):
-    """Returns the chosen rows with unit (the prompt), label, budget (text), head, and with --by source its `of`.
-    metrics: required columns; None: that of --metric.
+def read(tables, options, metrics=None):
+    """Returns the chosen rows of a frame or of files, with unit (the prompt), label, budget (text), head, and with --by
+    source its `of`. metrics: required columns; None: that of --metric.
     """
-    frame = kt.read_results(paths, [*(metrics or [options.metric]), "seed", "budget_requested",
-                                    *kt.HEAD_COLUMNS, *kt.SETTINGS])
-    frame = kt.pick_layers(kt.pick_rows(frame, options, paths[0]), options.layers, paths[0]).copy()
+    read_as = kt.results_of if isinstance(tables, kt.pd.DataFrame) else kt.read_results
+    frame = read_as(tables, [*(metrics or [options.metric]), "seed", "budget_requested", *kt.HEAD_COLUMNS,
+                             *kt.SETTINGS])
+    path = kt.source_of(frame)
+    frame = kt.pick_layers(kt.pick_rows(frame, options, path), options.layers, path).copy()
     if options.set is not None:
         frame = frame[frame["prompt"].isin(units.of_set(options.set, options.records))].copy()
         if frame.empty:
-            raise kt.CsvError(f"{paths[0]}: --set: no rows of prompts of the set {options.set}")
+            raise kt.CsvError(f"{path}: --set: no rows of prompts of the set {options.set}")
     pairs = frame[["trace", "prompt"]].drop_duplicates()
     again = sorted(pairs.loc[pairs["prompt"].duplicated(), "prompt"].unique())
     frame["unit"] = frame["prompt"]
@@ -54,7 +57,7 @@ def read(paths, options, metrics=None):
         kt.note(f"prompts of one name in several traces count as several prompts: {', '.join(again[:5])}")
         frame["unit"] = frame["trace"] + ":" + frame["prompt"]
     if options.by == "source":
-        frame["of"] = units.sources_of(frame, options.records, paths[0])
+        frame["of"] = units.sources_of(frame, options.records, path)
     frame["budget"] = frame["budget_requested"].map(budget_name)
     frame["head"] = frame.groupby(["layer", "q_head"], sort=False).ngroup()
     if options.figures:
@@ -81,13 +84,15 @@ def means(rows, keys, metric):
     return kt.weighted_means(rows, keys, metric, rows["of_bytes"])
 
 
-def load(paths, options):
+def load(tables, options):
     """Returns [(Comparison with values and notes, values by layer)], largest budget first."""
-    frame = read(paths, options)
+    frame = read(tables, options)
+    path = kt.source_of(frame)
     if frame.empty:
-        raise kt.CsvError(f"{paths[0]}: no rows are left")
+        raise kt.CsvError(f"{path}: no rows are left")
     frame["of_bytes"] = kt.bytes_of(frame, options.metric)
-    good, lost = points(frame, paths[0], options.pool)
+    good, lost = points(frame, path, options.pool)
+    sizes = {budget_name(budget): kt.size_text(share) for budget, share in kt.sizes_of(good).items()}
     out = []
     order = frame.drop_duplicates("budget").sort_values("budget_requested", ascending=False)
     for budget in order["budget"]:
@@ -100,7 +105,7 @@ def load(paths, options):
         if len(labels) < 2:
             kt.note(f"budget {budget}: {labels[0]} alone; nothing to compare")
             continue
-        found = Comparison(budget, values.reindex(columns=labels), by=options.by)
+        found = Comparison(budget, values.reindex(columns=labels), by=options.by, size=sizes.get(budget, ""))
         absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(names)]
         if absent:
             found.notes.append(f"{counted(len(absent))} without rows here: {', '.join(absent)}")
@@ -117,7 +122,7 @@ def load(paths, options):
                                    "others): no rank")
         out.append((found, by_layer))
     if not out:
-        raise kt.CsvError(f"{paths[0]}: no budget has two methods")
+        raise kt.CsvError(f"{path}: no budget has two methods")
     return out
 
 
@@ -236,9 +241,9 @@ def paired(found, options):
             f"{ks.prompts_to_compare(made, options.alpha)} {options.by}s could")
 
 
-def compare(paths, options):
-    """Returns a Comparison per budget."""
-    out = load(paths, options)
+def compare(tables, options):
+    """Returns a Comparison per budget. tables: paths, or a frame."""
+    out = load(tables, options)
     labels = list(dict.fromkeys(label for found, _ in out for label in found.values.columns))
     if options.to and options.to not in labels:
         raise kt.CsvError(f"--to: got `{options.to}`, expected one of {', '.join(labels)}")

@@ -10,11 +10,11 @@ import os
 import kvbench
 from kvbench import command
 from kvbench.api.run import ProgramError, options_of, program, run
+from kvbench.budgets.choose import BOTH, VARY
+from kvbench.budgets.steps import Steps, call, kvbench_py
 from kvbench.dump.options import DTYPES, add_model
 from kvbench.errors import CsvError
 from kvbench.hashing import file_sha256
-from kvbench.policy.choose import BOTH, VARY
-from kvbench.policy.steps import Steps, call, kvbench_py
 from kvbench.progress import Progress, silence
 from kvbench.records import read_lines
 from kvbench.text import counted, list_part

@@ -9,8 +9,8 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench import units
-from kvbench.compare.options import METRICS
-from kvbench.compare.tables import chance, significant
+from kvbench.comparison.options import METRICS
+from kvbench.comparison.tables import chance, significant
 from kvbench.text import counted
 
 # Key columns of a metric's table besides prompt and cache.
@@ -44,20 +44,23 @@ class Losses:
         return sorted({budget for _, budget in self.values}, reverse=True)
 
 
-def read(paths, metric):
+def read(tables, metric):
+    """Returns rows of a frame or of files."""
     parts = PARTS.get(metric, [])
     of_layers = metric in kt.LAYER_METRICS  # layers have rows only where all heads are ok, without status
-    frame = kt.read_table(paths, [*KEY, *parts, metric, *([] if of_layers else ["status"])], TEXT,
-                          others=["source"] if parts else ["layers", "source"])
+    needed = [*KEY, *parts, metric, *([] if of_layers else ["status"])]
+    frame = (kt.table_of(tables, needed, TEXT) if isinstance(tables, pd.DataFrame) else
+             kt.read_table(tables, needed, TEXT, others=["source"] if parts else ["layers", "source"]))
+    path = kt.source_of(frame)
     if of_layers:
         own = frame.groupby(KEY, dropna=False)["layer"].transform("nunique")
         frame["status"] = np.where(own == frame["layer"].nunique(), "ok", "incomplete")
     unknown = (frame["status"].map(kt.status_kind) == "ok") & ~np.isfinite(frame[metric])
     if unknown.any():
         row = frame[unknown].iloc[0]
-        raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at {row['budget_requested']:g}: "
+        raise kt.CsvError(f"{path}: prompt {row['prompt']}, {row['algorithm']} at {row['budget_requested']:g}: "
                           f"{metric} is {row[metric]} though the status is ok, expected a finite number")
-    kt.reject_duplicates(frame, [*KEY, *parts], paths[0])
+    kt.reject_duplicates(frame, [*KEY, *parts], path)
     return frame
 
 
@@ -77,17 +80,18 @@ def without_spoiled(frame, keys):
 
 
 def load(options):
-    """Returns the Losses of `tables`, [(model, [file])], with rows of `tuned` in place of theirs."""
-    frames, settings, skipped, metric = [], {}, [], options.metric
+    """Returns the Losses of `tables`, [(model, [file] or frame)], with rows of `tuned` in place of theirs."""
+    frames, places, settings, skipped, metric = [], [], {}, [], options.metric
     tuned = {model: files for model, *files in options.tuned}
     for model, paths in options.tables:
         frame = read(paths, metric).assign(model=model, usual=False)
+        places.append(kt.source_of(frame))
         if model in tuned:
             frame = with_tuned(frame, read(tuned[model], metric).assign(model=model, usual=False),
                                tuned[model][0], settings, skipped)
-        refuse_other_layers(frame, paths[0])
+        refuse_other_layers(frame, places[-1])
         frames.append(frame)
-    frame, path = pd.concat(frames, ignore_index=True), options.tables[0][1][0]
+    frame, path = pd.concat(frames, ignore_index=True), places[0]
     frame = kt.pick_rows(frame, options, path)
     if tuned:
         label_by_method(frame)

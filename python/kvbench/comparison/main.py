@@ -1,9 +1,9 @@
 """Main function of kvbench-py compare. The command line is in options.py."""
 
 from kvbench import tables as kt
-from kvbench.compare import analysis, orders, scores
-from kvbench.compare import tables as ct
-from kvbench.compare.options import MOST_SHOWN, ROWS, parse_arguments
+from kvbench.comparison import analysis, orders, scores
+from kvbench.comparison import tables as ct
+from kvbench.comparison.options import MOST_SHOWN, ROWS, parse_arguments
 
 
 def main(arguments=None):
@@ -23,7 +23,7 @@ def compare_rows(options):
     if options.latex:
         ct.write_text(options.latex, ct.latex(out, options))
     if options.figures:
-        from kvbench.compare import figures  # slow import
+        from kvbench.comparison import figures  # slow import
 
         figures.draw(out, options)
 
@@ -43,7 +43,7 @@ def compare_scores(options):
     if options.markdown:
         ct.write_text(options.markdown, scores.markdown(found, lines, options) + orders.markdown(alike))
     if options.figures:
-        from kvbench.compare import score_figure  # slow import
+        from kvbench.comparison import score_figure  # slow import
         from kvbench.plot import figures as kf
 
         shown = options.show or scores.shown(found, MOST_SHOWN)

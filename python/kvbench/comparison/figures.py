@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from kvbench import tables as kt
+from kvbench.comparison.tables import sized
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.text import counted
@@ -63,7 +64,7 @@ def critical_difference(found):
         axes.plot([at(tick)] * 2, [line, line - 0.06], **thin)
         axes.text(at(tick), line - 0.08, f"{tick:g}", ha="center", va="bottom", fontsize=kf.SMALL_FONT_SIZE)
     axes.text((begin + end) / 2, line - 0.4, f"mean rank (1 is the best), "
-              f"{counted(len(found.values), found.by)}, budget {found.budget}", ha="center", va="bottom",
+              f"{counted(len(found.values), found.by)}, budget {sized(found)}", ha="center", va="bottom",
               fontsize=kf.FONT_SIZE)
     # Scale bar of the critical difference.
     size = found.tests["critical_difference"]

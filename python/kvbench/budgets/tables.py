@@ -8,9 +8,9 @@ import numpy as np
 from scipy import stats
 
 from kvbench import tables as kt
-from kvbench.compare import tables as ct
-from kvbench.compare.scores import extent
-from kvbench.policy.cells import METRIC
+from kvbench.budgets.cells import METRIC
+from kvbench.comparison import tables as ct
+from kvbench.comparison.scores import extent
 from kvbench.records import read_json
 from kvbench.text import counted
 

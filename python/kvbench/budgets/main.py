@@ -18,10 +18,10 @@ import numpy as np
 
 from kvbench import command, units
 from kvbench import tables as kt
-from kvbench.compare.tables import markdown_table, write_table, write_text
-from kvbench.policy import cells, make, model, tables
-from kvbench.policy.choose import BOTH, VARY
-from kvbench.policy.policies import HEAD, LAYER, choose
+from kvbench.budgets import cells, make, model, tables
+from kvbench.budgets.choose import BOTH, VARY
+from kvbench.budgets.policies import HEAD, LAYER, choose
+from kvbench.comparison.tables import markdown_table, write_table, write_text
 
 CHOOSE = """Chooses an algorithm and a budget for each layer.
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvbench import tables as kt
-from kvbench.compare.tables import markdown_table, write_text
-from kvbench.policy import cells
-from kvbench.policy import choose as solver
-from kvbench.policy.tables import check_layers, read_sensitivities
+from kvbench.budgets import cells
+from kvbench.budgets import choose as solver
+from kvbench.budgets.tables import check_layers, read_sensitivities
+from kvbench.comparison.tables import markdown_table, write_text
 from kvbench.records import read_json
 
 FORMAT, VERSION = "kvbench-policy", 1

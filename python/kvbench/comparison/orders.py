@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 
 from kvbench import stats as ks
-from kvbench.compare.scores import logs, share
-from kvbench.compare.tables import significant
+from kvbench.comparison.scores import logs, share
+from kvbench.comparison.tables import significant
 
 COLUMNS = ["budget", "model", "other", "figure", "methods", "sources", "sources_other", "spearman", "low",
            "high", "both_low", "both_high"]
