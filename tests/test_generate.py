@@ -7,6 +7,7 @@ Run by a python that has torch, as that of `make test-dump`. Presses of kvpress:
 import copy
 import json
 import os
+from unittest import mock
 
 from dump_models import MISSING
 from score_case import ScoreCase
@@ -19,6 +20,7 @@ if not MISSING:
 
     import kvbench
     from kvbench.caches import CacheReader
+    from kvbench.convert import main as convert
     from kvbench.errors import TraceError
 
 NEW = 64
@@ -174,6 +176,10 @@ class GenerateTest(ScoreCase):
         path = self.path(".json")
         out = kvbench.export_kept(caches, path, algorithm="adakv")
         self.assertEqual(json.loads(read_text(path)), out)
+        every = self.path(".all.json")
+        with mock.patch("sys.argv", ["convert", caches, "--kept", "-o", every]):
+            convert.main()
+        self.assertEqual(json.loads(read_text(every)), kvbench.export_kept(caches))
         self.assertEqual((out["sink"], out["recent"], out["queries"]), (SINK, RECENT, QUERIES))
         [group], [other] = out["groups"], kvbench.export_kept(caches, algorithm="kmeans")["groups"]
         with CacheReader(caches) as reader:

@@ -1,4 +1,5 @@
-"""Converts foreign dumps of queries, keys and values to a kvbench trace (docs/trace_format.md).
+"""Converts foreign dumps of queries, keys and values to a kvbench trace (docs/trace_format.md); with --kept a caches
+file to the positions that each head keeps, as JSON (docs/generation.md).
 
 Reads .npz, .npy, .hdf5, .safetensors and .pt files; bfloat16 is bit-exact. Patterns over names select
 arrays, and --axes names their axes:
@@ -31,6 +32,7 @@ import argparse
 import os
 import sys
 
+from kvbench.caches.kept import export_kept
 from kvbench.command import Parser, positive
 from kvbench.convert import rope as convert_rope
 from kvbench.convert.arrays import ELEMENT_TYPES
@@ -165,6 +167,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("inputs", nargs="+", metavar="IN", help=".npz, .npy, .hdf5, .h5, .safetensors, .pt or .pth")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="trace to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT.h5")
+    parser.add_argument("--kept", action="store_true", help="IN are caches files of a run: write what heads keep")
     names = parser.add_argument_group("which arrays")
     names.add_argument("--q", metavar="PATTERN", help="names of the query arrays")
     names.add_argument("--k", metavar="PATTERN", help="names of the key arrays")
@@ -212,4 +215,8 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    convert(parse_arguments())
+    options = parse_arguments()
+    if options.kept:
+        export_kept(options.inputs, options.output)
+    else:
+        convert(options)
