@@ -1,7 +1,7 @@
 """docs/python.md, "Result tables": its blocks run in order, as they stand there; docs/examples/results.R
 computes what pandas computes, and both what `kvbench summarize` prints.
 
-R is left out, aloud, where there is no Rscript.
+R is left out, aloud, where there is no Rscript. The README's block runs too.
 """
 
 import csv
@@ -49,16 +49,14 @@ def blocks(language):
     return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
 
 
-@unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
-@unittest.skipIf(missing("h5py", "pandas", "matplotlib"), "no h5py, pandas or matplotlib")
-class RecipesTest(FolderCase):
+class PageCase(FolderCase):
+    """Runs commands of pages in a folder with kvbench on the PATH."""
+
     def setUp(self):
         super().setUp()
         os.symlink(os.path.join(ROOT, "data"), self.path("data"))
         os.mkdir(self.path("bin"))
         os.symlink(os.path.abspath(KVBENCH), self.path("bin", "kvbench"))
-        self.call(["bash", "-euc", blocks("sh")])
-        self.call([sys.executable, "-c", blocks("python") + PYTHON.format(names=SHARED)])
 
     def call(self, command):
         done = subprocess.run(
@@ -68,6 +66,26 @@ class RecipesTest(FolderCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("Warning", done.stderr)
         return done.stdout
+
+
+@unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
+@unittest.skipIf(missing("h5py", "pandas", "matplotlib"), "no h5py, pandas or matplotlib")
+class ReadmeTest(PageCase):
+    def test_its_method_ends_in_a_picture(self):
+        [block] = re.findall(r"^```python\n(.*?)^```$", read_text(os.path.join(ROOT, "README.md")),
+                             re.MULTILINE | re.DOTALL)
+        self.assertEqual(self.call([sys.executable, "-c", block + "print(mine.algorithm.unique())"]),
+                         "['newest']\n")
+        self.assertGreater(os.path.getsize(self.path("pareto.png")), 1000)
+
+
+@unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
+@unittest.skipIf(missing("h5py", "pandas", "matplotlib"), "no h5py, pandas or matplotlib")
+class RecipesTest(PageCase):
+    def setUp(self):
+        super().setUp()
+        self.call(["bash", "-euc", blocks("sh")])
+        self.call([sys.executable, "-c", blocks("python") + PYTHON.format(names=SHARED)])
 
     def values(self, name, language):
         """{(row, column): number or text}"""
