@@ -55,6 +55,39 @@ TEST(Rope, UnrotateUndoesTheModelsRotation) {
   }
 }
 
+TEST(Rope, PairsAreTheUnrotatedChannels) {
+  const std::vector<float> row = {0.5F, -1.25F, 2.0F, 3.5F, -0.75F, 1.0F, 4.0F, -2.0F};
+  for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
+    const RopeTables tables = rope_tables(50, 6, layout, 100.0, 1.3);
+    std::vector<double> back(8);
+    unrotate(tables, 33, row, back);
+    const auto pairs = unrotated_pairs(tables, 33, row);
+    ASSERT_EQ(pairs.size(), 3U);
+    for (Index t = 0; t < 3; ++t) {
+      // Two orders of the same products.
+      EXPECT_NEAR(pairs[t].real(), back[tables.first(t)], 1e-14);
+      EXPECT_NEAR(pairs[t].imag(), back[tables.second(t)], 1e-14);
+    }
+  }
+}
+
+// Angles are float32, so position 1 alone is off by up to 2^-24 a position.
+TEST(Rope, FrequenciesAreRefinedByEveryDoubling) {
+  constexpr double kFar = 65536.0;
+  const RopeTables tables = rope_tables(65537, 64, RopeLayout::half, 10000.0, 1.2);
+  const std::vector<double> w = frequencies(tables);
+  ASSERT_EQ(w.size(), 32U);
+  double most = 0.0;
+  for (Index t = 0; t < 32; ++t) {
+    const double exact = std::pow(10000.0, -2.0 * static_cast<double>(t) / 64.0);
+    EXPECT_NEAR(w[t] * kFar, exact * kFar, 3e-7);
+    const double first = std::atan2(static_cast<double>(tables.sin.row(1)[t]),
+                                    static_cast<double>(tables.cos.row(1)[t]));
+    most = std::max(most, std::abs(first - exact) * kFar);
+  }
+  EXPECT_GT(most, 1e-4);
+}
+
 class RopeTrace : public testing_replay::ReplayTest {
  protected:
   // A trace of 40 tokens, changed by `change` after it was written.

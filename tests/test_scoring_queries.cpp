@@ -6,6 +6,7 @@
 #include <set>
 
 #include "algorithms/registry.hpp"
+#include "replay/job.hpp"
 #include "replay_run.hpp"
 
 namespace kvbench::test_scoring_queries {
@@ -50,6 +51,19 @@ class ScoringQueries : public testing_replay::ReplayTest {
     return out;
   }
 };
+
+// A method that looks ahead counts from the prompt's end, also where evaluated queries score.
+TEST_F(ScoringQueries, TheEvaluatedPositionsAreTheTasksUnderEitherScores) {
+  for (const Scores scores : {Scores::past, Scores::all}) {
+    ReplayOptions o = options(60, {"triattention"});
+    o.scores = scores;
+    const Plan plan = make_plan(o);
+    const HeadContext context(plan, plan.units.front(), 1);
+    const Task task = context.task(plan.entries[0]);
+    EXPECT_EQ(task.evaluated, (Range{52, 60}));
+    EXPECT_EQ(task.scoring.end, scores == Scores::past ? 52 : 60);
+  }
+}
 
 TEST_F(ScoringQueries, NoneWhereAMethodLooksAtNoQuery) {
   const auto sees = [](const Method& m) {

@@ -57,8 +57,9 @@ struct Task {
   /// Tokens [0, sink) stay exact and are never in `tokens`, but in every softmax that sees them.
   Index sink = 0;
   const RopeTables* rope = nullptr;  ///< the layer's, or null if the trace has none
-  /// Positions of the evaluated queries; filled like true_mass, and for every task of the
-  /// retrieval protocol, whose budget_bytes bounds what a query reads.
+  /// Positions of the evaluated queries, from the prompt's end on. Only methods that see them
+  /// (JobFacts::evaluated) and those of the retrieval protocol, where budget_bytes bounds what a
+  /// query reads, may read these queries.
   Range evaluated = {};
   /// [hidden, group dv]: the columns of the layer's output projection for this KV head's query
   /// heads, in order, or null if the trace has none.

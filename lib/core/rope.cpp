@@ -1,5 +1,8 @@
 #include "core/rope.hpp"
 
+#include <cmath>
+#include <numbers>
+
 namespace kvbench {
 namespace {
 
@@ -27,6 +30,30 @@ void unrotate(const RopeTables& tables, Index position, std::span<const float> r
     out[a] = (c * x + s * y) / square;
     out[b] = (c * y - s * x) / square;
   });
+}
+
+std::vector<std::complex<double>> unrotated_pairs(const RopeTables& tables, Index position,
+                                                  std::span<const float> row) {
+  std::vector<std::complex<double>> out(static_cast<std::size_t>(tables.cos.cols()));
+  auto pair = out.begin();
+  each_pair(tables, position, [&](std::size_t a, std::size_t b, double c, double s) {
+    *pair++ = std::complex(static_cast<double>(row[a]), static_cast<double>(row[b])) *
+              std::complex(c, -s) / (c * c + s * s);
+  });
+  return out;
+}
+
+std::vector<double> frequencies(const RopeTables& tables) {
+  std::vector<double> out(static_cast<std::size_t>(tables.cos.cols()), 0.0);
+  for (Index p = 1; p < tables.positions(); p *= 2) {
+    auto w = out.begin();
+    each_pair(tables, p, [&](std::size_t, std::size_t, double c, double s) {
+      const auto at = static_cast<double>(p);
+      *w += std::remainder(std::atan2(s, c) - *w * at, 2.0 * std::numbers::pi) / at;
+      ++w;
+    });
+  }
+  return out;
 }
 
 void rotate(const RopeTables& tables, Index position, std::span<const double> row,

@@ -2,8 +2,10 @@
 // the model computed, so that scaled variants need no formula here.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/types.hpp"
 
@@ -34,6 +36,14 @@ struct RopeTables {
 /// tables.dim(); 0 <= position < tables.positions(). float64.
 void unrotate(const RopeTables& tables, Index position, std::span<const float> row,
               std::span<double> out);
+
+/// The same by pair: channel `first` is the real part, `second` the imaginary one.
+std::vector<std::complex<double>> unrotated_pairs(const RopeTables& tables, Index position,
+                                                  std::span<const float> row);
+
+/// Radians per position of each pair, from the tables' angles at positions 1, 2, 4, ...: each
+/// halves the error that float32 leaves. float64.
+std::vector<double> frequencies(const RopeTables& tables);
 
 /// Rotates `row` [d] at `position`, rounded to float32.
 void rotate(const RopeTables& tables, Index position, std::span<const double> row,

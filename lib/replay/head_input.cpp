@@ -73,6 +73,7 @@ Task HeadInput::task(const Entry& entry) const {
   task.kv_head = id_.kv_head;
   task.fisher = plan_.layer_meta(unit_).fisher;
   task.sink = windows_.sink.end;
+  task.evaluated = {head_.n() - windows_.queries, head_.n()};
   task.rope = rope_.get();
   task.o_proj = o_proj_.rows() > 0 ? &o_proj_ : nullptr;
   task.extra = extra_;

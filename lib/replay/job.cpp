@@ -66,7 +66,6 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   Task task = c.task(entry);
   if (variant.sees_evaluated()) {
     task.true_mass = c.group_mass();
-    task.evaluated = {head.n() - c.windows().queries, head.n()};
   }
   if (share != nullptr) {
     if (share->error) {

@@ -72,7 +72,6 @@ class RetrievalJob {
         variant_(c.plan().variant_of(c.unit(), entry)),
         task_(c.task(entry)),
         m_(c.windows().queries) {
-    task_.evaluated = {c.head().n() - m_, c.head().n()};
     if (variant_.sees_evaluated()) {
       task_.true_mass = c.group_mass();
     }

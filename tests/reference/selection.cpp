@@ -109,6 +109,23 @@ std::vector<Index> pooled_counts(const Rows& scores, Index each, Index safe) {
   return counts;
 }
 
+std::vector<std::vector<Index>> best_of_heads(const std::vector<Index>& tokens, const Rows& scores,
+                                              Index count) {
+  Vec all;  // by position, then head
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    for (const Vec& head : scores) {
+      all.push_back(head[i]);
+    }
+  }
+  std::vector<std::vector<Index>> out(scores.size());
+  for (const Index at : top(all, count)) {
+    const auto heads = static_cast<Index>(scores.size());
+    out[static_cast<std::size_t>(at % heads)].push_back(
+        tokens[static_cast<std::size_t>(at / heads)]);
+  }
+  return out;
+}
+
 bool is_top(const std::vector<Index>& tokens, const Vec& scores, const std::vector<Index>& kept,
             Index count, Real tolerance) {
   if (static_cast<Index>(kept.size()) != count) {

@@ -37,6 +37,11 @@ std::vector<Index> best(const std::vector<Index>& tokens, const Vec& scores, Ind
 /// of all that is left, one at a time; ties go to the lowest position, then head.
 std::vector<Index> pooled_counts(const Rows& scores, Index each, Index safe);
 
+/// By head, the `count` tokens with the largest of all heads' scores [heads][tokens], ascending;
+/// ties go to the lowest position, then head.
+std::vector<std::vector<Index>> best_of_heads(const std::vector<Index>& tokens, const Rows& scores,
+                                              Index count);
+
 /// Whether `kept` is a set of `count` tokens with the largest scores: no token left out beats one
 /// kept by more than a relative `tolerance` of the larger. For scores that rounding may swap.
 bool is_top(const std::vector<Index>& tokens, const Vec& scores, const std::vector<Index>& kept,

@@ -26,6 +26,18 @@ MatrixD sketched(const MatrixD& rows, Index columns, const RngStream& normals) {
   return out;
 }
 
+}  // namespace
+
+ParamSpec sketch_param() {
+  return integer_param("sketch", "48", 0, 4096, "columns",
+                       "width of the Gaussian sketch that keys are multiplied by; more are closer "
+                       "to exact leverage, and slower; 0: exact, nothing is drawn");
+}
+
+bool draws_sketch(const Params& params) {
+  return params.integer("sketch") > 0;
+}
+
 void require_positions(const Params& params, Index positions, Index end) {
   if (positions == 0) {
     throw InputError(
@@ -38,18 +50,6 @@ void require_positions(const Params& params, Index positions, Index end) {
         fmt::format("{}: the rotary tables hold {} positions, expected at least the layer's {}",
                     params.method(), positions, end));
   }
-}
-
-}  // namespace
-
-ParamSpec sketch_param() {
-  return integer_param("sketch", "48", 0, 4096, "columns",
-                       "width of the Gaussian sketch that keys are multiplied by; more are closer "
-                       "to exact leverage, and slower; 0: exact, nothing is drawn");
-}
-
-bool draws_sketch(const Params& params) {
-  return params.integer("sketch") > 0;
 }
 
 std::map<std::string, std::string> require_rope_tables(const Params& params,

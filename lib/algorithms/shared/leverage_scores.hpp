@@ -17,8 +17,10 @@ ParamSpec sketch_param();
 
 bool draws_sketch(const Params& params);
 
-/// For MethodInfo::resolve: throws InputError if the layer's rotary tables do not cover its
-/// positions. Resolves nothing.
+/// Throws InputError unless rotary tables of `positions` rows (0: none) cover positions up to
+/// `end`.
+void require_positions(const Params& params, Index positions, Index end);
+/// For MethodInfo::resolve: the same for the layer's tables and positions. Resolves nothing.
 std::map<std::string, std::string> require_rope_tables(const Params& params,
                                                        const LayerFacts& layer);
 
@@ -37,7 +39,7 @@ std::vector<double> inverse_forms(const MatrixD& upper, const MatrixD& rows);
 std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream& normals);
 
 /// Leverage of the un-rotated keys at `tokens`, with the task's stream `sketch`. Throws as
-/// require_rope_tables for these positions.
+/// require_positions for these tokens.
 std::vector<double> leverage_scores(const Task& task, std::span<const Index> tokens,
                                     const Params& params);
 
