@@ -55,8 +55,8 @@ std::uint64_t middle_of(const Plan& plan, const Unit& unit) {
 
 // Bytes of the surveys of all heads that share a budget with `unit`.
 std::uint64_t surveys_bytes(const Plan& plan, const Unit& unit) {
-  constexpr std::uint64_t kSurveyed = 16;  // per token and entry: two numbers
-  constexpr std::uint64_t kSorting = 64;   // per token, of one entry at a time
+  constexpr std::uint64_t kSurveyed = 32;  // per token and entry: at most four numbers
+  constexpr std::uint64_t kSorting = 96;   // per token, of one entry at a time
   const Sharing sharing = sharing_of(plan);
   if (sharing.in_layer + sharing.in_prompt == 0) {
     return 0;

@@ -9,8 +9,6 @@
 // In: V [m, dv], W [hidden, group dv], scores [m]. Out: B tokens of weight 1. float64.
 // Time O(group n dv hidden) beside the scores, memory O(256 hidden + dv hidden + group n).
 #include <limits>
-#include <numeric>
-#include <utility>
 
 #include "algorithms/shared/output_norms.hpp"
 #include "algorithms/shared/scoring.hpp"
@@ -20,25 +18,6 @@
 
 namespace kvbench {
 namespace {
-
-constexpr const char* kNorms = "criticalkv norms";
-
-// Mean over the group of |W_h v|_1 of each token's value, [n].
-const std::vector<double>& mean_output_norms(const Task& task) {
-  const auto& all = task.scores->cached(kNorms, [&] {
-    std::vector<Index> tokens(static_cast<std::size_t>(task.head.n()));
-    std::iota(tokens.begin(), tokens.end(), Index{0});
-    std::vector<double> out(tokens.size(), 0.0);
-    const auto norms = output_norms(task, tokens, OutputNorm::one);
-    for (const std::vector<double>& head : norms) {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] += head[i] / static_cast<double>(norms.size());
-      }
-    }
-    return ScoreBook::Scores{std::move(out)};
-  });
-  return all.front();
-}
 
 Compressed compress(const Task& task, const Params& params) {
   require_projection("criticalkv", task.o_proj != nullptr);
@@ -55,11 +34,6 @@ Compressed compress(const Task& task, const Params& params) {
     scores[i] = std::numeric_limits<double>::max();
   }
   return hold(keep_top(task.tokens, scores, kept));
-}
-
-std::map<std::string, std::string> resolve(const Params&, const LayerFacts& layer) {
-  require_projection("criticalkv", layer.hidden > 0);
-  return {};
 }
 
 }  // namespace
@@ -81,7 +55,7 @@ Method method_criticalkv() {
     out.o_proj = true;
     return out;
   };
-  info.resolve = resolve;
+  info.resolve = resolve_projection;
   return {info, compress};
 }
 

@@ -85,12 +85,7 @@ Survey survey(const Task& task, const Params& params) {
 }
 
 std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
-  for (const Survey& s : surveys) {
-    if (s.pair_bytes != surveys.front().pair_bytes) {
-      throw InputError(params.method() +
-                       ": budget=model shares tokens, so it needs heads of one shape and type");
-    }
-  }
+  require_one_shape(surveys, params.method() + ": budget=model shares");
   return pooled_shares(surveys, [](Index) { return Index{0}; });
 }
 

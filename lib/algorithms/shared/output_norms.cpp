@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "attention/inner_products.hpp"
 #include "core/error.hpp"
+#include "core/shared_work.hpp"
 
 namespace kvbench {
 namespace {
@@ -28,25 +30,43 @@ std::vector<std::vector<double>> output_norms(const Task& task, std::span<const 
   const Index dv = task.head.dv();
   const Matrix& w = *task.o_proj;
   std::vector<std::vector<double>> out;
-  MatrixD head_t(dv, w.rows()), values, products;
+  MatrixD head_t(dv, w.rows());
   for (Index h = 0; h < task.head.group(); ++h) {
     for (Index r = 0; r < w.rows(); ++r) {
       for (Index t = 0; t < dv; ++t) {
         head_t.row(t)[r] = static_cast<double>(w.row(r)[h * dv + t]);
       }
     }
-    std::vector<double>& norms = out.emplace_back();
-    norms.reserve(tokens.size());
-    for (std::size_t b = 0; b < tokens.size(); b += kValuesAtOnce) {
-      const std::size_t count = std::min(kValuesAtOnce, tokens.size() - b);
-      gather_rows(task.head.v, tokens.subspan(b, count), values);
+    std::vector<double>& norms = out.emplace_back(tokens.size());
+    const std::size_t slabs = (tokens.size() + kValuesAtOnce - 1) / kValuesAtOnce;
+    share_work(static_cast<Index>(slabs), [&](Index slab) {
+      const std::size_t begin = static_cast<std::size_t>(slab) * kValuesAtOnce;
+      const std::size_t count = std::min(kValuesAtOnce, tokens.size() - begin);
+      MatrixD values, products;
+      gather_rows(task.head.v, tokens.subspan(begin, count), values);
       inner_products(values, head_t, products);
       for (std::size_t i = 0; i < count; ++i) {
-        norms.push_back(norm_of(products.row(static_cast<Index>(i)), w.rows(), norm));
+        norms[begin + i] = norm_of(products.row(static_cast<Index>(i)), w.rows(), norm);
       }
-    }
+    });
   }
   return out;
+}
+
+const std::vector<double>& mean_output_norms(const Task& task) {
+  const auto& all = task.scores->cached("output norms", [&] {
+    std::vector<Index> tokens(static_cast<std::size_t>(task.head.n()));
+    std::iota(tokens.begin(), tokens.end(), Index{0});
+    std::vector<double> out(tokens.size(), 0.0);
+    const auto norms = output_norms(task, tokens, OutputNorm::one);
+    for (const std::vector<double>& head : norms) {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] += head[i] / static_cast<double>(norms.size());
+      }
+    }
+    return ScoreBook::Scores{std::move(out)};
+  });
+  return all.front();
 }
 
 void require_projection(const char* method, bool there) {
@@ -56,6 +76,12 @@ void require_projection(const char* method, bool there) {
                     "does not have; expected a trace dumped with it",
                     method));
   }
+}
+
+std::map<std::string, std::string> resolve_projection(const Params& params,
+                                                      const LayerFacts& layer) {
+  require_projection(params.method().c_str(), layer.hidden > 0);
+  return {};
 }
 
 }  // namespace kvbench

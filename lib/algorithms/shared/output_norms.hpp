@@ -15,7 +15,13 @@ enum class OutputNorm { one, two };
 std::vector<std::vector<double>> output_norms(const Task& task, std::span<const Index> tokens,
                                               OutputNorm norm);
 
+/// [n]: mean over the group of |W_h v_i|_1. Computed once per head.
+const std::vector<double>& mean_output_norms(const Task& task);
+
 /// Throws InputError, with `method`, unless `there`.
 void require_projection(const char* method, bool there);
+/// For MethodInfo::resolve: the same for the layer's. Resolves nothing.
+std::map<std::string, std::string> resolve_projection(const Params& params,
+                                                      const LayerFacts& layer);
 
 }  // namespace kvbench

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/error.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -46,6 +48,14 @@ std::vector<Share> pooled_shares(std::span<const Survey> surveys,
     out[rest[i].survey].tokens += 1;
   }
   return out;
+}
+
+void require_one_shape(std::span<const Survey> surveys, const std::string& who) {
+  for (const Survey& s : surveys) {
+    if (s.pair_bytes != surveys.front().pair_bytes) {
+      throw InputError(who + " tokens, so it needs heads of one shape and type");
+    }
+  }
 }
 
 }  // namespace kvbench

@@ -1,8 +1,10 @@
-// One budget for several heads: the highest scores over all heads are kept (adakv, kvzip).
+// One budget for several heads: the highest scores over all heads are kept (adakv, kvzip,
+// defensivekv, dropkv).
 #pragma once
 
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "algorithms/contract.hpp"
@@ -18,5 +20,8 @@ Survey competing(const Task& task, Index tokens, std::vector<double> scores);
 /// head, then layer. Time O(M log M) for M tokens of all heads.
 std::vector<Share> pooled_shares(std::span<const Survey> surveys,
                                  const std::function<Index(Index tokens)>& safe);
+
+/// Throws InputError, "<who> tokens, so ...", unless all heads' pairs have the same bytes.
+void require_one_shape(std::span<const Survey> surveys, const std::string& who);
 
 }  // namespace kvbench
