@@ -161,7 +161,8 @@ reference: all prompts ## compute the reference results: PLAN=..., by default sm
 test-dump: all ## run the tests that need torch, in build/dump-venv
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))
 	for t in dump_traces dump_bounds dump_check dump_extra dump_fisher dump_rope dump_o_proj dump_zoo kvbench_trace \
-		convert_traces convert_parts peer_kvpress peer_kvzip peer_qfilters peer_retrieval peer_balancekv peer_formats press \
+		convert_traces convert_parts peer_kvpress peer_kvzip peer_qfilters peer_retrieval peer_selectors peer_balancekv \
+		peer_formats press \
 		press_expression generate score_model score_runs score_hybrid score_windows score_replay python_api; do PYTHONPATH=tests \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python -m unittest test_$$t; done
 	for t in make_model real_models prompts prompt_sources prompt_tasks; do PYTHONPATH=tests \
