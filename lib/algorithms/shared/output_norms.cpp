@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "attention/inner_products.hpp"
 #include "core/error.hpp"
@@ -14,6 +15,10 @@ namespace kvbench {
 namespace {
 
 constexpr std::size_t kValuesAtOnce = 256;
+
+struct Slab {
+  MatrixD values, products;
+};
 
 double norm_of(const double* x, Index n, OutputNorm norm) {
   double sum = 0.0;
@@ -31,6 +36,7 @@ std::vector<std::vector<double>> output_norms(const Task& task, std::span<const 
   const Matrix& w = *task.o_proj;
   std::vector<std::vector<double>> out;
   MatrixD head_t(dv, w.rows());
+  ScratchPool<Slab> scratch;
   for (Index h = 0; h < task.head.group(); ++h) {
     for (Index r = 0; r < w.rows(); ++r) {
       for (Index t = 0; t < dv; ++t) {
@@ -42,12 +48,13 @@ std::vector<std::vector<double>> output_norms(const Task& task, std::span<const 
     share_work(static_cast<Index>(slabs), [&](Index slab) {
       const std::size_t begin = static_cast<std::size_t>(slab) * kValuesAtOnce;
       const std::size_t count = std::min(kValuesAtOnce, tokens.size() - begin);
-      MatrixD values, products;
-      gather_rows(task.head.v, tokens.subspan(begin, count), values);
-      inner_products(values, head_t, products);
+      auto one = scratch.take();
+      gather_rows(task.head.v, tokens.subspan(begin, count), one->values);
+      inner_products(one->values, head_t, one->products);
       for (std::size_t i = 0; i < count; ++i) {
-        norms[begin + i] = norm_of(products.row(static_cast<Index>(i)), w.rows(), norm);
+        norms[begin + i] = norm_of(one->products.row(static_cast<Index>(i)), w.rows(), norm);
       }
+      scratch.give(std::move(one));
     });
   }
   return out;
