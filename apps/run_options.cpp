@@ -13,6 +13,7 @@
 #include "number_options.hpp"
 #include "parse_enum.hpp"
 #include "plan_text.hpp"
+#include "replay/planner.hpp"
 #include "replay/resources.hpp"
 #include "replay/run.hpp"
 #include "report/manifest.hpp"

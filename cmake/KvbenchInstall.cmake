@@ -34,7 +34,7 @@ set(_public
   gpu/device
   metrics/error metrics/layer_error metrics/memory
   replay/entries replay/head_input replay/job replay/job_result replay/loaded_caches
-  replay/options replay/plan replay/plan_spec replay/windows
+  replay/options replay/plan replay/plan_spec replay/planner replay/windows
   report/columns report/schema
   streams/attend streams/concave_phi streams/eviction streams/retention streams/revival
   streams/similarity streams/sketch streams/team

@@ -12,7 +12,7 @@
 
 #include "make_trace.hpp"
 #include "refusal.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/resources.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"

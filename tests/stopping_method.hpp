@@ -7,7 +7,7 @@
 
 #include "algorithms/contract.hpp"
 #include "core/rng.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/run.hpp"
 
 namespace kvbench::testing_replay {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "algorithms/grid.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"

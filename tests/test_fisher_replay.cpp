@@ -6,7 +6,7 @@
 
 #include "make_head.hpp"
 #include "refusal.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"

@@ -15,7 +15,7 @@
 #include "held_sets.hpp"
 #include "make_trace.hpp"
 #include "replay/job.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/windows.hpp"
 #include "report_rows.hpp"
 

@@ -10,7 +10,7 @@
 #include "make_trace.hpp"
 #include "replay/executor.hpp"
 #include "replay/kept_heads.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/resources.hpp"
 
 namespace kvbench::test_kept_heads {

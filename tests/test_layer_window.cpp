@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "reference/reference.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/verify.hpp"
 #include "replay/windows.hpp"
 #include "replay_run.hpp"

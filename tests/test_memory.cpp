@@ -21,7 +21,7 @@
 #include "extra_traces.hpp"
 #include "make_trace.hpp"
 #include "replay/job.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/resources.hpp"
 #include "replay/retrieval_job.hpp"
 #include "replay/run.hpp"

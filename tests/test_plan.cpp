@@ -17,8 +17,8 @@
 #include "make_trace.hpp"
 #include "option_changes.hpp"
 #include "refusal.hpp"
-#include "replay/plan.hpp"
 #include "replay/plan_spec.hpp"
+#include "replay/planner.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench::test_plan {

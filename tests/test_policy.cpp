@@ -13,7 +13,7 @@
 
 #include "algorithms/policy.hpp"
 #include "cache_runs.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/verify.hpp"
 
 namespace kvbench::test_policy {

@@ -9,7 +9,7 @@
 #include "algorithms/registry.hpp"
 #include "make_head.hpp"
 #include "refusal.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "make_trace.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/shared.hpp"
 
 namespace kvbench::test_shared {

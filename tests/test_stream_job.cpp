@@ -14,7 +14,7 @@
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
 #include "stream_caches.hpp"

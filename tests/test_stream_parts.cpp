@@ -11,7 +11,7 @@
 #include "metrics/memory.hpp"
 #include "reference/reference.hpp"
 #include "refusal.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
 

@@ -1,5 +1,4 @@
-// From options to a plan: a PlanSpec with what its run needs, opened traces, loaded caches, a
-// device.
+// A PlanSpec with what its run needs: opened traces, loaded caches, a device.
 #pragma once
 
 #include <cstddef>
@@ -27,11 +26,5 @@ struct Plan : PlanSpec {
 
   const TraceReader& reader(const Unit& unit) const { return readers[unit.trace]; }
 };
-
-/// Opens the traces and lists the jobs. Throws InputError (bad option; a layer, head or prompt that
-/// no trace has; a method without a size; duplicate trace names; a stream over a layer that does
-/// not store all queries; a named method that needs what a layer lacks) or IoError (no such
-/// device).
-Plan make_plan(const ReplayOptions& options);
 
 }  // namespace kvbench

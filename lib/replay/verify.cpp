@@ -17,7 +17,7 @@
 #include "core/sha256.hpp"
 #include "core/temporary_files.hpp"
 #include "replay/option_list.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
 #include "report/job_log.hpp"

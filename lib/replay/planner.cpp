@@ -1,4 +1,4 @@
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 
 #include <fmt/format.h>
 
