@@ -93,11 +93,8 @@ TEST(Cake, WhatExceedsAMiddleGoesToTheOthersEqually) {
             (std::vector<double>{90.0, 100.0, 100.0}));
 }
 
-TEST(Cake, BudgetsAndOddInputs) {
+TEST(Cake, ScopeAndRefusals) {
   const Method method = method_cake();
-  check_budgets(method);
-  check_odd_inputs(method);
-  check_info(method, "cake");
   EXPECT_EQ(method.info.usual_facts().scope, Scope::layers);
   EXPECT_THROW(method.info.facts(Params("cake", method.info.params, {{"kernel", "4"}})),
                InputError);

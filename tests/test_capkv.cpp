@@ -125,11 +125,8 @@ TEST(CapKv, HugeValuesHaveDefinedScores) {
   EXPECT_EQ(job.kept(1), (std::vector<Index>{2}));
 }
 
-TEST(CapKv, BudgetsOddInputsAndRefusals) {
+TEST(CapKv, ReadsAndRefusals) {
   const Method method = method_capkv();
-  check_budgets(method);
-  check_odd_inputs(method);
-  check_info(method, "capkv");
   EXPECT_FALSE(method.info.usual_facts().scoring.empty());
   EXPECT_TRUE(method.info.usual_facts().rope);
   LayerFacts layer;

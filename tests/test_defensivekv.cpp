@@ -136,11 +136,8 @@ TEST(DefensiveKv, LayersOfTwoShapesShareNoTokens) {
       "one shape and type");
 }
 
-TEST(DefensiveKv, BudgetsAndOddInputs) {
+TEST(DefensiveKv, ScopeAndRefusals) {
   const Method method = method_defensivekv();
-  check_budgets(method, false, true);
-  check_odd_inputs(method, true);
-  check_info(method, "defensivekv");
   const auto facts = [&](const Given& given) {
     return method.info.facts(Params("defensivekv", method.info.params, given));
   };

@@ -79,10 +79,7 @@ TEST(DropKv, WeightAndDistanceFromTheOutputDecide) {
             (std::vector<Index>{7, 9, 11}));
 }
 
-TEST(DropKv, BudgetsAndOddInputs) {
-  check_budgets(method_dropkv());
-  check_odd_inputs(method_dropkv());
-  check_info(method_dropkv(), "dropkv");
+TEST(DropKv, RefusesEvenKernels) {
   EXPECT_THROW(
       method_dropkv().info.facts(Params("dropkv", method_dropkv().info.params, {{"kernel", "4"}})),
       InputError);

@@ -43,10 +43,13 @@ std::vector<std::string> specs() {
                               "bumblebee:optimizer=greedy;matrix_mib=0;sim=abs",
                               "bumblebee:optimizer=stochastic;recent_share=0;phi=power",
                               "cam:prefill=once",
+                              "capkv:rope=tables",
                               "clustergen:t=2;share=0.75",
                               "clustergen-kcenter:weights=one;recent_share=0",
                               "clustergen-kcenter:weights=cluster;start=first",
                               "compactor:sketch=0;chunk=13",
+                              "defensivekv:scope=layers",
+                              "dropkv:scope=layer",
                               "expected-attention:rope=tables",
                               "h2o:ref=repeat",
                               "kvreviver:prefill=stream",
@@ -66,6 +69,7 @@ std::vector<std::string> specs() {
                               "quant-rotated:rotation=none;residual=sign;center=mean",
                               "quant-rotated:rotation=orthogonal;correct=none;keys=pre",
                               "snapkv:ref=repeat",
+                              "triattention:aggregate=max",
                               "wildcat:per_bin=0"}) {
     out.emplace_back(setting);
   }
@@ -240,7 +244,7 @@ TEST_P(EveryMethod, RefusesALayerWithoutWhatItReads) {
   };
   EXPECT_NO_THROW(resolve(whole));
   JobFacts read = facts();
-  if (name_ == "expected-attention" && given_.empty()) {
+  if ((name_ == "expected-attention" || name_ == "capkv") && given_.empty()) {
     read.rope = false;  // rope=auto takes them where they are
   }
   const auto refused = [&](bool reads, const char* words, const auto& change) {

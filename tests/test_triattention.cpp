@@ -138,10 +138,7 @@ TEST(TriAttention, WithoutTablesItIsRefused) {
   EXPECT_THROW(JobOf(method, make_head({}, 1), positions(5, 50), {0, 60}).kept(3), InputError);
 }
 
-TEST(TriAttention, BudgetsAndOddInputs) {
-  check_budgets(method_triattention(), false, true);
-  check_odd_inputs(method_triattention(), true);
-  check_info(method_triattention(), "triattention");
+TEST(TriAttention, ReadsRotaryTables) {
   EXPECT_TRUE(method_triattention().info.usual_facts().rope);
 }
 

@@ -18,7 +18,7 @@ while read -r stem; do
   # As many defaults with a range as parameters; each default is accepted as written.
   if ! grep -q '^  no parameters' <<< "$out"; then
     grep -q '^  parameters' <<< "$out" || fail "list $name shows no parameters"
-    parameters=$(sed -nE '/^  parameters/,$ s/^    ([A-Za-z_.]+)  .*/\1/p' <<< "$out")
+    parameters=$(sed -nE '/^  parameters/,$ s/^    ([A-Za-z0-9_.]+)  .*/\1/p' <<< "$out")
     defaults=$(sed -nE 's/^ +default ([^;]+); .+/\1/p' <<< "$out")
     [[ $(wc -l <<< "$parameters") == $(wc -l <<< "$defaults") ]] ||
       fail "list $name: parameters ($parameters) and defaults ($defaults)"

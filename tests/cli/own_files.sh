@@ -115,7 +115,7 @@ keeps() {
 state() { (cd "$1" && find . -type f -exec sha256sum {} + | sort -k 2; find . -type d | sort); }
 
 # ------------------------------------------------------------------------------ environments
-needed=(torch transformers h5py numpy gguf accelerate sentencepiece)
+needed=(torch transformers h5py numpy gguf accelerate sentencepiece pandas scipy)
 # A folder of the user that is no environment.
 mkdir mine
 echo precious > mine/notes.txt
@@ -129,7 +129,7 @@ for name in torch h5py numpy gguf accelerate; do PACKAGES=own/packages ./add "$n
 PACKAGES=own/packages ./add transformers 4.45.2
 keeps own model DUMP_VENV="$scratch/own"
 [[ $code != 0 ]] || fail 'make model used an environment without its packages'
-for words in 'lacks transformers>=4.56 (has 4.45.2), sentencepiece' "own/bin/python -m pip install torch"; do
+for words in 'lacks transformers>=4.56 (has 4.45.2), sentencepiece, pandas, scipy' "own/bin/python -m pip install torch"; do
   grep -qF "$words" said || fail "'$words' is not said: $(< said)"
 done
 ! grep -q 'pip install' "$RAN" || fail "installed into the user's environment: $(< "$RAN")"
