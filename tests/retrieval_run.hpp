@@ -68,7 +68,7 @@ class ReadsOf {
   std::vector<Index> bytes(const Reads& reads, Index g) const {
     std::vector<Index> out;
     for (Index j = 0; j < queries_; ++j) {
-      out.push_back(reads.bytes_beside() +
+      out.push_back(reads.index_bytes_read() +
                     static_cast<Index>(reads.lists.at(g, j).size()) * head().pair_bytes());
     }
     return out;

@@ -797,7 +797,7 @@ TEST(CheckReads, RefusesWhatViolatesTheContract) {
   refused([](Reads& r) { r.lists.weights.assign(6, {1.0F, 1.0F, 1.0F, std::nanf("")}); });
   refused([](Reads& r) { r.asked.pop_back(); });
   refused([](Reads& r) { r.index_bytes = -1; });
-  refused([](Reads& r) { r.beside = -1; });
+  refused([](Reads& r) { r.index_read = -1; });
   refused([](Reads& r) {
     r.fixed.emplace();
     r.fixed->held.tokens = {static_cast<Index>(r.lists.tokens[0][0])};

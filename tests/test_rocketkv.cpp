@@ -42,7 +42,7 @@ TEST(RocketKv, EqualsReference) {
                                 size);
             const Index pages = (size + page - 1) / page;
             ASSERT_EQ(reads.index_bytes, pages * 16 * (page > 1 ? 2 : 1) * 2);
-            ASSERT_EQ(reads.beside, pages * channels * 2);
+            ASSERT_EQ(reads.index_read, pages * channels * 2);
             ASSERT_TRUE(reads.lists.shared);
             for (Index j = 0; j < kQueries; ++j) {
               const reference::Vec scores =
@@ -70,12 +70,12 @@ TEST(RocketKv, SizesFollowTheBudget) {
   EXPECT_EQ(figure(eighth, "stage1"), "50");
   EXPECT_EQ(figure(eighth, "page"), "2");
   EXPECT_EQ(figure(eighth, "channels"), "8");
-  EXPECT_EQ(eighth.beside, 400);
+  EXPECT_EQ(eighth.index_read, 400);
   EXPECT_EQ(eighth.index_bytes, 25 * 32 * 2);
   EXPECT_EQ(eighth.asked[0], 5);
   // tokens=7 has the sizes of a budget of 14.
   const Reads native = job.run({}, {{"tokens", "7"}});
-  EXPECT_EQ(native.beside, 400);
+  EXPECT_EQ(native.index_read, 400);
   EXPECT_EQ(native.asked[0], 7);
   // c = 1: all tokens, all channels of every key.
   const Reads whole = job.run(112 * 48);

@@ -74,7 +74,7 @@ TEST(VAttention, EqualsReference) {
             const auto tops = static_cast<Index>(heavy * static_cast<double>(m) + 1e-9);
             const Index n = m - tops;
             const Index base = n > 0 ? std::max<Index>(2, n / 10) : 0;
-            ASSERT_EQ(reads.beside, base * 16 * 2);  // keys of 16 float16
+            ASSERT_EQ(reads.index_read, base * 16 * 2);  // keys of 16 float16
             ASSERT_EQ(reads.index_bytes, 0);
             for (Index g = 0; g < 3; ++g) {
               for (Index j = 0; j < kQueries; ++j) {

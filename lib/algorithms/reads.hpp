@@ -36,15 +36,15 @@ struct Reads {
   /// none: those of `fixed`.
   std::vector<Index> asked = {};
   Index index_bytes = 0;  ///< held beside the cache
-  /// Bytes that every query reads beside its tokens; none: the whole index.
-  std::optional<Index> beside = {};
+  /// Bytes that every query reads before it selects tokens; none: the whole index.
+  std::optional<Index> index_read = {};
   /// R@Q: the task's tokens as they are held and read, in order; none: as in the trace. `fixed` is
   /// empty then.
   std::optional<CodedEntries> coded = {};
   std::string degenerate = {};
   Figures diag = {};
 
-  Index bytes_beside() const { return beside.value_or(index_bytes); }
+  Index index_bytes_read() const { return index_read.value_or(index_bytes); }
 };
 
 /// An index over a task's tokens. Building it is what `compress_ms` times; `search` is called once,

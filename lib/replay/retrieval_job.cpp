@@ -160,7 +160,7 @@ class RetrievalJob {
     for (Index j = 0; j < m_ && !reads_.lists.empty(); ++j) {
       tokens += static_cast<Index>(reads_.lists.at(g, j).size());
     }
-    return static_cast<double>(reads_.bytes_beside() + fixed_.read) +
+    return static_cast<double>(reads_.index_bytes_read() + fixed_.read) +
            static_cast<double>(tokens * token_bytes()) / static_cast<double>(m_);
   }
 
@@ -210,7 +210,7 @@ void check_reads(const Reads& reads, const Task& task) {
   const ReadLists& lists = reads.lists;
   const Index m = task.evaluated.size();
   const auto count = static_cast<std::size_t>((lists.shared ? 1 : task.head.group()) * m);
-  require(reads.index_bytes >= 0 && reads.bytes_beside() >= 0, "index bytes of at least 0");
+  require(reads.index_bytes >= 0 && reads.index_bytes_read() >= 0, "index bytes of at least 0");
   if (reads.coded) {
     require(!reads.fixed && reads.coded->k.rows() == task.count() &&
                 reads.coded->v.rows() == task.count(),

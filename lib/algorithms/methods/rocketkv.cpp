@@ -58,10 +58,11 @@ class RocketReads : public ReadIndex {
     count_ = bounded ? *task.budget_bytes / task.head.pair_bytes() : params.integer("tokens");
     pages_ = pages_of(params, task.count(), d, std::max<Index>(1, bounded ? count_ : 2 * count_));
     index_bytes_ = pages_.pages() * d * element * (pages_.page > 1 ? 2 : 1);
-    beside_ = pages_.pages() * pages_.channels * element;
+    index_read_ = pages_.pages() * pages_.channels * element;
     if (bounded) {
-      check_least(task, {.entries = 1, .entry_bytes = task.read_bytes(), .index_bytes = beside_});
-      count_ = (*task.budget_bytes - beside_) / task.read_bytes();
+      check_least(task,
+                  {.entries = 1, .entry_bytes = task.read_bytes(), .index_bytes = index_read_});
+      count_ = (*task.budget_bytes - index_read_) / task.read_bytes();
     }
     count_ = std::min(count_, pages_.tokens);
     kept_ = keep_top(task.tokens, snapkv_scores(task, params), pages_.tokens);
@@ -74,7 +75,7 @@ class RocketReads : public ReadIndex {
     out.lists = {.queries = m, .shared = true};
     out.asked.assign(static_cast<std::size_t>(task_.head.group() * m), count_);
     out.index_bytes = index_bytes_;
-    out.beside = beside_;
+    out.index_read = index_read_;
     out.diag = {{"stage1", std::to_string(pages_.tokens)},
                 {"page", std::to_string(pages_.page)},
                 {"channels", std::to_string(pages_.channels)}};
@@ -100,7 +101,7 @@ class RocketReads : public ReadIndex {
 
   Task task_;
   GroupPages pages_;
-  Index count_ = 0, index_bytes_ = 0, beside_ = 0;
+  Index count_ = 0, index_bytes_ = 0, index_read_ = 0;
   std::vector<Index> kept_;
   Matrix extremes_;
 };

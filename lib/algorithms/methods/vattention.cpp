@@ -50,7 +50,7 @@ class SampledReads : public ReadIndex {
     std::iota(all.begin(), all.end(), Index{0});
     Reads out;
     out.lists.queries = task_.evaluated.size();
-    out.beside = rules_.base * task_.read_bytes() * head.d() / (head.d() + head.dv());
+    out.index_read = rules_.base * task_.read_bytes() * head.d() / (head.d() + head.dv());
     std::string epsilons;
     for (Index g = 0; g < head.group(); ++g) {
       std::vector<AdaptiveSample> samples;
@@ -60,7 +60,7 @@ class SampledReads : public ReadIndex {
                                             sink_logit(head, g), outside_,
                                             task_.rng.stream(fmt::format("draws {} {}", g, j)));
                      });
-      const double epsilon = epsilon_ ? *epsilon_ : fit(samples, *out.beside);
+      const double epsilon = epsilon_ ? *epsilon_ : fit(samples, *out.index_read);
       epsilons += fmt::format("{}{:.6g}", g == 0 ? "" : "/", epsilon);
       for (const AdaptiveSample& sample : samples) {
         add(sample, sample.size(epsilon), out);
@@ -71,7 +71,7 @@ class SampledReads : public ReadIndex {
   }
 
  private:
-  double fit(std::span<const AdaptiveSample> samples, Index beside) const {
+  double fit(std::span<const AdaptiveSample> samples, Index index_read) const {
     std::vector<std::vector<Index>> first;
     for (const AdaptiveSample& sample : samples) {
       first.push_back(sample.first_draws());
@@ -80,7 +80,7 @@ class SampledReads : public ReadIndex {
       Index all = 0;
       for (std::size_t j = 0; j < first.size(); ++j) {
         const auto drawn = std::ranges::lower_bound(first[j], samples[j].size(1.0 / limit));
-        all += beside + (rules_.heavy + (drawn - first[j].begin())) * task_.read_bytes();
+        all += index_read + (rules_.heavy + (drawn - first[j].begin())) * task_.read_bytes();
       }
       return all;
     };
