@@ -346,8 +346,8 @@ class MethodTest(FolderCase):
         self.assertEqual(list(axes.lines[0].get_ydata()), bins.tolist())
         with self.assertRaisesRegex(ValueError, "got some rows of .*rows.csv, expected all"):
             kvbench.figure("offset", rows[rows.q_head == 0])
-        with self.assertRaises(kvbench.CsvError):
-            kvbench.figure("kept-map", rows)  # without --kept
+        with self.assertRaisesRegex(kvbench.CsvError, "no such file, expected it beside the rows of a run with kept"):
+            kvbench.figure("kept-map", rows)
 
     def test_comparisons_are_those_of_the_program(self):
         table, out = self.path("out.csv"), self.path("cmp.csv")
@@ -356,7 +356,8 @@ class MethodTest(FolderCase):
         run_python(self.folder, os.path.join(ROOT, "scripts", "kvbench-py"), "compare", table, "--to", "local",
                    "--exclude", "exact", "--layers", "0", "--csv", out)
         expected = pd.read_csv(out, float_precision="round_trip")
-        for given in (rows, table, [table]):
+        parts = [rows[rows["algorithm"] == name] for name in ("local", "snapkv", "exact")]
+        for given in (rows, table, [table], parts):
             found = kvbench.compare(given, to="local", exclude="exact", layers=0)
             self.assertEqual(list(found.columns), list(expected.columns))
             self.assertEqual(found["method"].tolist(), ["snapkv", "local"] * 2)
@@ -367,6 +368,8 @@ class MethodTest(FolderCase):
             kvbench.compare(rows, colour=1)
         with self.assertRaisesRegex(kvbench.CsvError, "--to: got `h2o`"):
             kvbench.compare(rows, to="h2o")
+        with self.assertRaisesRegex(TypeError, "got DataFrames and paths"):
+            kvbench.compare([rows, table])
 
     def test_methods_by_dict(self):
         table = self.path("out.csv")

@@ -97,6 +97,13 @@ def source_of(frame):
     return frame.attrs.get("paths", ["the table"])[0]
 
 
+def joined(frames):
+    """Returns tables as one frame that knows their files."""
+    out = pd.concat(frames, ignore_index=True)
+    out.attrs = {"paths": [source_of(one) for one in frames], "rows": [len(one) for one in frames]}
+    return out
+
+
 def place_of(frame, row):
     """Returns (file, number of the row in it, from 1) of row `row` of the frame."""
     counts = frame.attrs.get("rows", [])

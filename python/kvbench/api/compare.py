@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def compare(rows: pd.DataFrame | str | os.PathLike[str] | Iterable[str | os.PathLike[str]], to: str | None = None, *,
-            metric: str | None = None, **options: Any) -> pd.DataFrame:
+def compare(rows: pd.DataFrame | str | os.PathLike[str] | Iterable[pd.DataFrame | str | os.PathLike[str]],
+            to: str | None = None, *, metric: str | None = None, **options: Any) -> pd.DataFrame:
     """Returns the methods of a table, compared at each budget (docs/statistics.md): the best first.
 
         rows = kvbench.replay(["a.h5", "b.h5"], algorithm="snapkv,h2o", budget=[0.25, 0.125])
         print(kvbench.compare(rows, to="snapkv")[["budget", "method", "mean", "low", "high", "verdict"]])
 
-    rows      of replay, evaluate or read_results, or of judge; or paths of such tables
+    rows      of replay, evaluate or read_results, or of judge, or several such frames; or paths of such tables
     to        method that the others are compared with
     metric    column; None: rel_error, of the rows of judge kl
     options   of `kvbench-py compare`, with _ for -: by="source", records="prompts.jsonl", layers=[0, 1]; algorithm,
@@ -34,7 +34,11 @@ def compare(rows: pd.DataFrame | str | os.PathLike[str] | Iterable[str | os.Path
     from kvbench.comparison import tables as ct
     from kvbench.comparison.options import DEFAULTS, ROWS, SCORES
 
-    source = rows if isinstance(rows, pd.DataFrame) else path_list(rows)
+    given = [rows] if isinstance(rows, (pd.DataFrame, str, os.PathLike)) else list(rows)
+    frames = [one for one in given if isinstance(one, pd.DataFrame)]
+    if frames and len(frames) < len(given):
+        raise TypeError("rows: got DataFrames and paths, expected only one kind")
+    source = kt.joined(frames) if len(frames) > 1 else frames[0] if frames else path_list(given)
     names = source.columns if isinstance(source, pd.DataFrame) else kt.header_of(source[0])
     kind = ROWS if "q_head" in names else SCORES
     known: dict[str, Any] = {**DEFAULTS[kind], "algorithm": [], "exclude": [], "budget": [], "prompts": [],

@@ -80,13 +80,6 @@ def read_rows(paths, **_):
     return (kt.read_table(paths, ["schema", "algorithm", "params", "status"], kt.TEXT_COLUMNS),)
 
 
-def joined(frames):
-    """Returns tables as one frame that knows their files."""
-    out = kt.pd.concat(frames, ignore_index=True)
-    out.attrs = {"paths": [kt.source_of(one) for one in frames], "rows": [len(one) for one in frames]}
-    return out
-
-
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """How the program of a kind reads its files.
@@ -149,7 +142,7 @@ def draw(one: Kind, tables: Any, options: Mapping[str, Any]) -> kf.Picture:
     if all(isinstance(item, pd.DataFrame) for item in items):
         beside = side_paths(one, items)
         if beside is None:
-            return one.function(items[0] if len(items) == 1 else joined(items), **options)
+            return one.function(items[0] if len(items) == 1 else kt.joined(items), **options)
         items = beside
     if not all(isinstance(item, (str, os.PathLike)) for item in items):
         raise ValueError(f"tables: got {type(items[0]).__name__}, expected paths, DataFrames or a mapping of "
@@ -170,7 +163,12 @@ def side_paths(one: Kind, frames: list[pd.DataFrame]) -> list[str] | None:
     if any(len(frame) != sum(frame.attrs["rows"]) for frame in frames):
         raise ValueError(f"tables: got some rows of {paths[0]}, expected all: options choose what of its side table is "
                          "drawn")
-    return [kt.side_table(path, side[1]) if side else path for path in paths]
+    out = [kt.side_table(path, side[1]) if side else path for path in paths]
+    for path in out:
+        if not os.path.exists(path):
+            option = {"queries": " with per_query=True", "kept": " with kept=True"}.get(side[1] if side else "", "")
+            raise kt.CsvError(f"{path}: no such file, expected it beside the rows of a run{option}")
+    return out
 
 
 def options_of(one: Kind) -> list[inspect.Parameter]:

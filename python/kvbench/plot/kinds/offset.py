@@ -74,7 +74,7 @@ def read(paths, **_):
         elif binned:  # single queries carry their settings
             raise kt.CsvError(f"{places[0] if places else path + ' is not OUT.queries.csv: OUT.csv'}: "
                               "no such file, expected the table beside the queries'")
-    return kk.joined(lines), kk.joined(rows) if len(rows) == len(lines) else None
+    return kt.joined(lines), kt.joined(rows) if len(rows) == len(lines) else None
 
 
 def lines_of(queries, rows=None):

@@ -52,7 +52,7 @@ def read(paths, **_):
         side = kt.side_table(path, "steps")
         steps.append(kt.read_table([side], [*JOIN_KEYS, *STEPS], kt.TEXT_COLUMNS))
         kt.check_same_run(steps[-1], side, rows[-1], path)
-    return kk.joined(rows), kk.joined(steps)
+    return kt.joined(rows), kt.joined(steps)
 
 
 def join(rows, steps):
