@@ -1,7 +1,9 @@
 // Values as bytes, for records that the same program reads back: numbers as they are in memory,
-// strings, vectors, maps and matrices after their sizes, optional values after a byte 0 or 1.
+// strings, vectors, maps and matrices after their sizes, optional values after a byte 0 or 1; of a
+// struct with each_member(value, visit) these members.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -51,6 +53,10 @@ class Unpacker {
   std::span<const std::byte> rest_;
 };
 
+/// For each_member of T in one template: T or const T.
+template <class Given, class T>
+concept MaybeConst = std::same_as<std::remove_const_t<Given>, T>;
+
 /// Writes a value to a Packer or reads it from an Unpacker.
 template <class Archive, class T>
 void pass(Archive& archive, T& value) {
@@ -68,9 +74,8 @@ void pass(Archive& archive, T& value) {
     if (present == 1) {
       pass(archive, *value);
     }
-  } else if constexpr (requires { value.log_weight; }) {  // CacheDenominator
-    pass(archive, value.k);
-    pass(archive, value.log_weight);
+  } else if constexpr (requires { each_member(value, [](auto&) {}); }) {
+    each_member(value, [&](auto& member) { pass(archive, member); });
   } else if constexpr (requires { value.cols(); }) {  // Matrix
     Index rows = value.rows();
     Index cols = value.cols();

@@ -104,7 +104,15 @@ void check_token(const HeadCache& c, Index row, const KvHead& head, const std::s
   check("v", c.v, head.v);
 }
 
-template <class Cache, class Visit>
+}  // namespace
+
+template <MaybeConst<CacheDenominator> Cache, class Visit>
+void each_member(Cache& c, const Visit& visit) {
+  visit(c.k);
+  visit(c.log_weight);
+}
+
+template <MaybeConst<HeadCache> Cache, class Visit>
 void each_member(Cache& c, const Visit& visit) {
   visit(c.k);
   visit(c.v);
@@ -123,8 +131,6 @@ void each_member(Cache& c, const Visit& visit) {
   visit(c.degenerate);
   visit(c.diag);
 }
-
-}  // namespace
 
 HeadCache cache_of(const KvHead& head, const Compressed& r) {
   HeadCache out;
@@ -265,14 +271,14 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
 
 std::vector<std::byte> to_bytes(const HeadCache& cache) {
   Packer packer;
-  each_member(cache, [&](const auto& member) { pass(packer, member); });
+  pass(packer, cache);
   return std::move(packer.bytes);
 }
 
 HeadCache cache_from_bytes(std::span<const std::byte> bytes) {
   HeadCache out;
   Unpacker unpacker(bytes);
-  each_member(out, [&](auto& member) { pass(unpacker, member); });
+  pass(unpacker, out);
   unpacker.expect(unpacker.at_end());
   return out;
 }

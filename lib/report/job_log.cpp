@@ -17,6 +17,16 @@
 #include "report/table_reader.hpp"
 
 namespace kvbench {
+
+template <MaybeConst<JobRecord> Record, class Visit>
+void each_member(Record& r, const Visit& visit) {
+  visit(r.key);
+  visit(r.lacked_memory);
+  visit(r.statuses);
+  visit(r.lines);
+  visit(r.cache);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -40,21 +50,12 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-template <class Record, class Visit>
-void each_member(Record& r, const Visit& visit) {
-  visit(r.key);
-  visit(r.lacked_memory);
-  visit(r.statuses);
-  visit(r.lines);
-  visit(r.cache);
-}
-
 JobRecord read_record(const Journal& journal, Index place) {
   JobRecord out;
   out.place = place;
   const std::vector<std::byte> bytes = journal.read(job_number(place));
   Unpacker unpacker(bytes);
-  each_member(out, [&](auto& member) { pass(unpacker, member); });
+  pass(unpacker, out);
   unpacker.expect(unpacker.at_end());
   if (journal.has(layer_number(place))) {
     out.lines[layers_table().name()] = text_of(journal.read(layer_number(place)));
@@ -287,7 +288,7 @@ JobLog::JobLog(const fs::path& path, const Manifest& manifest, bool resume)
 
 void JobLog::append(const JobRecord& record) {
   Packer packer;
-  each_member(record, [&](const auto& member) { pass(packer, member); });
+  pass(packer, record);
   journal_.append(job_number(record.place), packer.bytes);
 }
 
