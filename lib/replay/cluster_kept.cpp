@@ -60,9 +60,10 @@ void KeptSets::fill(const Fields& place, Points& points) const {
   }
   for (const auto& [key, set] : found->second) {
     const std::vector<Index> kept = parse_ranges(set.ranges, tokens_.at(place));
+    const std::string name = label(key);
     for (std::size_t i = 0; i < points.tokens.size(); ++i) {
       if (std::binary_search(kept.begin(), kept.end(), points.tokens[i])) {
-        points.kept_by[i] += (points.kept_by[i].empty() ? "" : ";") + label(key);
+        points.kept_by[i] += (points.kept_by[i].empty() ? "" : ";") + name;
       }
     }
   }
