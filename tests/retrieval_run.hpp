@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
@@ -84,6 +85,35 @@ class ReadsOf {
   Index queries_;
   JobOf job_;
 };
+
+/// Mean weight of a token over seeds, and its standard error.
+struct MeanWeight {
+  double mean;
+  double error;
+};
+
+/// Of each token that the job's only query read with some seed, over `seeds` seeds.
+inline std::map<Index, MeanWeight> mean_weights(const Method& method, const ReadsOf& job,
+                                                const Given& given, int seeds) {
+  std::map<Index, std::pair<double, double>> sums;  // of weights and of their squares
+  for (int seed = 0; seed < seeds; ++seed) {
+    Task task = job.task({});
+    task.rng = Rng(static_cast<std::uint64_t>(seed), {"p", 0, 0}, method.info.name);
+    const Reads reads = method.open_reads(task, job.params(given))->search();
+    for (std::size_t i = 0; i < reads.lists.tokens[0].size(); ++i) {
+      const auto w = static_cast<double>(reads.lists.weights[0][i]);
+      auto& [sum, square] = sums[static_cast<Index>(reads.lists.tokens[0][i])];
+      sum += w;
+      square += w * w;
+    }
+  }
+  std::map<Index, MeanWeight> out;
+  for (const auto& [token, sum] : sums) {
+    const double mean = sum.first / seeds;
+    out[token] = {mean, std::sqrt(std::max(0.0, sum.second / seeds - mean * mean) / seeds)};
+  }
+  return out;
+}
 
 /// Places of `scores`, the largest first, ties to the first.
 inline std::vector<std::size_t> by_rank(const Logits& scores) {

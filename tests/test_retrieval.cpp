@@ -510,25 +510,11 @@ TEST(MagicPig, WeightsAreUnbiased) {
   HeadShape shape = retrieval_shape();
   shape.group = 1;
   const ReadsOf job(method, make_rounded_head(shape, 15), positions(8, 40), 1);
-  constexpr int kSeeds = 4000;
-  std::map<std::uint32_t, double> sums, squares;
-  for (int seed = 0; seed < kSeeds; ++seed) {
-    Task task = job.task({});
-    task.rng = Rng(static_cast<std::uint64_t>(seed), {"p", 0, 0}, "magicpig");
-    const Reads reads =
-        method.open_reads(task, job.params({{"bits", "2"}, {"tables", "6"}}))->search();
-    for (std::size_t i = 0; i < reads.lists.tokens[0].size(); ++i) {
-      const auto w = static_cast<double>(reads.lists.weights[0][i]);
-      sums[reads.lists.tokens[0][i]] += w;
-      squares[reads.lists.tokens[0][i]] += w * w;
-    }
-  }
+  const auto weights = mean_weights(method, job, {{"bits", "2"}, {"tables", "6"}}, 4000);
   for (Index i = 8; i < 40; ++i) {
-    const double mean = sums[static_cast<std::uint32_t>(i)] / kSeeds;
-    const double variance = squares[static_cast<std::uint32_t>(i)] / kSeeds - mean * mean;
     // Five standard errors, over 32 tokens: fails once in 50,000 sets of seeds, and these are
     // fixed.
-    EXPECT_NEAR(mean, 1.0, 5.0 * std::sqrt(variance / kSeeds)) << i;
+    EXPECT_NEAR(weights.at(i).mean, 1.0, 5.0 * weights.at(i).error) << i;
   }
 }
 

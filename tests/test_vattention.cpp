@@ -110,27 +110,14 @@ TEST(VAttention, WeightsAreUnbiased) {
   HeadShape shape = retrieval_shape();
   shape.group = 1;
   const ReadsOf job(method, make_rounded_head(shape, 15), positions(8, 40), 1);
-  constexpr int kSeeds = 4000;
   for (const char* epsilon : {"0.3", "1"}) {
     for (const char* heavy : {"0", "0.1"}) {
-      std::map<std::uint32_t, double> sums, squares;
-      for (int seed = 0; seed < kSeeds; ++seed) {
-        Task task = job.task({});
-        task.rng = Rng(static_cast<std::uint64_t>(seed), {"p", 0, 0}, "vattention");
-        const Reads reads =
-            method.open_reads(task, job.params({{"epsilon", epsilon}, {"heavy", heavy}}))->search();
-        for (std::size_t i = 0; i < reads.lists.tokens[0].size(); ++i) {
-          const auto w = static_cast<double>(reads.lists.weights[0][i]);
-          sums[reads.lists.tokens[0][i]] += w;
-          squares[reads.lists.tokens[0][i]] += w * w;
-        }
-      }
+      const auto weights =
+          mean_weights(method, job, {{"epsilon", epsilon}, {"heavy", heavy}}, 4000);
       for (Index i = 8; i < 40; ++i) {
-        const double mean = sums[static_cast<std::uint32_t>(i)] / kSeeds;
-        const double variance = squares[static_cast<std::uint32_t>(i)] / kSeeds - mean * mean;
         // Five standard errors and a float32 weight's rounding, over 128 means: fails once in
         // 10,000 sets of seeds, and these are fixed.
-        EXPECT_NEAR(mean, 1.0, 5.0 * std::sqrt(std::max(0.0, variance) / kSeeds) + 1e-6) << i;
+        EXPECT_NEAR(weights.at(i).mean, 1.0, 5.0 * weights.at(i).error + 1e-6) << i;
       }
     }
   }

@@ -1,6 +1,6 @@
 // cake: attention from the last queries, its mean and its variance over them; layers whose
-// attention is spread and shifts get more tokens. [1] Qin et al., "CAKE: Cascading and Adaptive KV
-// Cache Eviction with Layer Preferences", ICLR
+// attention is spread and shifts get more tokens.
+// [1] Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences", ICLR
 //     2025, arXiv:2503.12491.
 // [2] Its code, antgroup/cakekv c4675ce: cake/model/modify_llama.py, cake/cake_cache.py.
 // p_ji: softmax weight of the task's token i for query j of the last `window` scoring queries, over
@@ -23,6 +23,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
+#include "algorithms/shared/window_weights.hpp"
 
 namespace kvbench {
 namespace {
@@ -33,10 +34,9 @@ constexpr double kLogFloor = 1e-10;  // [2]'s
 ScoreBook::Scores moments(const Task& task, const Params& params) {
   const Index window = params.integer("window");
   return whole_scores(task, fmt::format("cake {}", window), [&] {
-    const Index first =
-        std::max({task.scoring.begin, task.head.q_start(), task.scoring.end - window});
-    std::vector<Index> queries(std::max<Index>(0, task.scoring.end - first));
-    std::iota(queries.begin(), queries.end(), first);
+    const Range last = last_queries(task, window);
+    std::vector<Index> queries(std::max<Index>(0, last.size()));
+    std::iota(queries.begin(), queries.end(), last.begin);
     const auto count = static_cast<double>(std::max<std::size_t>(1, queries.size()));
     ScoreBook::Scores out;
     for (Index g = 0; g < task.head.group(); ++g) {
@@ -103,8 +103,8 @@ Compressed compress(const Task& task, const Params& params) {
     }
     heads.push_back(pooled_over(plain, task.tokens, params.integer("kernel")));
   }
-  const Index kept = task.share != nullptr ? task.share->tokens : pairs_to_keep(task, params);
-  return hold(keep_top(task.tokens, reduce_group(heads, reduce_of(params)), kept));
+  return hold(
+      keep_top(task.tokens, reduce_group(heads, reduce_of(params)), own_pairs(task, params)));
 }
 
 }  // namespace
@@ -119,8 +119,7 @@ Method method_cake() {
   info.departures =
       "scores, spread and shift of the middle (the code: of all tokens before its window, which it "
       "keeps); layers are the replayed ones; one compression at the prompt's end, without "
-      "cascades; "
-      "both exponents are 1 (the code: measured for each model and budget)";
+      "cascades; both exponents are 1 (the code: measured for each model and budget)";
   info.params = size_params(
       {integer_param("window", "32", 1, 1e9, "queries",
                      "how many of the last scoring queries score; larger averages over more"),

@@ -49,7 +49,7 @@ ScoreBook::Scores window_scores(const Task& task, const Params& params) {
   each_window_block(task, params, [&](Index g, std::span<const Index> queries, const MatrixD& p) {
     for (Index r = 0; r < static_cast<Index>(queries.size()); ++r) {
       const auto row = gather_scores({p.row(r), static_cast<std::size_t>(p.cols())}, task.tokens);
-      const auto pooled = pooled_with_zeros(row, task.tokens, params.integer("kernel"));
+      const auto pooled = pooled_over(row, task.tokens, params.integer("kernel"));
       const double pooled_sum = sum(pooled.data(), task.count());
       const double factor = pooled_sum > 0.0 ? sum(row.data(), task.count()) / pooled_sum : 0.0;
       for (std::size_t i = 0; i < m; ++i) {
@@ -88,7 +88,7 @@ std::vector<double> scores_of(const Survey& head, const std::vector<double>& com
 }
 
 std::vector<Share> share(std::span<const Survey> surveys, const Params& /*params*/) {
-  require_one_shape(surveys, "defensivekv: scope=layers shares");
+  require_one_shape(surveys, "defensivekv: scope=layers shares tokens, so it needs");
   std::vector<Survey> ranked(surveys.begin(), surveys.end());
   std::vector<std::shared_ptr<std::vector<double>>> common;
   for (const Survey& head : surveys) {
@@ -127,8 +127,8 @@ Method method_defensivekv() {
   info.departures =
       "means, sums and pooling over the middle (code: all tokens before its window); first_mass is "
       "not lowered by the attention on the newest tokens; the first stage is limited by B, and "
-      "comes "
-      "first over layers too (code: at its layer's largest score); the protocol's newest tokens";
+      "comes first over layers too (code: at its layer's largest score); the protocol's newest "
+      "tokens";
   info.params = size_params(
       joined({{choice_param("scope", {"layer", "layers"},
                             "whose tokens compete: a layer's or (Layer-DefensiveKV) all layers'"),

@@ -62,7 +62,7 @@ std::vector<double> scores_of(const Task& task, const Params& params) {
     });
     return ScoreBook::Scores{reduce_group(heads, reduce_of(params))};
   });
-  return pooled_with_zeros(change.front(), task.tokens, params.integer("kernel"));
+  return pooled_over(change.front(), task.tokens, params.integer("kernel"));
 }
 
 Survey survey(const Task& task, const Params& params) {
@@ -74,8 +74,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& /*params
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  const Index kept = task.share != nullptr ? task.share->tokens : pairs_to_keep(task, params);
-  return hold(keep_top(task.tokens, scores_of(task, params), kept));
+  return hold(keep_top(task.tokens, scores_of(task, params), own_pairs(task, params)));
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ Survey survey(const Task& task, const Params& params) {
 }
 
 std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
-  require_one_shape(surveys, params.method() + ": budget=model shares");
+  require_one_shape(surveys, params.method() + ": budget=model shares tokens, so it needs");
   return pooled_shares(surveys, [](Index) { return Index{0}; });
 }
 

@@ -39,8 +39,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  const Index kept = task.share != nullptr ? task.share->tokens : pairs_to_keep(task, params);
-  return hold(keep_top(task.tokens, snapkv_scores(task, params), kept));
+  return hold(keep_top(task.tokens, snapkv_scores(task, params), own_pairs(task, params)));
 }
 
 }  // namespace

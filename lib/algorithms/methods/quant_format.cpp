@@ -95,14 +95,7 @@ Compressed compress(const Task& task, const Params& params) {
                                  *task.budget_bytes),
                      needed);
   }
-  CodedEntries coded = code(task, entries_of(task.head, task.tokens), params);
-  Compressed out;
-  out.made = {std::move(coded.k), std::move(coded.v), {}, {task.tokens.begin(), task.tokens.end()}};
-  out.quantized = task.count();
-  out.payload_bytes = coded.code_bytes;
-  out.aux_bytes = coded.scale_bytes;
-  out.diag = std::move(coded.diag);
-  return out;
+  return hold_coded(task.head, code(task, entries_of(task.head, task.tokens), params), task.tokens);
 }
 
 std::map<std::string, std::string> resolve(const Params& p, const LayerFacts& layer) {
@@ -143,8 +136,7 @@ Method method_quant_format() {
   info.summary = "all tokens in the formats of llama.cpp and vLLM: q8_0, q4_0, fp8, nvfp4, ...";
   info.source =
       "ggml, quantize_row_*_ref; vLLM, --kv-cache-dtype; Open Compute Project, Microscaling "
-      "Formats "
-      "v1.0; NVIDIA, NVFP4";
+      "Formats v1.0; NVIDIA, NVFP4";
   info.departures =
       "int8 rounds to the nearest even (vLLM truncates); mxfp4's ties go to the even code (gguf: "
       "the smaller); nvfp4 has a scale of the head (gguf: none); 16-bit numbers and scales are "

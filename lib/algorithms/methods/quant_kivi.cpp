@@ -192,28 +192,14 @@ CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exac
   return out;
 }
 
-// The cache of `coded` and, after them, `exact` tokens.
-Compressed assemble(const KvHead& head, CodedEntries coded, std::span<const Index> exact) {
-  Compressed out = hold(exact);
-  out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes() + coded.code_bytes;
-  out.aux_bytes = coded.scale_bytes;
-  out.quantized = coded.k.rows();
-  out.made.k = std::move(coded.k);
-  out.made.v = std::move(coded.v);
-  out.diag = std::move(coded.diag);
-  return out;
-}
-
 Compressed compress(const Task& task, const Params& params) {
   const KvHead& head = task.head;
   const Format f = choose(shape_of(head), task.count(), task.budget_bytes, params, prefill_bytes);
   const Index count = std::max<Index>(0, task.count() - params.integer("residual"));
   const auto coded = task.tokens.first(count);
-  Compressed out =
-      assemble(head, code_with(task, entries_of(head, coded), {head.k, head.v, coded}, params, f),
-               task.tokens.subspan(coded.size()));
-  out.made.positions.assign(coded.begin(), coded.end());
-  return out;
+  return hold_coded(head,
+                    code_with(task, entries_of(head, coded), {head.k, head.v, coded}, params, f),
+                    coded, task.tokens.subspan(coded.size()));
 }
 
 class KiviStream final : public TokenStream {
@@ -238,7 +224,7 @@ class KiviStream final : public TokenStream {
     out.k = std::move(made.k);
     out.v = std::move(made.v);
     out.diag = figures_of(out, {head_.k, head_.v, coded_}, format_);
-    return assemble(head_, std::move(out), exact_);
+    return hold_coded(head_, std::move(out), {}, exact_);
   }
 
  private:

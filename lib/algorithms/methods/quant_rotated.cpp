@@ -148,15 +148,10 @@ Compressed compress(const Task& task, const Params& params) {
   }
   const KvHead& head = task.head;
   const Formats f = choose(shape_of(head), task.count(), budget, params);
-  CodedEntries coded =
-      code_with(task, entries_of(head, task.tokens), {head.k, head.v, task.tokens}, params, f);
-  Compressed out;
-  out.made = {std::move(coded.k), std::move(coded.v), {}, {task.tokens.begin(), task.tokens.end()}};
-  out.quantized = task.count();
-  out.payload_bytes = coded.code_bytes;
-  out.aux_bytes = coded.scale_bytes;
-  out.diag = std::move(coded.diag);
-  return out;
+  return hold_coded(
+      head,
+      code_with(task, entries_of(head, task.tokens), {head.k, head.v, task.tokens}, params, f),
+      task.tokens);
 }
 
 void check(const Params& p) {

@@ -16,6 +16,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/whole_or_nothing.hpp"
+#include "algorithms/shared/window_weights.hpp"
 #include "attention/estimator.hpp"
 #include "attention/query_block.hpp"
 #include "core/error.hpp"
@@ -23,16 +24,11 @@
 namespace kvbench {
 namespace {
 
-Range last_queries(const Task& task, const Params& params) {
-  const Index first = std::max(task.scoring.begin, task.head.q_start());
-  return {std::max(first, task.scoring.end - params.integer("n_last")), task.scoring.end};
-}
-
 Survey survey(const Task& task, const Params& params) {
   if (params.is_auto("threshold") && !task.budget_bytes) {
     throw InputError("no size: give a budget or threshold=");
   }
-  const Range queries = last_queries(task, params);
+  const Range queries = last_queries(task, params.integer("n_last"));
   const std::vector<double> sums = reduce_group(task.scores->sums(queries), Reduce::mean);
   const std::vector<double> middle = gather_scores(sums, task.tokens);
   const double weight = std::accumulate(middle.begin(), middle.end(), 0.0) /

@@ -91,6 +91,17 @@ Figures code_figures(const CodedEntries& coded, const ExactEntries& exact, int k
           {"v_distortion", text(std::ldexp(v, 2 * v_bits))}};
 }
 
+Compressed hold_coded(const KvHead& head, CodedEntries coded, std::span<const Index> positions,
+                      std::span<const Index> exact) {
+  Compressed out = hold(exact);
+  out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes() + coded.code_bytes;
+  out.aux_bytes = coded.scale_bytes;
+  out.quantized = coded.k.rows();
+  out.made = {std::move(coded.k), std::move(coded.v), {}, {positions.begin(), positions.end()}};
+  out.diag = std::move(coded.diag);
+  return out;
+}
+
 KeptEntries entries_of(const KvHead& head, std::span<const Index> tokens) {
   return {copy_rows(head.k, tokens), copy_rows(head.v, tokens), {tokens.begin(), tokens.end()}};
 }

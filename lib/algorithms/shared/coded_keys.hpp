@@ -27,6 +27,10 @@ std::string code_error(MatrixView made, MatrixView exact, std::span<const Index>
 
 KeptEntries entries_of(const KvHead& head, std::span<const Index> tokens);
 
+/// Coded entries at `positions` (empty: none) and `exact` tokens, all of weight 1.
+Compressed hold_coded(const KvHead& head, CodedEntries coded, std::span<const Index> positions,
+                      std::span<const Index> exact = {});
+
 /// Keys and values before coding: rows `at` of the matrices, or all if empty.
 struct ExactEntries {
   MatrixView k;

@@ -1,13 +1,11 @@
 #include "algorithms/shared/layer_budgets.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 
-#include "core/error.hpp"
+#include "algorithms/shared/pooled_budget.hpp"
 
 namespace kvbench {
 namespace {
@@ -47,13 +45,10 @@ std::vector<Index> whole_budgets(std::span<const Survey* const> layers,
 
 std::vector<Share> layer_shares(std::span<const Survey> surveys, const std::string& name,
                                 const ExactBudgets& exact) {
+  require_one_shape(surveys, name + ": layers share tokens, so they need");
   std::map<Index, std::vector<std::size_t>> by_head;  // surveys come by layer
   for (std::size_t i = 0; i < surveys.size(); ++i) {
     by_head[surveys[i].kv_head].push_back(i);
-    if (surveys[i].pair_bytes != surveys.front().pair_bytes) {
-      throw InputError(
-          fmt::format("{}: layers share tokens, so they need heads of one shape and type", name));
-    }
   }
   std::vector<Share> out(surveys.size());
   for (const auto& [head, members] : by_head) {

@@ -53,7 +53,7 @@ std::vector<Share> pooled_shares(std::span<const Survey> surveys,
 void require_one_shape(std::span<const Survey> surveys, const std::string& who) {
   for (const Survey& s : surveys) {
     if (s.pair_bytes != surveys.front().pair_bytes) {
-      throw InputError(who + " tokens, so it needs heads of one shape and type");
+      throw InputError(who + " heads of one shape and type");
     }
   }
 }

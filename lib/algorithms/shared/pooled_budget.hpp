@@ -21,7 +21,7 @@ Survey competing(const Task& task, Index tokens, std::vector<double> scores);
 std::vector<Share> pooled_shares(std::span<const Survey> surveys,
                                  const std::function<Index(Index tokens)>& safe);
 
-/// Throws InputError, "<who> tokens, so ...", unless all heads' pairs have the same bytes.
+/// Throws InputError, "<who> heads of one shape and type", unless all pairs have the same bytes.
 void require_one_shape(std::span<const Survey> surveys, const std::string& who);
 
 }  // namespace kvbench

@@ -43,6 +43,10 @@ Index pairs_to_keep(const Task& task, const Params& params) {
   return tokens_to_keep(task, params, task.head.pair_bytes());
 }
 
+Index own_pairs(const Task& task, const Params& params) {
+  return task.share != nullptr ? task.share->tokens : pairs_to_keep(task, params);
+}
+
 Share share_of(const Task& task, const Params& params, Survey (*survey)(const Task&, const Params&),
                std::vector<Share> (*share)(std::span<const Survey>, const Params&)) {
   if (task.share != nullptr) {

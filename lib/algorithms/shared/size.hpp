@@ -19,6 +19,9 @@ Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each,
                      Index fixed_bytes = 0);
 Index pairs_to_keep(const Task& task, const Params& params);
 
+/// Tokens of the head's share, or without one pairs_to_keep.
+Index own_pairs(const Task& task, const Params& params);
+
 /// The head's share. Without one, the share that the method's `survey` and `share` give a layer of
 /// this head alone.
 Share share_of(const Task& task, const Params& params, Survey (*survey)(const Task&, const Params&),

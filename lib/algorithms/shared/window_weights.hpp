@@ -13,6 +13,9 @@ namespace kvbench {
 /// The parameters `window` and `kernel`, which snapkv_facts checks.
 std::vector<ParamSpec> window_params(std::string window, std::string kernel);
 
+/// Positions of the last `count` scoring queries that the head has.
+Range last_queries(const Task& task, Index count);
+
 inline constexpr Index kWindowBlock = 16;  ///< most queries of a block
 
 /// Calls visit(g, positions, p) for each query head of the group and each block of the last
@@ -21,10 +24,5 @@ inline constexpr Index kWindowBlock = 16;  ///< most queries of a block
 using VisitWindow =
     std::function<void(Index g, std::span<const Index> positions, const MatrixD& p)>;
 void each_window_block(const Task& task, const Params& params, const VisitWindow& visit);
-
-/// [m]: mean of x [m] over `kernel` positions around each token, where x is 0 at positions that are
-/// not among `tokens`.
-std::vector<double> pooled_with_zeros(std::span<const double> x, std::span<const Index> tokens,
-                                      Index kernel);
 
 }  // namespace kvbench
