@@ -36,7 +36,7 @@ _COUNT = {"type": command.count, "metavar": "N"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "y": {"metavar": "COLUMN", "help": "column that is drawn"},
     "x": {"help": "the x axis"},
-    "kind": {"help": "error over bytes, tokens against bits, or keys' bits against values'"},
+    "kind": {"help": "error over bytes, tokens against bits, keys' bits against values', or engines' types over bytes"},
     "spread": {"help": "standard deviation over seeds, or over all rows"},
     "algorithm": {"metavar": "NAME,...", "help": "only these [default: all]"},
     "all": {"help": f"draw every line [default: at most {kf.MOST}, the references and those with the "

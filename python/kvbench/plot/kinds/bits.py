@@ -192,7 +192,7 @@ def bits(rows: pd.DataFrame, *, kind: str = "lines", y: str = "rel_error", budge
     elif kind == "map":
         made, table, text, found = kbm.tokens_map(rows, y, algorithm, layers, pool)
     elif kind == "formats":
-        made, table, text, found = kbf.formats(rows, y, layers, pool)
+        made, table, text, found = kbf.formats(rows, y, algorithm, layers, pool)
     else:
         made, table, text, found = kbm.keys_values(rows, y, budget, algorithm, layers, pool)
     return kfr.finish(made, table.attrs["facts"], text, found, title, model)

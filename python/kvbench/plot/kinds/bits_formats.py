@@ -13,9 +13,9 @@ METHOD = "quant-format"
 TYPES = ("k_type", "v_type")
 
 
-def load(rows, y="rel_error", layers=(), pool=False):
+def load(rows, y="rel_error", algorithms=(), layers=(), pool=False):
     """Returns one row per pair of types and other parameters: label, k_type, v_type, panel, x, mean, sd."""
-    frame = kfr.measured_rows(rows, ["middle_ratio", y], (), layers, pool)
+    frame = kfr.measured_rows(rows, ["middle_ratio", y], algorithms, layers, pool)
     alone = frame["algorithm"].isin([METHOD, f"exact@{METHOD}"])
     frame = frame[alone].copy()
     if frame.empty:
@@ -76,9 +76,9 @@ def measured(table, y):
     return f"Measured, {y} of the pairs (keys/values) that no smaller one equals: " + ", ".join(front) + "."
 
 
-def formats(rows, y, layers, pool):
+def formats(rows, y, algorithms, layers, pool):
     """Returns (figure, its table, text on lines and bars, its numbers)."""
-    table = load(rows, y, layers, pool)
+    table = load(rows, y, algorithms, layers, pool)
     bars = kfr.where_spread(table, "; bars: standard deviation over seeds")
     text = f"Points: means over layers and heads{bars}. Colour: type of values; marker: type of keys."
     return draw(table, y, kt.source_of(rows)), table, text, measured(table, y)
