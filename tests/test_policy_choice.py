@@ -123,6 +123,20 @@ class PolicyTest(CommandCase):
         own = json.loads(read_text(self.path("p/own.json")))["layers"]
         self.assertEqual({one["algorithm"] for one in own}, {"once:k=1"})
 
+    def test_equal_sensitivities(self):
+        table = self.layers_table({("p", name, budget): [factor * size, size] for name, factor in (("h2o", 1), ("local", 3))
+                                   for budget, size in ((0.5, 0.1), (0.25, 0.2), (0.125, 0.3))})
+        words = table, "--budget", "0.3125", "--vary", "both"
+        same, text, _ = self.choice("equal", *words)
+        measured, other, _ = self.choice(self.sensitivities([0, 1], [1, 1]), *words, out="m.json")
+        self.assertEqual(same, measured)
+        self.assertIn("Policy from 1 prompt: squared errors ", text)
+        self.assertEqual(text.split("squared errors ")[1].split()[0], other.split("predicted KL ")[1].split()[0])
+        self.assertEqual(json.loads(read_text(self.path("p.json")))["model"], "")
+        self.write_file("model.json", json.dumps({"model": "M"}))
+        self.assertIn("Policy for M from", self.choice("equal", *words)[1])
+        self.assertEqual(json.loads(read_text(self.path("p.json")))["model"], "M")
+
     def heads_table(self, errors):
         """errors: {(algorithm, budget): [[of KV heads] of layers]}; a layer's square is 1.5 times the sum."""
         return write_rows(self.path("h.csv"), (*LAYER_COLUMNS, "residual_rel_error_heads"), [
@@ -178,6 +192,7 @@ class PolicyTest(CommandCase):
                 ("which --vary methods needs", good, table, "--budget", "0.3", "--vary", "methods"),
                 ("expected the 3 of", three, table, "--budget", "0.5"),
                 ("expected either OUT.layers.csv or --like", good, "--budget", "0.5"),
+                ("--like: got equal too", "equal", "--budget", "0.5", "--like", table),
                 *((f"{words[0]}: got --like too", good, "--like", table, *words, "--budget", "0.5")
                   for words in (["--each-prompt"], ["--vary", "budgets"], ["--algorithm", "h2o"])),
                 ("prompt `a/b`: expected a name", good, slash, "--each-prompt", "--budget", "0.5")):

@@ -27,7 +27,8 @@ CHOOSE = """Chooses an algorithm and a budget for each layer.
 
 Reads the sensitivities of layers, and OUT.layers.csv of runs over development prompts, all layers, at several
 budgets. Minimises the predicted KL divergence at a mean budget over layers of at most --budget. The minimum is
-exact (scipy's milp).
+exact (scipy's milp). `equal` in place of the sensitivities minimises the sum of squared errors, without any run of
+the model.
 
 --vary methods: every layer has the budget, and its own algorithm. --vary budgets: one algorithm, the best, with
 budgets of each layer. --per head chooses for each KV head: the squared error of a layer is taken as the sum over
@@ -57,7 +58,8 @@ def parse_arguments(arguments=None):
 
     known = {"metavar": "SENSITIVITIES.json", "help": "of kvbench-py policy fit or measure"}
     add = adder("choose", "choose an algorithm and a budget for each layer", CHOOSE)
-    add("sensitivities", **known)
+    add("sensitivities", metavar=f"SENSITIVITIES.json|{tables.EQUAL}",
+        help=f"of kvbench-py policy measure or fit; `{tables.EQUAL}`: all layers have the same")
     add("layer_table", nargs="*", metavar="OUT.layers.csv", help="of kvbench replay on development prompts")
     command.add_choice(add, budget={"type": command.above_0(most=1), "required": True, "metavar": "RHO",
                                     "help": "mean over layers of the fraction of the middle's full bytes"})
@@ -107,6 +109,8 @@ def parse_arguments(arguments=None):
     if options.command == "choose":
         if bool(options.layer_table) == bool(options.like):
             parser.error("expected either OUT.layers.csv or --like POLICY.json")
+        if options.like and options.sensitivities == tables.EQUAL:
+            parser.error(f"--like: got {tables.EQUAL} too, expected SENSITIVITIES.json, which has the layers")
         for name in ("each_prompt", "vary", "per", "algorithm", "exclude", "prompts"):
             if options.like and getattr(options, name) not in (False, BOTH, LAYER, []):
                 parser.error(f"--{name.replace('_', '-')}: got --like too, expected OUT.layers.csv")

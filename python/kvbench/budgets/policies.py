@@ -11,7 +11,7 @@ import numpy as np
 from kvbench import tables as kt
 from kvbench.budgets import cells
 from kvbench.budgets import choose as solver
-from kvbench.budgets.tables import check_layers, read_sensitivities
+from kvbench.budgets.tables import EQUAL, check_layers, equal, read_sensitivities
 from kvbench.comparison.tables import markdown_table, write_text
 from kvbench.records import read_json
 
@@ -81,12 +81,13 @@ def means(options, table, parts, note=kt.note):
 
 
 def choose(options):
-    content = read_sensitivities(options.sensitivities)
     if options.like:
-        like(options, content)
+        like(options, read_sensitivities(options.sensitivities))
         return
-    work = each_prompt if options.each_prompt else choose_from
-    text = work(options, content, Tables(options.layer_table))
+    tables = Tables(options.layer_table)
+    same = options.sensitivities == EQUAL
+    content = equal(options, tables.layers[1]) if same else read_sensitivities(options.sensitivities)
+    text = (each_prompt if options.each_prompt else choose_from)(options, content, tables)
     write_text(options.markdown or "-", text)
 
 
@@ -165,13 +166,15 @@ def report(options, content, cost, mine, specs, found):
     plain = solver.uniform(cost, mine.budgets, options.budget)
     short = len(set(specs)) == len(set(mine.algorithms))
     names = mine.algorithms if short else specs
-    out = [f"Policy for {content['model']} from {mine.prompts} prompt{'' if mine.prompts == 1 else 's'}: predicted KL "
-           f"{least.sum():.4g} nats at a mean budget of {mine.budgets[found].mean():.4g}."]
+    what, unit = ("squared errors", "") if options.sensitivities == EQUAL else ("predicted KL", " nats")
+    of_model = f" for {content['model']}" if content["model"] else ""
+    out = [f"Policy{of_model} from {mine.prompts} prompt{'' if mine.prompts == 1 else 's'}: {what} "
+           f"{least.sum():.4g}{unit} at a mean budget of {mine.budgets[found].mean():.4g}."]
     if plain is not None:
         out.append(f"The best single algorithm at {options.budget:g} everywhere, `{names[plain]}`: "
                    f"{cost[:, plain].sum():.4g}.")
     out += ["", *markdown_table(["layer" if options.per == LAYER else "layer, KV head", "algorithm", "budget",
-                                 "predicted KL"], [
+                                 what], [
         [str(layer) if head is None else f"{layer}, {head}", names[at], f"{mine.budgets[at]:g}", f"{value:.2g}"]
         for (layer, head), at, value in zip(mine.parts, found, least)])]
     return "\n".join(out) + "\n"

@@ -16,6 +16,7 @@ from kvbench.text import counted
 
 FORMAT = "kvbench-sensitivities"
 VERSION = 1
+EQUAL = "equal"  # in place of a file: all layers have one sensitivity
 LEVEL = 0.95
 COLUMNS = ["budget", "method", "sources", "kl", "kl_predicted", "ratio", "ratio_low", "ratio_high"]
 PREDICTED = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed", "kl_predicted", "low", "high"]
@@ -97,6 +98,14 @@ def read_sensitivities(path):
     if not whole or not all(0 < one < math.inf for one in weights + ends):
         raise kt.CsvError(f"{path}: expected `layers`, as many `sensitivity` and two `ratio`, positive numbers")
     return content
+
+
+def equal(options, layers):
+    """Returns what read_sensitivities does, for layers that are equally sensitive. The model is that of the tables."""
+    found = kt.recorded_models(options.layer_table)
+    name = next(iter(found.values()))[0] if found else ""
+    check_model(found, name, options.layer_table[0])
+    return {"model": name, "layers": layers, "sensitivity": [1.0] * len(layers)}
 
 
 def check_layers(layers, content, options):
