@@ -86,11 +86,11 @@ class MakeTest(CommandCase):
                                           for key, kl in sums.items()])
         write_text(args.output + ".json", json.dumps({"settings": {"model": "m"}}))
 
-    def make(self, *more, budget="0.25"):
+    def make(self, *more, budget="0.25", measure=True):
         """The steps that ran, and what was said."""
         self.ran = []
         done = self.call("--model", self.path("m"), "--prompts", self.prompts, "--budget", budget, *WINDOWS,
-                         "--algorithm", "local,uniform", "-o", self.path("p.json"), *more)
+                         "--algorithm", "local,uniform", "-o", self.path("p.json"), *["--measure"] * measure, *more)
         self.code = done.code
         return self.ran, done.err
 
@@ -106,6 +106,21 @@ class MakeTest(CommandCase):
             self.assertIn(f"[{at}/5] {name}: ", said)
         self.done("replay", self.path("p.steps", "dev.h5"), "--policy", self.path("p.json"), "-o", self.path("o.csv"),
                   *WINDOWS)
+
+    def test_without_sensitivities(self):
+        ran, said = self.make("--max-prompts", "1", measure=False)
+        self.assertEqual((ran, self.code), (["dump", "replay", "replay"], 0), said)
+        for at, name in enumerate(("dump", "replay", "choose"), 1):
+            self.assertIn(f"[{at}/3] {name}: ", said)
+        text = read_text(self.path("p.json"))
+        curves = [self.path("p.steps", f"dev-{at}.layers.csv") for at in range(2)]
+        self.call("choose", "equal", *curves, "--budget", "0.25", "-o", self.path("q.json"))
+        self.assertEqual(read_text(self.path("q.json")), text)
+        self.assertEqual(json.loads(text)["model"], "m")
+        # Sensitivities are measured once they are asked for, and nothing else is done again.
+        self.assertEqual(self.make(measure=False)[0], ["dump"])  # of both prompts: the same trace from the stand-in
+        self.assertEqual(self.make("--markdown", self.path("p.md"))[0], ["score"])
+        self.assertIn("predicted KL", read_text(self.path("p.md")))
 
     def test_what_is_whole_is_not_done_again(self):
         self.make()
@@ -127,7 +142,7 @@ class MakeTest(CommandCase):
     def test_python_makes_the_same(self):
         self.make()
         text, self.ran = read_text(self.path("p.json")), []
-        options = {"algorithm": ["local", "uniform"], "sink": 2, "recent": 16, "queries": 8}
+        options = {"algorithm": ["local", "uniform"], "sink": 2, "recent": 16, "queries": 8, "measure": True}
         path = kvbench.policy(self.path("m"), self.prompts, 0.25, self.path("p.json"), **options)
         self.assertEqual((self.ran, path, read_text(path)), ([], self.path("p.json"), text))  # the steps are there
         with self.assertRaisesRegex(TypeError, "unexpected option 'colour'"):
@@ -147,7 +162,7 @@ class MakeTest(CommandCase):
             self.refused(f"-o: {name} is missing", *whole[:at], *whole[at + 2:])
         self.refused("choose: got --model before it, expected the step first", "--model", "m", "choose", "s", "l",
                      "--budget", "1", "-o", "p")
-        self.refused("p.jsonl: got 1 source, expected at least 2", *whole, "--max-prompts", "1")
+        self.refused("p.jsonl: got 1 source, expected at least 2", *whole, "--measure", "--max-prompts", "1")
         self.refused("no.jsonl: no such file", *whole[:3], "no.jsonl", *whole[4:])
         os.mkdir(self.path("p.steps"))
         self.write_file("p.steps/precious", "")

@@ -74,10 +74,10 @@ def policy(model: str | os.PathLike[str], prompts: str | os.PathLike[str] | Iter
         rows = kvbench.replay("t.h5", policy=path)
         cache = kvbench.compress(model, text, policy=path)
 
-    model     folder or name of a model of transformers; prompts: .jsonl files or texts, of at least two sources
+    model     folder or name of a model of transformers; prompts: .jsonl files or texts
     budget    mean over layers of the fraction of the middle's bytes
     output    the policy; intermediate files, which a later call goes on with, stand in policy.steps
-    options   of `kvbench-py policy`, with _ for -: per="head", algorithm="snapkv,h2o", markdown="report.md"
+    options   of `kvbench-py policy`, with _ for -: per="head", measure=True, algorithm="snapkv,h2o"
     Raises kvbench.CsvError for unsuitable prompts and tables, TypeError for an unknown option.
     """
     from kvbench.budgets import main, make

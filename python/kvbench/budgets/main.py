@@ -2,8 +2,8 @@
 
     kvbench-py policy --model MODEL --prompts dev.jsonl --budget 0.125 -o policy.json
 
-dumps the prompts, scores the model, measures the layers' sensitivities, replays and chooses. Its files stand in one
-folder; the same command goes on after an interruption. The steps:
+dumps the prompts, replays and chooses. Its files stand in one folder; the same command goes on after an interruption.
+The steps, with those of --measure:
 
     kvbench-py policy measure SCORES.csv --alone SCORES.layers.csv --layer-table OUT.layers.csv -o sensitivities.json
     kvbench-py policy choose sensitivities.json DEV.layers.csv --budget 0.125 -o policy.json

@@ -1,7 +1,7 @@
 """A policy from a model and prompts: kvbench-py policy without a step's name.
 
-Dumps the prompts, scores the model with one layer compressed at a time, measures the layers' sensitivities, replays
-the algorithms to choose from, and chooses.
+Dumps the prompts, replays the algorithms to choose from, and chooses. With --measure the model is also scored with one
+layer compressed at a time, which gives the layers' sensitivities.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from kvbench import command
 from kvbench.api.run import ProgramError, options_of, program, run
 from kvbench.budgets.choose import BOTH, VARY
 from kvbench.budgets.steps import Steps, call, kvbench_py
+from kvbench.budgets.tables import EQUAL
 from kvbench.dump.options import DTYPES, add_model
 from kvbench.errors import CsvError
 from kvbench.hashing import file_sha256
@@ -22,7 +23,7 @@ from kvbench.text import counted, list_part
 MEASURED = "h2o,local,snapkv,count-merge"  # what the sensitivities are measured with: at least three
 CHOICES = "h2o@quant-kivi,snapkv"
 SIZES = (4, 3, 2, 1, 0.5, 0.25)  # budgets of the choices, relative to --budget
-FEWEST = 2  # sources
+FEWEST = 2  # sources, with --measure
 NEEDED = ("model", "prompts", "budget", "output")
 WINDOWS = ("sink", "recent", "queries")
 
@@ -31,13 +32,15 @@ def add_options(parser):
     add = parser.add_argument_group("a policy of a model, in one command").add_argument
     add_model(lambda *names, **more: add(*names, **{**more, "required": False}))
     add("--prompts", nargs="+", metavar="FILE", help="development prompts: texts, or .jsonl files with a record per "
-        "prompt; of at least two sources")
+        "prompt")
     add("--budget", type=command.above_0(most=1), metavar="RHO",
         help="mean over layers of the fraction of the middle's full bytes")
     add("-o", "--output", metavar="POLICY.json", help="the policy")
     add("--work", metavar="FOLDER", help="intermediate files; a later run takes those whose inputs are the same "
         "[default: POLICY.steps]")
     add("--algorithm", default=CHOICES, metavar="NAME,...", help="algorithms to choose from [default: %(default)s]")
+    add("--measure", action="store_true", help="measure what an error in each layer costs, with the model, on prompts of "
+        "at least two sources [default: the same in all layers]")
     add("--vary", choices=VARY, default=BOTH, help="what may differ between layers [default: %(default)s]")
     add("--per", choices=("layer", "head"), default="layer",
         help="choose for each layer, or for each KV head [default: %(default)s]")
@@ -79,6 +82,7 @@ def records_of(options):
 
 
 def check_sources(options, records):
+    """Raises CsvError for fewer sources than sensitivities are means over."""
     sources = {source or f"prompt {at}" for at, (_, source) in enumerate(records)}
     if len(sources) < FEWEST:
         raise CsvError(f"--prompts: {', '.join(options.prompts)}: got {counted(len(sources), 'source')}, expected at "
@@ -99,12 +103,14 @@ class Making:
     def __init__(self, options, policy):
         self.options, self.policy = options, policy
         self.records = records_of(options)
-        check_sources(options, self.records)
+        if options.measure:
+            check_sources(options, self.records)
         try:
             self.program, self.version, self.of_program = program(), kvbench.__version__, run("--version").strip()
         except ProgramError as error:
             raise CsvError(str(error)) from None
-        self.steps = Steps(options.work or options.output.removesuffix(".json") + ".steps", 5)
+        self.steps = Steps(options.work or options.output.removesuffix(".json") + ".steps",
+                           5 if options.measure else 3)
         more = given(options, "revision", "device", "trust_remote_code")
         self.model, self.same_model = ["--model", options.model, *more], [files_of(options.model), *more]
         self.trace, self.sensitivities = self.path("dev.h5"), self.path("sensitivities.json")
@@ -116,8 +122,12 @@ class Making:
         return self.steps.path(name)
 
     def run(self):
-        for step in (self.dump, self.score, self.measure, self.replay, self.choose):
-            step()
+        self.dump()
+        if self.options.measure:
+            self.score()
+            self.measure()
+        self.replay()
+        self.choose()
 
     def dump(self):
         words = ["--o-proj", *given(self.options, "set", "max_prompts", "max_tokens", "dtype")]
@@ -153,7 +163,7 @@ class Making:
 
     def choose(self):
         self.steps.always("choose", f"a mean budget of {self.options.budget:g}")
-        self.policy(["choose", self.sensitivities, *self.curves, self.budget, "-o", self.options.output,
+        self.policy(["choose", self.sensitivities if self.options.measure else EQUAL, *self.curves, self.budget, "-o", self.options.output,
                      *given(self.options, "vary", "per", "markdown")])
 
 
