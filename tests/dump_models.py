@@ -47,6 +47,10 @@ ARCHITECTURES = {
     "gpt2": ("GPT2Config", PLAIN),
 }
 NO_ROTATION = {"opt", "gpt2"}
+# Norms behind the projection, which the dump folds in.
+NORMS_BEHIND = {"Gemma2DecoderLayer": "post_attention_layernorm", "Gemma3DecoderLayer": "post_attention_layernorm",
+                "Olmo2DecoderLayer": "post_attention_layernorm", "Exaone4DecoderLayer": "post_attention_layernorm",
+                "Glm4DecoderLayer": "post_self_attn_layernorm"}
 OUTPUT_LAYERS = ("o_proj", "dense", "out_proj", "c_proj")
 # Rounding to 2^-11 (half an ulp) of q, k, v, and in the model of logits and probabilities: each
 # 5e-4 at most and partly averaged out; bfloat16 has 3 bits less; 2^-24 in float32, over sums of 64
@@ -74,15 +78,20 @@ def attention(layer, scale=None):
     return out
 
 
-def own_run(path, ids, dtype="float32", implementation="eager"):
-    """Of a second copy of a model, which knows nothing of the dump and runs transformers' own attention, by
-    layer: what enters the output projection [n, Hq * dv], what the attention module returns without the bias
-    [n, hidden], the projection's weight [hidden, columns], and the norms of the layer's input [n].
-    """
+def own_model(path, dtype, implementation):
+    """A second copy of a model, which knows nothing of the dump and runs transformers' own attention."""
     model = transformers.AutoModelForCausalLM.from_pretrained(
         path, dtype=getattr(torch, dtype), attn_implementation="eager").eval()
     if model._supports_sdpa:
         model.set_attn_implementation(implementation)
+    return model
+
+
+def own_run(path, ids, dtype="float32", implementation="eager"):
+    """Of own_model, by layer: what enters the output projection [n, Hq * dv], what the attention module returns without
+    the bias [n, hidden], the projection's weight [hidden, columns], and the norms of the layer's input [n].
+    """
+    model = own_model(path, dtype, implementation)
     heads, outputs, weights = {}, {}, {}
     for module in model.modules():
         layer, children = getattr(module, "layer_idx", None), dict(module.named_children())
@@ -102,6 +111,22 @@ def own_run(path, ids, dtype="float32", implementation="eager"):
     # Entry l is what enters layer l; the last is behind the final norm.
     norms = {layer: np.linalg.norm(states.hidden_states[layer][0].double().numpy(), axis=1) for layer in outputs}
     return heads, outputs, weights, norms
+
+
+def added_to_stream(path, ids, dtype="float32", implementation="eager"):
+    """{layer: what the norm behind the attention adds to the residual stream [n, hidden]} of own_model; {} without such
+    norms.
+    """
+    model, out = own_model(path, dtype, implementation), {}
+    for block in model.modules():
+        norm = NORMS_BEHIND.get(type(block).__name__)
+        if norm:
+            layer = block.self_attn.layer_idx
+            getattr(block, norm).register_forward_hook(
+                lambda _, inputs, output, layer=layer: out.update({layer: output[0].double().numpy()}))
+    with torch.inference_mode():
+        model(input_ids=torch.as_tensor(ids)[None])
+    return out
 
 
 def read_trace(path, prompt="p0"):

@@ -3,6 +3,7 @@
 with it.
 """
 
+import itertools
 import json
 import sys
 import unittest
@@ -107,9 +108,9 @@ class DumpExtraTest(DumpCase):
     # Products of other shapes sum in another order, as with --chunk (test_dump_traces.py).
     TOLERANCE = 1e-5
 
-    def dumped(self, *options):
+    def dumped(self, config, *options):
         """The trace with the set `more`, and that of a prompt that goes on with it."""
-        model, prefix = self.words_model(), TOKENS - self.EVALUATED
+        model, prefix = self.words_model(f"words-{config}", config), TOKENS - self.EVALUATED
         texts = self.file("more.jsonl", json.dumps({"text": " ".join(f"w{one}" for one in self.MORE)}) + "\n")
         common = ("--dtype", "float32", "--o-proj", *options)
         path = self.dump(model, "--extra", "text:" + texts, "--extra", "repeat", "--evaluated",
@@ -119,9 +120,10 @@ class DumpExtraTest(DumpCase):
 
     def test_a_segment_is_the_prompt_going_on(self):
         prefix = TOKENS - self.EVALUATED
-        for options in ((), ("--layers", "0,1"), ("--kv-heads", "1"), ("--chunk", "16")):
-            with self.subTest(options=options):
-                path, whole = self.dumped(*options)
+        selections = (), ("--layers", "0,1"), ("--kv-heads", "1"), ("--chunk", "16")
+        for config, options in itertools.product(("llama", "Olmo2Config"), selections):  # with a norm behind the projection
+            with self.subTest(config=config, options=options):
+                path, whole = self.dumped(config, *options)
                 with h5py.File(path) as got, h5py.File(whole) as expected:
                     layers = got["prompts/p0/layers"]
                     self.assertEqual(sorted(layers), sorted(expected["prompts/p0/layers"]))

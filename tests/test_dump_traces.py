@@ -18,7 +18,7 @@ if not MISSING:
     import h5py
     import numpy as np
     import torch
-    from dump_models import attention, dump_traces, own_run, read_projections
+    from dump_models import added_to_stream, attention, dump_traces, own_run, read_projections
 
 # (cache's type, model's type, attention of the reference). A model that runs in float16 is compared
 # with SDPA, the attention that our run used: between SDPA and eager its layers' inputs drift apart
@@ -32,12 +32,12 @@ OTHERS = {
     "cohere": ("CohereConfig", {}, None),  # Parallel blocks.
     "stablelm": ("StableLmConfig", {"use_parallel_residual": True}, None),
     "optpost": ("opt", {"do_layer_norm_before": False}, None),  # Norms behind the sum.
-    "glm4": ("Glm4Config", {"head_dim": 16}, "Glm4RMSNorm lies between"),
-    "olmo2": ("Olmo2Config", {}, "Olmo2RMSNorm lies between"),
-    "exaone4": ("Exaone4Config", {"sliding_window": 64}, "Exaone4RMSNorm lies between"),
-    "granite": ("GraniteConfig", {"residual_multiplier": 0.22}, "a factor of 0.22 lies between"),
+    "glm4": ("Glm4Config", {"head_dim": 16}, "Glm4RMSNorm behind it is folded in"),
+    "olmo2": ("Olmo2Config", {}, "Olmo2RMSNorm behind it is folded in"),
+    "exaone4": ("Exaone4Config", {"sliding_window": 64}, "Exaone4RMSNorm behind it is folded in"),
+    "granite": ("GraniteConfig", {"residual_multiplier": 0.22}, "a factor of 0.22 behind it divides residual_norm"),
 }
-NORMED = {"gemma2": "Gemma2RMSNorm lies between", "gemma3": "Gemma3RMSNorm lies between"}
+NORMED = {name: f"{name.capitalize()}RMSNorm behind it is folded in" for name in ("gemma2", "gemma3")}
 MODELS = {name: (name, {}, NORMED.get(name)) for name in ARCHITECTURES} | OTHERS
 
 
@@ -48,6 +48,8 @@ class DumpTracesTest(DumpCase):
         model = self.model(name, config, **changes)
         path = self.dump(model, "--o-proj", "--dtype", dtype, "--compute-dtype", compute, "--attn-check")
         heads, outputs, weights, norms = own_run(model, self.ids, compute, implementation)
+        behind, factor = added_to_stream(model, self.ids, compute, implementation), changes.get("residual_multiplier", 1.0)
+        self.assertEqual(sorted(behind), [0, 1, 2] if "RMSNorm" in str(between) else [])
         layers, projections = read_trace(path), read_projections(path)
         for found in (layers, projections, heads, outputs):
             self.assertEqual(sorted(found), [0, 1, 2])
@@ -59,10 +61,13 @@ class DumpTracesTest(DumpCase):
             # The first token attends to itself alone: v is what it should be, not only its sums.
             self.assert_close(np.repeat(layer["v"][:, 0], 4 // len(layer["v"]), 0), expected[:, 0], TOLERANCE[dtype])
             weight, norm, note = projections[index]
-            self.assert_close(out.transpose(1, 0, 2).reshape(TOKENS, -1) @ weight.T, outputs[index],
-                              OUTPUT_TOLERANCE[dtype], where)
-            self.assert_same(weight, weights[index])
-            self.assert_close(norm.astype(float), norms[index], TOLERANCE[compute], where)
+            added = out.transpose(1, 0, 2).reshape(TOKENS, -1) @ weight.T
+            if index in behind:  # the norm's weight is in W, its divisor in the norms; its output is rounded too
+                self.assert_close(added * (norms[index] / norm)[:, None], behind[index], 3 * TOLERANCE[dtype], where)
+            else:
+                self.assert_close(added, outputs[index], OUTPUT_TOLERANCE[dtype], where)
+                self.assert_same(weight, weights[index])
+                self.assert_close(norm.astype(float) * factor, norms[index], TOLERANCE[compute], where)
             self.assertIn(between or "None", str(note), where)
             if note:
                 self.assertIn(note, self.stderr)

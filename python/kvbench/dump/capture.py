@@ -94,9 +94,15 @@ class Capture:
             if reason is None or self.allow(layer, reason):
                 self.write(layer, query, key, value, scale, bounds, reason)
         self.layer_done(layer, query.shape[2])
-        if self.args.layers is not None and layer >= max(self.args.layers):
+        if self.is_last(layer):
             raise Stop
         return output, weights
+
+    def is_last(self, layer):
+        """Returns whether a run ends here: no later layer is wanted, and no norm behind this one."""
+        if self.args.layers is None or layer < max(self.args.layers):
+            return False
+        return self.projections is None or not self.projections.waits(layer)
 
     def wanted(self, layer):
         return self.args.layers is None or layer in self.args.layers

@@ -115,11 +115,12 @@ class ExtraQueries:
             group = query.shape[1] // kv_heads
             heads = kept_heads(self.args, kv_heads)
             q_heads = [h * group + g for h in heads for g in range(group)]
-            norms = None
+            found = [self.capture.array(query[0, q_heads]), self.capture.array(key[0, heads, -rows:]), None]
             if self.capture.projections is not None:
-                norms = self.capture.projections.norms[layer][-rows:].numpy()
-            self.rows[layer] = (self.capture.array(query[0, q_heads]), self.capture.array(key[0, heads, -rows:]), norms)
-        if self.args.layers is not None and layer is not None and layer >= max(self.args.layers):
+                self.capture.projections.with_norms(
+                    layer, lambda norms: found.__setitem__(2, norms[-rows:].numpy()))
+            self.rows[layer] = found
+        if layer is not None and self.capture.is_last(layer):
             raise Stop
 
     def write(self, writer, set_name, segment, rows, layers):

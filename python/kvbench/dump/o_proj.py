@@ -6,13 +6,19 @@ that of the decoder layer's input, to which the attention output is added in eve
 Nothing relies on names. In short runs before the prompts, the projection is the module whose input is the output of
 the attention function; its weight must reproduce its output, which must be the attention module's result. The inputs
 and outputs of the layer's parts show how the result is added: most layers add it directly; Gemma 2 and 3, OLMo 2 and
-GLM 4 apply a norm, Granite a factor. W is then still the projection, and an attribute of the layer names what follows.
+GLM 4 apply a norm g x / rms(x), Granite a factor. W and the norms r then take what follows, so that W D_j / r_j is still
+the change of the stream over its norm, with the divisor of the uncompressed run: rows of W times g and r_j times rms_j,
+or r_j over the factor. An attribute of the layer says so, and names what else follows.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers.pytorch_utils import Conv1D
 
 from kvbench.dump.forward import forward
+from kvbench.dump.rope import Stop
 from kvbench.trace.writer import TraceError, array_of
 
 PROBE_TOKENS = 32  # of the short runs
@@ -21,6 +27,21 @@ PROBE_TOKENS = 32  # of the short runs
 SUM_LIMIT = {torch.float32: 2.0**-22, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
 # The same for products with a weight, whose partial sums may be rounded too.
 PRODUCT_LIMIT = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
+
+
+@dataclass
+class Follows:
+    """What lies between a projection and the residual stream, `note`; a norm that is folded in, or a factor."""
+
+    note: str | None = None
+    norm: torch.nn.Module | None = None
+    gain: Any = None  # [hidden] of the norm, or None
+    eps: float = 0.0
+    factor: float = 1.0
+
+    def weight(self, weight):
+        """Returns the projection with the norm's gain."""
+        return weight if self.gain is None else (weight.double() * self.gain.to(weight.device)[:, None]).float()
 
 
 class OutputProjections:
@@ -32,8 +53,9 @@ class OutputProjections:
     def __init__(self, model, args, dtype):
         """dtype: the trace's."""
         self.model, self.args, self.dtype = model, args, dtype
-        self.layers = {}  # layer -> (weight [hidden, columns], what follows it or None)
+        self.layers = {}  # layer -> (weight [hidden, columns], its Follows)
         self.norms = {}  # layer -> norms of the residual stream, by row of the current chunk
+        self.waiting = {}  # layer -> what with_norms calls once the norm behind the projection runs
         self.stored = {}  # layer -> the last prompt with its projection
         self.new = set()  # layers of the current prompt
         self.outputs = None  # attention module -> output of the attention function, in a short run
@@ -63,7 +85,11 @@ class OutputProjections:
             other = owners.setdefault(weight.data_ptr(), layer)
             if other != layer:
                 raise TraceError(f"{where}its output projection is also that of layer {other}: unsupported")
-            self.layers[layer] = weight, run.how_added(where)
+            follows = run.how_added(where)
+            self.layers[layer] = weight, follows
+            if follows.norm is not None:
+                follows.norm.register_forward_pre_hook(
+                    lambda _, args, layer=layer, follows=follows: self._divides(layer, follows, args[0]))
             run.block.register_forward_pre_hook(
                 lambda _, args, kwargs, layer=layer: self._enters(layer, args, kwargs),
                 with_kwargs=True)
@@ -84,15 +110,36 @@ class OutputProjections:
         stream = hidden_states(args, kwargs)[0].detach()
         self.norms[layer] = torch.linalg.vector_norm(stream, dim=-1, dtype=torch.float64).cpu()
 
+    def _divides(self, layer, follows, added):
+        """The norm behind the projection runs."""
+        use = self.waiting.pop(layer, None)
+        if use:
+            use(self.norms[layer] * rms(added[0].detach(), follows.eps).cpu())
+            if self.args.layers is not None and layer >= max(self.args.layers):
+                raise Stop
+
+    def with_norms(self, layer, use):
+        """Calls use(norms [tokens] of the run), now or when the norm behind the projection runs. Then a run ends in
+        this class behind the last wanted layer (`waits`).
+        """
+        follows = self.layers[layer][1]
+        if follows.norm is not None:
+            self.waiting[layer] = use
+        else:
+            use(self.norms[layer] / abs(follows.factor))
+
+    def waits(self, layer):
+        return layer in self.waiting
+
     def write_weight(self, writer, layer, q_heads, dv):
         """Writes the projection of an open layer: the columns of these query heads."""
         weight, follows = self.layers[layer]
         self.new.add(layer)
         if not (layer in self.stored and writer.share_o_proj(self.stored[layer], layer)):
             columns = [head * dv + i for head in q_heads for i in range(dv)]
-            writer.write_o_proj(self._array(weight[:, columns]), layer)
-        if follows:
-            writer.set_attribute(layer, "o_proj_note", follows)
+            writer.write_o_proj(self._array(follows.weight(weight[:, columns])), layer)
+        if follows.note:
+            writer.set_attribute(layer, "o_proj_note", follows.note)
 
     def _array(self, weight):
         """Returns the weight in the trace's type if exact, otherwise as float32."""
@@ -102,7 +149,7 @@ class OutputProjections:
 
     def write_norms(self, writer, layer, row, first):
         """Writes the norms of this chunk from token `first` on. row: of that token's stored query."""
-        writer.write_residual_norm(row, self.norms[layer][first:].numpy(), layer)
+        self.with_norms(layer, lambda norms: writer.write_residual_norm(row, norms[first:].numpy(), layer))
 
     def prompt_ends(self, prompt):
         self.stored.update(dict.fromkeys(self.new, prompt))
@@ -111,8 +158,8 @@ class OutputProjections:
     def describe(self):
         sizes = sorted({weight.shape[0] for weight, _ in self.layers.values()})
         text = f"hidden size {' and '.join(map(str, sizes))}"
-        for note in sorted({note for _, note in self.layers.values() if note}):
-            layers = " ".join(str(layer) for layer, (_, own) in sorted(self.layers.items()) if own == note)
+        for note in sorted({follows.note for _, follows in self.layers.values() if follows.note}):
+            layers = " ".join(str(layer) for layer, (_, own) in sorted(self.layers.items()) if own.note == note)
             text += f"; layers {layers}: {note}"
         return text
 
@@ -174,7 +221,7 @@ class LayerRun:
         return weight
 
     def how_added(self, where):
-        """Returns what lies between the projection and the addition to the layer's input; None: nothing."""
+        """Returns what lies between the projection and the addition to the layer's input."""
         refused = TraceError(f"{where}{type(self.block).__name__}: where it adds its attention's "
                              "output is not known here: unsupported")
         at = next(i for i, part in enumerate(self.parts) if part[0] is self.attention)
@@ -187,26 +234,44 @@ class LayerRun:
                  and not torch.equal(s, self.entered)]
         given_out = [(module, out.double()) for module, _, out in self.parts
                      if out is not None and out.shape == stream.shape]
-        # (deviation, what follows the projection) of all consistent explanations.
+        # (deviation, what is added or None: the projection's output itself) of all consistent explanations.
         ways = []
         for seen in later:
             for module, part in given_out:
                 same = torch.equal(part, added)  # The attention, or a dropout after it.
-                ways.append((deviation(seen - stream - part, stream, part),
-                             None if same else f"{type(module).__name__} lies between it and the residual stream"))
+                ways.append((deviation(seen - stream - part, stream, part), None if same else (module, part)))
         for _, part in given_out:  # A parallel block.
             rest = self.left.double() - stream - added - part
             ways.append((deviation(rest, stream, added, part), None))
-        off, follows = min(ways, key=lambda way: way[0])
+        off, between = min(ways, key=lambda way: way[0])
         limit = SUM_LIMIT[self.entered.dtype]
         if off <= limit:
-            return follows
+            return norm_between(added, *between, PRODUCT_LIMIT[self.entered.dtype]) if between else Follows()
         for seen in later:
             factor = float(((seen - stream) * added).sum() / added.square().sum())
             # The factor and its product are rounded as well.
             if deviation(seen - stream - factor * added, stream, added) <= 2 * limit:
-                return f"a factor of {factor:.4g} lies between it and the residual stream"
+                return Follows(f"a factor of {factor:.4g} behind it divides residual_norm", factor=factor)
         raise refused
+
+
+def norm_between(added, module, part, limit):
+    """Returns the Follows of a module that makes `part` of the projection's output. Only norms of the form
+    g x / rms(x), where g is a parameter, 1 more than one, or 1, are folded in.
+    """
+    name = type(module).__name__
+    eps = float(getattr(module, "eps", getattr(module, "variance_epsilon", None)) or 0.0)
+    gains = [one.detach().double() for one in module.parameters() if one.shape == added.shape[-1:]]
+    for gain in (*gains, *(1 + one for one in gains), torch.ones(added.shape[-1], dtype=torch.float64)):
+        if deviation(added / rms(added, eps)[:, None] * gain.to(added.device) - part, part) <= limit:
+            return Follows(f"{name} behind it is folded in: its weight in o_proj, its divisor in residual_norm", module,
+                           gain, eps)
+    return Follows(f"{name} lies between it and the residual stream")
+
+
+def rms(x, eps):
+    """Returns [rows]: the divisor of a norm."""
+    return (x.double().square().mean(dim=-1) + eps).sqrt()
 
 
 def hidden_states(args, kwargs):
