@@ -63,6 +63,8 @@ class MakeTest(CommandCase):
                 writer.begin_prompt(prompt, N)
                 for layer in range(2):
                     writer.begin_layer(layer, 2, 2, N, D, D)
+                    if layer:
+                        writer.set_attribute(layer, "window", np.int64(N - 20))
                     for part in "qkv":
                         writer.write(part, 0, 0, rng.normal(size=(2, N, D)).astype(np.float16), layer)
                     writer.write_o_proj(rng.normal(size=(D, 2 * D)).astype(np.float16), layer)

@@ -20,7 +20,7 @@ from kvbench.progress import Progress, silence
 from kvbench.records import read_lines
 from kvbench.text import counted, list_part
 
-MEASURED = "h2o,local,snapkv,count-merge"  # what the sensitivities are measured with: at least three
+MEASURED = "h2o,local,snapkv,h2o@quant-kivi"  # what the sensitivities are measured with: at least three, also in windows
 CHOICES = "h2o@quant-kivi,snapkv"
 SIZES = (4, 3, 2, 1, 0.5, 0.25)  # budgets of the choices, relative to --budget
 FEWEST = 2  # sources, with --measure
