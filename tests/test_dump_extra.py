@@ -121,7 +121,8 @@ class DumpExtraTest(DumpCase):
     def test_a_segment_is_the_prompt_going_on(self):
         prefix = TOKENS - self.EVALUATED
         selections = (), ("--layers", "0,1"), ("--kv-heads", "1"), ("--chunk", "16")
-        for config, options in itertools.product(("llama", "Olmo2Config"), selections):  # with a norm behind the projection
+        # Olmo2: a norm lies behind the projection.
+        for config, options in itertools.product(("llama", "Olmo2Config"), selections):
             with self.subTest(config=config, options=options):
                 path, whole = self.dumped(config, *options)
                 with h5py.File(path) as got, h5py.File(whole) as expected:

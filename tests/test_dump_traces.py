@@ -48,7 +48,8 @@ class DumpTracesTest(DumpCase):
         model = self.model(name, config, **changes)
         path = self.dump(model, "--o-proj", "--dtype", dtype, "--compute-dtype", compute, "--attn-check")
         heads, outputs, weights, norms = own_run(model, self.ids, compute, implementation)
-        behind, factor = added_to_stream(model, self.ids, compute, implementation), changes.get("residual_multiplier", 1.0)
+        behind = added_to_stream(model, self.ids, compute, implementation)
+        factor = changes.get("residual_multiplier", 1.0)
         self.assertEqual(sorted(behind), [0, 1, 2] if "RMSNorm" in str(between) else [])
         layers, projections = read_trace(path), read_projections(path)
         for found in (layers, projections, heads, outputs):

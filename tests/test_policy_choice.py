@@ -124,7 +124,8 @@ class PolicyTest(CommandCase):
         self.assertEqual({one["algorithm"] for one in own}, {"once:k=1"})
 
     def test_equal_sensitivities(self):
-        table = self.layers_table({("p", name, budget): [factor * size, size] for name, factor in (("h2o", 1), ("local", 3))
+        table = self.layers_table({("p", name, budget): [factor * size, size]
+                                   for name, factor in (("h2o", 1), ("local", 3))
                                    for budget, size in ((0.5, 0.1), (0.25, 0.2), (0.125, 0.3))})
         words = table, "--budget", "0.3125", "--vary", "both"
         same, text, _ = self.choice("equal", *words)

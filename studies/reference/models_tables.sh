@@ -4,11 +4,12 @@
 # fewer than four works in stage `judged` are skipped, and stages `others` and `tuned` with fewer works
 # than that.
 #   studies/reference/models_tables.sh [RESULTS]      (default: studies/reference/results/models)
-# PYTHON: interpreter (default: scripts/find_python.sh).
+# PYTHON: interpreter (default: scripts/find_python.sh). WORKS: the works' kinds (default: prompts/sources.toml).
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 out=${1:-studies/reference/results/models}
 python=$(scripts/find_python.sh)
+works_file=${WORKS:-studies/reference/prompts/sources.toml}
 parts=$(mktemp -d)
 trap 'rm -rf -- "$parts"' EXIT
 
@@ -54,7 +55,10 @@ compare() {
 }
 compare "${usual[@]}" --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md"
 # Against what needs no queries and no scores.
-compare "${usual[@]}" --exclude exact --to local --csv "$out/losses.to_local.csv" --markdown "$out/losses.to_local.md"
+compare "${usual[@]}" --exclude exact --to local --csv "$out/losses.to_local.csv" --markdown "$out/losses.to_local.md" \
+  --sources "$parts/sources.csv"
+"$python" studies/reference/kvbench-study kinds "$parts/sources.csv" --works "$works_file" --to local \
+  --csv "$out/losses.kinds.csv"
 # How alike the models order methods that keep 16-bit tokens: oracles, codes and losses of whole nats agree anyway.
 compare "${usual[@]}" --orders "$out/losses.orders.csv" --exclude "$(IFS=,; echo "${apart[*]}")"
 # The smallest losses, two methods of reference, and what selection could gain at most.
@@ -87,7 +91,7 @@ for model in "${models[@]}"; do
   mapfile -t both <<<"$both"
   files=()
   layers=()
-  for stage in "$folder-policies/store/"judged{,_more} "$folder/store/judged"; do
+  for stage in "$folder-policies/store/"judged{,_controls,_more} "$folder/store/judged"; do
     part=$parts/$(basename "${stage%/store/*}").${stage##*/}
     found=$(works "${stage%/*}" "${stage##*/}" scores "${both[@]}" -o "$part.csv.gz")
     [[ ! $found ]] || files+=("$found")
@@ -111,7 +115,7 @@ fi
 # Policies against one that chooses method and budget of each layer, of each model alone.
 for model in "${models[@]}"; do
   scores=()
-  for stage in judged{,_more}; do
+  for stage in judged{,_controls,_more}; do
     table=$out/${model#*:}-policies/store/$stage.scores.csv.gz
     [[ ! -e $table ]] || scores+=("$table")
   done

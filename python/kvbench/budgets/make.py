@@ -20,7 +20,7 @@ from kvbench.progress import Progress, silence
 from kvbench.records import read_lines
 from kvbench.text import counted, list_part
 
-MEASURED = "h2o,local,snapkv,h2o@quant-kivi"  # what the sensitivities are measured with: at least three, also in windows
+MEASURED = "h2o,local,snapkv,h2o@quant-kivi"  # for the sensitivities: at least three, which run in windows too
 CHOICES = "h2o@quant-kivi,snapkv"
 SIZES = (4, 3, 2, 1, 0.5, 0.25)  # budgets of the choices, relative to --budget
 FEWEST = 2  # sources, with --measure
@@ -39,8 +39,8 @@ def add_options(parser):
     add("--work", metavar="FOLDER", help="intermediate files; a later run takes those whose inputs are the same "
         "[default: POLICY.steps]")
     add("--algorithm", default=CHOICES, metavar="NAME,...", help="algorithms to choose from [default: %(default)s]")
-    add("--measure", action="store_true", help="measure what an error in each layer costs, with the model, on prompts of "
-        "at least two sources [default: the same in all layers]")
+    add("--measure", action="store_true", help="measure with the model what an error in each layer costs, on "
+        "prompts of at least two sources [default: the same in all layers]")
     add("--vary", choices=VARY, default=BOTH, help="what may differ between layers [default: %(default)s]")
     add("--per", choices=("layer", "head"), default="layer",
         help="choose for each layer, or for each KV head [default: %(default)s]")
@@ -163,7 +163,8 @@ class Making:
 
     def choose(self):
         self.steps.always("choose", f"a mean budget of {self.options.budget:g}")
-        self.policy(["choose", self.sensitivities if self.options.measure else EQUAL, *self.curves, self.budget, "-o", self.options.output,
+        costs = self.sensitivities if self.options.measure else EQUAL
+        self.policy(["choose", costs, *self.curves, self.budget, "-o", self.options.output,
                      *given(self.options, "vary", "per", "markdown")])
 
 

@@ -6,9 +6,9 @@ that of the decoder layer's input, to which the attention output is added in eve
 Nothing relies on names. In short runs before the prompts, the projection is the module whose input is the output of
 the attention function; its weight must reproduce its output, which must be the attention module's result. The inputs
 and outputs of the layer's parts show how the result is added: most layers add it directly; Gemma 2 and 3, OLMo 2 and
-GLM 4 apply a norm g x / rms(x), Granite a factor. W and the norms r then take what follows, so that W D_j / r_j is still
-the change of the stream over its norm, with the divisor of the uncompressed run: rows of W times g and r_j times rms_j,
-or r_j over the factor. An attribute of the layer says so, and names what else follows.
+GLM 4 apply a norm g x / rms(x), Granite a factor. W and the norms r then take what follows, so that W D_j / r_j is
+still the change of the stream over its norm, with the divisor of the uncompressed run: rows of W times g and r_j times
+rms_j, or r_j over the factor. An attribute of the layer says so, and names what else follows.
 """
 
 from dataclasses import dataclass

@@ -17,6 +17,7 @@ PROGRAMS = {
     "atlas": Program("atlas.main", "describe KV heads, and which method serves each best",
                      (*FIGURES, "scipy", "sklearn")),
     "scaling": Program("scaling.main", "fit a law of errors: bytes, tokens, entropy", (*TABLES, "scipy")),
+    "kinds": Program("kinds", "compare losses with one method by kind of text", (*TABLES, "scipy")),
     "rules": Program("rules", "write a policy by a simple rule, a control", (*TABLES, "scipy")),
     "results-table": Program("results_table", "print a Markdown table of results", TABLES),
     "page-tables": Program("page_tables", "fill the tables of a page from result files", TABLES),

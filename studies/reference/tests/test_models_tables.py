@@ -30,8 +30,12 @@ class ModelsTablesTest(test_compare_scores.LossesTest):
                     self.stored(folder, stage, prompt, "scores", *csv.reader(file))
         self.policies("smollm2-135m")
         script = os.path.join(STUDY, "models_tables.sh")
+        works = self.path("works.toml")
+        with open(works, "w", encoding="utf-8") as file:
+            file.writelines(f'[works.p{at}]\ntitle = "p{at}"\nkind = "{("prose", "code")[at % 2]}"\n'
+                            for at in range(9))
         done = subprocess.run([script, self.folder], capture_output=True, text=True, check=False,
-                              env={**os.environ, "PYTHON": sys.executable})
+                              env={**os.environ, "PYTHON": sys.executable, "WORKS": works})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual({(row["model"], row["sources"]) for row in self.read("losses.csv") if row["method"] == "h2o"},
                          {("SmolLM2-135M", "9"), ("Qwen2.5-Coder-0.5B", "4")})
@@ -39,6 +43,9 @@ class ModelsTablesTest(test_compare_scores.LossesTest):
                          {"Qwen2.5-Coder-0.5B"})
         for name in ("losses.to_local.csv", "tuned.to_local.csv"):
             self.assertEqual({row["to"] for row in self.read(name) if row["method"] == "h2o"}, {"local"})
+        self.assertEqual({(row["kind"], row["works"]) for row in self.read("losses.kinds.csv")
+                          if row["model"] == "SmolLM2-135M" and row["method"] == "h2o"},
+                         {("all", "9"), ("prose", "5"), ("code", "4")})
         rows = {(row["method"], row["budget"]): row for row in self.read("policies.csv")}
         # Over the works that both have, three of nine.
         self.assertEqual({row["sources"] for row in rows.values()}, {"3"})

@@ -9,8 +9,8 @@ MISSING = missing("numpy", "pandas", "scipy")
 if not MISSING:
     from kvbench_study import rules
 
-COLUMNS = ("trace", "prompt", "protocol", "sink", "recent", "scores", "device", "n_queries", "seed", "algorithm", "params",
-           "budget_requested", "layer", "residual_rel_error")
+COLUMNS = ("trace", "prompt", "protocol", "sink", "recent", "scores", "device", "n_queries", "seed", "algorithm",
+           "params", "budget_requested", "layer", "residual_rel_error")
 ERRORS = [0.1, 0.4, 0.2, 0.6, 0.3, 0.5]  # of six layers
 
 
@@ -29,8 +29,8 @@ class RulesTest(CommandCase):
         write_text(self.path("model.json"), json.dumps({"model": "M"}))
 
     def policy(self, rule, *more, budget="0.125"):
-        said, _ = self.run_script(self.table, "--rule", rule, "--algorithm", "h2o@quant-kivi", "--budget", budget, *more,
-                                  "-o", self.path("p.json"))
+        said, _ = self.run_script(self.table, "--rule", rule, "--algorithm", "h2o@quant-kivi", "--budget", budget,
+                                  *more, "-o", self.path("p.json"))
         self.assertIn(f"Policy for M by the rule `{rule}`", said)
         content = json.loads(read_text(self.path("p.json")))
         self.assertEqual((content["model"], content["budget"]), ("M", float(budget)))
