@@ -13,7 +13,7 @@
 namespace kvbench::gpu {
 
 /// A block's tile: queries of one list x tokens of one slab.
-inline constexpr int kTileRows = 32;
+inline constexpr int kTileRows = 64;
 inline constexpr int kSlab = static_cast<int>(kTokenSlab);
 
 /// An entry of a list.
