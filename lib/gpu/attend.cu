@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<T>)
   const Query first = queries[tile.query];
   const Index end = first.count < tile.begin + kSlab ? first.count : tile.begin + kSlab;
   const auto q = along_sum<T, LeftSide>(keys.width, [&](int r) {
-    return r < tile.rows ? scaled + (tile.query + r) * keys.width : nullptr;
+    return r < tile.rows ? scaled + (first.scaled + r) * keys.width : nullptr;
   });
   for (Index at = tile.begin; at < end; at += kTileColumns<T>) {
     const Token* list = tokens + first.token + at;
@@ -131,8 +131,8 @@ __global__ void add_slabs(const Query* queries, Index count, Index dv, const T* 
 
 }  // namespace
 
-void QueryPlan::add(Index token, Index count, std::span<const Range> seen, bool values,
-                    double sink) {
+void QueryPlan::add(Index scaled, Index token, Index count, std::span<const Range> seen,
+                    bool values, double sink) {
   const auto before = static_cast<Index>(queries.size());
   const auto rows = static_cast<Index>(seen.size());
   for (Index r = 0; r < rows; r += kTileRows) {
@@ -146,7 +146,7 @@ void QueryPlan::add(Index token, Index count, std::span<const Range> seen, bool 
   }
   const Index slabs = values ? slabs_of(count) : 0;
   for (const Range s : seen) {
-    queries.push_back({token, count, s, weights, slabs, partials, sink});
+    queries.push_back({scaled++, token, count, s, weights, slabs, partials, sink});
     weights += count;
     partials += slabs;
   }

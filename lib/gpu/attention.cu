@@ -120,7 +120,7 @@ void attend_causally(const Head& head, Index g, std::span<const Index> positions
       seen.push_back(host.visible(position));
     }
     QueryPlan plan(head);
-    plan.add(0, n, seen, values, sink_logit(host, g));
+    plan.add(0, 0, n, seen, values, sink_logit(host, g));
     const Array<Index> q_rows(device, std::span<const Index>(rows));
     const Array<T> scaled(device, count * host.d());
     device.launch(scaled_queries<T>, ceil_div(scaled.size(), kThreads), kThreads, head.q[g].data(),
