@@ -119,7 +119,7 @@ class AlongSum {
     begin_ = begin + term();
     KVB_UNROLL
     for (int f = 0; f < kFours; ++f) {
-      next_[f] = load_four(row_[f] + begin_, row_[f] == nullptr ? 0 : d_ - begin_);
+      next_[f] = row_[f] == nullptr ? Four<E>{} : load_four(row_[f] + begin_, d_ - begin_);
     }
   }
   __device__ void store(Strip<T, Side>& to) const {
