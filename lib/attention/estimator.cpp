@@ -47,10 +47,10 @@ SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv, Precision precision,
                          std::span<const float> sink_logits)
     : queries_(&queries),
       precision_(precision),
-      numerator_(queries.rows(), dv),
-      denominator_(queries.rows(), sink_logits.empty() ? 0.0 : 1.0),
-      shift_(queries.rows(), -kInfinity) {
-  std::ranges::copy(sink_logits, shift_.begin());
+      sums_{MatrixD(queries.rows(), dv),
+            std::vector<double>(queries.rows(), sink_logits.empty() ? 0.0 : 1.0),
+            std::vector<double>(queries.rows(), -kInfinity)} {
+  std::ranges::copy(sink_logits, sums_.shift.begin());
 }
 
 void SoftmaxSums::add(const PartialSums& sums) {
@@ -59,16 +59,15 @@ void SoftmaxSums::add(const PartialSums& sums) {
     if (sums.shift[at] == -kInfinity) {
       continue;  // nothing entered
     }
-    const double top = std::max(shift_[at], sums.shift[at]);
-    const double mine = exp_shared(shift_[at] - top);
-    const double theirs = exp_shared(sums.shift[at] - top);
-    denominator_[at] = denominator_[at] * mine + sums.denominator[at] * theirs;
-    double* to = numerator_.row(r);
+    const CommonShift common(sums_.shift[at], sums.shift[at]);
+    sums_.denominator[at] =
+        sums_.denominator[at] * common.mine + sums.denominator[at] * common.theirs;
+    double* to = sums_.numerator.row(r);
     const double* from = sums.numerator.row(r);
-    for (Index c = 0; c < numerator_.cols(); ++c) {
-      to[c] = to[c] * mine + from[c] * theirs;
+    for (Index c = 0; c < sums_.numerator.cols(); ++c) {
+      to[c] = to[c] * common.mine + from[c] * common.theirs;
     }
-    shift_[at] = top;
+    sums_.shift[at] = common.top;
   }
 }
 
@@ -104,7 +103,7 @@ void SoftmaxSums::add_in(const WeightedRows& set) {
   }
   QueryBlock<T>& block = QueryBlock<T>::of_thread();
   const Index m = queries_->rows();
-  const Index dv = numerator_.cols();
+  const Index dv = sums_.numerator.cols();
   PartialSums sums{MatrixD(m, dv), std::vector<double>(m), std::vector<double>(m, -kInfinity)};
   const RowList values{set.values, rows, count};
   std::vector<Range> seen;
@@ -130,23 +129,24 @@ WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index 
 }
 
 MatrixD SoftmaxSums::output(Index& degenerate) const {
-  MatrixD z(numerator_.rows(), numerator_.cols());
+  MatrixD z(sums_.numerator.rows(), sums_.numerator.cols());
   degenerate = 0;
   for (Index r = 0; r < z.rows(); ++r) {
-    const double den = denominator_[r];
+    const double den = sums_.denominator[r];
     const bool good = std::isfinite(den) && den > 0.0;
     degenerate += good ? 0 : 1;
     for (Index c = 0; c < z.cols(); ++c) {
-      z.row(r)[c] = good ? numerator_.row(r)[c] / den : std::numeric_limits<double>::quiet_NaN();
+      z.row(r)[c] =
+          good ? sums_.numerator.row(r)[c] / den : std::numeric_limits<double>::quiet_NaN();
     }
   }
   return z;
 }
 
 std::vector<double> SoftmaxSums::log_denominator() const {
-  std::vector<double> out(denominator_.size());
+  std::vector<double> out(sums_.denominator.size());
   for (std::size_t r = 0; r < out.size(); ++r) {
-    out[r] = shift_[r] + std::log(denominator_[r]);
+    out[r] = sums_.shift[r] + std::log(sums_.denominator[r]);
   }
   return out;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attention/inner_products.hpp"
+#include "core/math.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -43,11 +44,19 @@ std::vector<WeightedRows> parts_of(const WeightedRows& set);
 
 inline constexpr Index kSetTokens = 4096;
 
-/// Sums of some rows, each query under its own shift. Sums that `part` excludes are 0.
+/// Sums over rows, each query under its own shift. Sums that `part` excludes are 0.
 struct PartialSums {
   MatrixD numerator;                // [m, dv]: sum of w exp(s<k,q> - shift) v
   std::vector<double> denominator;  // [m]: sum of w exp(s<k,q> - shift)
   std::vector<double> shift;        // [m]: the largest s<k,q> + log w; -inf where nothing entered
+};
+
+/// Factors that bring two sums under the larger of their shifts.
+struct CommonShift {
+  double top, mine, theirs;
+
+  KVB_HD CommonShift(double a, double b)
+      : top(a < b ? b : a), mine(exp_shared(a - top)), theirs(exp_shared(b - top)) {}
 };
 
 /// Numerator and denominator sums of m queries of one query head. Jobs copy the sums over sinks and
@@ -69,8 +78,11 @@ class SoftmaxSums {
   void add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
                 std::span<const float> weights, float common, SoftmaxPart part);
 
-  /// Adds sums computed elsewhere, under the larger of both shifts.
+  /// Adds sums computed elsewhere, by CommonShift.
   void add(const PartialSums& sums);
+
+  /// For a backend that does so itself, part by part (parts_of).
+  PartialSums& sums() { return sums_; }
 
   /// z [m, dv]. Rows whose denominator is 0 or not finite are NaN; `degenerate` counts them.
   MatrixD output(Index& degenerate) const;
@@ -84,9 +96,7 @@ class SoftmaxSums {
 
   const MatrixD* queries_;
   Precision precision_;
-  MatrixD numerator_;                // [m, dv]
-  std::vector<double> denominator_;  // [m]
-  std::vector<double> shift_;        // [m]
+  PartialSums sums_;
 };
 
 /// Positions `rows`, ascending, of the head with weight 1, under the causal mask and the window of

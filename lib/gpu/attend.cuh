@@ -13,7 +13,7 @@
 namespace kvbench::gpu {
 
 /// A block's tile: queries of one list x tokens of one slab.
-inline constexpr int kTileRows = 32;
+inline constexpr int kTileRows = 64;
 inline constexpr int kSlab = static_cast<int>(kTokenSlab);
 
 /// An entry of a list.
@@ -35,6 +35,7 @@ struct TokenRows {
 
 /// A query and its list. Queries of one list are contiguous, as are their weights and partial sums.
 struct Query {
+  Index scaled;   ///< its row of the scaled queries; a list's queries have consecutive rows
   Index token;    ///< first token of the list
   Index count;    ///< tokens of the list
   Range seen;     ///< visible part of the list
@@ -76,9 +77,9 @@ class QueryPlan {
                   : free;
   }
 
-  /// Adds queries of the list of `count` tokens at `token`; query r sees seen[r] of them. `sink`
-  /// applies to all.
-  void add(Index token, Index count, std::span<const Range> seen, bool values,
+  /// Adds queries `scaled`, `scaled` + 1, ... of the list of `count` tokens at `token`; query r
+  /// sees seen[r] of them. `sink` applies to all.
+  void add(Index scaled, Index token, Index count, std::span<const Range> seen, bool values,
            double sink = -std::numeric_limits<double>::infinity());
 
   std::vector<Query> queries;
@@ -100,7 +101,7 @@ struct Attended {
   Array<double> numerators;  ///< [queries, dv]
 };
 
-/// `scaled` [queries, d]: queries times the scale.
+/// `scaled` [., d]: queries times the scale.
 template <class T>
 Attended<T> attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
                    TokenRows keys, TokenRows values, const Array<T>& scaled);

@@ -19,22 +19,81 @@ __global__ void scaled_queries(const float* q, const Index* rows, Index count, I
   }
 }
 
-/// sums [n] += probabilities of weights [rows, n], row by row. Sets noticed[i] above the threshold;
-/// `noticed` may be null.
+constexpr Index kLanes = 8;  // partial sums of a token, enough threads to fill a device
+
+/// sums [kLanes, n] += probabilities of weights [rows, n]: query r, `first` + r in all, enters lane
+/// (first + r) % kLanes, in order, so that sums do not depend on the rows of a launch. Sets
+/// noticed[i] above the threshold; `noticed` may be null.
 template <class T>
-__global__ void add_columns(const T* weights, const Figures* figures, Index rows, Index n,
-                            double* sums, std::uint8_t* noticed) {
-  const Index i = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < n) {
-    for (Index r = 0; r < rows; ++r) {
-      const auto w = static_cast<double>(weights[r * n + i]);
-      sums[i] += w / figures[r].total;
-      if (noticed != nullptr && w > kAmnesiaThreshold * figures[r].total) {
-        noticed[i] = 1;
-      }
+__global__ void __launch_bounds__(kThreads)
+    add_columns(const T* weights, const Figures* figures, Index first, Index rows, Index n,
+                double* sums, std::uint8_t* noticed) {
+  constexpr int kAhead = 8;  // rows that a thread loads together
+  const Index blocks = ceil_div(n, kThreads);
+  const Index i = Index{blockIdx.x} % blocks * kThreads + threadIdx.x;
+  const Index lane = Index{blockIdx.x} / blocks;
+  if (i >= n) {
+    return;
+  }
+  double sum = sums[lane * n + i];
+  bool above = false;
+  for (Index r = (lane + kLanes - first % kLanes) % kLanes; r < rows; r += kAhead * kLanes) {
+    T w[kAhead];
+    double total[kAhead];
+    KVB_UNROLL
+    for (int a = 0; a < kAhead; ++a) {
+      const Index row = r + a * kLanes;
+      w[a] = row < rows ? weights[row * n + i] : T{0};
+      total[a] = row < rows ? figures[row].total : 1.0;
+    }
+    KVB_UNROLL
+    for (int a = 0; a < kAhead; ++a) {
+      sum += static_cast<double>(w[a]) / total[a];
+      above = above || static_cast<double>(w[a]) > kAmnesiaThreshold * total[a];
     }
   }
+  sums[lane * n + i] = sum;
+  if (noticed != nullptr && above) {
+    noticed[i] = 1;
+  }
 }
+
+/// out [n]: lanes of `sums`, added in order.
+__global__ void join_lanes(const double* sums, Index n, double* out) {
+  const Index i = Index{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < n) {
+    double sum = 0.0;
+    KVB_UNROLL
+    for (Index lane = 0; lane < kLanes; ++lane) {
+      sum += sums[lane * n + i];
+    }
+    out[i] = sum;
+  }
+}
+
+// Sums over queries of each token's probability.
+class ColumnSums {
+ public:
+  ColumnSums(const Device& device, Index n)
+      : device_(device), n_(n), lanes_(device, kLanes * n), joined_(device, n) {}
+
+  void clear() { lanes_.set_zero(); }
+  /// Adds queries first, ..., first + rows - 1, which must follow those before.
+  template <class T>
+  void add(const Attended<T>& a, Index first, Index rows, std::uint8_t* noticed = nullptr) {
+    device_.launch(add_columns<T>, ceil_div(n_, kThreads) * kLanes, kThreads, a.weights.data(),
+                   a.figures.data(), first, rows, n_, lanes_.data(), noticed);
+  }
+  void get(std::span<double> to) const {
+    device_.launch(join_lanes, ceil_div(n_, kThreads), kThreads, lanes_.data(), n_, joined_.data());
+    joined_.get(to);
+  }
+
+ private:
+  const Device& device_;
+  Index n_;
+  Array<double> lanes_, joined_;
+};
 
 // Queries at `positions` attend to all tokens that they see, as many at a time as fit scratch.
 // Calls use(first, count, attended) with weights [queries, n].
@@ -61,7 +120,7 @@ void attend_causally(const Head& head, Index g, std::span<const Index> positions
       seen.push_back(host.visible(position));
     }
     QueryPlan plan(head);
-    plan.add(0, n, seen, values, sink_logit(host, g));
+    plan.add(0, 0, n, seen, values, sink_logit(host, g));
     const Array<Index> q_rows(device, std::span<const Index>(rows));
     const Array<T> scaled(device, count * host.d());
     device.launch(scaled_queries<T>, ceil_div(scaled.size(), kThreads), kThreads, head.q[g].data(),
@@ -81,14 +140,13 @@ ExactAttention exact_attention_in(const Head& head, Index g, std::span<const Ind
   out.output = MatrixD(m, dv);
   out.mass.resize(host.n());
   out.noticed.resize(out.mass.size());
-  Array<double> mass(head.device, host.n());
+  ColumnSums mass(head.device, host.n());
   Array<std::uint8_t> noticed(head.device, host.n());
-  mass.set_zero();
+  mass.clear();
   noticed.set_zero();
   attend_causally<T>(
       head, g, positions, /*values=*/true, [&](Index begin, Index count, const Attended<T>& a) {
-        head.device.launch(add_columns<T>, ceil_div(host.n(), kThreads), kThreads, a.weights.data(),
-                           a.figures.data(), count, host.n(), mass.data(), noticed.data());
+        mass.add(a, begin, count, noticed.data());
         a.numerators.get({out.output.row(begin), static_cast<std::size_t>(count * dv)});
         std::vector<Figures> figures(count);
         a.figures.get(figures);
@@ -135,15 +193,12 @@ std::vector<std::vector<double>> attention_sums_in(const Head& head, Range queri
   std::vector<Index> positions(held.size());
   std::iota(positions.begin(), positions.end(), held.begin);
   std::vector<std::vector<double>> out(host.group(), std::vector<double>(host.n()));
-  Array<double> sums(head.device, host.n());
+  ColumnSums sums(head.device, host.n());
   for (Index g = 0; g < host.group(); ++g) {
-    sums.set_zero();
-    attend_causally<T>(head, g, positions, /*values=*/false,
-                       [&](Index, Index count, const Attended<T>& a) {
-                         head.device.launch(add_columns<T>, ceil_div(host.n(), kThreads), kThreads,
-                                            a.weights.data(), a.figures.data(), count, host.n(),
-                                            sums.data(), nullptr);
-                       });
+    sums.clear();
+    attend_causally<T>(
+        head, g, positions, /*values=*/false,
+        [&](Index begin, Index count, const Attended<T>& a) { sums.add(a, begin, count); });
     sums.get(out[g]);
   }
   return out;

@@ -48,31 +48,34 @@ __global__ void mean_keys(Layout layout, const float* rows, const Index* tokens,
 // out[b, i, j] = factor * <x_i, x_j> for i < j of block b, x the rows minus their mean (null: 0),
 // and squares[token] = <x_i, x_i>. One thread block per tile; tiles below the diagonal are skipped.
 template <class T>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kTileBlocks<T>)
     gram(Layout layout, const float* rows, const Index* tokens, Index d, const double* mean,
          T factor, T* squares, T* out) {
-  const Index tiles = ceil_div(layout.block, kTile);
-  const Index b = Index{blockIdx.x} / tiles / tiles;
-  const Index top = Index{blockIdx.x} / tiles % tiles * kTile;
-  const Index side = Index{blockIdx.x} % tiles * kTile;
+  const Index across = ceil_div(layout.block, kTileColumns<T>);
+  const Index tiles = ceil_div(layout.block, kTile) * across;
+  const Index b = Index{blockIdx.x} / tiles;
+  const Index top = Index{blockIdx.x} % tiles / across * kTile;
+  const Index side = Index{blockIdx.x} % across * kTileColumns<T>;
   const Index nb = layout.length(b);
-  if (top > side || side >= nb) {
+  if (top >= side + kTileColumns<T> || side >= nb) {
     return;
   }
   const Index base = b * layout.block;
-  const auto channel = [&](Index i, Index t) {
-    if (i >= nb) {
-      return T{0};
-    }
-    const float x = rows[tokens[base + i] * d + t];
-    return static_cast<T>(mean == nullptr ? x : static_cast<double>(x) - mean[b * d + t]);
+  const auto row = [&](Index i) { return i < nb ? rows + tokens[base + i] * d : nullptr; };
+  const auto centred = [mean = mean == nullptr ? mean : mean + b * d](float x, int t) {
+    return static_cast<T>(mean == nullptr ? x : static_cast<double>(x) - mean[t]);
   };
-  T acc[kTileOwn][kTileOwn];
-  tile_products(
-      d, [&](int i, Index t) { return channel(top + i, t); },
-      [&](int j, Index t) { return channel(side + j, t); }, acc);
+  OwnSums<T> acc;
+  tile_products<T>(d,
+                   along_sum<T, LeftSide>(
+                       d, [&](int i) { return row(top + i); }, centred),
+                   along_sum<T, RightSide>(
+                       d, [&](int j) { return row(side + j); }, centred),
+                   acc);
+  KVB_UNROLL
   for (int r = 0; r < kTileOwn; ++r) {
-    for (int c = 0; c < kTileOwn; ++c) {
+    KVB_UNROLL
+    for (int c = 0; c < kOwnColumns<T>; ++c) {
       const Index i = top + tile_row(r);
       const Index j = side + tile_column(c);
       if (j < nb && i < j) {
@@ -236,7 +239,8 @@ WalkCounts balance_blocks_in(const Head& head, const BalanceBlocks& blocks, cons
     const std::size_t count =
         std::min(static_cast<std::size_t>(max_tokens), blocks.tokens.size() - begin);
     const Layout layout{static_cast<Index>(count), all.block};
-    const Index grams = layout.blocks() * ceil_div(all.block, kTile) * ceil_div(all.block, kTile);
+    const Index grams =
+        layout.blocks() * ceil_div(all.block, kTile) * ceil_div(all.block, kTileColumns<T>);
     positions.put(blocks.tokens.subspan(begin, count));
     weights.put(blocks.weights.subspan(begin, count));
     uniforms.put(blocks.uniforms.subspan(begin, count));

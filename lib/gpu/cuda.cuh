@@ -4,7 +4,10 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <map>
 #include <span>
 #include <string>
 #include <tuple>
@@ -45,7 +48,8 @@ class Device {
   void* allocate(std::size_t bytes) const {
     use();
     void* p = nullptr;
-    const cudaError_t code = cudaMallocAsync(&p, bytes, cudaStreamPerThread);
+    const cudaError_t code =
+        has_pool() ? cudaMallocAsync(&p, bytes, cudaStreamPerThread) : cudaMalloc(&p, bytes);
     if (code == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       std::size_t free = 0;
@@ -63,7 +67,19 @@ class Device {
   // Called from destructors: the next checked call reports errors.
   void release(void* p) const {
     cudaSetDevice(ordinal_);
-    cudaFreeAsync(p, cudaStreamPerThread);
+    if (has_pool()) {
+      cudaFreeAsync(p, cudaStreamPerThread);
+    } else {
+      cudaStreamSynchronize(cudaStreamPerThread);
+      cudaFree(p);
+    }
+  }
+
+  /// Whether memory is allocated and freed in the order of a stream; some virtual devices cannot.
+  bool has_pool() const {
+    int has = 0;
+    return cudaDeviceGetAttribute(&has, cudaDevAttrMemoryPoolsSupported, ordinal_) == cudaSuccess &&
+           has != 0;
   }
 
   void wait() const {
@@ -95,6 +111,66 @@ class Device {
  private:
   int ordinal_;
   std::size_t scratch_bytes_;
+};
+
+/// A thread's pinned memory, through which it uploads to one device: an asynchronous copy may read
+/// other memory after its caller changed it.
+class Staging {
+ public:
+  explicit Staging(const Device& device) : device_(device) {
+    device_.use();
+    if (cudaMallocHost(&ring_, kBytes) != cudaSuccess) {
+      cudaGetLastError();  // none to be had: uploads wait
+      ring_ = nullptr;
+    }
+  }
+  ~Staging() {
+    cudaSetDevice(device_.ordinal());
+    cudaStreamSynchronize(cudaStreamPerThread);
+    cudaFreeHost(ring_);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  /// This thread's for `device`.
+  static Staging& of_thread(const Device& device) {
+    static thread_local std::map<int, Staging> all;
+    return all.try_emplace(device.ordinal(), device).first->second;
+  }
+
+  /// Copies `bytes` from the host, which may then reuse `from`.
+  void upload(void* to, const void* from, std::size_t bytes) {
+    device_.use();
+    if (ring_ == nullptr) {
+      copy(to, from, bytes);
+      device_.wait();
+      return;
+    }
+    for (std::size_t done = 0; done < bytes;) {
+      if (used_ == kBytes) {
+        device_.wait();
+        used_ = 0;
+      }
+      const std::size_t part = std::min(bytes - done, kBytes - used_);
+      char* staged = static_cast<char*>(ring_) + used_;
+      std::memcpy(staged, static_cast<const char*>(from) + done, part);
+      copy(static_cast<char*>(to) + done, staged, part);
+      used_ += part;
+      done += part;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{4} << 20;
+
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, cudaStreamPerThread),
+          "copying to the device", device_.ordinal());
+  }
+
+  Device device_;
+  void* ring_ = nullptr;
+  std::size_t used_ = 0;  // since the last wait
 };
 
 /// `size()` uninitialised elements in device memory. The device must outlive it. Not copyable.
@@ -132,10 +208,7 @@ class Array {
   /// Copies from the host, which may then reuse `from`; from.size() <= size().
   void put(std::span<const T> from) {
     if (!from.empty()) {
-      device_->use();
-      check(cudaMemcpyAsync(data_, from.data(), from.size_bytes(), cudaMemcpyHostToDevice,
-                            cudaStreamPerThread),
-            "copying to the device", device_->ordinal());
+      Staging::of_thread(*device_).upload(data_, from.data(), from.size_bytes());
     }
   }
   /// Copies to the host after all earlier launches; to.size() <= size().

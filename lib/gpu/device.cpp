@@ -44,7 +44,7 @@ std::uint64_t device_head_bytes(Index n, Index d, Index dv, Index group, Index n
 }
 
 std::uint64_t device_job_bytes(Index n, Index d, Index group) {
-  return static_cast<std::uint64_t>(8 * n * (d + 8 + 2 * group));
+  return static_cast<std::uint64_t>(8 * n * (d + 16 + 2 * group));
 }
 
 std::uint64_t device_rows_bytes(Index n, Index d) {

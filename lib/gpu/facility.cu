@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gpu/block.cuh"
 #include "gpu/facility.cuh"
 #include "gpu/products.cuh"
 
@@ -20,53 +21,89 @@ struct Ground {
   Similarity kind;
 };
 
-// out[c] += sum over a tile of 64 keys of max(0, sim(c, .) - best), for 64 candidates. `candidates`
-// may be null: all places. With `add`, `count` is 1 and best becomes max(best, sim(candidate, .)).
+// out[c] += sum over the keys of a tile of max(0, sim(c, .) - best), for 64 candidates.
+// `candidates` may be null: all places.
 template <class T>
-__global__ void __launch_bounds__(kTileThreads)
-    add_gains(Ground<T> m, const Index* candidates, Index count, std::int32_t* best, bool add,
+__global__ void __launch_bounds__(kTileThreads, kTileBlocks<T>)
+    add_gains(Ground<T> m, const Index* candidates, Index count, const std::int32_t* best,
               Sum* out) {
   __shared__ Sum sums[kTile][kTileSide + 1];
   const Index tiles = ceil_div(count, kTile);
   const Index row = Index{blockIdx.x} % tiles * kTile;
-  const Index column = Index{blockIdx.x} / tiles * kTile;
+  const Index column = Index{blockIdx.x} / tiles * kTileColumns<T>;
   const auto place = [&](Index i) { return candidates == nullptr ? i : candidates[i]; };
-  T acc[kTileOwn][kTileOwn];
-  tile_products(
+  OwnSums<T> acc;
+  tile_products<T>(
       m.d,
-      [&](int i, Index t) { return row + i < count ? m.units[place(row + i) * m.d + t] : T{0}; },
-      [&](int j, Index t) { return column + j < m.n ? m.units[(column + j) * m.d + t] : T{0}; },
+      along_sum<T, LeftSide>(
+          m.d, [&](int i) { return row + i < count ? m.units + place(row + i) * m.d : nullptr; }),
+      along_sum<T, RightSide>(
+          m.d, [&](int j) { return column + j < m.n ? m.units + (column + j) * m.d : nullptr; }),
       acc);
   const T equal = cosine_of_equal<T>(m.d);
+  T own[kTileOwn];
+  std::int64_t sum[kTileOwn] = {};
   KVB_UNROLL
   for (int r = 0; r < kTileOwn; ++r) {
     const Index i = row + tile_row(r);
-    const T own = i < count ? m.offsets[place(i)] : T{0};
-    std::int64_t sum = 0;
-    KVB_UNROLL
-    for (int c = 0; c < kTileOwn; ++c) {
-      const Index key = column + tile_column(c);
-      if (i < count && key < m.n) {
-        const T other = m.offsets[key];
-        const std::int32_t similarity =
-            fixed_similarity(m.kind, acc[r][c], equal, own < other ? own : other);
-        const std::int32_t more = similarity - best[key];
-        sum += more > 0 ? more : 0;
-        if (add && more > 0) {
-          best[key] = similarity;
-        }
+    own[r] = i < count ? m.offsets[place(i)] : T{0};
+  }
+  KVB_UNROLL
+  for (int c = 0; c < kOwnColumns<T>; ++c) {
+    const Index key = column + tile_column(c);
+    if (key < m.n) {
+      const T other = m.offsets[key];
+      const std::int32_t before = best[key];
+      KVB_UNROLL
+      for (int r = 0; r < kTileOwn; ++r) {
+        const std::int32_t more =
+            fixed_similarity(m.kind, acc[r][c], equal, own[r] < other ? own[r] : other) - before;
+        sum[r] += more > 0 ? more : 0;
       }
     }
-    sums[tile_row(r)][tile_column(0)] = static_cast<Sum>(sum);
+  }
+  KVB_UNROLL
+  for (int r = 0; r < kTileOwn; ++r) {
+    sums[tile_row(r)][tile_column(0)] = static_cast<Sum>(sum[r]);
   }
   __syncthreads();
   const Index thread = threadIdx.x;
   if (thread < kTile && row + thread < count) {
-    Sum sum = 0;
+    Sum all = 0;
     for (int i = 0; i < kTileSide; ++i) {
-      sum += sums[thread][i];
+      all += sums[thread][i];
     }
-    atomicAdd(out + row + thread, sum);
+    atomicAdd(out + row + thread, all);
+  }
+}
+
+// best = max(best, sim(u, .)); out[0] += by how much. A thread per key.
+template <class T>
+__global__ void __launch_bounds__(kTileThreads)
+    add_member(Ground<T> m, Index u, std::int32_t* best, Sum* out) {
+  const Index key = Index{blockIdx.x} * kTileThreads + threadIdx.x;
+  std::int64_t more = 0;
+  if (key < m.n) {
+    T cosine = 0;
+    for (Index t = 0; t < m.d; t += 4) {
+      const auto rest = static_cast<int>(m.d - t);
+      const Four<T> x = load_four(m.units + u * m.d + t, rest);
+      const Four<T> y = load_four(m.units + key * m.d + t, rest);
+      KVB_UNROLL
+      for (int q = 0; q < 4; ++q) {
+        cosine = std::fma(x.x[q], y.x[q], cosine);
+      }
+    }
+    const T own = m.offsets[u];
+    const T other = m.offsets[key];
+    const std::int32_t similarity =
+        fixed_similarity(m.kind, cosine, cosine_of_equal<T>(m.d), own < other ? own : other);
+    more = similarity > best[key] ? similarity - best[key] : 0;
+    best[key] += static_cast<std::int32_t>(more);
+  }
+  more = block_reduce<kTileThreads>(more, Plus());
+  if (threadIdx.x == 0) {
+    atomicAdd(out, static_cast<Sum>(more));
   }
 }
 
@@ -102,7 +139,7 @@ class Gains final : public FacilityGains {
 
   std::vector<std::int64_t> all_gains() override {
     std::vector<std::int64_t> out(n_);
-    sum(nullptr, n_, best_.data(), false, out);
+    sum(nullptr, n_, out);
     return out;
   }
 
@@ -111,24 +148,25 @@ class Gains final : public FacilityGains {
     for (std::size_t i = 0; i < candidates.size(); i += step) {
       const std::size_t count = std::min(step, candidates.size() - i);
       candidates_.put(candidates.subspan(i, count));
-      sum(candidates_.data(), static_cast<Index>(count), best_.data(), false,
-          out.subspan(i, count));
+      sum(candidates_.data(), static_cast<Index>(count), out.subspan(i, count));
     }
   }
 
   void add(Index u) override {
     std::int64_t gain = 0;
-    candidates_.put(std::span<const Index>(&u, 1));
-    sum(candidates_.data(), 1, best_.data(), true, std::span(&gain, 1));
+    sums_.set_zero();
+    device_.launch(add_member<T>, ceil_div(n_, kTileThreads), kTileThreads, ground_, u,
+                   best_.data(), reinterpret_cast<Sum*>(sums_.data()));
+    sums_.get(std::span(&gain, 1));
     value_ += gain;
   }
 
  private:
-  void sum(const Index* candidates, Index count, std::int32_t* best, bool add,
-           std::span<std::int64_t> out) {
+  void sum(const Index* candidates, Index count, std::span<std::int64_t> out) {
     sums_.set_zero();
-    device_.launch(add_gains<T>, ceil_div(count, kTile) * ceil_div(n_, kTile), kTileThreads,
-                   ground_, candidates, count, best, add, reinterpret_cast<Sum*>(sums_.data()));
+    device_.launch(add_gains<T>, ceil_div(count, kTile) * ceil_div(n_, kTileColumns<T>),
+                   kTileThreads, ground_, candidates, count, best_.data(),
+                   reinterpret_cast<Sum*>(sums_.data()));
     sums_.get(out);
   }
 

@@ -8,6 +8,8 @@
 namespace kvbench::gpu {
 namespace {
 
+static_assert(kTileColumns<double> == kTile);
+
 constexpr Index kMaxParts = 16;  // of `to`, so that a short `from` fills a device
 
 struct Question {
@@ -28,27 +30,34 @@ __global__ void __launch_bounds__(kTileThreads) nearest_columns(Question q, Plac
   const Index part = Index{blockIdx.x} / tiles;
   const Index end = (part + 1) * q.part < q.columns ? (part + 1) * q.part : q.columns;
   Place own[kTileOwn];
+  KVB_UNROLL
   for (int r = 0; r < kTileOwn; ++r) {
     own[r] = {-std::numeric_limits<double>::infinity(), q.columns};
   }
-  const auto channel = [&](const Index* tokens, Index count, Index i, Index t) {
-    return i < count ? static_cast<double>(q.keys[tokens[i] * q.d + t]) : 0.0;
+  const auto key = [&](const Index* tokens, Index count, Index i) {
+    return i < count ? q.keys + tokens[i] * q.d : nullptr;
   };
+  const auto left =
+      along_sum<double, LeftSide>(q.d, [&](int i) { return key(q.from, q.rows, row + i); });
   for (Index column = part * q.part; column < end; column += kTile) {
-    double acc[kTileOwn][kTileOwn];
-    tile_products(
-        q.d, [&](int i, Index t) { return channel(q.from, q.rows, row + i, t); },
-        [&](int j, Index t) { return channel(q.to, q.columns, column + j, t); }, acc);
-    for (int c = 0; c < kTileOwn; ++c) {
+    OwnSums<double> acc;
+    tile_products<double>(
+        q.d, left,
+        along_sum<double, RightSide>(q.d, [&](int j) { return key(q.to, q.columns, column + j); }),
+        acc);
+    KVB_UNROLL
+    for (int c = 0; c < kOwnColumns<double>; ++c) {
       const Index at = column + tile_column(c);
       if (at < q.columns) {
         const double inverse = q.inverse[at];
+        KVB_UNROLL
         for (int r = 0; r < kTileOwn; ++r) {
           own[r] = LargestFirst{}(own[r], {acc[r][c] * inverse, at});
         }
       }
     }
   }
+  KVB_UNROLL
   for (int r = 0; r < kTileOwn; ++r) {
     best_of[tile_row(r)][tile_column(0)] = own[r];
   }

@@ -197,6 +197,7 @@ __global__ void __launch_bounds__(kBatch) assign_batch(Points p, Stream to, Inde
 }
 
 constexpr int kMeanThreads = 32;
+static_assert(kTileColumns<double> == kTile);
 constexpr Index kChunk = 512;  // rows per partial sum of the covariance
 
 __global__ void row_norms(Points p, double* out) {
@@ -236,15 +237,20 @@ __global__ void __launch_bounds__(kTileThreads)
   }
   const Index begin = (first + chunk) * kChunk;
   const Index count = p.m - begin < kChunk ? p.m - begin : kChunk;
-  const auto centred = [&](Index t, Index i) {
-    return t < p.d ? static_cast<double>(p.row(begin + i)[t]) - mean[t] : 0.0;
+  const auto row = [&](Index t) {
+    return [&p, begin, t](Index i) { return p.row(begin + i) + t; };
   };
-  double acc[kTileOwn][kTileOwn];
-  tile_products(
-      count, [&](int t, Index i) { return centred(top + t, i); },
-      [&](int u, Index i) { return centred(side + u, i); }, acc);
+  const auto centred = [&](Index t) {
+    return [mean, t](float x, int at) { return static_cast<double>(x) - mean[t + at]; };
+  };
+  OwnSums<double> acc;
+  tile_products<double>(
+      count, across_sum<double, LeftSide>(count, p.d - top, row(top), centred(top)),
+      across_sum<double, RightSide>(count, p.d - side, row(side), centred(side)), acc);
+  KVB_UNROLL
   for (int r = 0; r < kTileOwn; ++r) {
-    for (int c = 0; c < kTileOwn; ++c) {
+    KVB_UNROLL
+    for (int c = 0; c < kOwnColumns<double>; ++c) {
       const Index t = top + tile_row(r);
       const Index u = side + tile_column(c);
       if (u <= t && t < p.d) {

@@ -120,25 +120,37 @@ class BlockTeam {
   template <class T, class Column>
   __device__ void products(const T* rows, Index count, const Column* panels, Index columns, Index d,
                            T* out, Index stride) const {
-    for (Index c = threadIdx.x; c < columns; c += kThreads) {
-      const Column* column = panels + in_panels(c, 0, d);
-      in_row_tiles(count, [&](Index first, auto tile_rows) {
-        constexpr int kRows = tile_rows;
-        const T* tile = rows + first * d;
+    constexpr int kChannels = kThreads < 256 ? kThreads : 256;  // of a tile's rows at a time
+    [[maybe_unused]] __shared__ T own[kMaxTileRows][kChannels];
+    const auto thread = static_cast<int>(threadIdx.x);
+    in_row_tiles(count, [&](Index first, auto tile_rows) {
+      constexpr int kRows = tile_rows;
+      for (Index c0 = 0; c0 < columns; c0 += kThreads) {
+        const Index c = c0 + thread;
         T sum[kRows] = {};
-        for (Index t = 0; t < d; ++t) {
-          const auto x = static_cast<T>(column[t * kPanel]);
-          KVB_UNROLL
-          for (int r = 0; r < kRows; ++r) {
-            sum[r] = std::fma(tile[r * d + t], x, sum[r]);
+        for (Index t0 = 0; t0 < d; t0 += kChannels) {
+          const auto channels = static_cast<int>(d - t0 < kChannels ? d - t0 : kChannels);
+          if (c0 == 0 || d > kChannels) {
+            __syncthreads();
+            for (int r = 0; thread < channels && r < kRows; ++r) {
+              own[r][thread] = rows[(first + r) * d + t0 + thread];
+            }
+            __syncthreads();
+          }
+          const Column* column = panels + in_panels(c, t0, d);
+          for (int t = 0; c < columns && t < channels; ++t) {
+            const auto x = static_cast<T>(column[t * kPanel]);
+            KVB_UNROLL
+            for (int r = 0; r < kRows; ++r) {
+              sum[r] = std::fma(own[r][t], x, sum[r]);
+            }
           }
         }
-        KVB_UNROLL
-        for (int r = 0; r < kRows; ++r) {
+        for (int r = 0; c < columns && r < kRows; ++r) {
           out[(first + r) * stride + c] = sum[r];
         }
-      });
-    }
+      }
+    });
     __syncthreads();
   }
 

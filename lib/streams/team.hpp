@@ -34,12 +34,13 @@ KVB_HD constexpr Index whole_panels(Index columns) {
   return (columns + kPanel - 1) / kPanel * kPanel;
 }
 
-/// Calls tile(first, R) for rows [first, first + R) until all `count` rows are done. R in [1, 6] is
-/// a std::integral_constant.
+inline constexpr Index kMaxTileRows = 6;
+
+/// Calls tile(first, R) for rows [first, first + R) until all `count` rows are done. R in
+/// [1, kMaxTileRows] is a std::integral_constant.
 template <class Tile>
 KVB_HD void in_row_tiles(Index count, const Tile& tile) {
-  constexpr Index kRows = 6;
-  const Index tiles = (count + kRows - 1) / kRows;
+  const Index tiles = (count + kMaxTileRows - 1) / kMaxTileRows;
   for (Index i = 0, first = 0; i < tiles; ++i) {
     const Index rows = (count - first) / (tiles - i);
     switch (rows) {

@@ -7,7 +7,8 @@
 //   changes from meeting to meeting.
 // - Shared memory begins with garbage in every block (shared_memory.cpp).
 // - Copies from the host, memsets, launches and frees of a stream wait until something waits for
-//   them, so what is read without waiting is old. Calls on another stream than the thread's own
+//   them, so what is read without waiting is old, and what is overwritten without waiting is never
+//   copied. Calls on another stream than the thread's own
 //   are refused.
 // - Memory is counted, begins with garbage and ends so. A kernel that holds an address outside live
 //   device memory is refused when launched, as is a free of what is not live. Under
@@ -51,6 +52,7 @@ enum cudaError_t {
   cudaErrorNoKernelImageForDevice,
   cudaErrorLaunchFailure,
   cudaErrorSetOnActiveProcess,
+  cudaErrorNotSupported,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 enum cudaMemPoolAttr {
@@ -58,6 +60,7 @@ enum cudaMemPoolAttr {
   cudaMemPoolAttrUsedMemCurrent,
   cudaMemPoolAttrUsedMemHigh,
 };
+enum cudaDeviceAttr { cudaDevAttrMemoryPoolsSupported };
 inline constexpr unsigned cudaDeviceScheduleBlockingSync = 4;
 
 using cudaStream_t = struct EmulatedStream*;
@@ -95,6 +98,8 @@ struct Card {
   int devices = 1;
   bool driver_too_old = false;
   bool has_kernels = true;  ///< that this program was compiled for it
+  bool has_pool = true;     ///< that it allocates in the order of a stream
+  bool pins = true;         ///< that the host has memory to pin
   std::size_t bytes = std::size_t{4} << 30;
   std::size_t live_bytes = 0;  ///< allocated and not freed
   std::size_t max_live_bytes = 0;
@@ -142,6 +147,11 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, vo
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int device);
+cudaError_t cudaMallocHost(void** to, std::size_t bytes);
+cudaError_t cudaFreeHost(void* p);
+cudaError_t cudaMalloc(void** to, std::size_t bytes);
+cudaError_t cudaFree(void* p);
 cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,

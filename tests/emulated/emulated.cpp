@@ -48,6 +48,7 @@ class Stream {
   inline static std::mutex streams_mutex;
   inline static std::vector<Stream*> streams;
 
+  bool idle() const { return waiting_.empty(); }
   void add(std::function<void()> work) { waiting_.push_back(std::move(work)); }
   void finish() {
     while (!waiting_.empty()) {
@@ -236,9 +237,28 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t stream) {
-  if (const cudaError_t code = emulated::check_stream(stream); code != cudaSuccess) {
-    return code;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = card().has_pool ? 1 : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void** to, std::size_t bytes) {
+  emulated::stream();  // outlives what its thread makes from here on
+  *to = card().pins ? std::malloc(bytes) : nullptr;
+  return *to == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* p) {
+  if (!emulated::stream().idle()) {
+    emulated::fault("a free of pinned memory without waiting");
+  }
+  std::free(p);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** to, std::size_t bytes) {
+  if (emulated::is_broken()) {
+    return cudaErrorLaunchFailure;
   }
   const std::lock_guard lock(emulated::mutex);
   if (card().live_bytes + bytes > card().bytes) {
@@ -254,23 +274,41 @@ cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t stream) {
+  if (!card().has_pool) {
+    return cudaErrorNotSupported;
+  }
+  const cudaError_t code = emulated::check_stream(stream);
+  return code == cudaSuccess ? cudaMalloc(to, bytes) : code;
+}
+
+static void free_now(void* p) {
+  const std::lock_guard lock(emulated::mutex);
+  const auto it = emulated::live.find(reinterpret_cast<std::uintptr_t>(p));
+  if (it == emulated::live.end()) {
+    emulated::fault_text = "a free of what is not live";
+    emulated::broken = true;
+    return;
+  }
+  std::memset(p, 0xDD, it->second);
+  card().live_bytes -= it->second;
+  emulated::live.erase(it);
+  std::free(p);
+}
+
+cudaError_t cudaFree(void* p) {
+  if (!emulated::stream().idle()) {
+    emulated::fault("a free of memory in use");
+  }
+  free_now(p);
+  return emulated::is_broken() ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   if (stream != cudaStreamPerThread) {
     return emulated::check_stream(stream);
   }
-  emulated::stream().add([p] {
-    const std::lock_guard lock(emulated::mutex);
-    const auto it = emulated::live.find(reinterpret_cast<std::uintptr_t>(p));
-    if (it == emulated::live.end()) {
-      emulated::fault_text = "a free of what is not live";
-      emulated::broken = true;
-      return;
-    }
-    std::memset(p, 0xDD, it->second);
-    card().live_bytes -= it->second;
-    emulated::live.erase(it);
-    std::free(p);
-  });
+  emulated::stream().add([p] { free_now(p); });
   return cudaSuccess;
 }
 
@@ -284,13 +322,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   if (!emulated::is_live(there) || !emulated::is_live(there + bytes - 1) ||
       emulated::is_live(reinterpret_cast<std::uintptr_t>(in ? from : to))) {
     return cudaErrorInvalidValue;
-  }
-  if (in) {
-    const char* begin = static_cast<const char*>(from);
-    emulated::stream().add([to, copy = std::vector<char>(begin, begin + bytes)] {
-      std::memcpy(to, copy.data(), copy.size());
-    });
-    return cudaSuccess;
   }
   emulated::stream().add([to, from, bytes] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
@@ -325,6 +356,7 @@ const char* cudaGetErrorString(cudaError_t code) {
     case cudaSuccess: return "no error";
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorNotSupported: return "operation not supported";
     case cudaErrorInsufficientDriver: return "driver version is insufficient";
     case cudaErrorNoDevice: return "no device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";

@@ -2,6 +2,8 @@
 // mistakes that it is there for.
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <thread>
 #include <vector>
 
 #include "gpu/cuda.cuh"
@@ -49,6 +51,53 @@ TEST(EmulatedDevice, WorkWaitsForAWait) {
   EXPECT_EQ(read(x), std::vector<std::int64_t>(expected.size(), 5));
   x.set_zero();
   EXPECT_EQ(read(x), std::vector<std::int64_t>(expected.size(), 0));
+}
+
+TEST(EmulatedDevice, ACopyReadsWhatItsSourceIsWhenItRuns) {
+  const WholeDevice whole;
+  const Array<std::int64_t> x(device(), kThreads);
+  std::vector<std::int64_t> host(kThreads, 5);
+  ASSERT_EQ(cudaMemcpyAsync(x.data(), host.data(), 8 * kThreads, cudaMemcpyHostToDevice,
+                            cudaStreamPerThread),
+            cudaSuccess);
+  host.assign(host.size(), 6);
+  EXPECT_EQ(read(x), host) << "the mistake that put() must not make";
+}
+
+// More than the pinned memory of a thread, with and without any.
+TEST(EmulatedDevice, UploadsReadTheirSourceAtOnce) {
+  for (const bool pins : {true, false}) {
+    std::thread([pins] {  // which has pinned nothing yet
+      const WholeDevice whole;
+      emulated::card().pins = pins;
+      std::vector<std::int64_t> host(300'001);
+      std::vector<Array<std::int64_t>> all;
+      for (std::int64_t i = 0; i < 5; ++i) {
+        std::iota(host.begin(), host.end(), i);
+        all.emplace_back(device(), std::span<const std::int64_t>(host));
+      }
+      for (std::int64_t i = 0; i < 5; ++i) {
+        std::iota(host.begin(), host.end(), i);
+        EXPECT_EQ(read(all[static_cast<std::size_t>(i)]), host) << pins << " " << i;
+      }
+    })
+        .join();
+  }
+}
+
+TEST(EmulatedDevice, WithoutAPoolMemoryIsFreedAfterItsUse) {
+  const WholeDevice whole;
+  emulated::card().has_pool = false;
+  std::vector<std::int64_t> got;
+  {
+    const Array<std::int64_t> x(device(), 3 * kThreads);
+    device().launch(store, 3, kThreads, x.data(), 7);
+    got = read(x);
+    device().launch(store, 3, kThreads, x.data(), 8);
+  }
+  EXPECT_EQ(got.back(), 9);
+  EXPECT_EQ(emulated::last_fault(), "");
+  EXPECT_EQ(emulated::card().live_bytes, 0U);
 }
 
 TEST(EmulatedDevice, MemoryIsCountedAndFreed) {

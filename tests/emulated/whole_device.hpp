@@ -21,6 +21,8 @@ class WholeDevice {
     emulated::card().devices = 1;
     emulated::card().driver_too_old = false;
     emulated::card().has_kernels = true;
+    emulated::card().has_pool = true;
+    emulated::card().pins = true;
     emulated::card().bytes = std::size_t{4} << 30;
   }
   WholeDevice(const WholeDevice&) = delete;

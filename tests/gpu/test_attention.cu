@@ -20,7 +20,8 @@ constexpr double kTolerance = 1e-12;
 constexpr Precision kPrecisions[] = {Precision::float32, Precision::float64};
 constexpr std::size_t kAmple = std::size_t{1} << 30;
 
-// n, nq, d, dv, group: widths around a step of 32 or 64, slabs of 256 tokens, tiles of 32 queries.
+// n, nq, d, dv, group: widths around a step of 16, 64 or 128, slabs of 256 tokens, tiles of 64
+// queries.
 const HeadShape kShapes[] = {{1, 1, 8, 8, 1},      {5, 3, 1, 1, 9},      {70, 70, 33, 5, 3},
                              {64, 32, 32, 64, 1},  {257, 33, 40, 65, 2}, {300, 45, 96, 130, 4},
                              {530, 64, 128, 16, 2}};
