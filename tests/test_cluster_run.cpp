@@ -23,13 +23,8 @@ namespace kvbench::test_cluster_run {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::make_trace;
-using testing_replay::read_bytes;
-using testing_replay::TraceShape;
-using testing_replay::write_bytes;
-using testing_traces::alter;
-using testing_traces::planted_trace;
-using testing_traces::temporary_path;
+using namespace testing_replay;
+using namespace testing_traces;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
 
@@ -376,7 +371,7 @@ TEST(KeysAlone, KeysAreNeededAndTheRestIsChecked) {
   };
   refused(without("no_k.h5", {"k"}), "/layers/0/k");
   const std::string path = without("odd.h5", {"v"});
-  testing_traces::replace_dataset(path, "q", {6, 37, 25});
+  replace_dataset(path, "q", {6, 37, 25});
   refused(path, "width is 25");
   ClusterOptions o = options(without("only_k.h5", {"q", "v"}));
   o.what = {Rows::values};
