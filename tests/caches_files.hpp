@@ -18,6 +18,7 @@
 
 namespace kvbench::testing_caches {
 
+using testing_traces::Id;
 using testing_traces::planted;
 using testing_traces::put_int;
 using testing_traces::put_string;
@@ -73,7 +74,7 @@ inline const CacheReader::Shape kShape{20, kD, kDv};
 inline std::string plain_caches(const std::string& name, const Style& style = {}) {
   const testing_traces::Quiet quiet;
   const std::string path = testing_traces::temporary_path(name);
-  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const Id file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   put_text(file, "format", "kvbench-caches", style);
   put_int(file, "version", 1);
   put_text(file, "trace_sha256", std::string(64, 'a'), style);
@@ -81,10 +82,10 @@ inline std::string plain_caches(const std::string& name, const Style& style = {}
   put_int(file, "sink", 4);
   put_int(file, "recent", 12);
   put_int(file, "queries", 8);
-  const hid_t links = H5Pcreate(H5P_LINK_CREATE);
+  const Id links = H5Pcreate(H5P_LINK_CREATE);
   H5Pset_create_intermediate_group(links, 1);
-  const hid_t entry = H5Gcreate2(file, kEntry, links, H5P_DEFAULT, H5P_DEFAULT);
-  const hid_t group = H5Gopen2(file, kGroup, H5P_DEFAULT);
+  const Id entry = H5Gcreate2(file, kEntry, links, H5P_DEFAULT, H5P_DEFAULT);
+  const Id group = H5Gopen2(file, kGroup, H5P_DEFAULT);
   put_text(group, "algorithm", "my-own_1.2+x", style);
   put_text(group, "params", "a=1;b=x y", style);
   put_planted(entry, "k", kRows, kD, style);
@@ -92,10 +93,6 @@ inline std::string plain_caches(const std::string& name, const Style& style = {}
   put_reals(entry, "log_weight", {kRows},
             {0.0, std::log(2.0), std::log(3.0), std::log(4.0), std::log(5.0)}, style);
   put_tokens(entry, {8, -1, 6, 7, -1}, style);
-  H5Gclose(group);
-  H5Gclose(entry);
-  H5Pclose(links);
-  H5Fclose(file);
   return path;
 }
 

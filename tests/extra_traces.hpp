@@ -40,10 +40,9 @@ struct SegmentParts {
 
 /// The group `path` below `parent`, made with those above it; the caller closes it.
 inline hid_t make_group(hid_t parent, const std::string& path) {
-  const hid_t links = H5Pcreate(H5P_LINK_CREATE);
+  const Id links = H5Pcreate(H5P_LINK_CREATE);
   H5Pset_create_intermediate_group(links, 1);
   const hid_t group = H5Gcreate2(parent, path.c_str(), links, H5P_DEFAULT, H5P_DEFAULT);
-  H5Pclose(links);
   return group;
 }
 
@@ -69,7 +68,7 @@ inline void put_segment_parts(hid_t segment, const SegmentParts& parts) {
 /// Adds extra/<set>/<segment> of planted queries and keys to a layer's group.
 inline void put_segment(hid_t layer, const std::string& set, int segment, const Shape& s,
                         DType type, const SegmentParts& parts, const Storage& storage = {}) {
-  const hid_t at = make_group(layer, "extra/" + set + "/" + std::to_string(segment));
+  const Id at = make_group(layer, "extra/" + set + "/" + std::to_string(segment));
   ASSERT_GE(at, 0);
   const auto m = static_cast<hsize_t>(parts.queries);
   put_dataset(at, "q", {static_cast<hsize_t>(s.q_heads), m, static_cast<hsize_t>(s.d)}, type,
@@ -77,23 +76,21 @@ inline void put_segment(hid_t layer, const std::string& set, int segment, const 
   put_dataset(at, "k", {static_cast<hsize_t>(s.kv_heads), m, static_cast<hsize_t>(s.d)}, type,
               storage);
   put_segment_parts(at, parts);
-  H5Gclose(at);
 }
 
 /// Adds extra/<set>/<segment> of random queries and keys to a float16 layer of make_trace.hpp's
 /// usual heads (4 query heads, 2 KV heads, d = 8), with norms 1, 2, 3, 4, 5, 1, ...
 inline void put_random_segment(hid_t layer, const std::string& set, int segment, Index m,
                                Index prefix, std::optional<Range> about, unsigned seed) {
-  const hid_t at = make_group(layer, "extra/" + set + "/" + std::to_string(segment));
+  const Id at = make_group(layer, "extra/" + set + "/" + std::to_string(segment));
   ASSERT_GE(at, 0);
   std::mt19937_64 generator(seed);
-  const hid_t half = make_type(DType::float16, false);
+  const Id half = make_type(DType::float16, false);
   for (const auto& [name, heads] : {std::pair{"q", Index{4}}, {"k", 2}}) {
     const Matrix values = normal_matrix(heads * m, 8, 3.0, generator);
     put_values(at, name, {static_cast<hsize_t>(heads), static_cast<hsize_t>(m), 8}, half,
                H5T_NATIVE_FLOAT, std::vector<float>(values.data(), values.data() + heads * m * 8));
   }
-  H5Tclose(half);
   SegmentParts parts;
   parts.queries = m;
   parts.from = static_cast<std::int32_t>(prefix);
@@ -106,7 +103,6 @@ inline void put_random_segment(hid_t layer, const std::string& set, int segment,
     parts.last = about->end;
   }
   put_segment_parts(at, parts);
-  H5Gclose(at);
 }
 
 /// Adds scores/<name>, [kv_heads, n] in C order, to a layer's group.
@@ -115,15 +111,13 @@ inline void put_scores(hid_t layer, const std::string& name, Index kv_heads, Ind
   if (H5Lexists(layer, "scores", H5P_DEFAULT) <= 0) {
     H5Gclose(make_group(layer, "scores"));
   }
-  const hid_t group = H5Gopen2(layer, "scores", H5P_DEFAULT);
+  const Id group = H5Gopen2(layer, "scores", H5P_DEFAULT);
   put_floats(group, name.c_str(), {static_cast<hsize_t>(kv_heads), static_cast<hsize_t>(n)},
              values);
   if (prefix) {
-    const hid_t data = H5Dopen2(group, name.c_str(), H5P_DEFAULT);
+    const Id data = H5Dopen2(group, name.c_str(), H5P_DEFAULT);
     put_int(data, "prefix", *prefix);
-    H5Dclose(data);
   }
-  H5Gclose(group);
 }
 
 }  // namespace kvbench::testing_traces

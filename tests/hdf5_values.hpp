@@ -17,14 +17,31 @@
 
 namespace kvbench::testing_traces {
 
+/// An HDF5 object of any kind, closed at the end of its scope.
+class Id {
+ public:
+  Id(hid_t id) : id_(id) {}
+  ~Id() {
+    if (id_ >= 0) {
+      H5Idec_ref(id_);
+    }
+  }
+  Id(const Id&) = delete;
+  Id& operator=(const Id&) = delete;
+  operator hid_t() const { return id_; }
+
+ private:
+  hid_t id_;
+};
+
 /// `count` elements from `start` on, [rank] each, of the dataset `inside` of a trace of `type`.
 inline std::vector<float> hdf5_values(const std::string& path, const std::string& inside,
                                       DType type, const std::vector<hsize_t>& start,
                                       const std::vector<hsize_t>& count) {
-  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
-  const hid_t data = H5Dopen2(file, inside.c_str(), H5P_DEFAULT);
-  const hid_t space = H5Dget_space(data);
-  const hid_t memory = H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr);
+  const Id file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const Id data = H5Dopen2(file, inside.c_str(), H5P_DEFAULT);
+  const Id space = H5Dget_space(data);
+  const Id memory = H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr);
   H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr);
   const auto elements = static_cast<std::size_t>(
       std::accumulate(count.begin(), count.end(), hsize_t{1}, std::multiplies<>()));
@@ -36,10 +53,6 @@ inline std::vector<float> hdf5_values(const std::string& path, const std::string
   for (std::size_t i = 0; narrow && i < elements; ++i) {
     out[i] = std::bit_cast<float>(std::uint32_t{bits[i]} << 16);
   }
-  H5Sclose(memory);
-  H5Sclose(space);
-  H5Dclose(data);
-  H5Fclose(file);
   if (done < 0) {
     throw std::runtime_error(path + inside + ": H5Dread failed");
   }

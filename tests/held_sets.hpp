@@ -1,6 +1,7 @@
 // What a method holds as weighted sets of the slow estimator.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "core/compressed.hpp"
@@ -43,6 +44,34 @@ inline HeldSets held_sets(const KvHead& head, const std::vector<Index>& exact,
     out.denominator = out.numerator;
   }
   return out;
+}
+
+/// Errors of a query head by their definition.
+struct SlowErrors {
+  double rel_error = 0.0;
+  double log_z_error = 0.0;
+};
+
+/// Over the last `queries` positions. `sets_at`: HeldSets that the query at a position attends to.
+template <class SetsAt>
+SlowErrors slow_errors(const KvHead& head, Index g, Index queries, const SetsAt& sets_at) {
+  reference::Real moved = 0;
+  reference::Real norm = 0;
+  reference::Real log_z = 0;
+  const reference::Rows q = reference::rows_of(head.q[g]);
+  for (Index j = head.n() - queries; j < head.n(); ++j) {
+    const HeldSets sets = sets_at(j);
+    const reference::Estimate z =
+        reference::estimate(q[j - head.q_start()], head.scale, sets.numerator, sets.denominator);
+    const reference::Attention a = reference::attention(head, g, j);
+    for (std::size_t t = 0; t < a.out.size(); ++t) {
+      moved += (z.z[t] - a.out[t]) * (z.z[t] - a.out[t]);
+      norm += a.out[t] * a.out[t];
+    }
+    log_z += std::abs(z.log_denominator - a.log_z);
+  }
+  return {static_cast<double>(std::sqrt(moved / norm)),
+          static_cast<double>(log_z / static_cast<reference::Real>(queries))};
 }
 
 }  // namespace kvbench

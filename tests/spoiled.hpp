@@ -87,19 +87,15 @@ inline std::function<void(hid_t)> bare_dataset(
     std::function<void(hid_t)> set = [](hid_t) {}) {
   return [=](hid_t group) {
     H5Ldelete(group, name, H5P_DEFAULT);
-    const hid_t space = dims.empty()
-                            ? H5Screate(H5S_SCALAR)
-                            : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr);
-    const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+    const Id space = dims.empty()
+                         ? H5Screate(H5S_SCALAR)
+                         : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr);
+    const Id plist = H5Pcreate(H5P_DATASET_CREATE);
     set(plist);
-    const hid_t half = make_type(DType::float16, false);
-    const hid_t data =
-        H5Dcreate2(group, name, type < 0 ? half : type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    const Id half = make_type(DType::float16, false);
+    const Id data = H5Dcreate2(group, name, type < 0 ? hid_t{half} : type, space, H5P_DEFAULT,
+                               plist, H5P_DEFAULT);
     EXPECT_GE(data, 0);
-    H5Dclose(data);
-    H5Tclose(half);
-    H5Pclose(plist);
-    H5Sclose(space);
   };
 }
 
@@ -107,14 +103,11 @@ inline std::function<void(hid_t)> bare_dataset(
 inline std::function<void(hid_t)> half_at(std::array<hsize_t, 3> start, std::uint16_t bits) {
   return [=](hid_t data) {
     const std::array<hsize_t, 3> one{1, 1, 1};
-    const hid_t space = H5Dget_space(data);
+    const Id space = H5Dget_space(data);
     H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, one.data(), nullptr);
-    const hid_t memory = H5Screate_simple(3, one.data(), nullptr);
-    const hid_t type = H5Dget_type(data);
+    const Id memory = H5Screate_simple(3, one.data(), nullptr);
+    const Id type = H5Dget_type(data);
     H5Dwrite(data, type, memory, space, H5P_DEFAULT, &bits);
-    H5Tclose(type);
-    H5Sclose(memory);
-    H5Sclose(space);
   };
 }
 

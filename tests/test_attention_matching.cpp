@@ -273,9 +273,7 @@ TEST_F(Matching, HeadsShareAsTheNamedMethodDoes) {
 class MatchingRuns : public testing_replay::ReplayTest {};
 
 TEST_F(MatchingRuns, RowsSayWhatWasSeenAndOracleIsLabelled) {
-  ReplayOptions o;
-  o.traces = {trace_};
-  o.out = (folder_ / "out.csv").string();
+  ReplayOptions o = basic("out.csv");
   o.algorithms = {"attention-matching:ref_queries=4",
                   "oracle-matching",
                   "attention-matching:keys=oracle;ref_queries=4",
@@ -284,9 +282,7 @@ TEST_F(MatchingRuns, RowsSayWhatWasSeenAndOracleIsLabelled) {
                   "attention-matching:heads=adakv,pyramidkv"};
   o.budgets = {0.5};
   o.sink = 2;
-  o.recent = 12;
   o.queries = 6;
-  o.threads = 1;
   EXPECT_EQ(run(o).failed, 0);
   std::map<std::string, double> error;
   for (const Fields& row : testing_replay::untimed(o.out)) {
@@ -304,13 +300,10 @@ TEST_F(MatchingRuns, RowsSayWhatWasSeenAndOracleIsLabelled) {
 
 TEST_F(MatchingRuns, TheMemoryOfAFitCounts) {
   const auto need = [&](const std::string& spec) {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / "out.csv").string();
+    ReplayOptions o = basic("out.csv");
     o.algorithms = {spec};
     o.budgets = {0.5};
     o.sink = 2;
-    o.recent = 12;
     o.queries = 6;
     const Plan plan = make_plan(o);
     return memory_need(plan, plan.units.front()).per_thread;

@@ -19,9 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_caches;
-using testing_replay::make_trace;
-using testing_replay::refusal;
-using testing_replay::TraceShape;
+using namespace testing_replay;
 using testing_rows::read_without_run;
 
 using CacheExportTest = CachesTest;
@@ -31,7 +29,7 @@ TraceShape full_shape() {
   TraceShape shape;
   shape.tokens = {60, 16};  // of the second nothing lies between the windows
   shape.layers = {0, 2};
-  shape.rope = testing_replay::rope_tables(640, 8);
+  shape.rope = rope_tables(640, 8);
   shape.hidden = 10;
   shape.residual_norm = true;
   return shape;

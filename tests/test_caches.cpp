@@ -19,10 +19,7 @@ namespace kvbench::test_caches {
 namespace {
 
 using namespace testing_caches;
-using testing_traces::alter;
-using testing_traces::put_double;
-using testing_traces::put_number;
-using testing_traces::temporary_path;
+using namespace testing_traces;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -139,19 +136,16 @@ TEST(Caches, HalvesAreStoredAsHalvesOnlyWhereTheyAre) {
   writer.put({"p", 0, 0}, cache, DType::float16);
   writer.put({"p", 0, 1}, cache, DType::bfloat16);
   writer.close();
-  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const Id file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
   const auto bytes = [&](const std::string& name) {
-    const hid_t data = H5Dopen2(file, ("/g/prompts/p/layers/0/" + name).c_str(), H5P_DEFAULT);
-    const hid_t type = H5Dget_type(data);
+    const Id data = H5Dopen2(file, ("/g/prompts/p/layers/0/" + name).c_str(), H5P_DEFAULT);
+    const Id type = H5Dget_type(data);
     const std::size_t size = H5Tget_size(type);
-    H5Tclose(type);
-    H5Dclose(data);
     return size;
   };
   EXPECT_EQ(bytes("0/k"), 2U);
   EXPECT_EQ(bytes("0/v"), 4U);
   EXPECT_EQ(bytes("1/k"), 4U);
-  H5Fclose(file);
 }
 
 TEST(Caches, AWriterThatIsNotClosedLeavesNoFile) {
@@ -203,18 +197,16 @@ void expect_planted(const std::string& path) {
 }
 
 TEST(Caches, OtherProgramsFilesAreRead) {
-  const hid_t half = testing_traces::make_type(DType::float16, false);
-  const hid_t big_half = testing_traces::make_type(DType::float16, true);
-  for (const hid_t real :
-       {H5T_IEEE_F64LE, H5T_IEEE_F32LE, H5T_IEEE_F64BE, H5T_IEEE_F32BE, half, big_half}) {
+  const Id half = make_type(DType::float16, false);
+  const Id big_half = make_type(DType::float16, true);
+  for (const hid_t real : {H5T_IEEE_F64LE, H5T_IEEE_F32LE, H5T_IEEE_F64BE, H5T_IEEE_F32BE,
+                           hid_t{half}, hid_t{big_half}}) {
     for (const hid_t integer : {H5T_STD_I64LE, H5T_STD_I32BE, H5T_STD_I8LE}) {
       for (const bool packed : {false, true}) {
         expect_planted(plain_caches("plain.h5", {real, integer, packed, packed}));
       }
     }
   }
-  H5Tclose(half);
-  H5Tclose(big_half);
 }
 
 TEST(Caches, WhatTheFormatDoesNotNameIsIgnored) {

@@ -98,11 +98,10 @@ TEST(CachesRefusals, OfTwoGroupsAlike) {
   const auto reference = [](const std::function<void(hid_t)>& change) {
     const std::string path = plain_caches("case.h5");
     alter(path, "/", [&](hid_t root) {
-      const hid_t group = H5Gcreate2(root, "b", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+      const Id group = H5Gcreate2(root, "b", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
       put_string(group, "algorithm", "my-own_1.2+x");
       put_string(group, "params", "a=1;b=x y");
       change(group);
-      H5Gclose(group);
     });
     return path;
   };

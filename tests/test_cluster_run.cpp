@@ -23,13 +23,8 @@ namespace kvbench::test_cluster_run {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::make_trace;
-using testing_replay::read_bytes;
-using testing_replay::TraceShape;
-using testing_replay::write_bytes;
-using testing_traces::alter;
-using testing_traces::planted_trace;
-using testing_traces::temporary_path;
+using namespace testing_replay;
+using namespace testing_traces;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
 
@@ -136,7 +131,7 @@ TEST(ClusterRun, RawRowsOfTwoWidths) {
   const Table points = table(o, "points.csv");
   EXPECT_EQ(points.header[points.column("run_id") - 1], "x7");
   const TraceReader reader(o.traces[0]);
-  const Matrix k = reader.read_rows(0, 0, Rows::keys, 0);
+  const Matrix k = reader.read_head(0, 0, 0).k;
   for (const Fields& row : points.rows) {
     const bool keys = row[points.column("what")] == "keys";
     EXPECT_EQ(row[points.column("x6")].empty(), !keys);
@@ -376,27 +371,11 @@ TEST(KeysAlone, KeysAreNeededAndTheRestIsChecked) {
   };
   refused(without("no_k.h5", {"k"}), "/layers/0/k");
   const std::string path = without("odd.h5", {"v"});
-  testing_traces::replace_dataset(path, "q", {6, 37, 25});
+  replace_dataset(path, "q", {6, 37, 25});
   refused(path, "width is 25");
   ClusterOptions o = options(without("only_k.h5", {"q", "v"}));
   o.what = {Rows::values};
   expect_refusal(o, "have no values");
-}
-
-TEST(KeysAlone, OneHeadOfOneDatasetEqualsTheWhole) {
-  const std::string path = planted_trace("t.h5");
-  const TraceReader reader(path);
-  const KvHead head = reader.read_head(0, 0, 2);
-  const Matrix q = reader.read_rows(0, 0, Rows::queries, 5);
-  const Matrix v = reader.read_rows(0, 0, Rows::values, 2);
-  ASSERT_EQ(q.rows(), head.nq());
-  ASSERT_EQ(v.cols(), head.dv());
-  EXPECT_TRUE(std::equal(q.data(), q.data() + q.rows() * q.cols(), head.q[1].data()));
-  EXPECT_TRUE(std::equal(v.data(), v.data() + v.rows() * v.cols(), head.v.data()));
-  EXPECT_THROW(reader.read_rows(0, 0, Rows::queries, 6), InputError);
-  EXPECT_THROW(reader.read_rows(0, 0, Rows::keys, 3), InputError);
-  EXPECT_THROW(reader.read_rows(0, 1, Rows::keys, 0), InputError);
-  EXPECT_THROW(reader.read_rows(1, 0, Rows::keys, 0), InputError);
 }
 
 }  // namespace

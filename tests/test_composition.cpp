@@ -146,15 +146,11 @@ TEST(CompositionSpec, CommasBeforeTheFirstColonSeparateAlgorithms) {
 class SharedComposition : public testing_replay::ReplayTest {
  protected:
   std::vector<Fields> rows(const std::string& algorithm, double budget, bool kept = false) {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / "out.csv").string();
+    ReplayOptions o = basic("out.csv");
     o.algorithms = {algorithm};
     o.budgets = {budget};
     o.prompts = {"p0"};
     o.sink = 2;
-    o.recent = 12;
-    o.queries = 8;
     o.overwrite = true;
     o.kept = kept;
     EXPECT_EQ(run(o).failed, 0);
@@ -213,21 +209,18 @@ TEST_F(SharedComposition, EveryPairRuns) {
   shape.hidden = 12;
   shape.tokens = {60};
   shape.rope = testing_replay::rope_tables(60 + 512, 8);
-  ReplayOptions o;
+  ReplayOptions o = basic("pairs.csv");
   o.traces = {testing_replay::make_trace(folder_ / "rope.h5", shape)};
   testing_traces::alter(o.traces[0], "/prompts/p0/layers/0", [](hid_t layer) {
     testing_traces::put_random_segment(layer, "repeat", 0, 9, 52, Range{0, 52}, 1);
     testing_traces::put_scores(layer, "s", 2, 60, std::vector<float>(120, 1.0F), 52);
   });
-  o.out = (folder_ / "pairs.csv").string();
   o.algorithms = specs;
   o.budgets = {1.0, 0.4, 0.1};
   o.prompts = {"p0"};
   o.layers = {0};
   o.heads = {0};
   o.sink = 2;
-  o.recent = 12;
-  o.queries = 8;
   EXPECT_EQ(run(o).failed, 0);
   std::set<std::string> measured;
   for (const Fields& row : testing_replay::untimed(o.out)) {

@@ -27,11 +27,6 @@ using testing_replay::untimed;
 
 // ----------------------------------------------------------------------------- the slow references
 
-struct Figures {
-  double rel_error = 0.0;
-  double log_z_error = 0.0;
-};
-
 // Entries of a file as a weighted set; of a denominator without values.
 void add_entries(const Matrix& k, const Matrix* v, const std::vector<float>& logs,
                  std::vector<reference::Weighted>& to) {
@@ -44,11 +39,8 @@ void add_entries(const Matrix& k, const Matrix* v, const std::vector<float>& log
   }
 }
 
-Figures slow_figures(const KvHead& head, Index g, const HeadCache& c) {
-  reference::Real error = 0;
-  reference::Real norm = 0;
-  reference::Real log_error = 0;
-  for (Index j = head.n() - kQueries; j < head.n(); ++j) {
+SlowErrors slow_errors_of(const KvHead& head, Index g, const HeadCache& c) {
+  return slow_errors(head, g, kQueries, [&](Index j) {
     std::vector<Index> exact = positions(0, kSink);
     for (Index i = head.n() - kRecent; i <= j; ++i) {
       exact.push_back(i);
@@ -61,17 +53,8 @@ Figures slow_figures(const KvHead& head, Index g, const HeadCache& c) {
     } else {
       sets.denominator = sets.numerator;
     }
-    const reference::Vec q = reference::rows_of(head.q[g])[j - head.q_start()];
-    const auto z = reference::estimate(q, head.scale, sets.numerator, sets.denominator);
-    const auto a = reference::attention(head, g, j);
-    for (std::size_t t = 0; t < a.out.size(); ++t) {
-      error += (z.z[t] - a.out[t]) * (z.z[t] - a.out[t]);
-      norm += a.out[t] * a.out[t];
-    }
-    log_error += std::abs(z.log_denominator - a.log_z);
-  }
-  return {static_cast<double>(std::sqrt(error / norm)),
-          static_cast<double>(log_error / static_cast<reference::Real>(kQueries))};
+    return sets;
+  });
 }
 
 // Each row's figures against the slow loops over what `make` gives.
@@ -86,7 +69,7 @@ void expect_figures(const std::string& trace, const std::string& table, const Ma
     const KvHead head =
         reader.read_head(place.prompt == "p0" ? 0 : 1, place.layer == 0 ? 0 : 1, place.kv_head);
     const Index g = std::stol(text("q_head")) - 2 * place.kv_head;
-    const Figures expected = slow_figures(head, g, *make(head, place));
+    const SlowErrors expected = slow_errors_of(head, g, *make(head, place));
     double error = -1.0;
     double log_error = -1.0;
     ASSERT_TRUE(parse_number(text("rel_error"), error));

@@ -17,9 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_caches;
-using testing_replay::read_bytes;
-using testing_replay::refusal;
-using testing_replay::untimed;
+using namespace testing_replay;
 
 Make some() {
   return [](const KvHead& head, const CachePlace&) { return held(head, 6, 9); };

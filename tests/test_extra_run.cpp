@@ -11,10 +11,7 @@ namespace kvbench::test_extra_run {
 namespace {
 
 using testing_replay::expect_refusal;
-using testing_traces::alter;
-using testing_traces::put_int;
-using testing_traces::put_random_segment;
-using testing_traces::put_scores;
+using namespace testing_traces;
 
 constexpr Index kQueries = 8;
 
@@ -203,7 +200,7 @@ TEST_F(ExtraRunTest, RowsOfSetsOfAlgorithmsAreInfeasibleWhereALayerLacksASet) {
 // A NaN in a set matters only to those that read it.
 TEST_F(ExtraRunTest, ASetThatNobodyAsksForIsNotRead) {
   alter(trace_, "/prompts/p0/layers/0/extra/second/0", [](hid_t segment) {
-    testing_traces::put_floats(segment, "residual_norm", {5}, {1, 1, -1, 1, 1});
+    put_floats(segment, "residual_norm", {5}, {1, 1, -1, 1, 1});
   });
   EXPECT_EQ(run(options({"kvzip", "snapkv"})).failed, 0);
   expect_refusal([&] { run(options({"h2o:ref=second"}, "x.csv")); }, "query 2 is -1");

@@ -1,7 +1,6 @@
 // OUT.layers.csv: its numbers against triple loops over the trace's values and the cache's tokens,
 // and which layers get lines.
 #include <gtest/gtest.h>
-#include <hdf5.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,14 +12,13 @@
 
 #include "replay_run.hpp"
 #include "report/table_spec.hpp"
+#include "trace_files.hpp"
 
 namespace kvbench::test_layer_errors {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::made_projection;
-using testing_replay::make_trace;
-using testing_replay::TraceShape;
+using namespace testing_replay;
 
 using Wide = std::vector<std::vector<double>>;  // [rows][columns]
 
@@ -80,7 +78,7 @@ std::vector<Wide> difference(const std::vector<Wide>& a, const std::vector<Wide>
   return out;
 }
 
-class LayerErrorsTest : public testing_replay::ReplayTest {
+class LayerErrorsTest : public ReplayTest {
  protected:
   // Two prompts, two layers, 2 KV heads of 3 query heads each; values are narrower than keys.
   std::string trace(const std::string& name = "w.h5", bool norms = true) const {
@@ -90,14 +88,13 @@ class LayerErrorsTest : public testing_replay::ReplayTest {
     shape.q_heads = 6;
     shape.hidden = kHidden;
     shape.residual_norm = norms;
-    shape.rope = testing_replay::rope_tables(60 + 512, 8);
+    shape.rope = rope_tables(60 + 512, 8);
     return make_trace(folder_ / name, shape);
   }
 
   ReplayOptions options(Protocol protocol = Protocol::prefill) const {
-    ReplayOptions o;
+    ReplayOptions o = basic("out.csv");
     o.traces = {trace()};
-    o.out = (folder_ / "out.csv").string();
     o.algorithms = {"all", "h2o+balancekv"};
     if (protocol != Protocol::prefill) {
       o.algorithms.pop_back();
@@ -105,9 +102,7 @@ class LayerErrorsTest : public testing_replay::ReplayTest {
     o.budgets = {0.5, 0.02};  // the second is too small for some
     o.protocol = protocol;
     o.sink = 3;
-    o.recent = 12;
     o.queries = kQueries;
-    o.threads = 1;
     return o;
   }
 
@@ -121,9 +116,10 @@ class LayerErrorsTest : public testing_replay::ReplayTest {
     const LayerMeta& l = reader.meta().prompts[prompt].layers[layer];
     std::vector<Wide> out;
     for (Index h = 0; h < l.q_heads; ++h) {
-      const Wide q = wide(reader.read_rows(prompt, layer, Rows::queries, h));
-      const Wide k = wide(reader.read_rows(prompt, layer, Rows::keys, h / 3));
-      const Wide v = wide(reader.read_rows(prompt, layer, Rows::values, h / 3));
+      const KvHead head = reader.read_head(prompt, layer, h / 3);
+      const Wide q = wide(head.q[h % 3]);
+      const Wide k = wide(head.k);
+      const Wide v = wide(head.v);
       Wide& a = out.emplace_back();
       for (Index j = l.n - kQueries; j < l.n; ++j) {
         std::vector<double> sum(l.dv, 0.0);
@@ -292,10 +288,10 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
   EXPECT_NE(make_plan(o).hash(), partial);
   EXPECT_TRUE(make_plan(o).notes.empty());
 
-  const hid_t file = H5Fopen(o.traces[0].c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-  EXPECT_GE(H5Ldelete(file, "/prompts/p1/layers/0/o_proj", H5P_DEFAULT), 0);
-  EXPECT_GE(H5Adelete_by_name(file, "/prompts/p1/layers/0", "members", H5P_DEFAULT), 0);
-  H5Fclose(file);
+  testing_traces::alter(o.traces[0], "/prompts/p1/layers/0", [](hid_t layer) {
+    EXPECT_GE(H5Ldelete(layer, "o_proj", H5P_DEFAULT), 0);
+    EXPECT_GE(H5Adelete(layer, "members"), 0);
+  });
   o.overwrite = true;
   EXPECT_EQ(make_plan(o).notes,
             (std::vector<std::string>{"note: OUT.layers.csv skips w.h5: prompt p1 layer 0: "

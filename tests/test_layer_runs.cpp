@@ -1,7 +1,6 @@
 // OUT.layers.csv through interruption, kills, resuming, overwriting, shards and merging: always the
 // file of an undisturbed run.
 #include <gtest/gtest.h>
-#include <hdf5.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,12 +17,14 @@
 #include "report/run_files.hpp"
 #include "report/table_spec.hpp"
 #include "stopping_method.hpp"
+#include "trace_files.hpp"
 
 namespace kvbench::test_layer_runs {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_replay;
+using testing_traces::alter;
 
 // `stopping` on the first KV head; the second fits no budget.
 Compressed unfit(const Task& task, const Params&) {
@@ -142,10 +143,10 @@ TEST_F(LayerRunsTest, AJournalOfAnotherTraceIsNotUsed) {
 
 TEST_F(LayerRunsTest, ShardsHoldWholeLayersAndMergeToTheUndividedFile) {
   // One layer of four has no projection and may be cut; the others may not.
-  const hid_t file = H5Fopen(trace_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-  EXPECT_GE(H5Ldelete(file, "/prompts/p0/layers/2/o_proj", H5P_DEFAULT), 0);
-  EXPECT_GE(H5Adelete_by_name(file, "/prompts/p0/layers/2", "members", H5P_DEFAULT), 0);
-  H5Fclose(file);
+  alter(trace_, "/prompts/p0/layers/2", [](hid_t layer) {
+    EXPECT_GE(H5Ldelete(layer, "o_proj", H5P_DEFAULT), 0);
+    EXPECT_GE(H5Adelete(layer, "members"), 0);
+  });
   const ReplayOptions whole = options("whole.csv");
   go(whole);
   EXPECT_EQ(read_table(layers_of(whole)).rows.size(), 3U * 2U);
@@ -197,13 +198,11 @@ TEST_F(LayerRunsTest, MergeRefusesATableThatDoesNotGoWithItsRows) {
 }
 
 TEST_F(LayerRunsTest, ValuesAreCheckedBeforeTheFirstRow) {
-  const hid_t file = H5Fopen(trace_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-  const hid_t data = H5Dopen2(file, "/prompts/p1/layers/2/residual_norm", H5P_DEFAULT);
-  std::vector<float> norms(33, 1.0F);
-  norms[7] = -1.0F;
-  EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, norms.data()), 0);
-  H5Dclose(data);
-  H5Fclose(file);
+  alter(trace_, "/prompts/p1/layers/2/residual_norm", [](hid_t data) {
+    std::vector<float> norms(33, 1.0F);
+    norms[7] = -1.0F;
+    EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, norms.data()), 0);
+  });
   ReplayOptions o = options("out.csv");
   EXPECT_NE(refusal([&] { go(o); }).find("residual_norm"), std::string::npos);
   EXPECT_FALSE(fs::exists(o.out));

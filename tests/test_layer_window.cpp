@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "held_sets.hpp"
 #include "reference/reference.hpp"
 #include "replay/planner.hpp"
 #include "replay/verify.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 using testing_replay::TraceShape;
 
-constexpr Index kN = 60, kSink = 4, kRecent = 12, kQueries = 8;
+constexpr Index kN = 60, kSink = 4, kRecent = 12, kQueries = 8;  // as in basic()
 
 TEST(WindowsOfALayer, ByHand) {
   ReplayOptions o;
@@ -69,9 +70,6 @@ class LayerWindow : public testing_replay::ReplayTest {
     o.overwrite = true;
     o.algorithms = std::move(algorithms);
     o.budgets = {0.5};
-    o.sink = kSink;
-    o.recent = kRecent;
-    o.queries = kQueries;
     o.precision = Precision::float64;
     return o;
   }
@@ -82,36 +80,29 @@ class LayerWindow : public testing_replay::ReplayTest {
 
   // The row's rel_error by its definition: tokens `held` beside what sinks and recent leave.
   static double error(const KvHead& head, Index g, const std::vector<Index>& held) {
-    long double off = 0.0L;
-    long double all = 0.0L;
-    for (Index j = kN - kQueries; j < kN; ++j) {
-      const reference::Attention exact = reference::attention(head, g, j);
-      std::vector<reference::Weighted> set;
+    const auto sets_at = [&](Index j) {
+      HeldSets out;
       for (Index i = 0; i <= j; ++i) {
         const bool is_held =
             i < kSink || i >= kN - kRecent || std::ranges::find(held, i) != held.end();
         if (is_held && i > j - head.window) {
-          set.push_back({reference::rows_of(head.k)[i], reference::rows_of(head.v)[i], 1.0L});
+          out.numerator.push_back(
+              {reference::rows_of(head.k)[i], reference::rows_of(head.v)[i], 1.0L});
         }
       }
-      auto den = set;
+      out.denominator = out.numerator;
       if (!head.sink_logit.empty()) {  // a token without value whose key is chosen for its logit
-        reference::Vec key(static_cast<std::size_t>(head.d()), 0.0L);
-        const reference::Vec q = reference::rows_of(head.q[g])[j];
-        for (std::size_t t = 0; t < key.size(); ++t) {
-          key[t] = q[t] * static_cast<long double>(head.sink_logit[g]) /
-                   (static_cast<long double>(head.scale) * reference::dot(q, q));
+        reference::Vec key = reference::rows_of(head.q[g])[j];
+        const reference::Real factor = static_cast<reference::Real>(head.sink_logit[g]) /
+                                       (head.scale * reference::dot(key, key));
+        for (reference::Real& x : key) {
+          x *= factor;
         }
-        den.push_back({key, reference::Vec(static_cast<std::size_t>(head.dv()), 0.0L), 1.0L});
+        out.denominator.push_back({key, reference::Vec(head.dv(), 0.0L), 1.0L});
       }
-      const reference::Estimate z = reference::estimate(
-          reference::rows_of(head.q[g])[j], static_cast<long double>(head.scale), set, den);
-      for (std::size_t c = 0; c < exact.out.size(); ++c) {
-        off += (z.z[c] - exact.out[c]) * (z.z[c] - exact.out[c]);
-        all += exact.out[c] * exact.out[c];
-      }
-    }
-    return static_cast<double>(std::sqrt(off / all));
+      return out;
+    };
+    return slow_errors(head, g, kQueries, sets_at).rel_error;
   }
 };
 

@@ -31,19 +31,8 @@
 namespace kvbench::test_mutations {
 namespace {
 
-using testing_replay::below;
-using testing_replay::damage_bytes;
-using testing_replay::number_of;
-using testing_replay::one_of;
-using testing_replay::Random;
-using testing_replay::read_bytes;
-using testing_replay::write_bytes;
-using testing_traces::alter;
-using testing_traces::planted_trace;
-using testing_traces::put_number;
-using testing_traces::put_segment;
-using testing_traces::Storage;
-using testing_traces::temporary_path;
+using namespace testing_replay;
+using namespace testing_traces;
 
 // Of processor time, for one file. An object may take 2 s, twice; without that limit HDF5 runs for
 // ever on some files.
@@ -115,11 +104,6 @@ Numbers read_trace(const std::string& path) {
       }
     }
   });
-  for (std::size_t p = 0; p < reader.meta().prompts.size(); ++p) {
-    for (const std::int32_t id : reader.read_token_ids(p)) {
-      out.push_back(static_cast<float>(id));
-    }
-  }
   return out;
 }
 
@@ -144,39 +128,37 @@ struct Good {
 };
 
 Good good_trace(bool newest, const Storage& storage, DType type) {
-  const std::string path =
-      planted_trace("good.h5", type, testing_traces::small_shape(), storage, newest);
+  const std::string path = planted_trace("good.h5", type, small_shape(), storage, newest);
   alter(path, "/", [](hid_t root) {
     // Strings of variable length, as h5py writes them, lie in a heap of their own.
-    testing_traces::put_variable_string(root, "model", std::string(60, 'm'));
-    testing_traces::put_variable_string(root, "source", "s");
-    const hid_t rope = H5Gcreate2(root, "rope", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    testing_traces::put_variable_string(rope, "layout", "half");
+    put_variable_string(root, "model", std::string(60, 'm'));
+    put_variable_string(root, "source", "s");
+    const Id rope = H5Gcreate2(root, "rope", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    put_variable_string(rope, "layout", "half");
     for (const char* name : {"cos", "sin"}) {
-      testing_traces::put_values(rope, name, {560, 4}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
-                                 std::vector<float>(560 * 4, 0.5F), true);
+      put_values(rope, name, {560, 4}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
+                 std::vector<float>(560 * 4, 0.5F), true);
     }
-    H5Gclose(rope);
   });
   alter(path, "/prompts/a/layers/0", [&](hid_t layer) {
-    testing_traces::put_double(layer, "scale", 0.5);
+    put_double(layer, "scale", 0.5);
     const std::array<std::uint8_t, 1> heads{1};
     put_number(layer, "retrieval_heads", H5T_NATIVE_UINT8, heads.data(), 1);
     const std::array<float, 2> sinks{0.5F, -1.0F};
     put_number(layer, "sink_logit", H5T_NATIVE_FLOAT, sinks.data(), 2);
     const std::int64_t window = 20;
     put_number(layer, "window", H5T_NATIVE_INT64, &window, 1);
-    testing_traces::put_values(layer, "residual_norm", {10}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
-                               std::vector<float>(10, 1.5F));
-    testing_traces::put_values(layer, "o_proj", {6, 8}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
-                               std::vector<float>(48, 0.25F));
-    testing_traces::SegmentParts segment;
+    put_values(layer, "residual_norm", {10}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
+               std::vector<float>(10, 1.5F));
+    put_values(layer, "o_proj", {6, 8}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
+               std::vector<float>(48, 0.25F));
+    SegmentParts segment;
     segment.residual_norm.assign(5, 2.0F);
     segment.prefix = segment.last = 30;
     segment.first = 0;
-    put_segment(layer, "repeat", 0, testing_traces::small_shape(), type, segment, storage);
-    put_segment(layer, "repeat", 1, testing_traces::small_shape(), type, {});
-    testing_traces::put_scores(layer, "gate", 1, 40, std::vector<float>(40, -1.0F), 30);
+    put_segment(layer, "repeat", 0, small_shape(), type, segment, storage);
+    put_segment(layer, "repeat", 1, small_shape(), type, {});
+    put_scores(layer, "gate", 1, 40, std::vector<float>(40, -1.0F), 30);
   });
   return {
       read_bytes(path),
@@ -196,8 +178,8 @@ Good good_caches(hid_t real, bool packed, bool variable_strings) {
   const testing_caches::Style style{real, H5T_STD_I32LE, packed, variable_strings};
   const std::string path = testing_caches::plain_caches("good.h5", style);
   alter(path, testing_caches::kEntry, [&](hid_t entry) {
-    testing_traces::put_int(entry, "aux_bytes", 20);
-    testing_traces::put_variable_string(entry, "diag", "diagnostics=all fine");
+    put_int(entry, "aux_bytes", 20);
+    put_variable_string(entry, "diag", "diagnostics=all fine");
     testing_caches::put_planted(entry, "k_den", 3, testing_caches::kD, style);
     testing_caches::put_reals(entry, "log_weight_den", {3}, {0.0, 0.5, -1.0}, style);
   });
@@ -259,7 +241,7 @@ Good written_trace(DType type, int gzip_level) {
 
 std::vector<Good> good_traces() {
   Storage plain;
-  const Storage packed = testing_traces::packed_storage();
+  const Storage packed = packed_storage();
   Storage summed = packed;
   summed.settings.push_back([](hid_t p) { H5Pset_fletcher32(p); });
   Storage compact;
@@ -290,13 +272,12 @@ void damage_attribute(Random& random, hid_t object, const std::string& name) {
   const std::array types{H5T_NATIVE_INT8, H5T_STD_I64BE,      H5T_NATIVE_UINT64, H5T_NATIVE_DOUBLE,
                          H5T_IEEE_F32BE,  H5T_NATIVE_LDOUBLE, H5T_STD_REF_OBJ,   H5T_UNIX_D32LE};
   switch (below(random, 4)) {
-    case 0: testing_traces::put_variable_string(object, name.c_str(), "x\ny"); break;
-    case 1: testing_traces::put_string(object, name.c_str(), std::string(3000, 'y')); break;
+    case 0: put_variable_string(object, name.c_str(), "x\ny"); break;
+    case 1: put_string(object, name.c_str(), std::string(3000, 'y')); break;
     case 2: {
-      const hid_t compound = H5Tcreate(H5T_COMPOUND, 8);
+      const Id compound = H5Tcreate(H5T_COMPOUND, 8);
       H5Tinsert(compound, "a", 0, H5T_NATIVE_INT64);
       put_number(object, name.c_str(), compound, zeros.data(), count);
-      H5Tclose(compound);
       break;
     }
     default: put_number(object, name.c_str(), one_of(random, types), zeros.data(), count); break;
@@ -308,8 +289,8 @@ void damage_link(Random& random, hid_t file, const Good& good) {
   const std::string name = good.objects[1 + below(random, good.objects.size() - 1)];
   const std::string target = one_of(random, good.objects);
   const std::string at = below(random, 2) == 0 ? name : name + "/7";
-  const hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
-  const hid_t kept = H5Oopen(file, target.c_str(), H5P_DEFAULT);
+  const Id root = H5Gopen2(file, "/", H5P_DEFAULT);
+  const Id kept = H5Oopen(file, target.c_str(), H5P_DEFAULT);
   H5Ldelete(root, at.c_str(), H5P_DEFAULT);
   switch (below(random, 4)) {
     case 0: H5Lcreate_soft(target.c_str(), root, at.c_str(), H5P_DEFAULT, H5P_DEFAULT); break;
@@ -318,8 +299,6 @@ void damage_link(Random& random, hid_t file, const Good& good) {
       break;
     default: H5Olink(kept, root, at.c_str(), H5P_DEFAULT, H5P_DEFAULT); break;
   }
-  H5Oclose(kept);
-  H5Gclose(root);
 }
 
 // A dataset of a shape and chunks that claim anything, never written.
@@ -332,18 +311,13 @@ void damage_shape(Random& random, hid_t file, const Good& good) {
     dims[i] = one_of(random, sizes);
     chunk[i] = std::min<hsize_t>(dims[i], one_of(random, sizes) % 5000 + 1);
   }
-  const hid_t space = H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr);
-  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+  const Id space = H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr);
+  const Id plist = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_chunk(plist, static_cast<int>(chunk.size()), chunk.data());
   H5Pset_deflate(plist, 1);
   H5Ldelete(file, name.c_str(), H5P_DEFAULT);
-  const hid_t data =
+  const Id data =
       H5Dcreate2(file, name.c_str(), H5T_IEEE_F32LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  if (data >= 0) {
-    H5Dclose(data);
-  }
-  H5Pclose(plist);
-  H5Sclose(space);
 }
 
 void damage_objects(Random& random, const std::string& path, const Good& good) {

@@ -71,16 +71,12 @@ class OptionFuzz : public testing_replay::ReplayTest {
 
   // Whether it ran; a refusal must be one line and leave nothing behind.
   bool runs(const std::string& spec, Protocol protocol, bool with_budget) {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / "out.csv").string();
+    ReplayOptions o = basic("out.csv");
     o.algorithms = {spec};
     o.protocol = protocol;
     o.sink = 2;
-    o.recent = 12;
     o.queries = 6;
     o.heads = {0};
-    o.threads = 1;
     o.overwrite = true;
     if (with_budget) {
       o.budgets = {0.6};

@@ -19,9 +19,7 @@
 namespace kvbench::test_policy {
 namespace {
 
-using testing_replay::expect_refusal;
-using testing_replay::make_trace;
-using testing_replay::TraceShape;
+using namespace testing_replay;
 
 struct LayerChoice {
   Index layer = 0;
@@ -75,17 +73,11 @@ class PolicyTest : public testing_caches::CachesTest {
   }
 
   ReplayOptions options(const std::string& out, const std::string& algorithm) const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     if (!algorithm.empty()) {
       o.algorithms = {algorithm};
     }
     o.seeds = "2";
-    o.sink = 4;
-    o.recent = 12;
-    o.queries = 8;
-    o.threads = 1;
     o.per_query = PerQuery::all;
     o.kept = true;
     return o;
@@ -100,7 +92,7 @@ class PolicyTest : public testing_caches::CachesTest {
   // Rows of a layer by what distinguishes them within it, without the columns that name the run.
   static std::map<std::string, Fields> rows_of(const std::string& path, Index layer) {
     std::map<std::string, Fields> out;
-    for (Fields row : testing_replay::untimed(path)) {
+    for (Fields row : untimed(path)) {
       if (row[column_index("layer")] != std::to_string(layer)) {
         continue;
       }

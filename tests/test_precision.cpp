@@ -4,26 +4,20 @@
 namespace kvbench::test_precision {
 namespace {
 
-using testing_replay::expect_refusal;
-using testing_replay::make_trace;
-using testing_replay::TraceShape;
+using namespace testing_replay;
 using testing_rows::read_without_run;
 
 const std::string& cell(const Fields& row, const char* name) {
   return row[column_index(name)];
 }
 
-class PrecisionTest : public testing_replay::ReplayTest {
+class PrecisionTest : public ReplayTest {
  protected:
   ReplayOptions options(Precision precision, const std::string& out) const {
-    ReplayOptions o;
-    o.traces = {trace_};
-    o.out = (folder_ / out).string();
+    ReplayOptions o = basic(out);
     o.algorithms = {"exact", "uniform"};
     o.budgets = {0.5};
     o.sink = 2;
-    o.recent = 12;
-    o.queries = 8;
     o.kept = true;
     o.threads = 2;
     o.precision = precision;
@@ -47,8 +41,8 @@ void PrecisionTest::expect_agreement(const Change& change) const {
     change(o);
     run(o);
   }
-  const auto single = testing_replay::untimed(folder_ / "single.csv");
-  const auto wide = testing_replay::untimed(folder_ / "double.csv");
+  const auto single = untimed(folder_ / "single.csv");
+  const auto wide = untimed(folder_ / "double.csv");
   ASSERT_EQ(single.size(), wide.size());
   bool differs = false;
   for (std::size_t i = 0; i < wide.size(); ++i) {
@@ -104,7 +98,7 @@ TEST_F(PrecisionTest, WhatFloat32CannotHoldIsRefusedByName) {
   expect_refusal([&] { run(options(Precision::float32, "out.csv")); },
                  "large.h5: prompt p0 layer 0 KV head 0");
   run(options(Precision::float64, "double.csv"));
-  for (const auto& row : testing_replay::untimed(folder_ / "double.csv")) {
+  for (const auto& row : untimed(folder_ / "double.csv")) {
     EXPECT_EQ(cell(row, "status"), "ok");
   }
 }

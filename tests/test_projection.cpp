@@ -16,17 +16,11 @@ namespace kvbench::test_projection {
 namespace {
 
 using testing_replay::made_projection;
-using testing_traces::alter;
-using testing_traces::expect_refusals;
-using testing_traces::planted;
-using testing_traces::planted_trace;
-using testing_traces::Shape;
-using testing_traces::Storage;
-using testing_traces::temporary_path;
+using namespace testing_traces;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
 constexpr hsize_t kHidden = 11;
-constexpr hsize_t kColumns = 6 * 9;  // of testing_traces::Shape: query heads times width of values
+constexpr hsize_t kColumns = 6 * 9;  // of Shape: query heads times width of values
 
 // Writes [rows, columns] planted values as o_proj, and leaves all else alone.
 void put_o_proj(hid_t layer, std::vector<hsize_t> sizes, DType type, const Storage& storage = {}) {
@@ -36,30 +30,12 @@ void put_o_proj(hid_t layer, std::vector<hsize_t> sizes, DType type, const Stora
     count *= size;
   }
   const hsize_t columns = sizes.back();
-  const auto bytes =
-      testing_traces::planted_bytes('o', {1, count / columns, columns}, type, storage.big_endian);
-  const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
-  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
-  const hid_t element = testing_traces::make_type(type, storage.big_endian);
-  if (storage.layout == Storage::Layout::chunked) {
-    H5Pset_chunk(plist, 2, storage.chunk.data());
-  } else if (storage.layout == Storage::Layout::compact) {
-    H5Pset_layout(plist, H5D_COMPACT);
-  }
-  for (const auto& set : storage.settings) {
-    set(plist);
-  }
-  const hid_t data = H5Dcreate2(layer, "o_proj", element, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  ASSERT_GE(data, 0);
-  EXPECT_GE(H5Dwrite(data, element, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()), 0);
-  H5Dclose(data);
-  H5Tclose(element);
-  H5Pclose(plist);
-  H5Sclose(space);
+  put_stored(layer, "o_proj", sizes, type, storage,
+             planted_bytes('o', {1, count / columns, columns}, type, storage.big_endian));
 }
 
 void put_norms(hid_t layer, const std::vector<float>& norms, hid_t type = H5T_IEEE_F32LE) {
-  testing_traces::put_values(layer, "residual_norm", {norms.size()}, type, H5T_NATIVE_FLOAT, norms);
+  put_values(layer, "residual_norm", {norms.size()}, type, H5T_NATIVE_FLOAT, norms);
 }
 
 void expect_planted(const TraceReader& reader, const Shape& s) {
@@ -215,7 +191,7 @@ TEST(Projection, RefusesWhatDoesNotFitTheLayer) {
     return [=](hid_t layer) { put_o_proj(layer, sizes, type); };
   };
   const auto bare = [](const char* name, const std::vector<hsize_t>& sizes) {
-    return testing_traces::bare_dataset(name, sizes, H5T_IEEE_F32LE);
+    return bare_dataset(name, sizes, H5T_IEEE_F32LE);
   };
   const auto norms = [](std::size_t count, hid_t type = H5T_IEEE_F32LE) {
     return [=](hid_t layer) { put_norms(layer, std::vector<float>(count, 1.0F), type); };
@@ -262,15 +238,15 @@ TEST(Projection, RefusesWhatDoesNotFitTheLayer) {
 TEST(Projection, RefusesValuesThatAreNotFinite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<testing_traces::Spoiled> cases;
+  std::vector<Spoiled> cases;
   for (const auto& [bad, text] : {std::pair{nan, "nan"}, {-infinity, "-inf"}}) {
     // The last column of the second KV head: 18 to 35 are its own.
     std::vector<float> values(kHidden * kColumns, 1.0F);
     values[10 * kColumns + 35] = bad;
     cases.push_back({kLayer,
                      [=](hid_t layer) {
-                       testing_traces::put_values(layer, "o_proj", {kHidden, kColumns},
-                                                  H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, values);
+                       put_values(layer, "o_proj", {kHidden, kColumns}, H5T_IEEE_F32LE,
+                                  H5T_NATIVE_FLOAT, values);
                      },
                      {"/layers/0/o_proj", std::string("row 10, column 35 is ") + text}});
   }

@@ -1,7 +1,6 @@
 // Output projections as methods get them: the columns of their head's group, where they ask.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <filesystem>
 #include <limits>
@@ -18,10 +17,7 @@ namespace kvbench::test_projection_run {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::made_projection;
-using testing_replay::make_trace;
-using testing_replay::refusal;
-using testing_replay::TraceShape;
+using namespace testing_replay;
 
 // What each call of the test's method was given: KV head and projection.
 std::mutex seen_mutex;
@@ -33,7 +29,7 @@ Compressed looking(const Task& task, const Params&) {
   return {};
 }
 
-class ProjectionRun : public testing_replay::ReplayTest {
+class ProjectionRun : public ReplayTest {
  protected:
   // Two layers of 2 KV heads of 3 query heads each.
   std::string trace(Index hidden) {
@@ -50,15 +46,11 @@ class ProjectionRun : public testing_replay::ReplayTest {
     method_.info.name = "looking";
     method_.info.facts = [reads](const Params&) { return JobFacts{.o_proj = reads}; };
     method_.compress = looking;
-    ReplayOptions o;
+    ReplayOptions o = basic("out.csv");
     o.traces = {path};
-    o.out = (folder_ / "out.csv").string();
     o.algorithms = {"exact"};
     o.sink = 2;
-    o.recent = 12;
-    o.queries = 8;
     o.heads = heads;
-    o.threads = 1;
     o.overwrite = true;
     Plan plan = make_plan(o);
     plan.variants = {{&method_, Params("looking", {}, {})}};
@@ -102,19 +94,10 @@ TEST_F(ProjectionRun, OthersGetNone) {
 
 TEST_F(ProjectionRun, IsCheckedBeforeTheFirstRowWhereItIsRead) {
   const std::string path = trace(7);
-  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-  const hid_t layer = H5Gopen2(file, "/prompts/p0/layers/3", H5P_DEFAULT);
-  H5Ldelete(layer, "o_proj", H5P_DEFAULT);
-  const std::vector<float> bad(7 * 36, std::numeric_limits<float>::quiet_NaN());
-  const std::array<hsize_t, 2> sizes{7, 36};
-  const hid_t space = H5Screate_simple(2, sizes.data(), nullptr);
-  const hid_t data =
-      H5Dcreate2(layer, "o_proj", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bad.data()), 0);
-  H5Dclose(data);
-  H5Sclose(space);
-  H5Gclose(layer);
-  H5Fclose(file);
+  testing_traces::alter(path, "/prompts/p0/layers/3", [](hid_t layer) {
+    testing_traces::put_values(layer, "o_proj", {7, 36}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
+                               std::vector<float>(7 * 36, std::numeric_limits<float>::quiet_NaN()));
+  });
   const std::atomic<bool> go_on = false;
   for (const bool reads : {true, false}) {  // without the method OUT.layers.csv reads it
     const std::string message = refusal([&] { run_plan(plan(path, reads), "test", go_on); });

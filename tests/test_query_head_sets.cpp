@@ -14,6 +14,7 @@ namespace {
 
 using testing_replay::expect_refusal;
 using testing_traces::alter;
+using testing_traces::Id;
 
 constexpr Index kTokens = 700;
 constexpr Index kGroup = 2;
@@ -82,14 +83,13 @@ class QueryHeadSets : public testing_replay::ReplayTest {
       keys.insert(keys.end(), k.row(of * m), k.row(of * m) + m * kDim);
       scores.insert(scores.end(), s.row(of), s.row(of) + kTokens);
     }
-    const hid_t at = testing_traces::make_group(layer, "extra/repeat/0");
+    const Id at = testing_traces::make_group(layer, "extra/repeat/0");
     ASSERT_GE(at, 0);
-    const hid_t half = testing_traces::make_type(DType::float16, false);
+    const Id half = testing_traces::make_type(DType::float16, false);
     testing_traces::put_values(at, "q", {kHeads, m, kDim}, half, H5T_NATIVE_FLOAT,
                                std::vector<float>(q.data(), q.data() + kHeads * m * kDim));
     testing_traces::put_values(at, "k", {static_cast<hsize_t>(kv_heads), m, kDim}, half,
                                H5T_NATIVE_FLOAT, keys);
-    H5Tclose(half);
     testing_traces::SegmentParts parts;
     parts.queries = m;
     parts.from = kTokens - kQueries;
@@ -98,7 +98,6 @@ class QueryHeadSets : public testing_replay::ReplayTest {
     parts.last = kTokens - kQueries;
     parts.residual_norm.assign(m, 1.0F);
     testing_traces::put_segment_parts(at, parts);
-    H5Gclose(at);
     testing_traces::put_scores(layer, "other", kv_heads, kTokens, scores, kTokens - kQueries);
   }
 

@@ -17,9 +17,7 @@ namespace kvbench::test_rope {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::refusal;
-using testing_replay::rope_tables;
-using testing_replay::TraceShape;
+using namespace testing_replay;
 
 // Tables and rows are float32; the rotation back is float64.
 constexpr double kFloat = 1e-6;
@@ -88,7 +86,7 @@ TEST(Rope, FrequenciesAreRefinedByEveryDoubling) {
   EXPECT_GT(most, 1e-4);
 }
 
-class RopeTrace : public testing_replay::ReplayTest {
+class RopeTrace : public ReplayTest {
  protected:
   // A trace of 40 tokens, changed by `change` after it was written.
   std::string trace(const std::function<void(hid_t)>& change, Index positions = 40 + 512,
@@ -98,15 +96,13 @@ class RopeTrace : public testing_replay::ReplayTest {
     shape.layers = {0, 3};
     shape.rope = rope_tables(positions, dim);
     const std::string path = make_trace(folder_ / "rope.h5", shape);
-    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-    change(file);
-    H5Fclose(file);
+    testing_traces::alter(path, "/", change);
     return path;
   }
 
   static void set(hid_t file, const char* dataset, Index at, float value) {
-    const hid_t data = H5Dopen2(file, dataset, H5P_DEFAULT);
-    const hid_t space = H5Dget_space(data);
+    const testing_traces::Id data = H5Dopen2(file, dataset, H5P_DEFAULT);
+    const testing_traces::Id space = H5Dget_space(data);
     hsize_t dims[2];
     H5Sget_simple_extent_dims(space, dims, nullptr);
     std::vector<float> all(dims[0] * dims[1]);
@@ -114,8 +110,6 @@ class RopeTrace : public testing_replay::ReplayTest {
     all[at] = value;
     H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data());
     H5Adelete(data, "sha256");  // it is of the values before
-    H5Sclose(space);
-    H5Dclose(data);
   }
 };
 
@@ -164,7 +158,7 @@ TEST_F(RopeTrace, LayersMayHaveTheirOwnOrNone) {
 
 TEST_F(RopeTrace, RefusesWhatAreNoTables) {
   const auto refuses = [&](const std::string& path, const std::string& words) {
-    testing_replay::expect_refusal([&] { const TraceReader reader(path); }, words);
+    expect_refusal([&] { const TraceReader reader(path); }, words);
   };
   refuses(trace([](hid_t) {}, 551), "holds 551 positions, expected at least n + 512");
   refuses(trace([](hid_t) {}, 552, 10), "turns 10 channels, expected at most the 8");
@@ -180,7 +174,7 @@ TEST_F(RopeTrace, RefusesWhatAreNoTables) {
 TEST_F(RopeTrace, RefusesValuesThatAreNoRotation) {
   const auto refuses = [&](const std::string& path, const std::string& words) {
     const TraceReader reader(path);
-    testing_replay::expect_refusal([&] { reader.read_rope(0, 0); }, words);
+    expect_refusal([&] { reader.read_rope(0, 0); }, words);
   };
   refuses(trace([](hid_t f) { set(f, "/rope/cos", 9, std::nanf("")); }),
           "position 2, pair 1 is nan");
@@ -192,34 +186,31 @@ TEST_F(RopeTrace, RefusesValuesThatAreNoRotation) {
 }
 
 TEST_F(RopeTrace, AutoIsResolvedInTheRow) {
-  ReplayOptions o;
+  ReplayOptions o = basic("out.csv");
   o.traces = {trace([](hid_t) {})};
-  o.out = (folder_ / "out.csv").string();
   o.algorithms = {"expected-attention", "h2o+expected-attention"};
   o.budgets = {0.5};
   o.sink = 2;
-  o.recent = 12;
-  o.queries = 8;
   o.overwrite = true;
   run(o);
-  for (const Fields& row : testing_replay::untimed(o.out)) {
+  for (const Fields& row : untimed(o.out)) {
     EXPECT_NE(row[column_index("params")].find("rope=tables"), std::string::npos);
     EXPECT_EQ(row[column_index("status")], "ok");
   }
   o.traces = {trace_};  // without tables
   run(o);
-  for (const Fields& row : testing_replay::untimed(o.out)) {
+  for (const Fields& row : untimed(o.out)) {
     EXPECT_NE(row[column_index("params")].find("rope=post"), std::string::npos);
   }
   o.algorithms = {"expected-attention:rope=tables"};
-  testing_replay::expect_refusal([&] { run(o); }, "needs the trace's rotary tables");
+  expect_refusal([&] { run(o); }, "needs the trace's rotary tables");
   o.algorithms = {"expected-attention:rope=auto,post"};
-  testing_replay::expect_refusal([&] { run(o); }, "duplicate ");
+  expect_refusal([&] { run(o); }, "duplicate ");
   o.traces = {trace([](hid_t) {})};
   o.algorithms = {"expected-attention:n_future=520"};  // 40 - 8 + 520 = 552 fits
   EXPECT_EQ(run(o).failed, 0);
   o.algorithms = {"expected-attention:n_future=521"};
-  testing_replay::expect_refusal([&] { run(o); }, "hold 552 positions, expected at least 553");
+  expect_refusal([&] { run(o); }, "hold 552 positions, expected at least 553");
 }
 
 TEST(ExpectedAttentionTables, EqualsReference) {

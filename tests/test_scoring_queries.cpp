@@ -12,32 +12,26 @@
 namespace kvbench::test_scoring_queries {
 namespace {
 
-using testing_replay::make_trace;
-using testing_replay::refusal;
-using testing_replay::TraceShape;
-using testing_replay::untimed;
+using namespace testing_replay;
 
 std::string cell(const Fields& row, std::string_view column) {
   return row[column_index(column)];
 }
 
-class ScoringQueries : public testing_replay::ReplayTest {
+class ScoringQueries : public ReplayTest {
  protected:
   // 60 tokens, of which the last `nq` have queries; middle [4, 44), evaluated [52, 60).
   ReplayOptions options(Index nq, const std::vector<std::string>& algorithms) {
     TraceShape shape;
     shape.tokens = {60};
     shape.nq = nq;
-    shape.rope = testing_replay::rope_tables(60 + 512, 8);
-    ReplayOptions o;
+    shape.rope = rope_tables(60 + 512, 8);
+    ReplayOptions o = basic("out.csv");
     o.traces = {make_trace(folder_ / ("q" + std::to_string(nq) + ".h5"), shape)};
-    o.out = (folder_ / "out.csv").string();
     o.algorithms = algorithms;
     o.budgets = {0.5};
     o.heads = {0};
-    o.sink = 4;
     o.recent = 16;
-    o.queries = 8;
     o.overwrite = true;
     return o;
   }

@@ -15,9 +15,7 @@ namespace kvbench::test_summary {
 namespace {
 
 using testing_replay::refusal;
-using testing_rows::as_table;
-using testing_rows::make_row;
-using testing_rows::result_tables;
+using namespace testing_rows;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();

@@ -14,9 +14,7 @@
 namespace kvbench::test_summary_table {
 namespace {
 
-using testing_rows::as_table;
-using testing_rows::make_row;
-using testing_rows::result_tables;
+using namespace testing_rows;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();

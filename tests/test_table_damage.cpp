@@ -25,10 +25,7 @@ namespace kvbench::test_table_damage {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::read_bytes;
-using testing_replay::refusal;
-using testing_replay::ReplayTest;
-using testing_replay::write_bytes;
+using namespace testing_replay;
 
 TEST(RunColumns, AreBeforeModelOrLast) {
   for (const TableSpec* table :
@@ -109,7 +106,7 @@ class TableDamage : public ReplayTest {
     Table table = read_table(csv);
     table.rows[row][table.column(column)] = cell;
     testing_rows::write_table(csv, table.header, table.rows);
-    testing_replay::sign(csv, main_table());
+    sign(csv, main_table());
   }
 };
 
@@ -133,13 +130,13 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
       {&layers_table(), layers_table().path(csv)}};
   const std::map<fs::path, std::string> before = files();
 
-  const std::uint64_t count = testing_replay::number_of("KVBENCH_DAMAGES", 1000);
+  const std::uint64_t count = number_of("KVBENCH_DAMAGES", 1000);
   std::uint64_t done = 0;
   for (std::uint64_t seed = 0; done < count; ++seed) {
-    testing_replay::Random random(seed);
-    const auto& [side, path] = testing_replay::one_of(random, tables);
+    Random random(seed);
+    const auto& [side, path] = one_of(random, tables);
     std::string text = before.at(path);
-    testing_replay::damage_bytes(random, text);
+    damage_bytes(random, text);
     if (text == before.at(path)) {
       continue;
     }

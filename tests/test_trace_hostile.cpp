@@ -42,9 +42,8 @@ std::string altered(const std::function<void(hid_t)>& change) {
 // k as a virtual dataset whose values are those of `inside` in `file`.
 std::string with_virtual_keys(const char* file, const char* inside) {
   return altered(bare_dataset("k", {kDims.begin(), kDims.end()}, -1, [=](hid_t plist) {
-    const hid_t space = H5Screate_simple(3, kDims.data(), nullptr);
+    const Id space = H5Screate_simple(3, kDims.data(), nullptr);
     ASSERT_GE(H5Pset_virtual(plist, space, file, inside, space), 0);
-    H5Sclose(space);
   }));
 }
 
@@ -247,15 +246,15 @@ std::string bomb() {
       H5Ldelete(layer, name, H5P_DEFAULT);
       const std::array<hsize_t, 3> dims{1, kTokens, 256};
       const std::array<hsize_t, 3> chunk{1, kTokens / 64, 256};
-      const hid_t space = H5Screate_simple(3, dims.data(), nullptr);
-      const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+      const Id space = H5Screate_simple(3, dims.data(), nullptr);
+      const Id plist = H5Pcreate(H5P_DATASET_CREATE);
       H5Pset_chunk(plist, 3, chunk.data());
       H5Pset_deflate(plist, 9);
-      const hid_t half = testing_traces::make_type(DType::float16, false);
-      const hid_t data = H5Dcreate2(layer, name, half, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+      const Id half = testing_traces::make_type(DType::float16, false);
+      const Id data = H5Dcreate2(layer, name, half, space, H5P_DEFAULT, plist, H5P_DEFAULT);
       // HDF5 deflates one chunk; the others get its bytes.
       const std::vector<std::uint16_t> zeros(chunk[1] * chunk[2], 0);
-      const hid_t memory = H5Screate_simple(3, chunk.data(), nullptr);
+      const Id memory = H5Screate_simple(3, chunk.data(), nullptr);
       const std::array<hsize_t, 3> first{0, 0, 0};
       H5Sselect_hyperslab(space, H5S_SELECT_SET, first.data(), nullptr, chunk.data(), nullptr);
       EXPECT_GE(H5Dwrite(data, half, memory, space, H5P_DEFAULT, zeros.data()), 0);
@@ -269,11 +268,6 @@ std::string bomb() {
         const std::array<hsize_t, 3> at{0, row, 0};
         ASSERT_GE(H5Dwrite_chunk(data, H5P_DEFAULT, 0, at.data(), size, stored.data()), 0);
       }
-      H5Sclose(memory);
-      H5Dclose(data);
-      H5Tclose(half);
-      H5Pclose(plist);
-      H5Sclose(space);
     }
   });
   return path;

@@ -19,14 +19,7 @@
 namespace kvbench::test_trace_reader {
 namespace {
 
-using testing_traces::alter;
-using testing_traces::planted;
-using testing_traces::planted_trace;
-using testing_traces::put_double;
-using testing_traces::put_int;
-using testing_traces::replace_dataset;
-using testing_traces::Shape;
-using testing_traces::Storage;
+using namespace testing_traces;
 using Layout = Storage::Layout;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
@@ -55,8 +48,7 @@ void expect_planted(const KvHead& head, const Shape& s, Index kv_head) {
 
 // Keys as HDF5 itself reads them.
 void expect_as_hdf5(const Matrix& k, const std::string& path, DType type, Index head) {
-  const auto slow =
-      testing_traces::hdf5_head(path, std::string(kLayer) + "/k", type, head, k.rows(), k.cols());
+  const auto slow = hdf5_head(path, std::string(kLayer) + "/k", type, head, k.rows(), k.cols());
   EXPECT_TRUE(std::equal(slow.begin(), slow.end(), k.data())) << "head " << head;
 }
 
@@ -143,7 +135,7 @@ TEST(TraceReader, HonoursTheFilterMask) {
   const auto shuffle = [](hid_t p) { H5Pset_shuffle(p); };
   const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
   replace_dataset(path, "k", dims, DType::float16, chunked({1, 100, 24}, {shuffle, gzip}));
-  auto bytes = testing_traces::planted_bytes('k', dims, DType::float16, false);
+  auto bytes = planted_bytes('k', dims, DType::float16, false);
   alter(path, "/prompts/a/layers/0/k", [&](hid_t k) {
     // Head 1 with neither filter, head 2 shuffled only.
     const std::size_t size = bytes.size() / 3;
@@ -191,7 +183,6 @@ TEST(TraceReader, DescribesTheFile) {
   EXPECT_DOUBLE_EQ(layer.scale, 1.0 / std::sqrt(24.0));
   EXPECT_FALSE(layer.fisher.has_value());
   EXPECT_TRUE(layer.retrieval_heads.empty());
-  EXPECT_EQ(reader.read_token_ids(0), std::vector<std::int32_t>(100, 7));
 }
 
 TEST(TraceReader, LayerAttributesWinOverTheRoot) {
@@ -200,11 +191,11 @@ TEST(TraceReader, LayerAttributesWinOverTheRoot) {
   EXPECT_EQ(TraceReader(path).meta().prompts[0].layers[0].scale, 0.25);
   alter(path, kLayer, [](hid_t layer) {
     const float scale = 0.5f;  // h5py stores numpy.float32 as such
-    testing_traces::put_number(layer, "scale", H5T_NATIVE_FLOAT, &scale, 1);
+    put_number(layer, "scale", H5T_NATIVE_FLOAT, &scale, 1);
     put_double(layer, "fisher", 2.5);
     put_int(layer, "q_start", 63);
     const std::array<std::uint8_t, 3> heads{0, 1, 1};
-    testing_traces::put_number(layer, "retrieval_heads", H5T_NATIVE_UINT8, heads.data(), 3);
+    put_number(layer, "retrieval_heads", H5T_NATIVE_UINT8, heads.data(), 3);
   });
   const TraceReader reader(path);
   const LayerMeta& layer = reader.meta().prompts[0].layers[0];
@@ -219,26 +210,23 @@ TEST(TraceReader, TakesAttributesAsPythonWritesThem) {
   alter(path, "/", [](hid_t root) {
     // Variable length, UTF-8, one-element array.
     H5Adelete(root, "dtype");
-    const hid_t type = H5Tcopy(H5T_C_S1);
+    const Id type = H5Tcopy(H5T_C_S1);
     H5Tset_size(type, H5T_VARIABLE);
     H5Tset_cset(type, H5T_CSET_UTF8);
     const char* text = "float16";
-    testing_traces::put_number(root, "dtype", type, &text, 1);
-    H5Tclose(type);
+    put_number(root, "dtype", type, &text, 1);
     // Space-padded fixed length, as Fortran writes.
     H5Adelete(root, "rope");
-    const hid_t padded = H5Tcopy(H5T_C_S1);
+    const Id padded = H5Tcopy(H5T_C_S1);
     H5Tset_size(padded, 8);
     H5Tset_strpad(padded, H5T_STR_SPACEPAD);
-    testing_traces::put_number(root, "rope", padded, "post    ");
-    H5Tclose(padded);
+    put_number(root, "rope", padded, "post    ");
     const std::uint8_t version = 1;
-    testing_traces::put_number(root, "version", H5T_NATIVE_UINT8, &version, 1);
+    put_number(root, "version", H5T_NATIVE_UINT8, &version, 1);
     H5Adelete(root, "source");  // a description only
-    const hid_t null = H5Screate(H5S_NULL);
+    const Id null = H5Screate(H5S_NULL);
     H5Adelete(root, "model");
     H5Aclose(H5Acreate2(root, "model", H5T_C_S1, null, H5P_DEFAULT, H5P_DEFAULT));
-    H5Sclose(null);
   });
   const TraceReader reader(path);
   EXPECT_EQ(reader.meta().dtype, DType::float16);
@@ -253,11 +241,10 @@ TEST(TraceReader, OrdersLayersAndPromptsByNumber) {
     for (const char* id : {"p10", "p9"}) {
       H5Ocopy(prompts, "a", prompts, id, H5P_DEFAULT, H5P_DEFAULT);
     }
-    const hid_t layers = H5Gopen2(prompts, "a/layers", H5P_DEFAULT);
+    const Id layers = H5Gopen2(prompts, "a/layers", H5P_DEFAULT);
     for (const char* layer : {"10", "2"}) {
       H5Ocopy(layers, "0", layers, layer, H5P_DEFAULT, H5P_DEFAULT);
     }
-    H5Gclose(layers);
   });
   const TraceReader reader(path);
   ASSERT_EQ(reader.meta().prompts.size(), 3U);
@@ -277,7 +264,7 @@ TEST(TraceReader, ThreadsReadAtTheSameTime) {
   for (Index h = 0; h < 3; ++h) {
     threads.emplace_back([&reader, h] {
       for (int i = 0; i < kReads; ++i) {
-        expect_planted(reader.read_rows(0, 0, Rows::keys, h), 'k', h);
+        expect_planted(reader.read_head(0, 0, h).k, 'k', h);
       }
     });
   }
@@ -292,7 +279,6 @@ TEST(TraceReader, RefusesIndicesOutOfRange) {
   EXPECT_THROW(reader.read_head(0, 1, 0), InputError);
   EXPECT_THROW(reader.read_head(0, 0, 3), InputError);
   EXPECT_THROW(reader.read_head(0, 0, -1), InputError);
-  EXPECT_THROW(reader.read_token_ids(1), InputError);
 }
 
 TEST(TraceReader, ValidationVisitsEachHeadOnce) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/types.hpp"
+#include "hdf5_values.hpp"
 
 namespace kvbench::testing_traces {
 
@@ -116,73 +117,68 @@ inline std::vector<std::uint8_t> planted_bytes(char dataset, std::array<hsize_t,
   return out;
 }
 
-/// Writes one planted dataset below `group`.
-inline void put_dataset(hid_t group, const char* name, std::array<hsize_t, 3> dims, DType type,
-                        const Storage& storage) {
-  const std::array<hsize_t, 3> unlimited{H5S_UNLIMITED, H5S_UNLIMITED, H5S_UNLIMITED};
-  const hid_t space =
-      H5Screate_simple(3, dims.data(), storage.extensible ? unlimited.data() : nullptr);
-  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
-  const hid_t element = make_type(type, storage.big_endian);
-  auto bytes = planted_bytes(name[0], dims, type, storage.big_endian);
+/// Writes a dataset of these bytes below `group`.
+inline void put_stored(hid_t group, const char* name, const std::vector<hsize_t>& dims, DType type,
+                       const Storage& storage, const std::vector<std::uint8_t>& bytes) {
+  const auto rank = static_cast<int>(dims.size());
+  const std::vector<hsize_t> unlimited(dims.size(), H5S_UNLIMITED);
+  const Id space =
+      H5Screate_simple(rank, dims.data(), storage.extensible ? unlimited.data() : nullptr);
+  const Id plist = H5Pcreate(H5P_DATASET_CREATE);
+  const Id element = make_type(type, storage.big_endian);
   switch (storage.layout) {
     case Storage::Layout::contiguous: break;
     case Storage::Layout::compact: H5Pset_layout(plist, H5D_COMPACT); break;
     case Storage::Layout::chunked: {
       std::array<hsize_t, 3> chunk = storage.chunk;
-      for (std::size_t i = 0; i < 3 && !storage.extensible; ++i) {
+      for (std::size_t i = 0; i < dims.size() && !storage.extensible; ++i) {
         chunk[i] = std::min(chunk[i], dims[i]);
       }
-      H5Pset_chunk(plist, 3, chunk.data());
+      H5Pset_chunk(plist, rank, chunk.data());
       break;
     }
   }
   for (const auto& set : storage.settings) {
     set(plist);
   }
-  const hid_t data = H5Dcreate2(group, name, element, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+  const Id data = H5Dcreate2(group, name, element, space, H5P_DEFAULT, plist, H5P_DEFAULT);
   ASSERT_GE(data, 0);
-  if (storage.half_written) {
-    const std::array<hsize_t, 3> start{0, 0, 0};
-    const std::array<hsize_t, 3> count{1, dims[1], dims[2]};
-    H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr);
-    const hid_t memory = H5Screate_simple(3, count.data(), nullptr);
-    EXPECT_GE(H5Dwrite(data, element, memory, space, H5P_DEFAULT, bytes.data()), 0);
-    H5Sclose(memory);
-  } else {
-    EXPECT_GE(H5Dwrite(data, element, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()), 0);
-  }
-  H5Dclose(data);
-  H5Tclose(element);
-  H5Pclose(plist);
-  H5Sclose(space);
+  std::vector<hsize_t> count = dims;
+  count[0] = storage.half_written ? 1 : dims[0];
+  const std::vector<hsize_t> start(dims.size(), 0);
+  H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr);
+  const Id memory = H5Screate_simple(rank, count.data(), nullptr);
+  EXPECT_GE(H5Dwrite(data, element, memory, space, H5P_DEFAULT, bytes.data()), 0);
+}
+
+/// Writes one planted dataset below `group`.
+inline void put_dataset(hid_t group, const char* name, std::array<hsize_t, 3> dims, DType type,
+                        const Storage& storage) {
+  put_stored(group, name, {dims.begin(), dims.end()}, type, storage,
+             planted_bytes(name[0], dims, type, storage.big_endian));
 }
 
 inline void put_number(hid_t object, const char* name, hid_t type, const void* value,
                        hsize_t count = 0) {
   H5Adelete(object, name);
-  const hid_t space = count == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, nullptr);
-  const hid_t a = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  const Id space = count == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, nullptr);
+  const Id a = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
   H5Awrite(a, type, value);
-  H5Aclose(a);
-  H5Sclose(space);
 }
 
 inline void put_string(hid_t object, const char* name, const std::string& text) {
-  const hid_t type = H5Tcopy(H5T_C_S1);
+  const Id type = H5Tcopy(H5T_C_S1);
   H5Tset_size(type, text.size() + 1);
   put_number(object, name, type, text.c_str());
-  H5Tclose(type);
 }
 
 /// A string attribute of variable length, as h5py writes str.
 inline void put_variable_string(hid_t object, const char* name, const std::string& text) {
-  const hid_t type = H5Tcopy(H5T_C_S1);
+  const Id type = H5Tcopy(H5T_C_S1);
   H5Tset_size(type, H5T_VARIABLE);
   H5Tset_cset(type, H5T_CSET_UTF8);
   const char* start = text.c_str();
   put_number(object, name, type, static_cast<const void*>(&start));
-  H5Tclose(type);
 }
 
 inline void put_int(hid_t object, const char* name, std::int64_t value) {
@@ -205,8 +201,8 @@ void put_values(hid_t group, const char* name, const std::vector<hsize_t>& sizes
   if (H5Lexists(group, name, H5P_DEFAULT) > 0) {
     H5Ldelete(group, name, H5P_DEFAULT);
   }
-  const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
-  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+  const Id space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
+  const Id plist = H5Pcreate(H5P_DATASET_CREATE);
   if (packed && !values.empty()) {
     std::vector<hsize_t> chunk = sizes;
     chunk[0] = std::min<hsize_t>(2, chunk[0]);
@@ -214,14 +210,11 @@ void put_values(hid_t group, const char* name, const std::vector<hsize_t>& sizes
     H5Pset_shuffle(plist);
     H5Pset_deflate(plist, 4);
   }
-  const hid_t data = H5Dcreate2(group, name, stored, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+  const Id data = H5Dcreate2(group, name, stored, space, H5P_DEFAULT, plist, H5P_DEFAULT);
   ASSERT_GE(data, 0);
   if (!values.empty()) {
     EXPECT_GE(H5Dwrite(data, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
   }
-  H5Dclose(data);
-  H5Pclose(plist);
-  H5Sclose(space);
 }
 
 /// A whole valid trace of one prompt "a" with layer 0.
@@ -230,11 +223,11 @@ inline std::string planted_trace(const std::string& name, DType type = DType::fl
                                  bool newest_format = false) {
   const Quiet quiet;
   const std::string path = temporary_path(name);
-  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  const Id access = H5Pcreate(H5P_FILE_ACCESS);
   if (newest_format) {
     H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
   }
-  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  const Id file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
   put_string(file, "format", "kvbench-trace");
   put_int(file, "version", 1);
   put_string(file, "model", "planted");
@@ -242,10 +235,10 @@ inline std::string planted_trace(const std::string& name, DType type = DType::fl
   put_string(file, "created", "2026-01-02");
   put_string(file, "dtype", std::string(kvbench::name(type)));
   put_string(file, "rope", "post");
-  const hid_t links = H5Pcreate(H5P_LINK_CREATE);
+  const Id links = H5Pcreate(H5P_LINK_CREATE);
   H5Pset_create_intermediate_group(links, 1);
-  const hid_t layer = H5Gcreate2(file, "/prompts/a/layers/0", links, H5P_DEFAULT, H5P_DEFAULT);
-  const hid_t prompt = H5Gopen2(file, "/prompts/a", H5P_DEFAULT);
+  const Id layer = H5Gcreate2(file, "/prompts/a/layers/0", links, H5P_DEFAULT, H5P_DEFAULT);
+  const Id prompt = H5Gopen2(file, "/prompts/a", H5P_DEFAULT);
   put_int(prompt, "n_tokens", s.n);
   const auto dims = [](Index a, Index b, Index c) {
     return std::array<hsize_t, 3>{static_cast<hsize_t>(a), static_cast<hsize_t>(b),
@@ -256,11 +249,6 @@ inline std::string planted_trace(const std::string& name, DType type = DType::fl
   put_dataset(layer, "v", dims(s.kv_heads, s.n, s.dv), type, storage);
   put_values(prompt, "token_ids", {static_cast<hsize_t>(s.n)}, H5T_STD_I32LE, H5T_NATIVE_INT32,
              std::vector<std::int32_t>(s.n, 7));
-  H5Gclose(prompt);
-  H5Gclose(layer);
-  H5Pclose(links);
-  H5Pclose(access);
-  H5Fclose(file);
   return path;
 }
 
@@ -268,12 +256,10 @@ inline std::string planted_trace(const std::string& name, DType type = DType::fl
 inline void alter(const std::string& path, const char* inside,
                   const std::function<void(hid_t)>& change) {
   const Quiet quiet;
-  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-  const hid_t object = H5Oopen(file, inside, H5P_DEFAULT);
+  const Id file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const Id object = H5Oopen(file, inside, H5P_DEFAULT);
   ASSERT_GE(object, 0);
   change(object);
-  H5Oclose(object);
-  H5Fclose(file);
 }
 
 /// Replaces a dataset of layer 0.

@@ -63,16 +63,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
              const LoadedCaches::Loaded* loaded, JobResult& out) {
   const Variant& variant = c.plan().variant_of(c.unit(), entry);
   const KvHead& head = c.head();
-  Task task = c.task(entry);
-  if (variant.sees_evaluated()) {
-    task.true_mass = c.group_mass();
-  }
-  if (share != nullptr) {
-    if (share->error) {
-      std::rethrow_exception(share->error);
-    }
-    task.share = &share->share;
-  }
+  Task task = c.job_task(entry, share);
   std::optional<Index> allowed = variant.allowed_bytes(task);
   if (loaded != nullptr) {
     task.external = &loaded->compressed;
@@ -176,6 +167,20 @@ HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads,
       group_mass_[i] += truth_.back().mass[i] / static_cast<double>(head().group());
     }
   }
+}
+
+Task HeadContext::job_task(const Entry& entry, const ShareOrError* share) const {
+  Task out = task(entry);
+  if (plan().variant_of(unit(), entry).sees_evaluated()) {
+    out.true_mass = group_mass_;
+  }
+  if (share != nullptr) {
+    if (share->error) {
+      std::rethrow_exception(share->error);
+    }
+    out.share = &share->share;
+  }
+  return out;
 }
 
 void check_compressed(const Compressed& result, const Task& task) {

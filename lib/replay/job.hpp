@@ -13,6 +13,12 @@
 
 namespace kvbench {
 
+/// A head's share of a common budget, or the exception of the method that was to divide it.
+struct ShareOrError {
+  Share share;
+  std::exception_ptr error;
+};
+
 /// A KV head with what all its jobs share. `g`: query head within the group.
 class HeadContext : public HeadInput {
  public:
@@ -24,8 +30,9 @@ class HeadContext : public HeadInput {
   const ValueNorms& norms() const { return norms_; }
   /// Softmax sums of the evaluated queries over sinks and recent tokens.
   const SoftmaxSums& base(Index g) const { return base_[g]; }
-  /// [n]: exact attention mass of each token, mean over the group.
-  const std::vector<double>& group_mass() const { return group_mass_; }
+  /// The entry's task with what a job adds: the share, or the exception of its division, and the
+  /// exact attention of the group where the method sees it. Must not outlive the object.
+  Task job_task(const Entry& entry, const ShareOrError* share) const;
 
  private:
   // By query head of the group.
@@ -33,20 +40,14 @@ class HeadContext : public HeadInput {
   std::vector<double> sink_mass_;
   ValueNorms norms_;
   std::vector<MatrixD> queries_;
-  std::vector<SoftmaxSums> base_;  // the sums point into the queries
-  std::vector<double> group_mass_;
+  std::vector<SoftmaxSums> base_;   // the sums point into the queries
+  std::vector<double> group_mass_;  // [n]: exact attention of each token, mean over the group
 };
 
 /// Throws std::logic_error if a method's result violates the contract (algorithms/contract.hpp):
 /// tokens out of order or not in the task; a wrong number of weights; weights that are negative or
 /// not finite; made entries that are not finite or of a wrong shape; impossible byte counts.
 void check_compressed(const Compressed& result, const Task& task);
-
-/// A head's share of a common budget, or the exception of the method that was to divide it.
-struct ShareOrError {
-  Share share;
-  std::exception_ptr error;
-};
 
 /// Runs one job. `share`: null if the scope is a head. An exception of the method becomes the rows'
 /// status. Throws as run_guarded().

@@ -70,18 +70,8 @@ class RetrievalJob {
       : c_(c),
         entry_(entry),
         variant_(c.plan().variant_of(c.unit(), entry)),
-        task_(c.task(entry)),
-        m_(c.windows().queries) {
-    if (variant_.sees_evaluated()) {
-      task_.true_mass = c.group_mass();
-    }
-    if (share != nullptr) {
-      if (share->error) {
-        std::rethrow_exception(share->error);
-      }
-      task_.share = &share->share;
-    }
-  }
+        task_(c.job_task(entry, share)),
+        m_(c.windows().queries) {}
 
   void run(JobResult& out) {
     std::unique_ptr<ReadIndex> index;

@@ -2,6 +2,9 @@
 // pairs, in long double. Shares no code with lib but its types.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "core/types.hpp"
@@ -11,16 +14,10 @@ namespace reference {
 
 enum class Sim { relu, one_plus, absolute };
 
-/// All similarities. With `grid` each is rounded to the nearest multiple of 2^-30 of the largest
-/// possible (1, and 2 for 1 + cos), as lib says that it does.
-Rows similarities(const Rows& keys, Sim sim, bool grid);
-
 struct Phi {
   bool power = false;
   Real alpha = 0.04L, beta = 1;
 };
-/// phi(x), for `power` by bisection down to the last bit.
-Real phi_value(const Phi& phi, Real x);
 
 /// g over the ground set of `sim`: lambda f(A)/f(M) + (1-lambda) c(A)/c(M), a term 0 where its
 /// normaliser is.
@@ -35,11 +32,110 @@ struct Mixture {
   Real value(const std::vector<Index>& a) const;
 };
 
+/// All similarities. With `grid` each is rounded to the nearest multiple of 2^-30 of the largest
+/// possible (1, and 2 for 1 + cos), as lib says that it does.
+inline Rows similarities(const Rows& keys, Sim sim, bool grid) {
+  Rows out(keys.size(), Vec(keys.size(), 0));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    for (std::size_t j = 0; j < keys.size(); ++j) {
+      const Real norms = std::sqrt(dot(keys[i], keys[i])) * std::sqrt(dot(keys[j], keys[j]));
+      if (norms == 0) {
+        continue;
+      }
+      const Real cosine = i == j ? 1 : dot(keys[i], keys[j]) / norms;
+      const Real most = sim == Sim::one_plus ? 2 : 1;
+      Real s = sim == Sim::relu       ? std::max<Real>(0, cosine)
+               : sim == Sim::one_plus ? 1 + cosine
+                                      : std::abs(cosine);
+      if (grid) {
+        s = std::round(s / most * 0x1p30L) * 0x1p-30L * most;
+      }
+      out[i][j] = s;
+    }
+  }
+  return out;
+}
+
+/// phi(x), for `power` by bisection down to the last bit.
+inline Real phi_value(const Phi& phi, Real x) {
+  if (!phi.power) {
+    return std::log1p(x);
+  }
+  const auto inverse = [&](Real y) {
+    return phi.alpha * std::pow(y, 1 / phi.alpha) + phi.beta * y;
+  };
+  if (x <= 0) {
+    return 0;
+  }
+  Real low = 0;
+  Real high = 1;
+  while (inverse(high) < x) {
+    high *= 2;
+  }
+  for (Real middle = high / 2; low < middle && middle < high; middle = (low + high) / 2) {
+    (inverse(middle) < x ? low : high) = middle;
+  }
+  return high;
+}
+
+inline Real Mixture::f(const std::vector<Index>& a) const {
+  Real sum = 0;
+  for (std::size_t v = 0; v < sim.size(); ++v) {
+    Real most = 0;
+    for (const Index u : a) {
+      most = std::max(most, sim[v][u]);
+    }
+    sum += most;
+  }
+  return sum;
+}
+
+inline Real Mixture::c(const std::vector<Index>& a) const {
+  Real sum = 0;
+  for (const Index u : a) {
+    sum += acc[u];
+  }
+  return phi_value(phi, sum);
+}
+
+inline Real Mixture::value(const std::vector<Index>& a) const {
+  std::vector<Index> all(sim.size());
+  std::iota(all.begin(), all.end(), Index{0});
+  const Real f_all = f(all);
+  const Real c_all = c(all);
+  Real out = 0;
+  if (f_all > 0) {
+    out += lambda * f(a) / f_all;
+  }
+  if (c_all > 0) {
+    out += (1 - lambda) * c(a) / c_all;
+  }
+  return out;
+}
+
 /// `count` members one by one, each the first with the largest value(A + e); in order of selection.
 /// A starts as `start`, which comes first.
-std::vector<Index> greedy(const Mixture& g, Index count, const std::vector<Index>& start = {});
-
-/// The largest value of any `count` members.
-Real best_value(const Mixture& g, Index count);
+inline std::vector<Index> greedy(const Mixture& g, Index count,
+                                 const std::vector<Index>& start = {}) {
+  std::vector<Index> out = start;
+  while (out.size() < start.size() + static_cast<std::size_t>(count)) {
+    Index best = -1;
+    Real best_so_far = 0;
+    for (Index e = 0; e < static_cast<Index>(g.sim.size()); ++e) {
+      if (std::find(out.begin(), out.end(), e) != out.end()) {
+        continue;
+      }
+      std::vector<Index> with = out;
+      with.push_back(e);
+      const Real value = g.value(with);
+      if (best < 0 || value > best_so_far) {
+        best = e;
+        best_so_far = value;
+      }
+    }
+    out.push_back(best);
+  }
+  return out;
+}
 
 }  // namespace reference

@@ -2,6 +2,8 @@
 // sums, the lightest goes.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <vector>
@@ -24,5 +26,60 @@ struct EvictionReference {
   /// Tokens held outside the window, given that j came last.
   std::vector<Index> outside(Index j) const;
 };
+
+inline std::vector<Index> EvictionReference::outside(Index j) const {
+  std::vector<Index> out;
+  for (const auto& [token, s] : score) {
+    if (token <= j - window) {
+      out.push_back(token);
+    }
+  }
+  return out;
+}
+
+inline std::pair<Index, float> EvictionReference::step(const kvbench::KvHead& head, Index j) {
+  if (j >= sink) {
+    score[j] = 0;
+  }
+  const Rows k = rows_of(head.k);
+  std::map<Index, Real> weight;
+  for (const kvbench::Matrix& queries : head.q) {
+    const Vec q = rows_of(queries)[j];
+    const auto term = [&](Index token) {
+      return std::exp(static_cast<Real>(head.scale) * dot(k[token], q));
+    };
+    Real sum = 0;
+    for (Index token = 0; token < sink && token <= j; ++token) {
+      sum += term(token);
+    }
+    std::map<Index, Real> own;
+    for (const auto& [token, s] : score) {
+      own[token] = term(token);
+      sum += own[token];
+    }
+    for (const auto& [token, e] : own) {
+      const Real part = e / sum;
+      weight[token] = largest ? std::max(weight[token], part)
+                              : weight[token] + part / static_cast<Real>(head.q.size());
+    }
+  }
+  for (auto& [token, s] : score) {
+    s = static_cast<float>(static_cast<Real>(s) + weight[token]);
+  }
+  const std::vector<Index> all = outside(j);
+  if (static_cast<Index>(all.size()) <= kept) {
+    return {-1, 0.0F};
+  }
+  const std::size_t candidates = all.size() - static_cast<std::size_t>(kept - heavy);
+  Index lightest = all[0];
+  for (std::size_t i = 1; i < candidates; ++i) {
+    if (score[all[i]] <= score[lightest]) {
+      lightest = all[i];
+    }
+  }
+  const float last = score[lightest];
+  score.erase(lightest);
+  return {lightest, last};
+}
 
 }  // namespace reference

@@ -26,6 +26,27 @@ Real dot(const Vec& a, const Vec& b) {
   return s;
 }
 
+Real length(const Vec& x) {
+  return std::sqrt(dot(x, x));
+}
+
+Real cosine(const Vec& a, const Vec& b) {
+  const Real norms = length(a) * length(b);
+  return norms > 0 ? dot(a, b) / norms : 0;
+}
+
+Rows product(const Rows& a, const Rows& b) {
+  Rows out(a.size(), Vec(b[0].size(), 0));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    for (std::size_t t = 0; t < b.size(); ++t) {
+      for (std::size_t j = 0; j < b[0].size(); ++j) {
+        out[i][j] += a[i][t] * b[t][j];
+      }
+    }
+  }
+  return out;
+}
+
 Attention attention(const kvbench::KvHead& head, Index g, Index position) {
   const Rows k = rows_of(head.k);
   const Rows v = rows_of(head.v);

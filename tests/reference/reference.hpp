@@ -1,5 +1,6 @@
 // Slow, obvious references in long double. They share no code with lib but its types, and are
-// written from the definitions (docs/methods.md), not from the fast code.
+// written from the definitions (docs/methods.md), not from the fast code. A reference is one
+// header; names are unique among them.
 #pragma once
 
 #include <vector>
@@ -17,6 +18,9 @@ using Rows = std::vector<Vec>;
 Rows rows_of(kvbench::MatrixView m);
 
 Real dot(const Vec& a, const Vec& b);
+Real length(const Vec& x);
+Real cosine(const Vec& a, const Vec& b);  // 0 of a zero vector
+Rows product(const Rows& a, const Rows& b);
 
 /// Exact causal attention of the query at `position`, within the head's window and with its sink
 /// logit: probabilities of all tokens (0 where unseen).

@@ -108,9 +108,7 @@ Method method_double_sparsity() {
   info.sizes = {"tokens"};
   info.grid = {"channels=4,8,16;bits=2,4", "union=group"};
   info.facts = [](const Params&) { return JobFacts{.scoring = {Scoring()}}; };
-  Method out{.info = info};
-  out.open_reads = open_reads;
-  return out;
+  return {.info = info, .open_reads = open_reads};
 }
 
 }  // namespace kvbench

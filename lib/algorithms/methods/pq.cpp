@@ -188,9 +188,7 @@ Method method_pq() {
   info.grid = {"parts=2,4,8", "union=group"};
   info.facts = [](const Params&) { return JobFacts{.random = true}; };
   info.resolve = resolve;
-  Method out{.info = info};
-  out.open_reads = open_reads;
-  return out;
+  return {.info = info, .open_reads = open_reads};
 }
 
 }  // namespace kvbench

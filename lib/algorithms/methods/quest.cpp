@@ -71,9 +71,7 @@ Method method_quest() {
                  union_param()};
   info.sizes = {std::string(kSize)};
   info.grid = {"page=8,16,32,64", "union=group"};
-  Method out{.info = info};
-  out.open_reads = open_reads;
-  return out;
+  return {.info = info, .open_reads = open_reads};
 }
 
 }  // namespace kvbench

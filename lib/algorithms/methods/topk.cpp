@@ -27,9 +27,7 @@ Method method_topk() {
                  union_param()};
   info.sizes = {"tokens"};
   info.grid = {"union=head,group"};
-  Method out{.info = info};
-  out.open_reads = open_reads;
-  return out;
+  return {.info = info, .open_reads = open_reads};
 }
 
 }  // namespace kvbench
