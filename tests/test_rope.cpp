@@ -8,10 +8,12 @@
 
 #include "algorithms/methods.hpp"
 #include "core/rope.hpp"
+#include "hdf5_values.hpp"
 #include "method_checks.hpp"
 #include "reference/expected_attention.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
+#include "trace_files.hpp"
 
 namespace kvbench::test_rope {
 namespace {
