@@ -140,21 +140,24 @@ std::string projection_text(const TraceMeta& meta) {
 std::string window_text(const TraceMeta& meta) {
   const Layers layers = layers_of(meta);
   std::set<Index> sizes;
-  const auto windowed = std::ranges::count_if(layers, [&](const LayerMeta* l) {
+  std::set<Index> all;  // whatever prompts have them
+  std::set<Index> windowed;
+  for (const LayerMeta* l : layers) {
+    all.insert(l->layer);
     if (l->window) {
       sizes.insert(*l->window);
+      windowed.insert(l->layer);
     }
-    return l->window.has_value();
-  });
+  }
   const auto hidden = std::ranges::count_if(methods(), [](const Method& m) {
     return m.compress != nullptr && m.joint == 0 && m.info.holds > Holds::placed;
   });
-  return windowed == 0
+  return windowed.empty()
              ? ""
              : fmt::format(
-                   "{} of {} layers have a window of {} tokens{}", windowed, layers.size(),
+                   "{} of {} layers have a window of {} tokens{}", windowed.size(), all.size(),
                    fmt::join(sizes, " or "),
-                   windowed == std::ssize(layers)
+                   windowed.size() == all.size()
                        ? ""
                        : fmt::format(": replay --layers global runs {} more methods", hidden));
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -78,23 +77,9 @@ void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int thre
   }
 }
 
-// Budgets of the middle as shares of the whole cache.
 void print_budgets(const Plan& plan) {
-  if (plan.options.protocol != Protocol::prefill || plan.options.total_budget) {
-    return;
-  }
-  double middle = 0.0;
-  double all = 0.0;
-  for (const Unit& unit : plan.units) {
-    const Windows w = windows_of(plan.options, plan.layer_meta(unit));
-    const auto pair = static_cast<double>(plan.pair_bytes(unit));
-    middle += pair * static_cast<double>(w.middle.size());
-    all += pair * static_cast<double>(w.seen());
-  }
   std::string text;
-  for (const double budget :
-       std::set<double, std::greater<>>(plan.options.budgets.begin(), plan.options.budgets.end())) {
-    const double share = 1.0 - (1.0 - budget) * middle / all;
+  for (const auto& [budget, share] : plan.budgets_of_cache()) {
     text += fmt::format("{}{} is {:.2g} ({:.2g}x smaller)", text.empty() ? "" : ", ", budget, share,
                         1.0 / share);
   }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <string>
@@ -270,11 +271,16 @@ TEST_F(LayerWindow, WhatMakesTokensIsRefusedByName) {
 // Methods of a set stay where they fit; elsewhere their rows say why not.
 TEST_F(LayerWindow, MethodsOfASetAreInfeasibleWhereTheyDoNotFit) {
   ReplayOptions o = options(trace_of(20, false), {"@merging"});
-  const Plan plan = make_plan(o);
-  EXPECT_TRUE(std::ranges::any_of(plan.notes, [](const std::string& line) {
-    return line.starts_with("note: 1 of 2 layers have a window: rows of ") &&
-           line.find(" kmeans,") != std::string::npos;
-  }));
+  ReplayOptions two = o;  // traces of the same layers
+  two.traces.push_back((folder_ / "copy.h5").string());
+  std::filesystem::copy_file(o.traces[0], two.traces[1]);
+  for (const ReplayOptions& each : {o, two}) {
+    const Plan plan = make_plan(each);
+    EXPECT_TRUE(std::ranges::any_of(plan.notes, [](const std::string& line) {
+      return line.starts_with("note: 1 of 2 layers have a window: rows of ") &&
+             line.find(" kmeans,") != std::string::npos;
+    }));
+  }
   EXPECT_EQ(run(o).failed, 0);
   std::vector<Fields> global;
   for (const Fields& row : testing_replay::untimed(o.out)) {

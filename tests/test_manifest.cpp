@@ -48,7 +48,7 @@ TEST(Manifest, RoundTrip) {
   std::ofstream(csv.string() + ".h5") << "abc";
   m.traces.push_back({csv.string() + ".h5", sha256_text("abc"), 3});
   m.threads = 4;
-  m.plan = PlanInfo{"h", 10, {{0, 4}, {8, 10}}};
+  m.plan = PlanInfo{"h", 10, {{0, 4}, {8, 10}}, {{0.25, 0.4}}};
   m.shard = Shard{2, 3};
   write_manifest(csv, m);
   const Manifest running = read_manifest(csv);
@@ -63,6 +63,7 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(manifest_to_json(back), manifest_to_json(m));
   EXPECT_EQ(back.traces[0].sha256, sha256_text("abc"));
   EXPECT_EQ(back.traces[0].bytes, 3u);
+  EXPECT_EQ(back.plan->budgets_of_cache, (std::vector<std::pair<double, double>>{{0.25, 0.4}}));
   EXPECT_EQ(back.plan->row_ranges, (std::vector<Range>{{0, 4}, {8, 10}}));
   EXPECT_EQ(back.shard->index, 2);
   EXPECT_EQ(back.gpu, "some GPU");

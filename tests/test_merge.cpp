@@ -63,7 +63,7 @@ std::vector<ShardFile> make_shards(const fs::path& folder, Index count) {
     shard.manifest.traces = {{"t.h5", "abc", 10}};
     shard.manifest.run_id = kRun;
     shard.manifest.shard = Shard{s, count};
-    shard.manifest.plan = PlanInfo{"hash", plan_rows, {}};
+    shard.manifest.plan = PlanInfo{"hash", plan_rows, {}, {{0.5, 0.75}}};
     for (Index begin = (s - 1) * 4; begin < plan_rows; begin += 4 * count) {
       shard.manifest.plan->row_ranges.push_back({begin, begin + 4});
       shard.rows.insert(shard.rows.end(), all.begin() + begin, all.begin() + begin + 4);
@@ -123,6 +123,7 @@ TEST(Merge, GivesTheUndividedFileButForTiming) {
     ASSERT_TRUE(m.plan && !m.shard && m.end);
     EXPECT_EQ(m.plan->hash, "hash");
     EXPECT_EQ(m.plan->row_ranges, (std::vector<Range>{{0, plan_rows}}));
+    EXPECT_EQ(m.plan->budgets_of_cache, (std::vector<std::pair<double, double>>{{0.5, 0.75}}));
     EXPECT_EQ(m.rows, plan_rows);
     EXPECT_EQ(m.failures, 1);
     EXPECT_EQ(m.inputs.size(), static_cast<std::size_t>(count));

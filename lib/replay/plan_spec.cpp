@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "core/sha256.hpp"
 #include "replay/windows.hpp"
@@ -61,6 +63,26 @@ std::vector<Range> PlanSpec::layers() const {
   std::vector<Range> out;
   for (Index u = 0; u < static_cast<Index>(units.size()); u = out.back().end) {
     out.push_back(layer_units(u));
+  }
+  return out;
+}
+
+std::vector<std::pair<double, double>> PlanSpec::budgets_of_cache() const {
+  if (options.protocol != Protocol::prefill || options.total_budget) {
+    return {};
+  }
+  double middle = 0.0;
+  double all = 0.0;
+  for (const Unit& unit : units) {
+    const Windows w = windows_of(options, layer_meta(unit));
+    const auto pair = static_cast<double>(pair_bytes(unit));
+    middle += pair * static_cast<double>(w.middle.size());
+    all += pair * static_cast<double>(w.seen());
+  }
+  std::vector<std::pair<double, double>> out;
+  for (const double budget :
+       std::set<double, std::greater<>>(options.budgets.begin(), options.budgets.end())) {
+    out.emplace_back(budget, 1.0 - (1.0 - budget) * middle / all);
   }
   return out;
 }

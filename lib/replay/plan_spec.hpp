@@ -108,6 +108,9 @@ struct PlanSpec {
   Index pair_bytes(const Unit& unit) const {
     return (layer_meta(unit).d + layer_meta(unit).dv) * bytes_per_element(trace_meta(unit).dtype);
   }
+  /// Prefill: each budget of the middle, descending, and its share of the whole cache's bytes.
+  /// Empty for other protocols and total budgets.
+  std::vector<std::pair<double, double>> budgets_of_cache() const;
   /// Hash of everything that determines the rows. Threads, shards and paths are not part of it.
   std::string hash() const;
 };

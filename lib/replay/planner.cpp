@@ -130,14 +130,20 @@ void note_lacking(PlanSpec& plan) {
     }
   }
   const std::vector<Range> layers = plan.layers();
-  const auto windowed = std::ranges::count_if(layers, [&](Range units) {
-    return plan.layer_meta(plan.units[units.begin]).window.value_or(0) > 0;
-  });
+  std::set<Index> all;  // whatever prompts have them
+  std::set<Index> windowed;
+  for (const Range units : layers) {
+    const LayerMeta& l = plan.layer_meta(plan.units[units.begin]);
+    all.insert(l.layer);
+    if (l.window.value_or(0) > 0) {
+      windowed.insert(l.layer);
+    }
+  }
   if (!unplaced.empty()) {
     plan.notes.push_back(fmt::format(
         "note: {} of {} layers have a window: rows of {} are infeasible there (entries without a "
         "position); --layers global leaves those layers out",
-        windowed, layers.size(), fmt::join(unplaced, ", ")));
+        windowed.size(), all.size(), fmt::join(unplaced, ", ")));
   }
   for (const auto& [v, reasons] : others) {
     plan.notes.push_back(fmt::format("note: rows of {} are infeasible in {} of {} layers: {}",

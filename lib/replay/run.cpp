@@ -93,8 +93,10 @@ RunResult run_plan(const Plan& plan, const std::string& command_line, const std:
   Manifest manifest =
       start_manifest(command_line, configuration(plan), o, o.traces, plan.readers, threads);
   const Range jobs = plan.shard_jobs();
-  manifest.plan =
-      PlanInfo{plan.hash(), plan.row_range({0, plan.jobs()}).size(), {plan.row_range(jobs)}};
+  manifest.plan = PlanInfo{plan.hash(),
+                           plan.row_range({0, plan.jobs()}).size(),
+                           {plan.row_range(jobs)},
+                           plan.budgets_of_cache()};
   manifest.run_id = run_id(manifest.plan->hash, trace_hashes(manifest));
   if (o.shard_count > 1) {
     manifest.shard = Shard{o.shard_index, o.shard_count};

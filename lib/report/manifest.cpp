@@ -43,7 +43,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BuildInfo, version, git_commit, git_dirty, co
                                    build_type)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TraceFile, path, sha256, bytes, model, dtype, changed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Shard, index, count)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlanInfo, hash, rows, row_ranges)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PlanInfo, hash, rows, row_ranges, budgets_of_cache)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, schema, tool, command_line, configuration, traces,
                                    host, cpu, logical_cpus, threads, gpu, driver, start, end, rows,
                                    rows_resumed, failures, wall_s, run_id, sha256, shard, plan,

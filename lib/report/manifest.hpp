@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/files.hpp"
@@ -39,6 +40,8 @@ struct PlanInfo {
   std::string hash;               ///< equal for all shards of one plan, whatever the shard
   Index rows = 0;                 ///< rows of the undivided file
   std::vector<Range> row_ranges;  ///< rows of the complete file, in its order
+  /// Budgets of the middle and their shares of the whole cache's bytes.
+  std::vector<std::pair<double, double>> budgets_of_cache = {};
 };
 
 /// Members have the names of the file's keys.

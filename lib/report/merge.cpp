@@ -170,7 +170,8 @@ Manifest merged_manifest(const std::vector<MergeInput>& parts, const MergeOption
   m.start = first.start;
   m.end = first.end;
   m.run_id = first.run_id;
-  m.plan = PlanInfo{first.plan->hash, first.plan->rows, {{0, first.plan->rows}}};
+  m.plan = PlanInfo{
+      first.plan->hash, first.plan->rows, {{0, first.plan->rows}}, first.plan->budgets_of_cache};
   m.inputs = nlohmann::json::array();
   for (const MergeInput& p : parts) {
     const Manifest& part = p.manifest();
