@@ -31,7 +31,7 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     add("layer_table", nargs="+", metavar="DEV.layers.csv", help="of kvbench replay on development prompts")
     add("--rule", choices=RULES, required=True)
-    add("--seed", type=command.count, default=0, help="of --rule random [%(default)s]")
+    add("--seed", type=command.count, default=0, metavar="N", help="of --rule random [%(default)s]")
     add("--algorithm", required=True, metavar="NAME", help="of all layers, as in the tables, with their parameters")
     add("--budget", type=command.above_0(most=1), required=True, metavar="RHO", help="mean over layers")
     add("-o", "--output", required=True, metavar="POLICY.json")
