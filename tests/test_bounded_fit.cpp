@@ -145,6 +145,30 @@ TEST(ActiveSet, LeavesTheRestToTheInteriorPoint) {
   EXPECT_FALSE(active_set_fit(p.matrix, p.target, 0.05, 20.0, 1e-12).has_value());
 }
 
+TEST(BoundedLeastSquares, FindsPlantedWeights) {
+  std::mt19937_64 generator(3);
+  std::uniform_real_distribution<double> uniform(0.0, 1.0);
+  Problem p(60, 20);
+  std::vector<double> planted;
+  for (Index j = 0; j < 20; ++j) {
+    planted.push_back(j % 3 == 0 ? 1.0 : 1.0 + 15.0 * uniform(generator));
+  }
+  for (Index i = 0; i < 60; ++i) {
+    double sum = 0.0;
+    for (Index j = 0; j < 20; ++j) {
+      p.matrix.row(i)[j] = uniform(generator);
+      sum += p.matrix.row(i)[j] * planted[j];
+    }
+    p.target.push_back(sum);
+  }
+  p.finish();
+  const BoundedFit got = bounded_least_squares(p.matrix, p.target, 1.0, 20.0);
+  for (std::size_t j = 0; j < planted.size(); ++j) {
+    // An objective that is 0 to 1e-13 of |y|^2 leaves the square root of that in the weights.
+    EXPECT_NEAR(got.w[j], planted[j], 1e-4);
+  }
+}
+
 TEST(BoundedLeastSquares, OfManyOptimaTakesOneNearOne) {
   // w1 + w2 = 4 has the answers (1, 3) to (3, 1); (2, 2) is nearest to (1, 1).
   MatrixD e(1, 2);

@@ -1,5 +1,5 @@
 // bumblebee (prefill): its optimisers against each other and against greedy by the definition, with
-// and without recent tokens, at the ends of lambda, and with zero normalisers.
+// and without recent tokens, the ends of lambda, the bound of greedy, and zero normalisers.
 #include "algorithms/shared/scoring.hpp"
 #include "bumblebee_run.hpp"
 #include "reference/reference.hpp"
@@ -100,6 +100,28 @@ TEST(BumbleBee, LazyLooksAtFarFewerGains) {
   EXPECT_LT(10 * lazy.evaluations, greedy.evaluations);
 }
 
+TEST(BumbleBee, LambdaZeroIsHeavyHitters) {
+  for (const bool ties : {false, true}) {
+    const KvHead head = ties ? tied_head(80, 6, /*flat=*/true) : make_head({.n = 80, .nq = 80}, 6);
+    const std::vector<Index> tokens = positions(10, 70);
+    const Range scoring = ties ? Range{79, 80} : Range{20, 60};
+    const std::vector<double> sums = reduce_group(attention_sums(head, scoring), Reduce::mean);
+    const std::vector<double> acc(sums.begin() + 10, sums.begin() + 70);
+    for (const char* phi : {"log", "power"}) {
+      for (const char* optimizer : {"lazy", "greedy"}) {
+        for (const Index count : {1, 17, 59, 60}) {
+          const Given given = {{"lambda", "0"},
+                               {"phi", phi},
+                               {"optimizer", optimizer},
+                               {"tokens", std::to_string(count)}};
+          ASSERT_EQ(run_scored(head, tokens, scoring, given).tokens,
+                    at(tokens, reference::top(acc, count)));
+        }
+      }
+    }
+  }
+}
+
 TEST(BumbleBee, ReduceDecidesBetweenQueryHeads) {
   const KvHead head = make_head({.n = 60, .nq = 60, .group = 3}, 7);
   const auto sums = attention_sums(head, {0, 60});
@@ -107,6 +129,50 @@ TEST(BumbleBee, ReduceDecidesBetweenQueryHeads) {
        {std::pair("mean", Reduce::mean), {"max", Reduce::max}, {"sum", Reduce::sum}}) {
     EXPECT_EQ(run(head, positions(0, 60), {{"lambda", "0"}, {"reduce", name}}, 20).tokens,
               reference::top(reduce_group(sums, reduce), 20));
+  }
+}
+
+// Greedy's sets are nested, its gains never rise, and g is normalised to g(M) = 1.
+TEST(BumbleBee, GreedyGainsNeverRise) {
+  constexpr long double kGrid = 1e-8L;  // similarities are rounded to 2^-30 in lib, not here
+  for (const bool ties : {false, true}) {
+    const KvHead head = ties ? tied_head(24, 8, /*flat=*/false) : make_head({.n = 24, .nq = 24}, 8);
+    const std::vector<Index> tokens = positions(0, 24);
+    for (const char* phi : {"log", "power"}) {
+      const reference::Mixture g = mixture(head, tokens, {0, 24}, reference::Sim::relu, 0.3L,
+                                           phi == std::string("power"), /*grid=*/false);
+      std::vector<Index> before;
+      long double last_gain = 1;
+      for (Index count = 1; count <= 24; ++count) {
+        const std::vector<Index> now = run(head, tokens, {{"phi", phi}}, count).tokens;
+        ASSERT_TRUE(std::includes(now.begin(), now.end(), before.begin(), before.end()));
+        const long double gain = g.value(now) - g.value(before);
+        ASSERT_GE(gain, -kGrid);
+        ASSERT_LE(gain, last_gain + kGrid);
+        last_gain = gain;
+        before = now;
+      }
+      EXPECT_NEAR(static_cast<double>(g.value(before)), 1.0, 1e-12);
+    }
+  }
+}
+
+TEST(BumbleBee, WithinTheGreedyBoundOfTheBestSet) {
+  constexpr long double kGrid = 1e-8L;
+  for (const unsigned seed : {1U, 2U, 3U, 4U}) {
+    const KvHead head = seed % 2 == 0 ? tied_head(10, seed, false)
+                                      : [&] { return make_head({.n = 10, .nq = 10}, seed); }();
+    for (const char* lambda : {"0.3", "1"}) {
+      const reference::Mixture g = mixture(head, positions(0, 10), {0, 10}, reference::Sim::relu,
+                                           std::stold(lambda), false, /*grid=*/false);
+      for (const Index count : {1, 2, 3, 5}) {
+        const long double got =
+            g.value(run(head, positions(0, 10), {{"lambda", lambda}}, count).tokens);
+        const long double best = reference::best_value(g, count);
+        ASSERT_GE(got, (1 - std::exp(-1.0L)) * best - kGrid);
+        ASSERT_LE(got, best + kGrid);
+      }
+    }
   }
 }
 

@@ -93,5 +93,12 @@ TEST(Cake, WhatExceedsAMiddleGoesToTheOthersEqually) {
             (std::vector<double>{90.0, 100.0, 100.0}));
 }
 
+TEST(Cake, ScopeAndRefusals) {
+  const Method method = method_cake();
+  EXPECT_EQ(method.info.usual_facts().scope, Scope::layers);
+  EXPECT_THROW(method.info.facts(Params("cake", method.info.params, {{"kernel", "4"}})),
+               InputError);
+}
+
 }  // namespace
 }  // namespace kvbench::test_cake

@@ -1,5 +1,5 @@
 // cam under prefill, one eviction at a time, against its reference; who is attended and who scores;
-// the attended cache's unscored tokens.
+// what merging keeps; the attended cache's unscored tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -179,6 +179,21 @@ TEST(Cam, AttendsSinksHeldTokensAndItselfAlone) {
   }
   const Compressed changed = result(other);
   EXPECT_FALSE(changed.held.tokens == c.held.tokens && same_bits(changed.made.v, c.made.v));
+}
+
+// With equal scores everywhere every draw succeeds: nothing of the values' sum is lost.
+TEST(Cam, KeepsTheSumOfValuesWhenAllMerge) {
+  KvHead head = make_rounded_head(shape_of(64), 9);
+  std::fill_n(head.k.data(), 64 * head.d(), 0.0F);
+  // No protected tokens: of equal scores the latest goes, so the oldest would merge; protected
+  // ones make the oldest of the others go, whose score is the largest of all.
+  const JobOf job("cam", head, positions(2, 62), {0, 64});
+  for (const char* prefill : {"stream", "once"}) {
+    const Compressed c =
+        run(job, 2, {{"tokens", "10"}, {"heavy_ratio", "0"}, {"prefill", prefill}});
+    ASSERT_EQ(c.diag.front().second, "50");
+    check_sums_kept(job, c, /*keys=*/false);
+  }
 }
 
 TEST(Cam, WorksBehindAnotherMethod) {

@@ -125,5 +125,24 @@ TEST(CapKv, HugeValuesHaveDefinedScores) {
   EXPECT_EQ(job.kept(1), (std::vector<Index>{2}));
 }
 
+TEST(CapKv, ReadsAndRefusals) {
+  const Method method = method_capkv();
+  EXPECT_FALSE(method.info.usual_facts().scoring.empty());
+  EXPECT_TRUE(method.info.usual_facts().rope);
+  LayerFacts layer;
+  layer.scoring = {0, 100};
+  EXPECT_EQ(method.info.resolve(Params("capkv", method.info.params, {}), layer).at("rope"), "post");
+  const Params tables("capkv", method.info.params, {{"rope", "tables"}});
+  EXPECT_NE(testing_replay::refusal([&] {
+              method.info.resolve(tables, layer);
+            }).find("capkv: rope=tables needs the trace's rotary tables"),
+            std::string::npos);
+  layer.rope_positions = 611;
+  EXPECT_NE(testing_replay::refusal([&] {
+              method.info.resolve(tables, layer);
+            }).find("capkv: the rotary tables hold 611 positions, expected at least 612"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace kvbench::test_capkv

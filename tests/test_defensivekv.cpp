@@ -136,13 +136,19 @@ TEST(DefensiveKv, LayersOfTwoShapesShareNoTokens) {
       "one shape and type");
 }
 
-TEST(DefensiveKv, SharesOverALayerOrAllLayers) {
+TEST(DefensiveKv, ScopeAndRefusals) {
   const Method method = method_defensivekv();
   const auto facts = [&](const Given& given) {
     return method.info.facts(Params("defensivekv", method.info.params, given));
   };
   EXPECT_EQ(facts({}).scope, Scope::layer);
   EXPECT_EQ(facts({{"scope", "layers"}}).scope, Scope::layers);
+  EXPECT_TRUE(facts({}).o_proj);
+  EXPECT_THROW(facts({{"kernel", "4"}}), InputError);
+  EXPECT_THROW(JobOf(method, make_head({}, 1), positions(10, 50), {}).run(100), InputError);
+  testing_replay::expect_refusal(
+      [&] { method.info.resolve(Params("defensivekv", method.info.params, {}), {}); },
+      "defensivekv: needs the layer's output projection (o_proj)");
 }
 
 }  // namespace

@@ -79,5 +79,11 @@ TEST(DropKv, WeightAndDistanceFromTheOutputDecide) {
             (std::vector<Index>{7, 9, 11}));
 }
 
+TEST(DropKv, RefusesEvenKernels) {
+  EXPECT_THROW(
+      method_dropkv().info.facts(Params("dropkv", method_dropkv().info.params, {{"kernel", "4"}})),
+      InputError);
+}
+
 }  // namespace
 }  // namespace kvbench::test_dropkv

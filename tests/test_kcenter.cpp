@@ -98,6 +98,23 @@ TEST(KCenter, EqualsReferenceOnNormalKeysWithACommonOffset) {
   }
 }
 
+TEST(KCenter, WithinTwiceTheBestRadius) {
+  std::mt19937_64 generator(2);
+  for (int round = 0; round < 40; ++round) {
+    const Matrix m =
+        round % 2 == 0 ? normal_matrix(10, 3, 1.0, generator) : lattice(10, 2, 5, generator);
+    const reference::Rows points = reference::rows_of(m);
+    for (const Index k : {1, 2, 3, 5}) {
+      const KCenter found = k_center(m, positions(0, 10), k, static_cast<Index>(generator() % 10));
+      ASSERT_LE(found.radius.back(),
+                2.0 * static_cast<double>(reference::best_radius(points, k)) * (1.0 + kRounding));
+      for (std::size_t j = 1; j < found.radius.size(); ++j) {
+        ASSERT_LE(found.radius[j], found.radius[j - 1]);
+      }
+    }
+  }
+}
+
 TEST(KCenter, OddInputs) {
   std::mt19937_64 generator(3);
   const Matrix m = normal_matrix(6, 4, 1.0, generator);

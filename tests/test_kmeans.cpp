@@ -1,4 +1,7 @@
-// kmeans against its reference, with ties, and what a common key offset does to it.
+// kmeans against its reference, what a common key offset and equal keys do to it, what it keeps of
+// sums, budgets and odd inputs.
+#include <numeric>
+
 #include "merge_checks.hpp"
 #include "reference/cluster.hpp"
 #include "reference/kmeans.hpp"
@@ -92,6 +95,28 @@ TEST(KMeans, ACommonOffsetCostsNoDigits) {
     EXPECT_EQ(a.made.weights, b.made.weights);
     EXPECT_TRUE(same_bits(a.made.v, b.made.v));
   }
+}
+
+TEST(KMeans, KeepsTheSumsOfKeysAndValues) {
+  const JobOf job("kmeans", make_head(merging_shape(80), 4), positions(5, 75), {});
+  const Compressed c = job.run({}, given(9));
+  const double weights =
+      std::accumulate(c.made.weights.begin(), c.made.weights.end(), 0.0,
+                      [](double sum, float w) { return sum + static_cast<double>(w); });
+  EXPECT_EQ(weights + static_cast<double>(c.held.tokens.size()), 70.0);
+  check_sums_kept(job, c);
+}
+
+// One cluster for all equal keys, with the mean of their values: what attention makes of them.
+TEST(KMeans, EqualKeysAreOneCluster) {
+  KvHead head = make_head(merging_shape(20), 7);
+  repeat_first_row(head.k);
+  const JobOf job("kmeans", head, positions(2, 18), {});
+  const Compressed c = job.run({}, given(5));
+  EXPECT_TRUE(c.held.tokens.empty());
+  EXPECT_EQ(c.made.weights, (std::vector<float>{16.0F}));
+  EXPECT_TRUE(std::equal(c.made.k.row(0), c.made.k.row(0) + 8, head.k.row(0)));
+  EXPECT_EQ(c.aux_bytes, 4);
 }
 
 }  // namespace

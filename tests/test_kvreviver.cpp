@@ -1,4 +1,5 @@
-// kvreviver's stream, under both protocols, against its slow reference, step by step.
+// kvreviver's stream, under both protocols, against its slow reference, step by step; what
+// swapping conserves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -249,6 +250,54 @@ TEST(KvReviver, PlacesAndScoresEqualReferenceAtEveryStep) {
   }
   EXPECT_EQ(fast.swaps(), slow.swaps);
   EXPECT_GT(fast.swaps(), 5);
+}
+
+// In every row, the keys of all cells and of the candidates add up to what was put in, whatever was
+// swapped; with whole numbers, exactly. Every token is in one place; counts add up.
+TEST(KvReviver, SwappingConservesTotals) {
+  const HeadShape shape{.n = 400, .nq = 400, .d = 4, .dv = 4};
+  KvHead head = make_head(shape, 41);
+  for (Index i = 0; i < shape.n * shape.d; ++i) {
+    head.k.data()[i] = std::round(head.k.data()[i]);
+  }
+  RevivePlan plan;
+  plan.recent = 10;
+  plan.slack = 5;
+  plan.candidates = 20;
+  plan.sketch = {3, 7, 4, 4, DType::float32, CellEstimate::sum};
+  ReviveCache cache(head, plan, ReviveOptions{}, Rng(1, {"p", 0, 0}, "x").stream("sketch"));
+  for (Index j = 0; j < shape.n; ++j) {
+    cache.step({j, j, true});
+    ASSERT_EQ(static_cast<Index>(cache.recent().size() + cache.candidates().size() +
+                                 cache.vague().size()),
+              j + 1);
+    const Compressed c = cache.view();
+    const auto revived = c.made.k.rows() - static_cast<Index>(cache.vague().size());
+    for (Index t = 0; t < shape.d; ++t) {
+      double in = 0.0;
+      double held = 0.0;
+      for (Index i = 0; i <= j; ++i) {
+        in += static_cast<double>(head.k.row(i)[t]);
+      }
+      for (const Index i : c.held.tokens) {
+        held += static_cast<double>(head.k.row(i)[t]);
+      }
+      for (Index i = 0; i < revived; ++i) {
+        held += static_cast<double>(c.made.k.row(i)[t]);
+      }
+      for (Index r = 0; r < 3; ++r) {
+        double cells = 0.0;
+        Index count = 0;
+        for (Index b = 0; b < 7; ++b) {
+          cells += static_cast<double>(cache.sketch().keys().row(r * 7 + b)[t]);
+          count += static_cast<Index>(cache.sketch().counts()[r * 7 + b]);
+        }
+        ASSERT_EQ(cells + held, in) << j;
+        ASSERT_EQ(count, static_cast<Index>(cache.vague().size()));
+      }
+    }
+  }
+  EXPECT_GT(cache.swaps(), 20);
 }
 
 TEST(KvReviver, ErrorsAreSetBesideThePapersBound) {

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <random>
 
 #include "algorithms/composition.hpp"
 #include "algorithms/grid.hpp"
 #include "algorithms/methods.hpp"
 #include "algorithms/nested_methods.hpp"
+#include "algorithms/shared/count_sketch.hpp"
 #include "compressed.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
@@ -271,6 +273,32 @@ TEST(KvReviverBatch, RefusedBeforeTheFirstRow) {
   refuses({{"vague", "mean"}}, "under prefill only", /*stream=*/true);
   refuses({{"layer_budget", "fisher"}}, "`fisher`", false, /*fisher=*/false);
   refuses({{"layer_budget", "fisher"}}, "under prefill only", /*stream=*/true);
+}
+
+// Whole numbers: every sum is exact, so that one rounding and many give the same cells.
+TEST(CountSketch, FilledAtOnceEqualsAddedOneByOne) {
+  for (const DType dtype : kTypes) {
+    std::mt19937_64 generator(20);
+    HeadShape shape = shape_of(40, dtype);
+    KvHead head = make_head(shape, 20);
+    for (Matrix* m : {&head.k, &head.v}) {
+      for (Index i = 0; i < m->rows() * m->cols(); ++i) {
+        m->data()[i] = static_cast<float>(generator() % 5) - 2.0F;
+      }
+    }
+    const SketchShape cells{3, 4, 16, 11, dtype, CellEstimate::mean};
+    const RngStream words = Rng(1, {}, "x").stream("sketch");
+    CountSketch one(cells, words), all(cells, words);
+    const std::vector<Index> tokens = gappy(0, 40);
+    for (const Index i : tokens) {
+      one.add(i, head.k.row(i), head.v.row(i));
+    }
+    all.fill(tokens, head.k, head.v);
+    EXPECT_TRUE(same_bits(one.keys(), all.keys()));
+    EXPECT_TRUE(same_bits(one.values(), all.values()));
+    EXPECT_TRUE(std::equal(one.counts().begin(), one.counts().end(), all.counts().begin()));
+    EXPECT_EQ(all.overflows(), 0);
+  }
 }
 
 }  // namespace

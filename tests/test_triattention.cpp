@@ -5,6 +5,7 @@
 #include "core/rope.hpp"
 #include "method_checks.hpp"
 #include "reference/window_scores.hpp"
+#include "refusal.hpp"
 
 namespace kvbench::test_triattention {
 namespace {
@@ -123,6 +124,22 @@ TEST(TriAttention, WithoutQueriesTheLowestPositionsStay) {
   const Method method = method_triattention();
   const JobOf job(method, make_head({}, 2), positions(5, 50), {60, 60}, true);
   EXPECT_EQ(job.kept(4), positions(5, 9));
+}
+
+TEST(TriAttention, WithoutTablesItIsRefused) {
+  const Method method = method_triattention();
+  LayerFacts layer;
+  layer.n = 64;
+  layer.rope_positions = 63;
+  EXPECT_NE(testing_replay::refusal([&] {
+              method.info.resolve(Params("triattention", method.info.params, {}), layer);
+            }).find("triattention: the rotary tables hold 63 positions"),
+            std::string::npos);
+  EXPECT_THROW(JobOf(method, make_head({}, 1), positions(5, 50), {0, 60}).kept(3), InputError);
+}
+
+TEST(TriAttention, ReadsRotaryTables) {
+  EXPECT_TRUE(method_triattention().info.usual_facts().rope);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <vector>
 
@@ -136,6 +138,24 @@ inline std::vector<Index> greedy(const Mixture& g, Index count,
     out.push_back(best);
   }
   return out;
+}
+
+/// The largest value of any `count` members.
+inline Real best_value(const Mixture& g, Index count) {
+  Real best = 0;
+  for (std::uint32_t set = 0; set < (1U << g.sim.size()); ++set) {
+    if (std::popcount(set) != static_cast<int>(count)) {
+      continue;
+    }
+    std::vector<Index> a;
+    for (Index i = 0; i < static_cast<Index>(g.sim.size()); ++i) {
+      if ((set >> static_cast<unsigned>(i) & 1U) != 0) {
+        a.push_back(i);
+      }
+    }
+    best = std::max(best, g.value(a));
+  }
+  return best;
 }
 
 }  // namespace reference

@@ -84,6 +84,24 @@ inline std::vector<Index> nearest_centers(const Rows& rows, const std::vector<In
   return out;
 }
 
+/// The smallest radius of any k rows as centres, by trying all subsets.
+inline Real best_radius(const Rows& rows, Index k) {
+  Real best = kInfinity;
+  const unsigned n = static_cast<unsigned>(rows.size());
+  for (unsigned subset = 0; subset < (1U << n); ++subset) {
+    std::vector<Index> centers;
+    for (unsigned i = 0; i < n; ++i) {
+      if ((subset >> i & 1U) != 0) {
+        centers.push_back(static_cast<Index>(i));
+      }
+    }
+    if (static_cast<Index>(centers.size()) == k) {
+      best = std::min(best, radius(rows, centers));
+    }
+  }
+  return best;
+}
+
 /// How many different clusters there are.
 inline Index cluster_count(const std::vector<Index>& clusters) {
   return static_cast<Index>(std::set<Index>(clusters.begin(), clusters.end()).size());
