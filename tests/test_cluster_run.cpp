@@ -131,7 +131,7 @@ TEST(ClusterRun, RawRowsOfTwoWidths) {
   const Table points = table(o, "points.csv");
   EXPECT_EQ(points.header[points.column("run_id") - 1], "x7");
   const TraceReader reader(o.traces[0]);
-  const Matrix k = reader.read_head(0, 0, 0).k;
+  const Matrix k = reader.read_rows(0, 0, Rows::keys, 0);
   for (const Fields& row : points.rows) {
     const bool keys = row[points.column("what")] == "keys";
     EXPECT_EQ(row[points.column("x6")].empty(), !keys);
@@ -376,6 +376,22 @@ TEST(KeysAlone, KeysAreNeededAndTheRestIsChecked) {
   ClusterOptions o = options(without("only_k.h5", {"q", "v"}));
   o.what = {Rows::values};
   expect_refusal(o, "have no values");
+}
+
+TEST(KeysAlone, OneHeadOfOneDatasetEqualsTheWhole) {
+  const std::string path = planted_trace("t.h5");
+  const TraceReader reader(path);
+  const KvHead head = reader.read_head(0, 0, 2);
+  const Matrix q = reader.read_rows(0, 0, Rows::queries, 5);
+  const Matrix v = reader.read_rows(0, 0, Rows::values, 2);
+  ASSERT_EQ(q.rows(), head.nq());
+  ASSERT_EQ(v.cols(), head.dv());
+  EXPECT_TRUE(std::equal(q.data(), q.data() + q.rows() * q.cols(), head.q[1].data()));
+  EXPECT_TRUE(std::equal(v.data(), v.data() + v.rows() * v.cols(), head.v.data()));
+  EXPECT_THROW(reader.read_rows(0, 0, Rows::queries, 6), InputError);
+  EXPECT_THROW(reader.read_rows(0, 0, Rows::keys, 3), InputError);
+  EXPECT_THROW(reader.read_rows(0, 1, Rows::keys, 0), InputError);
+  EXPECT_THROW(reader.read_rows(1, 0, Rows::keys, 0), InputError);
 }
 
 }  // namespace

@@ -104,6 +104,11 @@ Numbers read_trace(const std::string& path) {
       }
     }
   });
+  for (std::size_t p = 0; p < reader.meta().prompts.size(); ++p) {
+    for (const std::int32_t id : reader.read_token_ids(p)) {
+      out.push_back(static_cast<float>(id));
+    }
+  }
   return out;
 }
 

@@ -183,6 +183,7 @@ TEST(TraceReader, DescribesTheFile) {
   EXPECT_DOUBLE_EQ(layer.scale, 1.0 / std::sqrt(24.0));
   EXPECT_FALSE(layer.fisher.has_value());
   EXPECT_TRUE(layer.retrieval_heads.empty());
+  EXPECT_EQ(reader.read_token_ids(0), std::vector<std::int32_t>(100, 7));
 }
 
 TEST(TraceReader, LayerAttributesWinOverTheRoot) {
@@ -264,7 +265,7 @@ TEST(TraceReader, ThreadsReadAtTheSameTime) {
   for (Index h = 0; h < 3; ++h) {
     threads.emplace_back([&reader, h] {
       for (int i = 0; i < kReads; ++i) {
-        expect_planted(reader.read_head(0, 0, h).k, 'k', h);
+        expect_planted(reader.read_rows(0, 0, Rows::keys, h), 'k', h);
       }
     });
   }
@@ -279,6 +280,7 @@ TEST(TraceReader, RefusesIndicesOutOfRange) {
   EXPECT_THROW(reader.read_head(0, 1, 0), InputError);
   EXPECT_THROW(reader.read_head(0, 0, 3), InputError);
   EXPECT_THROW(reader.read_head(0, 0, -1), InputError);
+  EXPECT_THROW(reader.read_token_ids(1), InputError);
 }
 
 TEST(TraceReader, ValidationVisitsEachHeadOnce) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -87,12 +89,17 @@ TEST(TraceSmall, ValuesAsHdf5ReadsThem) {
   expect_as_hdf5(open_small());
 }
 
-TEST(TraceSmall, Queries) {
+TEST(TraceSmall, QueriesAndTokens) {
   const TraceReader reader = open_small();
   EXPECT_EQ(reader.read_head(0, 0, 1).q.at(1).row(2047)[63], 0.5712890625f);
   EXPECT_EQ(reader.read_head(0, 0, 0).q.at(1).row(5)[7], -0.626953125f);
   EXPECT_EQ(reader.read_head(0, 3, 1).q.at(1).row(2047)[63], 0.890625f);
   EXPECT_EQ(reader.read_head(0, 3, 0).q.at(1).row(5)[7], -0.1229248046875f);
+  const auto ids = reader.read_token_ids(0);
+  ASSERT_EQ(ids.size(), 2048U);
+  EXPECT_EQ(ids[1], 2945);
+  EXPECT_EQ(ids[2047], 4009);
+  EXPECT_EQ(std::accumulate(ids.begin(), ids.end(), std::int64_t{0}), 3113025);
 }
 
 TEST(TraceSample, Shape) {
@@ -109,12 +116,18 @@ TEST(TraceSample, ValuesAsHdf5ReadsThem) {
   expect_as_hdf5(open_sample());
 }
 
-TEST(TraceSample, Queries) {
+TEST(TraceSample, QueriesAndTokens) {
   const TraceReader reader = open_sample();
   EXPECT_EQ(reader.read_head(0, 0, 1).q.at(0).row(2047)[63], -0.2119140625f);
   EXPECT_EQ(reader.read_head(0, 0, 0).q.at(1).row(5)[7], 1.0234375f);
   EXPECT_EQ(reader.read_head(0, 3, 2).q.at(2).row(2047)[63], -2.46875f);
   EXPECT_EQ(reader.read_head(0, 2, 0).q.at(0).row(5)[7], -1.390625f);
+  const auto ids = reader.read_token_ids(0);
+  ASSERT_EQ(ids.size(), 2048U);
+  EXPECT_EQ(ids[0], 2596);
+  EXPECT_EQ(ids[1], 28);
+  EXPECT_EQ(ids[2047], 1083);
+  EXPECT_EQ(std::accumulate(ids.begin(), ids.end(), std::int64_t{0}), 9459064);
 }
 
 // The model's own tables, computed in float32: an angle of at most 2559 radians is off by a few

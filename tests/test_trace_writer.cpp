@@ -100,7 +100,7 @@ TEST(TraceWriter, RoundTrip) {
       EXPECT_EQ(meta.scale, 0.5);
       ASSERT_EQ(meta.prompts.size(), 2U);
       EXPECT_EQ(meta.prompts[0].text_id, "text/1");
-      EXPECT_TRUE(meta.prompts[0].has_token_ids);
+      EXPECT_EQ(reader.read_token_ids(0), ids);
       const LayerMeta& first = meta.prompts[0].layers.at(0);
       EXPECT_EQ(first.layer, 3);
       EXPECT_EQ(first.scale, 0.25);

@@ -37,11 +37,15 @@ struct TraceReader::Impl {
         structure(h5::read_guarded(
             file, [&](const h5::Object& root) { return h5::read_structure(root, require); })) {}
 
+  const PromptMeta& prompt(std::size_t at) const {
+    check_index(meta, "prompt", static_cast<Index>(at), std::ssize(meta.prompts));
+    return meta.prompts[at];
+  }
+
   const LayerMeta& layer(std::size_t in, std::size_t at) const {
-    check_index(meta, "prompt", static_cast<Index>(in), std::ssize(meta.prompts));
-    const std::vector<LayerMeta>& layers = meta.prompts[in].layers;
-    check_index(meta, "layer", static_cast<Index>(at), std::ssize(layers));
-    return layers[at];
+    const PromptMeta& p = prompt(in);
+    check_index(meta, "layer", static_cast<Index>(at), std::ssize(p.layers));
+    return p.layers[at];
   }
 
   // Calls work(place) of a layer. Memory that runs out is an IoError which names the head.
@@ -174,6 +178,21 @@ KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_he
   });
 }
 
+Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const {
+  const LayerMeta& l = impl_->layer(prompt, layer);
+  return impl_->in_layer(prompt, l, head, [&](const h5::Place& group) {
+    if (!l.has(what)) {
+      group.refuse("holds no {}, expected some", name(what));
+    }
+    const h5::Tensor& tensor = impl_->tensor(group, h5::rows_spec(what).name);
+    check_index(impl_->meta, what == Rows::queries ? "q_head" : "kv_head", head, tensor.heads());
+    Matrix out(tensor.rows(), tensor.width());
+    const h5::HeadRead one{&tensor, head, out.data()};
+    h5::read_heads(impl_->file, {&one, 1}, l.n);
+    return out;
+  });
+}
+
 std::shared_ptr<const RopeTables> TraceReader::read_rope(std::size_t prompt,
                                                          std::size_t layer) const {
   const LayerMeta& l = impl_->layer(prompt, layer);
@@ -251,6 +270,22 @@ NamedScores TraceReader::read_scores(std::size_t prompt, std::size_t layer, cons
     });
     return out;
   });
+}
+
+std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const {
+  const PromptMeta& p = impl_->prompt(prompt);
+  if (!p.has_token_ids) {
+    return {};
+  }
+  const auto at = h5::Place{impl_->meta.path, "/"} / schema::kPrompts / p.id;
+  const auto wide = h5::read_integers(impl_->file, impl_->tensor(at, schema::kTokenIds));
+  std::vector<std::int32_t> out;
+  using Limits = std::numeric_limits<std::int32_t>;
+  for (const std::int64_t id : wide) {
+    out.push_back(
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(id, Limits::min(), Limits::max())));
+  }
+  return out;
 }
 
 }  // namespace kvbench

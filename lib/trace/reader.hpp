@@ -46,6 +46,10 @@ class TraceReader {
   /// head and token), corrupt data, and an index out of range.
   KvHead read_head(std::size_t prompt, std::size_t layer, Index kv_head) const;
 
+  /// One head of one dataset of a layer that has it, [n, d], [n, dv] or [nq, d]: a query head for
+  /// queries, otherwise a KV head. Errors as for read_head.
+  Matrix read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const;
+
   /// The rotary tables of a layer, all finite, or null. Layers that share tables share the result
   /// while it is in use. Throws InputError on values that are no rotation.
   std::shared_ptr<const RopeTables> read_rope(std::size_t prompt, std::size_t layer) const;
@@ -68,6 +72,9 @@ class TraceReader {
   /// Scores of the layer (LayerMeta::scores) for one KV head's tokens. Errors as for read_head.
   NamedScores read_scores(std::size_t prompt, std::size_t layer, const std::string& name,
                           Index kv_head) const;
+
+  /// Token ids of a prompt, [n_tokens], or empty.
+  std::vector<std::int32_t> read_token_ids(std::size_t prompt) const;
 
  private:
   struct Impl;
