@@ -30,6 +30,11 @@ class Curves:
     budgets: np.ndarray
     prompts: int
 
+    @property
+    def specs(self):
+        """Of each choice: the algorithm with its parameters."""
+        return [f"{name}:{text}" if text else name for name, text in zip(self.algorithms, self.params)]
+
 
 class Tables:
     """Squared errors of all prompts, read once."""
@@ -96,13 +101,12 @@ def choose_from(options, content, tables):
     mine = curves(options, content, tables)
     sensitivity = dict(zip(content["layers"], content["sensitivity"]))
     cost = mine.squares * np.array([sensitivity[layer] for layer, _ in mine.parts])[:, None]
-    specs = [f"{name}:{text}" if text else name for name, text in zip(mine.algorithms, mine.params)]
     try:
-        found = solver.choose(cost, specs, mine.budgets, options.budget, options.vary)
+        found = solver.choose(cost, mine.specs, mine.budgets, options.budget, options.vary)
     except solver.Infeasible as error:
         raise kt.CsvError(f"--budget: {error}") from None
-    write_policy(options, content, chosen(mine, specs, found))
-    return report(options, content, cost, mine, specs, found)
+    write_policy(options, content, chosen(mine, found))
+    return report(options, content, cost, mine, found)
 
 
 def each_prompt(options, content, tables):
@@ -146,9 +150,9 @@ def like(options, content):
                                         f"budget {mean * scale:.4g}.\n")
 
 
-def chosen(mine, specs, found):
+def chosen(mine, found):
     """Returns `layers` of the policy file."""
-    out = []
+    out, specs = [], mine.specs
     for (layer, head), at in zip(mine.parts, found):
         choice = {"algorithm": specs[at], "budget": float(mine.budgets[at])}
         if head is None:
@@ -160,12 +164,12 @@ def chosen(mine, specs, found):
     return out
 
 
-def report(options, content, cost, mine, specs, found):
+def report(options, content, cost, mine, found):
     """Returns the policy as a table, beside the best single choice."""
     least = cost[np.arange(len(cost)), found]
     plain = solver.uniform(cost, mine.budgets, options.budget)
-    short = len(set(specs)) == len(set(mine.algorithms))
-    names = mine.algorithms if short else specs
+    short = len(set(mine.specs)) == len(set(mine.algorithms))
+    names = mine.algorithms if short else mine.specs
     what, unit = ("squared errors", "") if options.sensitivities == EQUAL else ("predicted KL", " nats")
     of_model = f" for {content['model']}" if content["model"] else ""
     out = [f"Policy{of_model} from {mine.prompts} prompt{'' if mine.prompts == 1 else 's'}: {what} "

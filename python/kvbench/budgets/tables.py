@@ -55,15 +55,23 @@ def model_of(options):
     """Returns the model that is recorded beside the tables. Raises CsvError for none, for several, and for one that
     is not --model.
     """
-    found = kt.recorded_models([*options.scores, *options.layer_table, *getattr(options, "alone", ())])
-    if not found:
+    name, first = one_model([*options.scores, *options.layer_table, *getattr(options, "alone", ())])
+    if not name:
         raise kt.CsvError(f"{options.scores[0]}: got no record of its model, expected a manifest beside it, as "
                           f"kvbench-py score writes it, or {kt.MODEL_RECORD} in its folder")
-    name, first = next(iter(found.values()))
     if options.model and kt.plain_model(options.model) != kt.plain_model(name):
         raise kt.CsvError(f"--model: got {options.model}, expected {name}, which {first} is of")
-    check_model(found, name, first)
     return name
+
+
+def one_model(paths):
+    """Returns (the model that is recorded beside the tables, its first table), "" for none. Raises CsvError for
+    several.
+    """
+    found = kt.recorded_models(paths)
+    name, first = next(iter(found.values()), ("", ""))
+    check_model(found, name, first)
+    return name, first
 
 
 def check_model(found, name, where):
@@ -101,10 +109,10 @@ def read_sensitivities(path):
 
 
 def equal(options, layers):
-    """Returns what read_sensitivities does, for layers that are equally sensitive. The model is that of the tables."""
-    found = kt.recorded_models(options.layer_table)
-    name = next(iter(found.values()))[0] if found else ""
-    check_model(found, name, options.layer_table[0])
+    """Returns what choosing needs of read_sensitivities, for equally sensitive layers. The model is that of the tables,
+    "" without a record.
+    """
+    name, _ = one_model(options.layer_table)
     return {"model": name, "layers": layers, "sensitivity": [1.0] * len(layers)}
 
 

@@ -13,7 +13,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from kvbench.dump import check
 from kvbench.dump.forward import forward
 from kvbench.dump.options import kept_heads
-from kvbench.dump.rope import Stop
+from kvbench.dump.rope import Stop, last_wanted
 from kvbench.progress import note
 from kvbench.trace.writer import TraceError, array_of
 
@@ -100,9 +100,8 @@ class Capture:
 
     def is_last(self, layer):
         """Returns whether a run ends here: no later layer is wanted, and no norm behind this one."""
-        if self.args.layers is None or layer < max(self.args.layers):
-            return False
-        return self.projections is None or not self.projections.waits(layer)
+        waits = self.projections is not None and layer in self.projections.waiting
+        return last_wanted(self.args.layers, layer) and not waits
 
     def wanted(self, layer):
         return self.args.layers is None or layer in self.args.layers

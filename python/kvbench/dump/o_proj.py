@@ -18,7 +18,7 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from kvbench.dump.forward import forward
-from kvbench.dump.rope import Stop
+from kvbench.dump.rope import Stop, last_wanted
 from kvbench.trace.writer import TraceError, array_of
 
 PROBE_TOKENS = 32  # of the short runs
@@ -115,21 +115,18 @@ class OutputProjections:
         use = self.waiting.pop(layer, None)
         if use:
             use(self.norms[layer] * rms(added[0].detach(), follows.eps).cpu())
-            if self.args.layers is not None and layer >= max(self.args.layers):
+            if last_wanted(self.args.layers, layer):
                 raise Stop
 
     def with_norms(self, layer, use):
         """Calls use(norms [tokens] of the run), now or when the norm behind the projection runs. Then a run ends in
-        this class behind the last wanted layer (`waits`).
+        this class behind the last wanted layer.
         """
         follows = self.layers[layer][1]
         if follows.norm is not None:
             self.waiting[layer] = use
         else:
             use(self.norms[layer] / abs(follows.factor))
-
-    def waits(self, layer):
-        return layer in self.waiting
 
     def write_weight(self, writer, layer, q_heads, dv):
         """Writes the projection of an open layer: the columns of these query heads."""

@@ -26,6 +26,11 @@ class Stop(Exception):
     """The last wanted layer is done; skip the rest of the forward pass."""
 
 
+def last_wanted(layers, layer):
+    """Returns whether no layer behind this one is wanted. layers: those that are, None for all."""
+    return layers is not None and layer >= max(layers)
+
+
 class NoTables(Exception):
     """Why the rotation cannot be determined. One phrase."""
 
@@ -184,7 +189,7 @@ class RotaryTables:
         if self.wanted is None or layer in self.wanted:
             self.layers[layer] = self._layer(module, given, bind(module, args, kwargs))
             self.attention[module] = self.layers[layer].source
-        if self.wanted is not None and layer >= max(self.wanted):
+        if last_wanted(self.wanted, layer):
             raise Stop
 
     def _layer(self, module, given, bound):

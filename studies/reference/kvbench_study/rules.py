@@ -61,7 +61,7 @@ def main(arguments=None):
     read = policies.Tables(options.layer_table)
     content = tables.equal(words, read.layers[1])
     mine = policies.curves(words, content, read)
-    specs = [f"{name}:{text}" if text else name for name, text in zip(mine.algorithms, mine.params)]
+    specs = mine.specs
     found = [at for at, (spec, name) in enumerate(zip(specs, mine.algorithms))
              if options.algorithm in (spec, name) and np.isclose(mine.budgets[at], options.budget, rtol=0, atol=1e-9)]
     if len(found) != 1:
