@@ -5,6 +5,7 @@ Needs torch and transformers (`make test-dump`) and the program; without them ev
 """
 
 import json
+import math
 import os
 import unittest
 from unittest import mock
@@ -77,8 +78,21 @@ class ScoreReplayTest(ScoreCase):
                 if name.startswith(("loss", "kl", "answer_nll", "wrong_nll")) and value:
                     close = CLOSE_SUM if "nll" in name else CLOSE
                     self.assertTrue(abs(float(value) - float(other[name])) <= close, (name, row, other))
-                else:
+                elif name != "ratio":
                     self.assertEqual(other[name], value, (name, row))
+        self.check_ratios(got)
+
+    def check_ratios(self, scores):
+        """The ratio of a row of scores is that of all heads' bytes; without a figure it is empty, as with --caches."""
+        heads = {}
+        for row in read_rows(self.out):
+            heads.setdefault(self.place(row), []).append(row)
+        for place, row in scores.items():
+            if row["status"] != "ok":
+                self.assertEqual(row["ratio"], "", row)
+                continue
+            held, full = (math.fsum(float(one[name]) for one in heads[place]) for name in ("bytes", "full_bytes"))
+            self.assertEqual(float(row["ratio"]), held / full)
 
     @staticmethod
     def place(row):

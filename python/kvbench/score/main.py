@@ -119,6 +119,7 @@ class Output(contextlib.ExitStack):
             self.by_layer.write(one)
         if self.replayed is not None:
             self.replayed.write(key)
+            row = row | {"ratio": self.replayed.ratio(key)}
         self.scores.write(row)
 
 

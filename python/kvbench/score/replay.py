@@ -180,6 +180,15 @@ class Tables:
                     by_key.setdefault(key, []).append(line)
                 self.part[name] = header, by_key
 
+    def ratio(self, key: Key) -> float | None:
+        """Returns the bytes of a key's caches in the loaded part over their full bytes; None if a head has none."""
+        header, rows = self.part["rows"]
+        cells = csv.DictReader([header, *rows.get(key, [])])
+        sizes = [(row["bytes"], row["full_bytes"]) for row in cells]
+        if not sizes or any("" in size for size in sizes):
+            return None
+        return sum(float(one) for one, _ in sizes) / sum(float(full) for _, full in sizes)
+
     def write(self, key: Key) -> None:
         """Writes the rows of a key in the loaded part; its scores are written afterwards."""
         for name, (header, rows) in self.part.items():

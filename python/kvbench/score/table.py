@@ -18,7 +18,7 @@ COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed",
            "n_tokens", "n_queries", "loss", "loss_exact", "loss_change", "kl", "kl_p95",
            "top_agreement", "answer_exact", "answer", "answer_expected", "answer_exact_right",
            "answer_right", "status", "answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact",
-           "choice_exact_right", "choice_right")
+           "choice_exact_right", "choice_right", "ratio")
 KEY = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
 LAYER = "layer"  # last column of the key in tables of single layers
 

@@ -52,7 +52,8 @@ COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio",
            "mass_kept", "compress_ms", "attend_us_per_query")
 # Columns added to tables of scores after rows were committed. A row with an empty one equals the
 # row without it, so that older records still compare equal.
-LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choice_exact_right", "choice_right")
+LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choice_exact_right", "choice_right",
+         "ratio")
 READS = ("read_bytes", "read_ratio", "index_bytes", "recall")  # the same, of tables of replays
 APPENDED = (*LATER, *READS)
 ON_DEMAND = ("residual_rel_error_heads",)  # lists
