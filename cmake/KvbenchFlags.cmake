@@ -75,13 +75,13 @@ endfunction()
 
 # Sets `out` to the unit of each source, or to `-` where it is compiled alone: `size` sources of a
 # folder at a time, which halves the time of a full build. Methods are compiled alone, since their
-# functions share names (`compress`), and so are KVBENCH_ALONE. The ThreadSanitizer build compiles
-# every source alone, and so detects missing includes.
+# functions share names (`compress`), and so are KVBENCH_ALONE. With KVBENCH_UNITY=OFF (make nightly)
+# every source is compiled alone, which detects missing includes.
 function(kvbench_units out size)
   set(_units "")
   foreach(_source IN LISTS ARGN)
     get_filename_component(_folder "${_source}" DIRECTORY)
-    if(NOT KVBENCH_UNITY OR KVBENCH_SANITIZE MATCHES "thread" OR NOT _source MATCHES "\\.cpp$"
+    if(NOT KVBENCH_UNITY OR NOT _source MATCHES "\\.cpp$"
        OR _folder MATCHES "methods$")
       list(APPEND _units "-")
       continue()

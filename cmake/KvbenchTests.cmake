@@ -168,18 +168,18 @@ if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$
   target_compile_options(kvbench_emulated_tests PRIVATE
     -include cuda_runtime.h $<$<CONFIG:Release>:-O1>)
   kvbench_link_dependencies(kvbench_emulated_tests)
-  # Skipped with sanitizers, where fibers are slow: the tests of operations run the same code.
-  set(_filter "*")
-  if(KVBENCH_SANITIZE)
-    string(CONCAT _filter "-GpuReplay.EveryMethod:GpuReplay.ShapesAndTypes:GpuStreams.*"
-      ":GpuEvictions.EqualTheCpusForEveryWidthAndGroup:GpuEvictions.SizesFromNoneToAll"
-      ":GpuEvictions.TiesGoToTheLatest:GpuEvictions.SinksFromNoneToAll"
-      ":GpuRetention.EqualsTheCpusForEveryObjective:GpuRetention.EveryWidthAndGroup"
-      ":GpuRetention.TiesLongStreamsAndExtremes"
-      ":GpuRevival.TinyCachesAndManySwaps:GpuRevival.EveryGroupReductionElementAndEstimate")
-  endif()
+  # Tests of operations run the same code as the long ones.
+  string(CONCAT _long "GpuReplay.EveryMethod:GpuReplay.ShapesAndTypes:GpuStreams.*"
+    ":GpuEvictions.EqualTheCpusForEveryWidthAndGroup:GpuEvictions.SizesFromNoneToAll"
+    ":GpuEvictions.TiesGoToTheLatest:GpuEvictions.SinksFromNoneToAll"
+    ":GpuRetention.EqualsTheCpusForEveryObjective:GpuRetention.EveryWidthAndGroup"
+    ":GpuRetention.TiesLongStreamsAndExtremes"
+    ":GpuRevival.TinyCachesAndManySwaps:GpuRevival.EveryGroupReductionElementAndEstimate")
   # Test names are unknown before the program is built.
-  kvbench_add_shards(emulated kvbench_emulated_tests 12 "${_filter}" slow)
+  kvbench_add_shards(emulated kvbench_emulated_tests 4 "-${_long}" slow)
+  if(NOT KVBENCH_SANITIZE)  # where fibers are slow
+    kvbench_add_shards(emulated_long kvbench_emulated_tests 8 "${_long}" nightly)
+  endif()
   if(NOT KVBENCH_SLOW_TESTS)
     set_target_properties(kvbench_emulated_tests PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()

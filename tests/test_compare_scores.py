@@ -14,6 +14,7 @@ if not MISSING:
     from scipy import stats
 
     from kvbench.comparison import main as compare
+    from kvbench.comparison import options, score_figure, scores
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers", "kl",
            "loss_change", "status")
@@ -130,6 +131,32 @@ class LossesTest(CommandCase):
         self.run_script("--score-table", "m", self.table("s.csv", rows), "--figures", self.path("f"))
         for end in (".png", ".pdf"):
             self.assertGreater(os.path.getsize(self.path("f" + end)), 1000)
+
+    def test_bytes(self):
+        """Points lie at the mean share of all bytes; a method's settings and numbered policies share a line."""
+        shares = {("local", "", 0.25): 0.3, ("local", "", 0.125): 0.2,
+                  ("policy:a-4", "", 0.25): 0.28, ("policy:a-8", "", 0.125): 0.16,
+                  ("kivi", "bits=2", math.nan): 0.2, ("kivi", "bits=4", math.nan): 0.35}
+        names = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed", "kl", "status", "ratio"]
+        table = write_rows(self.path("s.csv"), names, [
+            ["t.h5", f"p{i}", algorithm, params, "" if math.isnan(budget) else budget, 0, (1 + 0.1 * i) / share, "ok",
+             share + 0.01 * (i % 2)] for i in range(10) for (algorithm, params, budget), share in shares.items()])
+        self.run_script("--score-table", "m", table, "--axis", "bytes", "--figures", self.path("f"), "--csv",
+                        self.path("o.csv"))
+        self.assertGreater(os.path.getsize(self.path("f.png")), 1000)
+        for row in self.read("o.csv"):
+            share, = (value for (algorithm, params, budget), value in shares.items()
+                      if row["method"] == f"{algorithm} {params}".strip()
+                      and row["budget"] == ("" if math.isnan(budget) else f"{budget:g}"))
+            self.assertAlmostEqual(float(row["bytes"]), share + 0.005, 12)
+        found = scores.load(options.parse_arguments(["--score-table", "m", table]))
+        lines = score_figure.lines_of(found, "bytes")["m"]
+        self.assertEqual({line: [round(x, 12) for x, _ in points] for line, points in lines.items()},
+                         {"local": [0.205, 0.305], "policy:a": [0.165, 0.285], "kivi": [0.205, 0.355]})
+        for points in lines.values():
+            self.assertTrue(all(len(values) == 10 for _, values in points))
+        self.refused("--axis bytes: the tables have no figure of it", "--score-table", "m",
+                     self.table("o2.csv", self.many(3)), "--axis", "bytes", "--figures", self.path("g"))
 
     def test_tuned_rows_take_the_place_of_the_defaults(self):
         """h2o is tuned in both models, to different settings; snapkv is not."""

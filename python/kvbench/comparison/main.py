@@ -3,7 +3,7 @@
 from kvbench import tables as kt
 from kvbench.comparison import analysis, orders, scores
 from kvbench.comparison import tables as ct
-from kvbench.comparison.options import MOST_SHOWN, ROWS, parse_arguments
+from kvbench.comparison.options import ROWS, parse_arguments
 
 
 def main(arguments=None):
@@ -46,5 +46,5 @@ def compare_scores(options):
         from kvbench.comparison import score_figure  # slow import
         from kvbench.plot import figures as kf
 
-        shown = options.show or scores.shown(found, MOST_SHOWN)
-        kf.save_figure(score_figure.draw(found, shown, options.metric), options.figures)
+        figure = score_figure.draw(found, options.show, options.metric, options.axis)
+        kf.save_figure(figure, options.figures)

@@ -32,13 +32,14 @@ from kvbench.text import list_parts
 
 ROWS, SCORES = "rows of kvbench replay", "scores"
 MOST_SHOWN = 10  # methods of the figure of scores
+AXES = ("budget", "bytes")
 # Options that one kind has, and their defaults where these depend on the kind.
 ONLY = {ROWS: ("higher_better", "layers", "by_layer", "set", "by", "pool", "alpha", "level", "interval", "resamples",
                "seed", "latex"),
-        SCORES: ("score_table", "tuned", "show", "sources", "orders")}
+        SCORES: ("score_table", "tuned", "show", "axis", "sources", "orders")}
 DEFAULTS = {ROWS: {"metric": "rel_error", "digits": 2, "by": "prompt", "alpha": 0.05, "level": 0.95,
                    "interval": ks.INTERVALS[0], "resamples": ks.RESAMPLES, "seed": 0},
-            SCORES: {"metric": "kl", "digits": 2}}
+            SCORES: {"metric": "kl", "digits": 2, "axis": AXES[0]}}
 METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the loss, nats a token",
            "residual_rel_error": "error of a layer's output, of the residual stream",
            "out_rel_error": "relative error of a layer's output",
@@ -85,6 +86,9 @@ def parse_arguments(arguments=None):
     add("--show", type=list_parts, default=[], metavar="NAME,...",
         help=f"at most {MOST_SHOWN} methods of the figure [default: the best of each budget and model, then by mean "
              "rank]")
+    add("--axis", choices=AXES, help="x axis of the figure: budgets, or shares of all bytes, sinks and recent tokens "
+        "included (column `ratio`), with a line for all settings of a method, and for policies whose names differ in a "
+        "number at the end [default: budget]")
     add("--sources", metavar="FILE.csv", help="a row per source as well")
     add("--orders", metavar="FILE.csv", help="a row per budget and two models: how alike they order methods")
     options = parser.parse_args(arguments)

@@ -19,7 +19,7 @@ KEY = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed"]
 TEXT = ("trace", "prompt", "source", "algorithm", "params", "status")
 COLUMNS = ["model", "budget", "method", "sources", "mean", "low", "high", "geometric", "median", "to",
            "difference", "difference_low", "difference_high", "ratio", "ratio_low", "ratio_high", "p",
-           "p_holm", "verdict", "setting", "default", "change", "change_low", "change_high"]
+           "p_holm", "verdict", "setting", "default", "change", "change_low", "change_high", "bytes"]
 SOURCE_COLUMNS = ["model", "budget", "method", "source", "value"]
 ALPHA = 0.05
 FEWEST = 8  # sources of an interval; the studentised bootstrap of four exceeds their range
@@ -28,7 +28,8 @@ FEWEST = 8  # sources of an interval; the studentised bootstrap of four exceeds 
 @dataclass
 class Losses:
     """values[model, budget]: a frame [sources, methods], NaN if a source is missing; usual: the same before --tuned;
-    settings: {(model, method): difference from the default}.
+    settings: {(model, method): difference from the default}; sizes[model, budget]: {method: mean share of all bytes},
+    of tables with `ratio`.
     """
 
     values: dict
@@ -36,6 +37,7 @@ class Losses:
     notes: list = field(default_factory=list)
     usual: dict = field(default_factory=dict)
     settings: dict = field(default_factory=dict)
+    sizes: dict = field(default_factory=dict)
 
     def models(self):
         return list(dict.fromkeys(model for model, _ in self.values))
@@ -50,7 +52,7 @@ def read(tables, metric):
     of_layers = metric in kt.LAYER_METRICS  # layers have rows only where all heads are ok, without status
     needed = [*KEY, *parts, metric, *([] if of_layers else ["status"])]
     frame = (kt.table_of(tables, needed, TEXT) if isinstance(tables, pd.DataFrame) else
-             kt.read_table(tables, needed, TEXT, others=["source"] if parts else ["layers", "source"]))
+             kt.read_table(tables, needed, TEXT, others=["source"] if parts else ["layers", "source", "ratio"]))
     path = kt.source_of(frame)
     if of_layers:
         own = frame.groupby(KEY, dropna=False)["layer"].transform("nunique")
@@ -101,9 +103,11 @@ def load(options):
     values, notes = averaged(frame[~frame["usual"]], metric)
     if not values:
         raise kt.CsvError(f"{path}: no rows with status ok")
+    sizes, _ = averaged(frame[~frame["usual"]], "ratio") if "ratio" in frame else ({}, [])
     usual, _ = averaged(frame[frame["usual"]], metric)
     methods = list(dict.fromkeys(label for table in values.values() for label in table.columns))
-    return Losses(values, methods, skipped + notes, usual, settings)
+    return Losses(values, methods, skipped + notes, usual, settings,
+                  {place: table.mean().to_dict() for place, table in sizes.items()})
 
 
 def with_tuned(frame, tuned, path, settings, skipped):
@@ -141,6 +145,7 @@ def averaged(frame, metric):
     source = prompt.groupby(level=keys, sort=False, dropna=False).mean()  # a label may be called as a key
     values = {}
     for (model, budget), part in source.groupby(["model", "budget_requested"], sort=False, dropna=False):
+        budget = math.nan if math.isnan(budget) else budget  # one object, by which it is found
         values[model, budget] = part.droplevel([0, 1]).unstack("label").sort_index()
     return values, notes
 
@@ -181,7 +186,8 @@ def lines(found, to=None):
             low, high = extent(values)
             rows.append({"model": model, "budget": budget, "method": label, "sources": len(values),
                          "mean": float(values.mean()), "low": low, "high": high,
-                         "geometric": float(middles[label]), "median": float(np.median(values))})
+                         "geometric": float(middles[label]), "median": float(np.median(values)),
+                         "bytes": found.sizes.get((model, budget), {}).get(label, math.nan)})
         if to in table.columns:
             tested(rows, table, to)
         for row in rows:
