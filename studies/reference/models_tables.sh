@@ -178,6 +178,7 @@ for model in "${models[@]}" "Gemma 3 270M:gemma3-270m"; do
 done
 if ((${#total[@]})); then
   compare "${total[@]}" --to local --csv "$out/total.csv" --markdown "$out/total.md"
+  ! grep -q ",h2o@quant-kivi," "$out/total.csv" || compare "${total[@]}" --to h2o@quant-kivi --csv "$out/total.to_h2o_4_bits.csv"
   shown=()
   for method in local quant-kivi h2o attention-matching snapkv@quant-kivi adakv@quant-kivi h2o@quant-kivi policy:layers policy:heads \
     oracle; do
