@@ -32,7 +32,7 @@ void run(CLI::App& command, ClusterCommand& o) {
   }
   o.cluster.what.clear();
   for (const std::string& word : o.what) {
-    o.cluster.what.push_back(parse_enum("--what", word, {Rows::keys, Rows::values}));
+    o.cluster.what.push_back(parse_enum("--what", word, {LayerTensor::keys, LayerTensor::values}));
   }
   o.cluster.points = parse_enum("--points", o.points, {PointsFormat::csv, PointsFormat::none});
   if (!o.memory_limit.empty()) {

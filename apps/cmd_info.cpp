@@ -180,18 +180,18 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
   };
   using L = const LayerMeta&;
   using N = const LayerNorms&;
-  const auto size = [](Rows rows, Index LayerMeta::*member) {
+  const auto size = [](LayerTensor rows, Index LayerMeta::*member) {
     return [=](L l, N) { return l.has(rows) ? std::to_string(l.*member) : "-"; };
   };
   const auto norm = [](auto member) { return [=](L, N n) { return norms_text(n.*member); }; };
   std::vector<Column> columns{
-      {"layer", size(Rows::keys, &LayerMeta::layer)},
-      {"q_heads", size(Rows::queries, &LayerMeta::q_heads)},
-      {"kv_heads", size(Rows::keys, &LayerMeta::kv_heads)},
-      {"n", size(Rows::keys, &LayerMeta::n)},
-      {"nq", size(Rows::queries, &LayerMeta::nq)},
-      {"d", size(Rows::keys, &LayerMeta::d)},
-      {"dv", size(Rows::values, &LayerMeta::dv)},
+      {"layer", size(LayerTensor::keys, &LayerMeta::layer)},
+      {"q_heads", size(LayerTensor::queries, &LayerMeta::q_heads)},
+      {"kv_heads", size(LayerTensor::keys, &LayerMeta::kv_heads)},
+      {"n", size(LayerTensor::keys, &LayerMeta::n)},
+      {"nq", size(LayerTensor::queries, &LayerMeta::nq)},
+      {"d", size(LayerTensor::keys, &LayerMeta::d)},
+      {"dv", size(LayerTensor::values, &LayerMeta::dv)},
       {"scale", [](L l, N) { return fmt::format("{:.6g}", l.scale); }},
       {"window", [](L l, N) { return l.window ? std::to_string(*l.window) : "-"; },
        [](L l) { return l.window.has_value(); }},

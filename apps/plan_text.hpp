@@ -7,8 +7,7 @@
 
 namespace kvbench {
 
-/// Prints jobs, rows and memory of a plan to stdout, in total and by algorithm, and the time if the
-/// plan has shard costs.
+/// Prints jobs, rows and memory of a plan to stdout: in total, by algorithm and by KV head.
 void print_plan(const Plan& plan);
 
 /// The values of parameter ranges: "ranges: T=1:5 is 1, 2, 3, 4"; empty without ranges.

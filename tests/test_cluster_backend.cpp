@@ -44,7 +44,7 @@ TEST(ClusterBackend, RowsAreAskedWhereTheyLie) {
 
 TEST(ClusterBackend, SetsThatAreNotStudiedStayBehind) {
   ClusterOptions cpu = options(make_trace(temporary_path("t.h5")), "cpu");
-  cpu.what = {Rows::values};
+  cpu.what = {LayerTensor::values};
   go(make_cluster_plan(cpu));
   ClusterOptions o = cpu;
   o.out = temporary_path("device");

@@ -131,7 +131,7 @@ TEST(ClusterRun, RawRowsOfTwoWidths) {
   const Table points = table(o, "points.csv");
   EXPECT_EQ(points.header[points.column("run_id") - 1], "x7");
   const TraceReader reader(o.traces[0]);
-  const Matrix k = reader.read_rows(0, 0, Rows::keys, 0);
+  const Matrix k = reader.read_rows(0, 0, LayerTensor::keys, 0);
   for (const Fields& row : points.rows) {
     const bool keys = row[points.column("what")] == "keys";
     EXPECT_EQ(row[points.column("x6")].empty(), !keys);
@@ -335,9 +335,9 @@ TEST(KeysAlone, AreReadWhereTheyAreEnough) {
     const bool v = std::find(missing.begin(), missing.end(), std::string("v")) == missing.end();
     const TraceReader reader(path, Require::keys);
     const LayerMeta& layer = reader.meta().prompts[0].layers[0];
-    EXPECT_EQ(layer.has(Rows::queries), q);
-    EXPECT_TRUE(layer.has(Rows::keys));
-    EXPECT_EQ(layer.has(Rows::values), v);
+    EXPECT_EQ(layer.has(LayerTensor::queries), q);
+    EXPECT_TRUE(layer.has(LayerTensor::keys));
+    EXPECT_EQ(layer.has(LayerTensor::values), v);
     const KvHead head = reader.read_head(0, 0, 1);
     EXPECT_TRUE(std::equal(full.k.data(), full.k.data() + full.n() * full.d(), head.k.data()));
     EXPECT_EQ(head.group(), q ? full.group() : 0);
@@ -374,7 +374,7 @@ TEST(KeysAlone, KeysAreNeededAndTheRestIsChecked) {
   replace_dataset(path, "q", {6, 37, 25});
   refused(path, "width is 25");
   ClusterOptions o = options(without("only_k.h5", {"q", "v"}));
-  o.what = {Rows::values};
+  o.what = {LayerTensor::values};
   expect_refusal(o, "have no values");
 }
 
@@ -382,16 +382,16 @@ TEST(KeysAlone, OneHeadOfOneDatasetEqualsTheWhole) {
   const std::string path = planted_trace("t.h5");
   const TraceReader reader(path);
   const KvHead head = reader.read_head(0, 0, 2);
-  const Matrix q = reader.read_rows(0, 0, Rows::queries, 5);
-  const Matrix v = reader.read_rows(0, 0, Rows::values, 2);
+  const Matrix q = reader.read_rows(0, 0, LayerTensor::queries, 5);
+  const Matrix v = reader.read_rows(0, 0, LayerTensor::values, 2);
   ASSERT_EQ(q.rows(), head.nq());
   ASSERT_EQ(v.cols(), head.dv());
   EXPECT_TRUE(std::equal(q.data(), q.data() + q.rows() * q.cols(), head.q[1].data()));
   EXPECT_TRUE(std::equal(v.data(), v.data() + v.rows() * v.cols(), head.v.data()));
-  EXPECT_THROW(reader.read_rows(0, 0, Rows::queries, 6), InputError);
-  EXPECT_THROW(reader.read_rows(0, 0, Rows::keys, 3), InputError);
-  EXPECT_THROW(reader.read_rows(0, 1, Rows::keys, 0), InputError);
-  EXPECT_THROW(reader.read_rows(1, 0, Rows::keys, 0), InputError);
+  EXPECT_THROW(reader.read_rows(0, 0, LayerTensor::queries, 6), InputError);
+  EXPECT_THROW(reader.read_rows(0, 0, LayerTensor::keys, 3), InputError);
+  EXPECT_THROW(reader.read_rows(0, 1, LayerTensor::keys, 0), InputError);
+  EXPECT_THROW(reader.read_rows(1, 0, LayerTensor::keys, 0), InputError);
 }
 
 }  // namespace

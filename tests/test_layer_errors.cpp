@@ -116,9 +116,9 @@ class LayerErrorsTest : public ReplayTest {
     const LayerMeta& l = reader.meta().prompts[prompt].layers[layer];
     std::vector<Wide> out;
     for (Index h = 0; h < l.q_heads; ++h) {
-      const Wide q = wide(reader.read_rows(prompt, layer, Rows::queries, h));
-      const Wide k = wide(reader.read_rows(prompt, layer, Rows::keys, h / 3));
-      const Wide v = wide(reader.read_rows(prompt, layer, Rows::values, h / 3));
+      const Wide q = wide(reader.read_rows(prompt, layer, LayerTensor::queries, h));
+      const Wide k = wide(reader.read_rows(prompt, layer, LayerTensor::keys, h / 3));
+      const Wide v = wide(reader.read_rows(prompt, layer, LayerTensor::values, h / 3));
       Wide& a = out.emplace_back();
       for (Index j = l.n - kQueries; j < l.n; ++j) {
         std::vector<double> sum(l.dv, 0.0);

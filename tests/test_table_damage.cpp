@@ -228,6 +228,13 @@ TEST_F(TableDamage, VerifyFindsTheCellThatIsAnotherWhenItRunsAgain) {
   const std::string was = table.rows[5][column_index("rel_error")];
   EXPECT_EQ(bad.lines[5].different, Fields{"rel_error is 0.125, again " + was});
 
+  forge(o.out, "status", 5, kLackedMemory);
+  EXPECT_NE(refusal([&] {
+              verify_sample(o.out, 1, 1, 1, go_on);
+            }).find("row 6 is `failed: memory`, expected none for --sample"),
+            std::string::npos);
+  forge(o.out, "status", 5, "ok");
+
   write_bytes(trace_, read_bytes(trace_) + " ");
   EXPECT_NE(refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); }).find("t.h5: SHA-256 is"),
             std::string::npos);

@@ -191,7 +191,8 @@ h5::Structure structure(const std::string& path, std::chrono::microseconds step,
                         const h5::Limits& limits = {}) {
   return h5::read_guarded(
       h5::InputFile(path, "a trace"),
-      [&](const h5::Object& root) { return h5::read_structure(root, Require::all, limits); }, step);
+      [&](const h5::Hdf5Object& root) { return h5::read_structure(root, Require::all, limits); },
+      step);
 }
 
 TEST(TraceHostile, AStepThatTakesTooLong) {

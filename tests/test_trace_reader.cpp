@@ -265,7 +265,7 @@ TEST(TraceReader, ThreadsReadAtTheSameTime) {
   for (Index h = 0; h < 3; ++h) {
     threads.emplace_back([&reader, h] {
       for (int i = 0; i < kReads; ++i) {
-        expect_planted(reader.read_rows(0, 0, Rows::keys, h), 'k', h);
+        expect_planted(reader.read_rows(0, 0, LayerTensor::keys, h), 'k', h);
       }
     });
   }

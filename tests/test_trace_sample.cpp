@@ -46,22 +46,22 @@ void expect_as_hdf5(const TraceReader& reader) {
   const TraceMeta& meta = reader.meta();
   for (std::size_t l = 0; l < meta.prompts[0].layers.size(); ++l) {
     const LayerMeta& layer = meta.prompts[0].layers[l];
-    const auto expect_rows = [&](Rows what, Index head, const Matrix& got) {
+    const auto expect_rows = [&](LayerTensor what, Index head, const Matrix& got) {
       const std::string at =
           fmt::format("/prompts/{}/layers/{}/{}", meta.prompts[0].id, layer.layer,
-                      what == Rows::queries ? "q"
-                      : what == Rows::keys  ? "k"
-                                            : "v");
+                      what == LayerTensor::queries ? "q"
+                      : what == LayerTensor::keys  ? "k"
+                                                   : "v");
       const auto slow =
           testing_traces::hdf5_head(meta.path, at, meta.dtype, head, got.rows(), got.cols());
       EXPECT_TRUE(std::equal(slow.begin(), slow.end(), got.data())) << at << " head " << head;
     };
     for (Index h = 0; h < layer.kv_heads; ++h) {
       const KvHead head = reader.read_head(0, l, h);
-      expect_rows(Rows::keys, h, head.k);
-      expect_rows(Rows::values, h, head.v);
+      expect_rows(LayerTensor::keys, h, head.k);
+      expect_rows(LayerTensor::values, h, head.v);
       for (Index i = 0; i < layer.group(); ++i) {
-        expect_rows(Rows::queries, h * layer.group() + i, head.q[i]);
+        expect_rows(LayerTensor::queries, h * layer.group() + i, head.q[i]);
       }
     }
   }

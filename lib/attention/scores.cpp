@@ -89,12 +89,12 @@ std::vector<Index> top_indices(std::span<const double> scores, Index count) {
 const ScoreBook::Scores& ScoreBook::once(const Key& key,
                                          const std::function<Scores()>& compute) const {
   const double asked = now();
-  Entry* entry = nullptr;
+  Slot* entry = nullptr;
   {
     const std::lock_guard lock(mutex_);
     auto& slot = entries_[key];
     if (slot == nullptr) {
-      slot = std::make_unique<Entry>();
+      slot = std::make_unique<Slot>();
     }
     entry = slot.get();
   }

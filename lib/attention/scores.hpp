@@ -62,7 +62,7 @@ class ScoreBook {
 
  private:
   using Key = std::tuple<std::string, Index, Index>;
-  struct Entry {
+  struct Slot {
     std::once_flag once;
     Scores scores;
     double seconds = 0.0;
@@ -74,7 +74,7 @@ class ScoreBook {
   const Backend& backend_;
   Clock clock_;
   mutable std::mutex mutex_;
-  mutable std::map<Key, std::unique_ptr<Entry>> entries_;
+  mutable std::map<Key, std::unique_ptr<Slot>> entries_;
 };
 
 }  // namespace kvbench

@@ -30,14 +30,14 @@ struct Target {
   double shift, denominator;
   Index first, count;  // of the list of parts
 };
-struct Part {
+struct ListSums {
   Index query;
   SoftmaxPart of;
 };
 
 // Adds each target's parts to it, in order. numerators [targets, dv]; `added` [queries, dv] may be
 // null: 0.
-__global__ void add_parts(const Target* targets, Index count, const Part* parts, Index dv,
+__global__ void add_parts(const Target* targets, Index count, const ListSums* parts, Index dv,
                           const Figures* figures, const double* added, double* numerators,
                           Target* after) {
   const Index at = Index{blockIdx.x} * kThreads + threadIdx.x;
@@ -47,7 +47,7 @@ __global__ void add_parts(const Target* targets, Index count, const Part* parts,
   Target to = targets[at / dv];
   double numerator = numerators[at];
   for (Index i = to.first; i < to.first + to.count; ++i) {
-    const Part part = parts[i];
+    const ListSums part = parts[i];
     const Figures f = figures[part.query];
     if (f.shift == -std::numeric_limits<double>::infinity()) {
       continue;  // nothing entered
@@ -71,7 +71,7 @@ __global__ void add_parts(const Target* targets, Index count, const Part* parts,
 template <class T>
 class Batch {
  public:
-  explicit Batch(const Head& head) : head_(head), plan_(head) {}
+  explicit Batch(const DeviceHead& head) : head_(head), plan_(head) {}
 
   // `to` must live until the next attend().
   void add(const WeightedRows& set, SoftmaxSums& to) {
@@ -123,7 +123,7 @@ class Batch {
         gpu::attend<T>(device, plan_, tokens, {head_.k.data(), made_k.data(), head_.host->d()},
                        {head_.v.data(), made_v.data(), dv}, queries);
     std::vector<Target> targets;
-    std::vector<Part> parts;
+    std::vector<ListSums> parts;
     std::vector<double> numerators;
     for (std::size_t i = 0; i < to_.size(); ++i) {
       const auto [sums, row] = to_[i];
@@ -135,7 +135,7 @@ class Batch {
     const auto count = static_cast<Index>(targets.size());
     const Array<Target> before(device, std::span<const Target>(targets));
     const Array<Target> after(device, count);
-    const Array<Part> of(device, std::span<const Part>(parts));
+    const Array<ListSums> of(device, std::span<const ListSums>(parts));
     const Array<double> sum(device, std::span<const double>(numerators));
     device.launch(add_parts, ceil_div(count * dv, kThreads), kThreads, before.data(), count,
                   of.data(), dv, attended.figures.data(), attended.numerators.data(), sum.data(),
@@ -219,22 +219,22 @@ class Batch {
     }
   }
 
-  const Head& head_;
+  const DeviceHead& head_;
   QueryPlan plan_;
   std::vector<Token> tokens_;
   Index made_ = 0;
-  std::vector<float> made_k_;             // [made_, d]
-  std::vector<float> made_v_;             // [made_, dv]; 0 if not read
-  std::vector<T> queries_;                // [targets, d]
-  std::vector<To> to_;                    // [targets]
-  std::vector<std::vector<Part>> parts_;  // [targets]
-  const SoftmaxSums* last_ = nullptr;     // whose queries held_ the last targets are
+  std::vector<float> made_k_;                 // [made_, d]
+  std::vector<float> made_v_;                 // [made_, dv]; 0 if not read
+  std::vector<T> queries_;                    // [targets, d]
+  std::vector<To> to_;                        // [targets]
+  std::vector<std::vector<ListSums>> parts_;  // [targets]
+  const SoftmaxSums* last_ = nullptr;         // whose queries held_ the last targets are
   Range held_{};
   Index first_held_ = 0;
 };
 
 template <class T>
-void add_rows_in(const Head& head, std::span<SoftmaxSums> sums,
+void add_rows_in(const DeviceHead& head, std::span<SoftmaxSums> sums,
                  std::span<const std::vector<WeightedRows>> sets) {
   Batch<T> batch(head);
   for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -249,7 +249,7 @@ void add_rows_in(const Head& head, std::span<SoftmaxSums> sums,
 
 }  // namespace
 
-void add_rows_to(const Head& head, std::span<SoftmaxSums> sums,
+void add_rows_to(const DeviceHead& head, std::span<SoftmaxSums> sums,
                  std::span<const std::vector<WeightedRows>> sets) {
   with_element(head.host->precision,
                [&](auto element) { add_rows_in<decltype(element)>(head, sums, sets); });

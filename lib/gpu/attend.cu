@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 /// weights = <key, query> + log weight for a tile. queries [rows, d].
 template <class T>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks<T>)
-    logits(const Tile* tiles, const Query* queries, const Token* tokens, TokenRows keys,
+    logits(const Tile* tiles, const Query* queries, const Token* tokens, RowTable keys,
            const T* scaled, T* weights) {
   const Tile tile = tiles[blockIdx.x];
   const Query first = queries[tile.query];
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads)
 /// partial = sum of weight * value over a tile's slab.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks<T>)
-    weigh(const Tile* tiles, const Query* queries, const Token* tokens, TokenRows values,
+    weigh(const Tile* tiles, const Query* queries, const Token* tokens, RowTable values,
           const T* weights, T* partial) {
   __shared__ const float* rows[kSlab];
   const Tile tile = tiles[blockIdx.x];
@@ -154,7 +154,7 @@ void QueryPlan::add(Index scaled, Index token, Index count, std::span<const Rang
 
 template <class T>
 Attended<T> attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
-                   TokenRows keys, TokenRows values, const Array<T>& scaled) {
+                   RowTable keys, RowTable values, const Array<T>& scaled) {
   const auto count = static_cast<Index>(plan.queries.size());
   const auto tile_count = static_cast<Index>(plan.tiles.size());
   const Array<Query> queries(device, std::span(plan.queries));
@@ -175,9 +175,9 @@ Attended<T> attend(const Device& device, const QueryPlan& plan, const Array<Toke
   return out;
 }
 
-template Attended<float> attend(const Device&, const QueryPlan&, const Array<Token>&, TokenRows,
-                                TokenRows, const Array<float>&);
-template Attended<double> attend(const Device&, const QueryPlan&, const Array<Token>&, TokenRows,
-                                 TokenRows, const Array<double>&);
+template Attended<float> attend(const Device&, const QueryPlan&, const Array<Token>&, RowTable,
+                                RowTable, const Array<float>&);
+template Attended<double> attend(const Device&, const QueryPlan&, const Array<Token>&, RowTable,
+                                 RowTable, const Array<double>&);
 
 }  // namespace kvbench::gpu

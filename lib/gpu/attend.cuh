@@ -23,7 +23,7 @@ struct Token {
 };
 
 /// Rows that tokens refer to.
-struct TokenRows {
+struct RowTable {
   const float* own;   ///< the head's
   const float* made;  ///< uploaded for a set
   Index width;
@@ -58,7 +58,7 @@ struct Figures {
 
 class QueryPlan {
  public:
-  explicit QueryPlan(const Head& head)
+  explicit QueryPlan(const DeviceHead& head)
       : numbers_(static_cast<Index>(head.device.scratch_bytes() / sizeof(double))),
         d_(head.host->d()),
         dv_(head.host->dv()) {}
@@ -104,11 +104,11 @@ struct Attended {
 /// `scaled` [., d]: queries times the scale.
 template <class T>
 Attended<T> attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
-                   TokenRows keys, TokenRows values, const Array<T>& scaled);
+                   RowTable keys, RowTable values, const Array<T>& scaled);
 
 extern template Attended<float> attend(const Device&, const QueryPlan&, const Array<Token>&,
-                                       TokenRows, TokenRows, const Array<float>&);
+                                       RowTable, RowTable, const Array<float>&);
 extern template Attended<double> attend(const Device&, const QueryPlan&, const Array<Token>&,
-                                        TokenRows, TokenRows, const Array<double>&);
+                                        RowTable, RowTable, const Array<double>&);
 
 }  // namespace kvbench::gpu

@@ -98,7 +98,7 @@ class ColumnSums {
 // Queries at `positions` attend to all tokens that they see, as many at a time as fit scratch.
 // Calls use(first, count, attended) with weights [queries, n].
 template <class T, class Use>
-void attend_causally(const Head& head, Index g, std::span<const Index> positions, bool values,
+void attend_causally(const DeviceHead& head, Index g, std::span<const Index> positions, bool values,
                      const Use& use) {
   const KvHead& host = *head.host;
   const Device& device = head.device;
@@ -132,7 +132,8 @@ void attend_causally(const Head& head, Index g, std::span<const Index> positions
 }
 
 template <class T>
-ExactAttention exact_attention_in(const Head& head, Index g, std::span<const Index> positions) {
+ExactAttention exact_attention_in(const DeviceHead& head, Index g,
+                                  std::span<const Index> positions) {
   const KvHead& host = *head.host;
   const Index dv = host.dv();
   const auto m = static_cast<Index>(positions.size());
@@ -168,7 +169,7 @@ ExactAttention exact_attention_in(const Head& head, Index g, std::span<const Ind
 }
 
 template <class T>
-MatrixD exact_probabilities_in(const Head& head, Index g, std::span<const Index> positions) {
+MatrixD exact_probabilities_in(const DeviceHead& head, Index g, std::span<const Index> positions) {
   const Index n = head.host->n();
   MatrixD out(static_cast<Index>(positions.size()), n);
   attend_causally<T>(
@@ -187,7 +188,7 @@ MatrixD exact_probabilities_in(const Head& head, Index g, std::span<const Index>
 }
 
 template <class T>
-std::vector<std::vector<double>> attention_sums_in(const Head& head, Range queries) {
+std::vector<std::vector<double>> attention_sums_in(const DeviceHead& head, Range queries) {
   const KvHead& host = *head.host;
   const Range held{std::max(queries.begin, host.q_start()), queries.end};
   std::vector<Index> positions(held.size());
@@ -206,19 +207,19 @@ std::vector<std::vector<double>> attention_sums_in(const Head& head, Range queri
 
 }  // namespace
 
-ExactAttention exact_attention(const Head& head, Index g, std::span<const Index> positions) {
+ExactAttention exact_attention(const DeviceHead& head, Index g, std::span<const Index> positions) {
   return with_element(head.host->precision, [&](auto element) {
     return exact_attention_in<decltype(element)>(head, g, positions);
   });
 }
 
-MatrixD exact_probabilities(const Head& head, Index g, std::span<const Index> positions) {
+MatrixD exact_probabilities(const DeviceHead& head, Index g, std::span<const Index> positions) {
   return with_element(head.host->precision, [&](auto element) {
     return exact_probabilities_in<decltype(element)>(head, g, positions);
   });
 }
 
-std::vector<std::vector<double>> attention_sums(const Head& head, Range queries) {
+std::vector<std::vector<double>> attention_sums(const DeviceHead& head, Range queries) {
   return with_element(head.host->precision, [&](auto element) {
     return attention_sums_in<decltype(element)>(head, queries);
   });

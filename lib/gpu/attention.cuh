@@ -15,15 +15,15 @@
 
 namespace kvbench::gpu {
 
-ExactAttention exact_attention(const Head& head, Index g, std::span<const Index> positions);
+ExactAttention exact_attention(const DeviceHead& head, Index g, std::span<const Index> positions);
 
-MatrixD exact_probabilities(const Head& head, Index g, std::span<const Index> positions);
+MatrixD exact_probabilities(const DeviceHead& head, Index g, std::span<const Index> positions);
 
-std::vector<std::vector<double>> attention_sums(const Head& head, Range queries);
+std::vector<std::vector<double>> attention_sums(const DeviceHead& head, Range queries);
 
 /// Adds sets[i] to sums[i]. Rows of the head are read from device memory; of other matrices only
 /// the named rows are uploaded.
-void add_rows_to(const Head& head, std::span<SoftmaxSums> sums,
+void add_rows_to(const DeviceHead& head, std::span<SoftmaxSums> sums,
                  std::span<const std::vector<WeightedRows>> sets);
 
 }  // namespace kvbench::gpu

@@ -54,10 +54,10 @@ class GpuBackend final : public Backend {
   Index batch_bytes() const override { return kGpuBatchBytes; }
   std::unique_ptr<RowSet> rows(const KvHead& head, HeadRows of,
                                std::span<const Index> rows) const override {
-    const gpu::Head& own = mine(head);
+    const gpu::DeviceHead& own = mine(head);
     return of == HeadRows::keys
-               ? std::make_unique<gpu::Rows>(own.device, own.k.data(), head.d(), rows)
-               : std::make_unique<gpu::Rows>(own.device, own.v.data(), head.dv(), rows);
+               ? std::make_unique<gpu::DeviceRowSet>(own.device, own.k.data(), head.d(), rows)
+               : std::make_unique<gpu::DeviceRowSet>(own.device, own.v.data(), head.dv(), rows);
   }
   WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                             std::span<std::int8_t> signs, std::span<double> probability,
@@ -91,14 +91,14 @@ class GpuBackend final : public Backend {
   }
 
  private:
-  const gpu::Head& mine(const KvHead& head) const {
+  const gpu::DeviceHead& mine(const KvHead& head) const {
     if (&head != head_.host) {
       throw std::logic_error("GPU backend: called with a head other than its own");
     }
     return head_;
   }
 
-  gpu::Head head_;
+  gpu::DeviceHead head_;
 };
 
 }  // namespace
@@ -155,7 +155,7 @@ std::unique_ptr<Backend> open_gpu(const KvHead& head, int ordinal, std::size_t s
 
 std::unique_ptr<RowSet> open_gpu_rows(MatrixView rows, int ordinal, std::size_t scratch_bytes) {
   keep_pool(ordinal);
-  return std::make_unique<gpu::Rows>(gpu::Device(ordinal, scratch_bytes), rows);
+  return std::make_unique<gpu::DeviceRowSet>(gpu::Device(ordinal, scratch_bytes), rows);
 }
 
 }  // namespace kvbench

@@ -210,7 +210,7 @@ void find_logarithms(const BalanceBlocks& blocks, std::size_t begin, const Layou
 }
 
 template <class T>
-WalkCounts balance_blocks_in(const Head& head, const BalanceBlocks& blocks, const Layout& all,
+WalkCounts balance_blocks_in(const DeviceHead& head, const BalanceBlocks& blocks, const Layout& all,
                              std::span<std::int8_t> signs, std::span<double> probability) {
   const Device& device = head.device;
   const WalkOptions& options = blocks.options;
@@ -287,7 +287,7 @@ WalkCounts balance_blocks_in(const Head& head, const BalanceBlocks& blocks, cons
 
 }  // namespace
 
-WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
+WalkCounts balance_blocks(const DeviceHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability) {
   const auto tokens = static_cast<Index>(blocks.tokens.size());
   const Layout all{tokens, std::min(blocks.block, tokens)};

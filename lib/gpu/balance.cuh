@@ -12,7 +12,7 @@ namespace kvbench::gpu {
 /// tokens, or fewer than 64, where launches take longer than the walk. Memory: two arrays of
 /// block^2 elements of the head's precision per block walked at once, within the scratch unless one
 /// block exceeds it, and some numbers per token.
-WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
+WalkCounts balance_blocks(const DeviceHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability);
 
 }  // namespace kvbench::gpu

@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kTileThreads)
 template <class T>
 class Gains final : public FacilityGains {
  public:
-  Gains(const Head& head, std::span<const Index> ground, Similarity kind)
+  Gains(const DeviceHead& head, std::span<const Index> ground, Similarity kind)
       : device_(head.device),
         n_(static_cast<Index>(ground.size())),
         units_(device_, n_ * head.host->d()),
@@ -184,8 +184,8 @@ class Gains final : public FacilityGains {
 
 }  // namespace
 
-std::unique_ptr<FacilityGains> facility_location(const Head& head, std::span<const Index> ground,
-                                                 Similarity kind) {
+std::unique_ptr<FacilityGains> facility_location(const DeviceHead& head,
+                                                 std::span<const Index> ground, Similarity kind) {
   return with_element(head.host->precision, [&](auto element) -> std::unique_ptr<FacilityGains> {
     return std::make_unique<Gains<decltype(element)>>(head, ground, kind);
   });

@@ -11,8 +11,8 @@ namespace kvbench::gpu {
 
 /// Keys, values and queries of the trace, float32, row-major. Read-only, shared by threads. The
 /// host's head must outlive it.
-struct Head {
-  Head(Device on, const KvHead& from)
+struct DeviceHead {
+  DeviceHead(Device on, const KvHead& from)
       : device(on), host(&from), k(upload(from.k)), v(upload(from.v)) {
     std::vector<const float*> begins;
     for (const Matrix& queries : from.q) {

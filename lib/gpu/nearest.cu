@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kTileThreads) nearest_columns(Question q, Plac
 
 }  // namespace
 
-std::vector<Index> nearest_keys(const Head& head, std::span<const Index> to,
+std::vector<Index> nearest_keys(const DeviceHead& head, std::span<const Index> to,
                                 std::span<const Index> from) {
   std::vector<Index> out;
   if (from.empty()) {

@@ -10,7 +10,7 @@ namespace kvbench::gpu {
 
 /// Returns the CPU's places. Memory beside the head: 16 bytes per token of `to`; per token of
 /// `from` 8, and 16 for each 64 tokens of `to`, up to 264.
-std::vector<Index> nearest_keys(const Head& head, std::span<const Index> to,
+std::vector<Index> nearest_keys(const DeviceHead& head, std::span<const Index> to,
                                 std::span<const Index> from);
 
 }  // namespace kvbench::gpu

@@ -46,7 +46,7 @@ class Decided final : public ReviveStream {
 };
 
 template <class T>
-std::unique_ptr<ReviveStream> revive_in(const Head& head, const ReviveTask& task) {
+std::unique_ptr<ReviveStream> revive_in(const DeviceHead& head, const ReviveTask& task) {
   const Device& device = head.device;
   const auto count = static_cast<Index>(task.steps.size());
   const Array<ReviveStep> steps(device, task.steps);
@@ -85,7 +85,7 @@ std::unique_ptr<ReviveStream> revive_in(const Head& head, const ReviveTask& task
 
 }  // namespace
 
-std::unique_ptr<ReviveStream> revive(const Head& head, const ReviveTask& task) {
+std::unique_ptr<ReviveStream> revive(const DeviceHead& head, const ReviveTask& task) {
   return with_element(head.host->precision,
                       [&](auto element) { return revive_in<decltype(element)>(head, task); });
 }

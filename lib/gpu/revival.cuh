@@ -12,6 +12,6 @@ namespace kvbench::gpu {
 /// reference to the arguments. Memory: keys as attended 4 n d, logits 8 group n, the sketch's keys
 /// 4 rows cells d, about 40 n more. Throws IoError if the device fails or its memory does not
 /// suffice.
-std::unique_ptr<ReviveStream> revive(const Head& head, const ReviveTask& task);
+std::unique_ptr<ReviveStream> revive(const DeviceHead& head, const ReviveTask& task);
 
 }  // namespace kvbench::gpu

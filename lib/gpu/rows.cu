@@ -271,21 +271,22 @@ __global__ void add_chunks(const double* sums, Index chunks, Index d, double* to
 
 }  // namespace
 
-Rows::Rows(const Device& device, const float* resident, Index cols, std::span<const Index> rows)
+DeviceRowSet::DeviceRowSet(const Device& device, const float* resident, Index cols,
+                           std::span<const Index> rows)
     : device_(device),
       numbers_(device_, rows),
       points_{resident, numbers_.data(), static_cast<Index>(rows.size()), cols} {
   device_.wait();  // other threads' streams read the uploads
 }
 
-Rows::Rows(const Device& device, MatrixView rows)
+DeviceRowSet::DeviceRowSet(const Device& device, MatrixView rows)
     : device_(device),
       matrix_(device_, std::span(rows.data, static_cast<std::size_t>(rows.rows * rows.cols))),
       points_{matrix_.data(), nullptr, rows.rows, rows.cols} {
   device_.wait();
 }
 
-KCenter Rows::k_center(Index k, Index first) const {
+KCenter DeviceRowSet::k_center(Index k, Index first) const {
   const auto m = static_cast<std::size_t>(points_.m);
   const Index count = std::clamp<Index>(k, 0, points_.m);
   KCenter out;
@@ -323,7 +324,7 @@ KCenter Rows::k_center(Index k, Index first) const {
   return out;
 }
 
-Clusters Rows::online_clusters(double delta, Index max_clusters) const {
+Clusters DeviceRowSet::online_clusters(double delta, Index max_clusters) const {
   const Index m = points_.m;
   if (m == 0) {
     return {};
@@ -368,7 +369,7 @@ Clusters Rows::online_clusters(double delta, Index max_clusters) const {
   return out;
 }
 
-std::vector<double> Rows::norms() const {
+std::vector<double> DeviceRowSet::norms() const {
   std::vector<double> out(points_.m);
   const Array<double> norms(device_, points_.m);
   device_.launch(row_norms, ceil_div(points_.m, kThreads), kThreads, points_, norms.data());
@@ -376,7 +377,7 @@ std::vector<double> Rows::norms() const {
   return out;
 }
 
-RowMoments Rows::moments() const {
+RowMoments DeviceRowSet::moments() const {
   const Index d = points_.d;
   const Index chunks = ceil_div(points_.m, kChunk);
   const auto numbers = static_cast<Index>(device_.scratch_bytes() / sizeof(double));

@@ -24,14 +24,15 @@ struct Points {
 };
 
 /// Memory of a call beside the rows: device_rows_task_bytes of gpu/device.hpp.
-class Rows final : public RowSet {
+class DeviceRowSet final : public RowSet {
  public:
   /// Rows `rows` of `resident` [., cols], device memory that must outlive the set.
-  Rows(const Device& device, const float* resident, Index cols, std::span<const Index> rows);
+  DeviceRowSet(const Device& device, const float* resident, Index cols,
+               std::span<const Index> rows);
   /// Uploads all rows of `rows`.
-  Rows(const Device& device, MatrixView rows);
-  Rows(const Rows&) = delete;
-  Rows& operator=(const Rows&) = delete;
+  DeviceRowSet(const Device& device, MatrixView rows);
+  DeviceRowSet(const DeviceRowSet&) = delete;
+  DeviceRowSet& operator=(const DeviceRowSet&) = delete;
 
   Index count() const override { return points_.m; }
   /// One launch per centre.

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class Stream, class Decision, class State>
-std::unique_ptr<Stream> run(const Head& head, void (*kernel)(State, Index, Decision*),
+std::unique_ptr<Stream> run(const DeviceHead& head, void (*kernel)(State, Index, Decision*),
                             const State& state) {
   const Index n = head.host->n();
   const Array<Decision> log(head.device, n);
@@ -52,7 +52,7 @@ std::unique_ptr<Stream> run(const Head& head, void (*kernel)(State, Index, Decis
 }
 
 template <class T>
-std::unique_ptr<EvictionStream> evictions_in(const Head& head, const EvictionRules& rules) {
+std::unique_ptr<EvictionStream> evictions_in(const DeviceHead& head, const EvictionRules& rules) {
   EvictionState<T> state;
   static_cast<StreamHead&>(state) = device_head(head);
   state.rules = rules;
@@ -62,7 +62,7 @@ std::unique_ptr<EvictionStream> evictions_in(const Head& head, const EvictionRul
 }
 
 template <class T>
-std::unique_ptr<RetentionStream> retention_in(const Head& head, const RetentionRules& rules) {
+std::unique_ptr<RetentionStream> retention_in(const DeviceHead& head, const RetentionRules& rules) {
   auto state = retention_state<T>(device_head(head), head.host->n(), rules);
   DeviceArena arena(head.device);
   reserve(state, std::min(rules.kept, head.host->n()) + 1, arena);
@@ -71,12 +71,12 @@ std::unique_ptr<RetentionStream> retention_in(const Head& head, const RetentionR
 
 }  // namespace
 
-std::unique_ptr<EvictionStream> evictions(const Head& head, const EvictionRules& rules) {
+std::unique_ptr<EvictionStream> evictions(const DeviceHead& head, const EvictionRules& rules) {
   return with_element(head.host->precision,
                       [&](auto element) { return evictions_in<decltype(element)>(head, rules); });
 }
 
-std::unique_ptr<RetentionStream> retention(const Head& head, const RetentionRules& rules) {
+std::unique_ptr<RetentionStream> retention(const DeviceHead& head, const RetentionRules& rules) {
   if (!rules.phi.is_log() && rules.lambda > 0.0 && rules.lambda < 1.0) {
     return open_retention(*head.host, rules);
   }

@@ -9,10 +9,10 @@
 
 namespace kvbench::gpu {
 
-std::unique_ptr<EvictionStream> evictions(const Head& head, const EvictionRules& rules);
+std::unique_ptr<EvictionStream> evictions(const DeviceHead& head, const EvictionRules& rules);
 
 /// Runs on the CPU if importance needs a phi other than the logarithm, whose bits a device would
 /// not share.
-std::unique_ptr<RetentionStream> retention(const Head& head, const RetentionRules& rules);
+std::unique_ptr<RetentionStream> retention(const DeviceHead& head, const RetentionRules& rules);
 
 }  // namespace kvbench::gpu

@@ -168,7 +168,7 @@ class BlockTeam {
 };
 
 /// `head` as the streams read it.
-inline StreamHead device_head(const Head& head) {
+inline StreamHead device_head(const DeviceHead& head) {
   return stream_head(*head.host, head.k.data(), head.q_rows.data(), head.sink_logits());
 }
 

@@ -9,7 +9,6 @@ namespace kvbench {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // std::max drops a NaN on one side.
 double max_or_nan(double a, double b) {
@@ -20,7 +19,7 @@ double max_or_nan(double a, double b) {
 
 double relative_size(double a, double b) {
   if (b == 0.0) {
-    return a == 0.0 ? 0.0 : (std::isnan(a) ? kNan : kInfinity);
+    return a == 0.0 ? 0.0 : (std::isnan(a) ? kNan : std::numeric_limits<double>::infinity());
   }
   return a / b;
 }

@@ -69,7 +69,7 @@ struct ClusterDeviceNeed {
 
 ClusterDeviceNeed cluster_device_need(const ClusterPlan& plan, const ClusterHead& h, Index n) {
   ClusterDeviceNeed need;
-  for (const Rows what : plan.sets(h)) {
+  for (const LayerTensor what : plan.sets(h)) {
     const Index d = plan.width(h, what);
     need.sets += device_rows_bytes(n, d);
     need.task = std::max(need.task, device_rows_task_bytes(n, d));
@@ -111,9 +111,9 @@ void fit_device(ClusterPlan& plan, std::uint64_t memory) {
   plan.device_threads = static_cast<int>(threads);
 }
 
-std::vector<Rows> ClusterPlan::sets(const ClusterHead& h) const {
-  std::vector<Rows> out;
-  for (const Rows what : {Rows::keys, Rows::values}) {
+std::vector<LayerTensor> ClusterPlan::sets(const ClusterHead& h) const {
+  std::vector<LayerTensor> out;
+  for (const LayerTensor what : {LayerTensor::keys, LayerTensor::values}) {
     if (layer(h).has(what) && selected(options.what, what)) {
       out.push_back(what);
     }
@@ -165,7 +165,7 @@ int usable_threads(const ClusterPlan& plan) {
                         8 * static_cast<std::uint64_t>(l.n * std::max(l.d, l.dv) + 2 * l.n) +
                         4 * static_cast<std::uint64_t>(l.group() * l.nq * l.d),
                     l.q_heads > 0 ? static_cast<std::uint64_t>(attention_facts_bytes(l.n)) : 1, 0};
-    for (const Rows what : plan.sets(h)) {
+    for (const LayerTensor what : plan.sets(h)) {
       const StudyMemory need = study_memory(o.study, l.n, plan.width(h, what));
       head.unit += need.result;
       head.per_thread = std::max(head.per_thread, need.per_thread);

@@ -29,10 +29,10 @@ constexpr std::string_view name(PointsFormat p) {
 
 /// Names and defaults as on the command line.
 struct ClusterOptions : ResourceOptions {
-  std::vector<std::string> traces;                   ///< key-only layers are accepted
-  std::string config;                                ///< configuration file; never overwritten
-  std::string out;                                   ///< folder
-  std::vector<Rows> what{Rows::keys, Rows::values};  ///< not queries
+  std::vector<std::string> traces;  ///< key-only layers are accepted
+  std::string config;               ///< configuration file; never overwritten
+  std::string out;                  ///< folder
+  std::vector<LayerTensor> what{LayerTensor::keys, LayerTensor::values};  ///< not queries
   StudyOptions study;
   PointsFormat points = PointsFormat::csv;
   std::vector<std::string> kept_by;  ///< OUT.kept.csv files
@@ -69,9 +69,9 @@ struct ClusterPlan {
   }
   const LayerMeta& layer(const ClusterHead& h) const { return prompt(h).layers[h.layer]; }
   /// The sets of options.what that the head's layer stores. Keys are always stored.
-  std::vector<Rows> sets(const ClusterHead& h) const;
-  Index width(const ClusterHead& h, Rows what) const {
-    return what == Rows::values ? layer(h).dv : layer(h).d;
+  std::vector<LayerTensor> sets(const ClusterHead& h) const;
+  Index width(const ClusterHead& h, LayerTensor what) const {
+    return what == LayerTensor::values ? layer(h).dv : layer(h).d;
   }
   /// First fields of a head's lines: trace, prompt, layer, KV head.
   Fields place(const ClusterHead& h) const;

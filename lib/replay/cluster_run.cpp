@@ -40,8 +40,8 @@ KvHead read(const ClusterPlan& plan, const ClusterHead& h) {
   return plan.readers[h.trace].read_head(h.prompt, h.layer, h.kv_head);
 }
 
-const Matrix& rows_of(const KvHead& head, Rows what) {
-  return what == Rows::keys ? head.k : head.v;
+const Matrix& rows_of(const KvHead& head, LayerTensor what) {
+  return what == LayerTensor::keys ? head.k : head.v;
 }
 
 // Reads all heads: the reader rejects bad values.
@@ -58,7 +58,7 @@ void check_values(const ClusterPlan& plan, const std::atomic<bool>& stop) {
 
 nlohmann::json configuration(const ClusterOptions& o) {
   nlohmann::json what = nlohmann::json::array();
-  for (const Rows rows : o.what) {
+  for (const LayerTensor rows : o.what) {
     what.push_back(name(rows));
   }
   return {{"traces", o.traces},
@@ -95,14 +95,14 @@ std::vector<std::unique_ptr<RowSet>> open_head(const ClusterPlan& plan, const Cl
     const Index q_head = h.kv_head * head.group() + g;
     const std::vector<double> norms = cpu_rows(head.q[g])->norms();
     largest_query = std::max(largest_query, std::ranges::max(norms));
-    tables.add_norms(h, Rows::queries, q_head, norms);
+    tables.add_norms(h, LayerTensor::queries, q_head, norms);
     tables.add_attention(h, q_head, attention_facts(head, g, threads));
   }
   const auto rope = plan.readers[h.trace].read_rope(h.prompt, h.layer);
   tables.add_keys(h, key_facts(head.k, rope.get(), largest_query, head.scale));
-  const std::vector<Rows> sets = plan.sets(h);
+  const std::vector<LayerTensor> sets = plan.sets(h);
   std::vector<std::unique_ptr<RowSet>> out;
-  for (const Rows what : {Rows::keys, Rows::values}) {
+  for (const LayerTensor what : {LayerTensor::keys, LayerTensor::values}) {
     if (!plan.layer(h).has(what)) {
       continue;
     }
@@ -125,7 +125,7 @@ void study_heads(const ClusterPlan& plan, const KeptSets& kept, int threads,
   Progress progress(static_cast<Index>(plan.heads.size()), "cluster", "KV heads");
   for (const ClusterHead& h : plan.heads) {
     const KvHead head = read(plan, h);
-    const std::vector<Rows> sets = plan.sets(h);
+    const std::vector<LayerTensor> sets = plan.sets(h);
     const auto row_sets = open_head(plan, h, head, threads, tables);
     std::vector<StudySet> studied;
     for (std::size_t s = 0; s < sets.size(); ++s) {

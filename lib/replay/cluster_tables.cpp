@@ -146,7 +146,7 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, std::string run)
     : plan_(plan), run_(std::move(run)) {
   const ClusterOptions& o = plan.options;
   for (const ClusterHead& h : plan.heads) {
-    for (const Rows what : plan.sets(h)) {
+    for (const LayerTensor what : plan.sets(h)) {
       point_width_ = std::max(point_width_, point_columns(o.study, plan.width(h, what)));
     }
   }
@@ -159,7 +159,7 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, std::string run)
   }
 }
 
-void ClusterTables::add_norms(const ClusterHead& head, Rows what, Index number,
+void ClusterTables::add_norms(const ClusterHead& head, LayerTensor what, Index number,
                               const std::vector<double>& norms) {
   Fields fields = line(plan_.place(head), std::string(name(what)));
   fields[3] = field_text(number);
@@ -170,26 +170,27 @@ void ClusterTables::add_norms(const ClusterHead& head, Rows what, Index number,
 }
 
 void ClusterTables::add_keys(const ClusterHead& head, const KeyFacts& facts) {
-  staged_["keys.csv"].push_back(line(plan_.place(head), std::string(name(Rows::keys)), facts.rho,
-                                     facts.mean_share, facts.mean_share_pre,
+  staged_["keys.csv"].push_back(line(plan_.place(head), std::string(name(LayerTensor::keys)),
+                                     facts.rho, facts.mean_share, facts.mean_share_pre,
                                      facts.outlier_channels));
 }
 
 void ClusterTables::add_attention(const ClusterHead& head, Index q_head,
                                   const AttentionFacts& facts) {
-  Fields fields = line(plan_.place(head), std::string(name(Rows::queries)), facts.entropy,
+  Fields fields = line(plan_.place(head), std::string(name(LayerTensor::queries)), facts.entropy,
                        facts.heavy_tokens, facts.first_mass, facts.near_mass);
   fields[3] = field_text(q_head);
   staged_["attention.csv"].push_back(std::move(fields));
 }
 
-void ClusterTables::add_spectrum(const ClusterHead& head, Rows what, const Spectrum& spectrum) {
+void ClusterTables::add_spectrum(const ClusterHead& head, LayerTensor what,
+                                 const Spectrum& spectrum) {
   staged_["spectrum.csv"].push_back(line(plan_.place(head), std::string(name(what)),
                                          spectrum.participation, spectrum.largest_share,
                                          spectrum.dims_90));
 }
 
-void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
+void ClusterTables::add(const ClusterHead& head, const std::vector<LayerTensor>& sets,
                         std::vector<Study>& studies, const KeptSets& kept) {
   const std::lock_guard lock(mutex_);
   if (files_.empty()) {

@@ -45,7 +45,7 @@ class ClusterTables {
 
   /// Stages a line of norms.csv, quantiles of the rows' norms, for the next add(). `number`: of the
   /// query head or KV head.
-  void add_norms(const ClusterHead& head, Rows what, Index number,
+  void add_norms(const ClusterHead& head, LayerTensor what, Index number,
                  const std::vector<double>& norms);
 
   /// Stages a line of keys.csv for the next add().
@@ -55,11 +55,11 @@ class ClusterTables {
   void add_attention(const ClusterHead& head, Index q_head, const AttentionFacts& facts);
 
   /// Stages a line of spectrum.csv for the next add().
-  void add_spectrum(const ClusterHead& head, Rows what, const Spectrum& spectrum);
+  void add_spectrum(const ClusterHead& head, LayerTensor what, const Spectrum& spectrum);
 
   /// Writes the staged lines and the studies of `sets`. Fills the points' kept_by. Throws IoError.
-  void add(const ClusterHead& head, const std::vector<Rows>& sets, std::vector<Study>& studies,
-           const KeptSets& kept);
+  void add(const ClusterHead& head, const std::vector<LayerTensor>& sets,
+           std::vector<Study>& studies, const KeptSets& kept);
 
   /// Heads that were added.
   Index heads() const { return heads_; }

@@ -159,6 +159,18 @@ void check_policies(const fs::path& csv, const Manifest& m, const ReplayOptions&
   }
 }
 
+// Rows without memory hold no figure to compute again; a resumed run has them.
+void reject_lacked_memory(const fs::path& csv) {
+  TableReader table(csv);
+  const std::size_t status = table.column("status");
+  while (table.next()) {
+    check_input(table.row()[status] != kLackedMemory,
+                fmt::format("{}: row {} is `{}`, expected none for --sample; replay --resume "
+                            "computes it",
+                            csv.string(), table.rows(), kLackedMemory));
+  }
+}
+
 // Writes a log with the jobs of the tables that have none of the rows in `drawn`.
 void log_other_jobs(const fs::path& csv, const std::vector<Index>& drawn, const fs::path& log,
                     const Manifest& manifest) {
@@ -268,6 +280,7 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
               fmt::format("{}: the run has not ended, expected a finished run", csv.string()));
   check_input(m.schema == schema_version, fmt::format("{}: got schema {}, expected {} for --sample",
                                                       csv.string(), m.schema, schema_version));
+  reject_lacked_memory(csv);
   VerifyResult out;
   out.traces = check_traces(csv, m);
   const ScratchFolder scratch;

@@ -36,7 +36,8 @@ struct VerifyResult {
 /// compares all cells except timings. Whole jobs run, so the other query heads of a group and the
 /// side tables are compared too. Paths in the manifest are relative to the current folder; a trace
 /// of `traces` replaces the manifest's of the same file name. Throws InputError (the run has not
-/// ended, a trace or policy changed, this program makes another plan of the manifest) or IoError.
+/// ended, a row is kLackedMemory, a trace or policy changed, this program makes another plan of the
+/// manifest) or IoError.
 VerifyResult verify_sample(const std::filesystem::path& csv, Index sample, std::uint64_t seed,
                            int threads, const std::atomic<bool>& stop,
                            const std::vector<std::string>& traces = {});

@@ -25,20 +25,20 @@ constexpr std::string_view kMagic = "kvbench-journal 1 ";
 constexpr std::size_t kMostIdentity = 4096;
 
 // Precedes each record. Its own checksum detects a torn header.
-struct Head {
+struct RecordHead {
   std::int64_t number = 0;
   std::uint64_t size = 0;
   std::uint32_t checksum = 0;  // of the record's bytes
   std::uint32_t own = 0;       // of the fields above
 };
-static_assert(sizeof(Head) == 24, "no padding: the bytes go to the file as they are");
+static_assert(sizeof(RecordHead) == 24, "no padding: the bytes go to the file as they are");
 
 std::uint32_t checksum_of(const void* data, std::size_t size) {
   return libdeflate_crc32(0, data, size);
 }
 
-std::uint32_t own_checksum(const Head& head) {
-  return checksum_of(&head, offsetof(Head, own));
+std::uint32_t own_checksum(const RecordHead& head) {
+  return checksum_of(&head, offsetof(RecordHead, own));
 }
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
@@ -72,9 +72,9 @@ std::size_t read_at(int fd, const std::filesystem::path& path, void* to, std::si
 
 // The header of the record at an offset, whose bytes go to `bytes`; nothing if there is no whole
 // record. `end`: of the file. After a power cut the size may be right and the bytes missing.
-std::optional<Head> read_record(int fd, const std::filesystem::path& path, std::uint64_t at,
-                                std::uint64_t end, std::vector<std::byte>& bytes) {
-  Head head;
+std::optional<RecordHead> read_record(int fd, const std::filesystem::path& path, std::uint64_t at,
+                                      std::uint64_t end, std::vector<std::byte>& bytes) {
+  RecordHead head;
   if (end < at + sizeof head || read_at(fd, path, &head, sizeof head, at) < sizeof head ||
       head.own != own_checksum(head) || head.size > end - at - sizeof head) {
     return std::nullopt;
@@ -94,8 +94,8 @@ class Scanner {
       : fd_(fd), path_(path), size_(std::filesystem::file_size(path)), at_(begin) {}
 
   // The whole record at the current offset; then the offset is after it.
-  std::optional<Head> next() {
-    const std::optional<Head> head = read_record(fd_, path_, at_, size_, bytes_);
+  std::optional<RecordHead> next() {
+    const std::optional<RecordHead> head = read_record(fd_, path_, at_, size_, bytes_);
     at_ += head ? sizeof *head + head->size : 0;
     return head;
   }
@@ -104,12 +104,12 @@ class Scanner {
   bool skip_to_next() {
     constexpr std::size_t kBlock = 1 << 20;
     std::string block;
-    for (std::uint64_t begin = at_ + 1; begin + sizeof(Head) <= size_;
-         begin += kBlock - sizeof(Head) + 1) {
+    for (std::uint64_t begin = at_ + 1; begin + sizeof(RecordHead) <= size_;
+         begin += kBlock - sizeof(RecordHead) + 1) {
       block.resize(std::min<std::uint64_t>(kBlock, size_ - begin));
       block.resize(read_at(fd_, path_, block.data(), block.size(), begin));
-      for (std::size_t i = 0; i + sizeof(Head) <= block.size(); ++i) {
-        Head head;
+      for (std::size_t i = 0; i + sizeof(RecordHead) <= block.size(); ++i) {
+        RecordHead head;
         std::memcpy(&head, block.data() + i, sizeof head);
         if (head.own == own_checksum(head) && read_record(fd_, path_, begin + i, size_, bytes_)) {
           at_ = begin + i;
@@ -203,8 +203,8 @@ bool Journal::read_identity() {
 void Journal::list_records(Damage damage) {
   Scanner scanner(fd_.get(), path_, begin_);
   for (Index count = 1;; ++count) {
-    const std::uint64_t offset = scanner.at() + sizeof(Head);
-    if (const std::optional<Head> head = scanner.next()) {
+    const std::uint64_t offset = scanner.at() + sizeof(RecordHead);
+    if (const std::optional<RecordHead> head = scanner.next()) {
       locations_.push_back({head->number, offset});
       sorted_ = false;
       end_ = scanner.at();
@@ -223,7 +223,7 @@ void Journal::list_records(Damage damage) {
 }
 
 void Journal::append(Index number, std::span<const std::byte> record) {
-  Head head{number, record.size(), checksum_of(record.data(), record.size()), 0};
+  RecordHead head{number, record.size(), checksum_of(record.data(), record.size()), 0};
   head.own = own_checksum(head);
   const std::lock_guard lock(mutex_);
   const std::uint64_t offset = end_ + sizeof head;
@@ -280,7 +280,7 @@ std::vector<std::byte> Journal::read(Index number) const {
     end = end_;
   }
   std::vector<std::byte> out;
-  if (!read_record(fd_.get(), path_, offset - sizeof(Head), end, out)) {
+  if (!read_record(fd_.get(), path_, offset - sizeof(RecordHead), end, out)) {
     throw IoError(
         fmt::format("{}: record {} was changed after it was written", path_.string(), number));
   }

@@ -131,8 +131,8 @@ KVB_HD Eviction evict(const Team& team, EvictionState<T>& s, Index outside) {
   Eviction out;
   out.token = leaving.token;
   out.score = lightest.value;
-  const Index behind = outside - at - 1;
-  out.after_count = s.rules.after < behind ? s.rules.after : behind;
+  const Index later = outside - at - 1;
+  out.after_count = s.rules.after < later ? s.rules.after : later;
   out.after_sum = team.sum(out.after_count, [=](Index i) { return score(at + 1 + i); });
 
   const Index left = s.held - s.rules.sink - at - 1;

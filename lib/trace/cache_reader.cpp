@@ -12,7 +12,7 @@
 
 namespace kvbench {
 
-using h5::Object;
+using h5::Hdf5Object;
 using h5::Place;
 
 namespace caches {
@@ -22,17 +22,17 @@ constexpr std::array<const char*, 7> kArrays{"k",       "v",     "log_weight",  
                                              "counted", "k_den", "log_weight_den"};
 
 // A group with attributes of a cache and datasets, or why it cannot be read.
-struct Entry {
+struct StoredEntry {
   std::string fault;
   HeadCache attributes;  // without arrays
   std::array<std::optional<h5::Tensor>, kArrays.size()> arrays;
 };
-using Entries = std::map<std::string, Entry>;  // by path in the file
+using StoredEntries = std::map<std::string, StoredEntry>;  // by path in the file
 
 struct Contents {
   CachesMeta meta;
   std::vector<CacheGroup> groups;
-  Entries entries;
+  StoredEntries entries;
 };
 
 }  // namespace caches
@@ -41,9 +41,9 @@ namespace {
 
 using caches::Array;
 using caches::Contents;
-using caches::Entries;
-using caches::Entry;
 using caches::kArrays;
+using caches::StoredEntries;
+using caches::StoredEntry;
 
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -78,7 +78,7 @@ void check_params(const std::string& params, const Place& where) {
   }
 }
 
-std::string one_of(const Object& at, const char* name, std::string fallback,
+std::string one_of(const Hdf5Object& at, const char* name, std::string fallback,
                    std::initializer_list<std::string_view> choices) {
   std::string value = h5::optional_string(at, name).value_or(std::move(fallback));
   if (std::ranges::find(choices, value) == choices.end()) {
@@ -87,7 +87,7 @@ std::string one_of(const Object& at, const char* name, std::string fallback,
   return value;
 }
 
-Index at_least_0(const Object& at, const char* name) {
+Index at_least_0(const Hdf5Object& at, const char* name) {
   const Index value = h5::required_int(at, name);
   if (value < 0) {
     at.where.refuse("{} is {}, expected at least 0", name, value);
@@ -96,7 +96,7 @@ Index at_least_0(const Object& at, const char* name) {
 }
 
 // Bytes or tokens of one KV head. The bound is far above any, so that sums stay in 64 bits.
-std::optional<Index> optional_count(const Object& at, const char* name) {
+std::optional<Index> optional_count(const Hdf5Object& at, const char* name) {
   constexpr std::uint64_t kMax = std::uint64_t{1} << 40;
   const auto value = h5::optional_unsigned(at, name);
   if (value && *value > kMax) {
@@ -105,7 +105,7 @@ std::optional<Index> optional_count(const Object& at, const char* name) {
   return value;
 }
 
-std::optional<double> optional_time(const Object& at, const char* name) {
+std::optional<double> optional_time(const Hdf5Object& at, const char* name) {
   const auto value = h5::optional_float(at, name);
   if (value && !(*value >= 0.0 && std::isfinite(*value))) {
     at.where.refuse("{} is {}, expected a finite number of at least 0", name, *value);
@@ -113,7 +113,7 @@ std::optional<double> optional_time(const Object& at, const char* name) {
   return value;
 }
 
-std::string optional_line(const Object& at, const char* name) {
+std::string optional_line(const Hdf5Object& at, const char* name) {
   std::string value = h5::optional_string(at, name).value_or("");
   if (std::ranges::any_of(value, is_control)) {
     at.where.refuse("{} is \"{}\", expected a line without control characters", name, value);
@@ -124,7 +124,7 @@ std::string optional_line(const Object& at, const char* name) {
 // Reads the arrays of one entry.
 struct EntryReader {
   const h5::InputFile& file;
-  const Entry& entry;
+  const StoredEntry& entry;
   Place where;
 
   Matrix matrix(Array which, Index rows, Index cols) const;
@@ -204,8 +204,8 @@ std::vector<std::int32_t> EntryReader::positions(Array which, Index rows, const 
   return out;
 }
 
-Entry describe_entry(const Object& at) {
-  Entry entry;
+StoredEntry describe_entry(const Hdf5Object& at) {
+  StoredEntry entry;
   HeadCache& out = entry.attributes;
   out.infeasible = optional_line(at, "infeasible");
   out.failed = optional_line(at, "failed");
@@ -235,7 +235,7 @@ constexpr std::array<std::string_view, 5> kSteps{"prompts", "", "layers", "", ""
 
 // Describes the entries below `at`, which is `depth` steps below a group. What cannot be read is a
 // fault of that entry alone, or of a step on the way to it.
-void describe_entries(const Object& at, std::size_t depth, Entries& out) {
+void describe_entries(const Hdf5Object& at, std::size_t depth, StoredEntries& out) {
   if (depth == kSteps.size()) {
     out.insert_or_assign(at.where.path, describe_entry(at));
     return;
@@ -253,7 +253,7 @@ void describe_entries(const Object& at, std::size_t depth, Entries& out) {
   }
 }
 
-CacheGroup read_group(const Object& group, const std::string& name) {
+CacheGroup read_group(const Hdf5Object& group, const std::string& name) {
   CacheGroup out;
   out.name = name;
   out.algorithm = h5::required_string(group, "algorithm");
@@ -270,7 +270,7 @@ CacheGroup read_group(const Object& group, const std::string& name) {
   return out;
 }
 
-CachesMeta read_root(const Object& root) {
+CachesMeta read_root(const Hdf5Object& root) {
   const std::string format = h5::required_string(root, "format");
   if (format != caches::kFormat) {
     root.where.refuse("format is \"{}\", expected \"{}\"", format, caches::kFormat);
@@ -289,13 +289,13 @@ CachesMeta read_root(const Object& root) {
   return m;
 }
 
-Contents read_contents(const Object& root) {
+Contents read_contents(const Hdf5Object& root) {
   Contents out;
   out.meta = read_root(root);
   std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::string>
       seen;
   for (const std::string& name : h5::link_names(root)) {
-    const Object at = h5::open_group(root, name);
+    const Hdf5Object at = h5::open_group(root, name);
     const CacheGroup& group = out.groups.emplace_back(read_group(at, name));
     const auto [first, fresh] =
         seen.emplace(std::tuple{group.algorithm, group.params, group.budget, group.seed}, name);
@@ -326,7 +326,7 @@ struct CacheReader::Impl {
     return fmt::format("/{}/{}", contents.groups[group].name, caches::entry_path(at));
   }
   // Null if the group has no such entry.
-  const Entry* find(std::size_t group, const CachePlace& at) const {
+  const StoredEntry* find(std::size_t group, const CachePlace& at) const {
     const std::string path = inside(group, at);
     for (std::size_t end = 0; end != std::string::npos;) {
       end = path.find('/', end + 1);
@@ -374,7 +374,7 @@ std::string CacheReader::where(std::size_t group, const CachePlace& place) const
 
 std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& at,
                                            const Shape& shape) const {
-  const Entry* entry = impl_->find(group, at);
+  const StoredEntry* entry = impl_->find(group, at);
   if (entry == nullptr) {
     return std::nullopt;
   }

@@ -24,7 +24,7 @@ constexpr std::uint64_t kMaxCompact = std::uint64_t{1} << 16;
 constexpr std::uint64_t kMaxChunks = 1000000;
 constexpr std::uint64_t kChunksPerStep = 10000;
 
-void expect(const Object& dataset, bool good) {
+void expect(const Hdf5Object& dataset, bool good) {
   if (!good) {
     dataset.where.refuse("cannot be read ({}), expected a complete dataset", last_error());
   }
@@ -63,7 +63,7 @@ Element element_of(hid_t type) {
   return e;
 }
 
-void read_filters(const Object& at, hid_t plist, Dataset& d) {
+void read_filters(const Hdf5Object& at, hid_t plist, Dataset& d) {
   const int count = H5Pget_nfilters(plist);
   for (int i = 0; i < count; ++i) {
     unsigned options = 0;
@@ -79,7 +79,7 @@ void read_filters(const Object& at, hid_t plist, Dataset& d) {
   }
 }
 
-void read_sizes(const Object& at, Dataset& d) {
+void read_sizes(const Hdf5Object& at, Dataset& d) {
   const Handle space(H5Dget_space(at.id), H5Sclose);
   expect(at, static_cast<bool>(space));
   std::vector<hsize_t> sizes(
@@ -90,7 +90,7 @@ void read_sizes(const Object& at, Dataset& d) {
   d.sizes.assign(sizes.begin(), sizes.end());
 }
 
-void read_chunked(const Object& at, hid_t plist, Dataset& d) {
+void read_chunked(const Hdf5Object& at, hid_t plist, Dataset& d) {
   d.layout = Dataset::Layout::chunked;
   std::vector<hsize_t> chunk(d.sizes.size());
   expect(at, H5Pget_chunk(plist, static_cast<int>(chunk.size()), chunk.data()) ==
@@ -102,7 +102,7 @@ void read_chunked(const Object& at, hid_t plist, Dataset& d) {
   read_filters(at, plist, d);
 }
 
-void read_other_layout(const Object& at, Dataset& d) {
+void read_other_layout(const Hdf5Object& at, Dataset& d) {
   const Handle plist(H5Dget_create_plist(at.id), H5Pclose);
   expect(at, static_cast<bool>(plist));
   const H5D_layout_t layout = H5Pget_layout(plist);
@@ -120,7 +120,7 @@ void read_other_layout(const Object& at, Dataset& d) {
   }
 }
 
-std::shared_ptr<Dataset> describe(const Object& at) {
+std::shared_ptr<Dataset> describe(const Hdf5Object& at) {
   auto d = std::make_shared<Dataset>();
   const Handle type(H5Dget_type(at.id), H5Tclose);
   expect(at, static_cast<bool>(type));
@@ -141,7 +141,7 @@ std::shared_ptr<Dataset> describe(const Object& at) {
 }
 
 // The storage of an open dataset.
-std::shared_ptr<Dataset> dataset_of(const Object& at) {
+std::shared_ptr<Dataset> dataset_of(const Hdf5Object& at) {
   auto& known = at.file->datasets;
   const auto found = known.find(at.address);
   return found != known.end() ? found->second
@@ -222,7 +222,7 @@ std::vector<hsize_t> corner(const Dataset& d, std::uint64_t number) {
   return out;
 }
 
-void list_chunks(const Object& at, Dataset& d, std::uint64_t grid) {
+void list_chunks(const Hdf5Object& at, Dataset& d, std::uint64_t grid) {
   const Handle space(H5Dget_space(at.id), H5Sclose);
   hsize_t written = 0;
   expect(at, H5Dget_num_chunks(at.id, space, &written) >= 0);
@@ -247,7 +247,7 @@ void list_chunks(const Object& at, Dataset& d, std::uint64_t grid) {
 
 // HDF5 gives the fill value for a missing chunk. Damage looks the same as a writer's omission, so
 // both are rejected.
-void check_chunks(const Object& at, Dataset& d, std::uint64_t bytes) {
+void check_chunks(const Hdf5Object& at, Dataset& d, std::uint64_t bytes) {
   const Place& where = at.where;
   std::uint64_t chunk_bytes = d.element.bytes;
   for (const std::uint64_t size : d.chunk) {
@@ -317,7 +317,7 @@ bool is_digest(const std::string& text) {
 
 // The texts of a dataset's attribute `sha256`, one for each of `parts` (heads, or 1 for the whole
 // dataset), or none.
-std::vector<std::string> digests_of(const Object& dataset, std::size_t parts) {
+std::vector<std::string> digests_of(const Hdf5Object& dataset, std::size_t parts) {
   std::vector<std::string> texts = optional_strings(dataset, schema::kDigest);
   if (!texts.empty() && texts.size() != parts) {
     dataset.where.refuse("attribute {} has {} texts, expected {}", schema::kDigest, texts.size(),
@@ -331,7 +331,7 @@ std::vector<std::string> digests_of(const Object& dataset, std::size_t parts) {
   return texts;
 }
 
-void read_compact(const Object& at, Dataset& d, std::uint64_t bytes) {
+void read_compact(const Hdf5Object& at, Dataset& d, std::uint64_t bytes) {
   if (bytes > kMaxCompact) {
     at.where.refuse("holds 0 bytes, expected {} for its shape", bytes);
   }
@@ -343,7 +343,7 @@ void read_compact(const Object& at, Dataset& d, std::uint64_t bytes) {
 // Throws InputError on a dataset of standard elements, at least one, whose bytes do not fit memory
 // or the file, whose filters are not supported, or that lacks a chunk. Afterwards slab_read.hpp
 // reads it without checking it again.
-void check_storage(const Object& at, Dataset& d) {
+void check_storage(const Hdf5Object& at, Dataset& d) {
   if (d.checked) {
     return;
   }
@@ -372,7 +372,7 @@ void check_storage(const Object& at, Dataset& d) {
 
 }  // namespace
 
-void check_disjoint(const Object& root) {
+void check_disjoint(const Hdf5Object& root) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> extents;  // begin and end, in the file
   const auto add = [&](std::uint64_t address, std::uint64_t bytes) {
     if (address + bytes > address) {
@@ -396,9 +396,9 @@ void check_disjoint(const Object& root) {
   }
 }
 
-Tensor open_integers(const Object& group, std::string_view name, Index count, const char* noun,
+Tensor open_integers(const Hdf5Object& group, std::string_view name, Index count, const char* noun,
                      const char* size) {
-  const Object at = open_dataset(group, name);
+  const Hdf5Object at = open_dataset(group, name);
   const auto data = dataset_of(at);
   const Dataset& d = *data;
   if (!d.element.standard || d.element.kind == Element::Kind::real) {
@@ -414,8 +414,8 @@ Tensor open_integers(const Object& group, std::string_view name, Index count, co
   return {data, at.where, {count}, DType::float32, digests_of(at, 1)};
 }
 
-Tensor open_tensor(const Object& group, const Spec& spec, DType dtype) {
-  const Object at = open_dataset(group, spec.name);
+Tensor open_tensor(const Hdf5Object& group, const Spec& spec, DType dtype) {
+  const Hdf5Object at = open_dataset(group, spec.name);
   const auto data = dataset_of(at);
   const Dataset& d = *data;
   const DType expected = spec.type == Spec::always_float32 ? DType::float32 : dtype;
@@ -434,8 +434,8 @@ Tensor open_tensor(const Object& group, const Spec& spec, DType dtype) {
           digests_of(at, spec.rank == 3 ? d.sizes.front() : 1)};
 }
 
-Tensor open_array(const Object& group, std::string_view name, bool reals) {
-  const Object at = open_dataset(group, name);
+Tensor open_array(const Hdf5Object& group, std::string_view name, bool reals) {
+  const Hdf5Object at = open_dataset(group, name);
   const auto data = dataset_of(at);
   const Dataset& d = *data;
   if (!d.element.standard || (d.element.kind == Element::Kind::real) != reals) {

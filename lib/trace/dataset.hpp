@@ -22,8 +22,8 @@ struct Spec {
 };
 
 /// The q, k or v of a layer.
-constexpr Spec rows_spec(Rows what) {
-  const char* name = what == Rows::queries ? "q" : what == Rows::keys ? "k" : "v";
+constexpr Spec rows_spec(LayerTensor what) {
+  const char* name = what == LayerTensor::queries ? "q" : what == LayerTensor::keys ? "k" : "v";
   return {name, 3, "heads, tokens, width"};
 }
 inline constexpr Spec kOProj{schema::kOProj.data(), 2, "hidden, q_heads * dv",
@@ -56,19 +56,19 @@ struct Tensor {
 
 /// A dataset of `group` in a trace of `dtype`. Throws InputError as docs/trace_format.md says, but
 /// checks neither values nor sizes against other datasets.
-Tensor open_tensor(const Object& group, const Spec& spec, DType dtype);
+Tensor open_tensor(const Hdf5Object& group, const Spec& spec, DType dtype);
 
 /// A dataset of `group` of integers, [count]. Messages call its elements `noun` and the count
 /// `size`.
-Tensor open_integers(const Object& group, std::string_view name, Index count, const char* noun,
+Tensor open_integers(const Hdf5Object& group, std::string_view name, Index count, const char* noun,
                      const char* size);
 
 /// A dataset of `group` of floats of 16 to 64 bits or of integers, of any shape, also without
 /// elements. It is read without checksums of its values.
-Tensor open_array(const Object& group, std::string_view name, bool reals);
+Tensor open_array(const Hdf5Object& group, std::string_view name, bool reals);
 
 /// Throws InputError if two datasets or chunks that were opened share bytes of the file. A chunk's
 /// checksum does not show that its bytes are another chunk's.
-void check_disjoint(const Object& root);
+void check_disjoint(const Hdf5Object& root);
 
 }  // namespace kvbench::h5

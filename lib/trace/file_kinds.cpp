@@ -19,7 +19,7 @@ FileKind hdf5_kind(std::string name, std::vector<std::pair<const char*, std::str
   const auto matches = [texts = std::move(texts)](const std::filesystem::path& path) {
     try {
       const h5::InputFile file(path.string(), "a file of kvbench");
-      return h5::read_guarded(file, [&](const h5::Object& root) {
+      return h5::read_guarded(file, [&](const h5::Hdf5Object& root) {
         return std::ranges::all_of(texts, [&](const auto& text) {
           return h5::optional_string(root, text.first) == text.second;
         });

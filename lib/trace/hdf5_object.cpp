@@ -41,18 +41,18 @@ struct Attribute {
 };
 
 template <class... Args>
-[[noreturn]] void refuse(const Object& at, const Attribute& a, fmt::format_string<Args...> what,
+[[noreturn]] void refuse(const Hdf5Object& at, const Attribute& a, fmt::format_string<Args...> what,
                          Args&&... args) {
   at.where.refuse("attribute {} {}", a.name, fmt::format(what, std::forward<Args>(args)...));
 }
 
-void expect(const Object& at, const Attribute& a, bool good) {
+void expect(const Hdf5Object& at, const Attribute& a, bool good) {
   if (!good) {
     refuse(at, a, "cannot be read ({})", last_error());
   }
 }
 
-std::optional<Attribute> find(const Object& at, const char* name) {
+std::optional<Attribute> find(const Hdf5Object& at, const char* name) {
   Attribute a;
   a.name = name;
   const htri_t exists = H5Aexists(at.id, name);
@@ -81,7 +81,7 @@ std::optional<Attribute> find(const Object& at, const char* name) {
 
 // The numbers of an attribute as T; HDF5 clamps those beyond it.
 template <class T>
-std::vector<T> numbers(const Object& at, const Attribute& a) {
+std::vector<T> numbers(const Hdf5Object& at, const Attribute& a) {
   if (a.count > kMaxAttributeBytes / sizeof(T)) {
     refuse(at, a, "has {} elements, expected fewer", a.count);
   }
@@ -93,7 +93,7 @@ std::vector<T> numbers(const Object& at, const Attribute& a) {
   return out;
 }
 
-std::vector<std::string> variable_texts(const Object& at, const Attribute& a) {
+std::vector<std::string> variable_texts(const Hdf5Object& at, const Attribute& a) {
   const Handle memory(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(memory, H5T_VARIABLE);
   H5Tset_cset(memory, H5Tget_cset(a.type));
@@ -107,7 +107,7 @@ std::vector<std::string> variable_texts(const Object& at, const Attribute& a) {
   return out;
 }
 
-std::vector<std::string> texts(const Object& at, const Attribute& a) {
+std::vector<std::string> texts(const Hdf5Object& at, const Attribute& a) {
   if (H5Tis_variable_str(a.type) > 0) {
     return variable_texts(at, a);
   }
@@ -129,7 +129,7 @@ std::vector<std::string> texts(const Object& at, const Attribute& a) {
   return out;
 }
 
-void expect_one(const Object& at, const Attribute& a, bool right_kind, const char* article,
+void expect_one(const Hdf5Object& at, const Attribute& a, bool right_kind, const char* article,
                 const char* noun) {
   if (!right_kind) {
     refuse(at, a, "has the wrong type, expected {} {}", article, noun);
@@ -140,22 +140,23 @@ void expect_one(const Object& at, const Attribute& a, bool right_kind, const cha
 }
 
 // Throws unless the attribute has `size` numbers in one row.
-void expect_row(const Object& at, const Attribute& a, Index size) {
+void expect_row(const Hdf5Object& at, const Attribute& a, Index size) {
   if (a.rank > 1 || std::cmp_not_equal(a.count, size)) {
     refuse(at, a, "has rank {} and {} elements, expected {} in one row", a.rank, a.count, size);
   }
 }
 
 template <class T>
-T required(const Object& at, const char* name, std::optional<T>&& value, const char* what) {
+T required(const Hdf5Object& at, const char* name, std::optional<T>&& value, const char* what) {
   if (!value) {
     at.where.refuse("attribute {} is missing, expected {}", name, what);
   }
   return *std::move(value);
 }
 
-Object open_object(const Object& parent, std::string_view name, H5O_type_t kind, const char* noun) {
-  Object out{parent.file, {}, parent.where / name};
+Hdf5Object open_object(const Hdf5Object& parent, std::string_view name, H5O_type_t kind,
+                       const char* noun) {
+  Hdf5Object out{parent.file, {}, parent.where / name};
   begin_step();
   if (!parent.file->count_object()) {
     out.where.refuse("is reached after too many objects, expected fewer in a file");
@@ -200,27 +201,27 @@ herr_t collect_link(hid_t /*group*/, const char* name, const LinkInfo* /*info*/,
 
 }  // namespace
 
-Object open_root(Hdf5File& file, const std::string& path) {
-  Object out{&file, Handle(H5Gopen2(file.id(), "/", H5P_DEFAULT), H5Gclose), {path, "/"}};
+Hdf5Object open_root(Hdf5File& file, const std::string& path) {
+  Hdf5Object out{&file, Handle(H5Gopen2(file.id(), "/", H5P_DEFAULT), H5Gclose), {path, "/"}};
   if (!out.id) {
     out.where.refuse("group cannot be opened ({}), expected a complete HDF5 file", last_error());
   }
   return out;
 }
 
-Object open_group(const Object& parent, std::string_view name) {
+Hdf5Object open_group(const Hdf5Object& parent, std::string_view name) {
   return open_object(parent, name, H5O_TYPE_GROUP, "group");
 }
 
-Object open_dataset(const Object& parent, std::string_view name) {
+Hdf5Object open_dataset(const Hdf5Object& parent, std::string_view name) {
   return open_object(parent, name, H5O_TYPE_DATASET, "dataset");
 }
 
-bool has_link(const Object& parent, std::string_view name) {
+bool has_link(const Hdf5Object& parent, std::string_view name) {
   return has_link(parent.id, name);
 }
 
-std::vector<std::string> link_names(const Object& group) {
+std::vector<std::string> link_names(const Hdf5Object& group) {
   std::vector<std::string> names;
   hsize_t at = 0;
   if (H5Literate(group.id, H5_INDEX_NAME, H5_ITER_NATIVE, &at, collect_link, &names) < 0) {
@@ -231,7 +232,7 @@ std::vector<std::string> link_names(const Object& group) {
   return names;
 }
 
-void check_members(const Object& group, std::initializer_list<std::string_view> known) {
+void check_members(const Hdf5Object& group, std::initializer_list<std::string_view> known) {
   for (const std::string& name : optional_strings(group, schema::kMembers)) {
     const bool looked_for = known.size() == 0 || std::ranges::count(known, name) > 0;
     if (looked_for && !has_link(group, name)) {
@@ -241,7 +242,7 @@ void check_members(const Object& group, std::initializer_list<std::string_view> 
   }
 }
 
-std::optional<std::string> optional_string(const Object& at, const char* name) {
+std::optional<std::string> optional_string(const Hdf5Object& at, const char* name) {
   const auto a = find(at, name);
   if (!a) {
     return std::nullopt;
@@ -253,7 +254,7 @@ std::optional<std::string> optional_string(const Object& at, const char* name) {
   return texts(at, *a).front();
 }
 
-std::vector<std::string> optional_strings(const Object& at, const char* name) {
+std::vector<std::string> optional_strings(const Hdf5Object& at, const char* name) {
   const auto a = find(at, name);
   if (!a) {
     return {};
@@ -264,7 +265,7 @@ std::vector<std::string> optional_strings(const Object& at, const char* name) {
   return texts(at, *a);
 }
 
-std::vector<std::string> required_strings(const Object& at, const char* name) {
+std::vector<std::string> required_strings(const Hdf5Object& at, const char* name) {
   std::vector<std::string> found = optional_strings(at, name);
   if (found.empty()) {
     at.where.refuse("attribute {} is missing, expected a string or an array of them", name);
@@ -272,7 +273,7 @@ std::vector<std::string> required_strings(const Object& at, const char* name) {
   return found;
 }
 
-std::optional<std::int64_t> optional_int(const Object& at, const char* name) {
+std::optional<std::int64_t> optional_int(const Hdf5Object& at, const char* name) {
   const auto a = find(at, name);
   if (!a) {
     return std::nullopt;
@@ -281,7 +282,7 @@ std::optional<std::int64_t> optional_int(const Object& at, const char* name) {
   return numbers<std::int64_t>(at, *a).front();
 }
 
-std::optional<std::uint64_t> optional_unsigned(const Object& at, const char* name) {
+std::optional<std::uint64_t> optional_unsigned(const Hdf5Object& at, const char* name) {
   const auto value = optional_int(at, name);
   if (value && *value < 0) {
     at.where.refuse("{} is {}, expected at least 0", name, *value);
@@ -289,7 +290,7 @@ std::optional<std::uint64_t> optional_unsigned(const Object& at, const char* nam
   return value ? std::optional(numbers<std::uint64_t>(at, *find(at, name)).front()) : std::nullopt;
 }
 
-std::optional<double> optional_float(const Object& at, const char* name) {
+std::optional<double> optional_float(const Hdf5Object& at, const char* name) {
   const auto a = find(at, name);
   if (!a) {
     return std::nullopt;
@@ -298,15 +299,15 @@ std::optional<double> optional_float(const Object& at, const char* name) {
   return numbers<double>(at, *a).front();
 }
 
-std::string required_string(const Object& at, const char* name) {
+std::string required_string(const Hdf5Object& at, const char* name) {
   return required(at, name, optional_string(at, name), "a string");
 }
 
-std::int64_t required_int(const Object& at, const char* name) {
+std::int64_t required_int(const Hdf5Object& at, const char* name) {
   return required(at, name, optional_int(at, name), "an integer");
 }
 
-std::vector<std::uint8_t> optional_flags(const Object& at, const char* name, Index size) {
+std::vector<std::uint8_t> optional_flags(const Hdf5Object& at, const char* name, Index size) {
   const auto a = find(at, name);
   if (!a || a->null) {
     return {};
@@ -323,7 +324,7 @@ std::vector<std::uint8_t> optional_flags(const Object& at, const char* name, Ind
   return flags;
 }
 
-std::vector<float> optional_floats(const Object& at, const char* name, Index size) {
+std::vector<float> optional_floats(const Hdf5Object& at, const char* name, Index size) {
   const auto a = find(at, name);
   if (!a || a->null) {
     return {};

@@ -89,10 +89,10 @@ std::vector<std::vector<LayerNorms>> measure_norms(
       LayerNorms& norms = result[visit.prompt].emplace_back();
       norms.keys = extract_range(keys);
       norms.in_float32 = fits_float32(std::exchange(range, {}), layer.scale, layer.d);
-      if (layer.has(Rows::queries)) {
+      if (layer.has(LayerTensor::queries)) {
         norms.queries = extract_range(queries);
       }
-      if (layer.has(Rows::values)) {
+      if (layer.has(LayerTensor::values)) {
         norms.values = extract_range(values);
       }
     }

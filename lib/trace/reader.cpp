@@ -35,7 +35,7 @@ struct TraceReader::Impl {
   Impl(const std::string& path, Require require)
       : file(path, "a trace written as docs/trace_format.md says"),
         structure(h5::read_guarded(
-            file, [&](const h5::Object& root) { return h5::read_structure(root, require); })) {}
+            file, [&](const h5::Hdf5Object& root) { return h5::read_structure(root, require); })) {}
 
   const PromptMeta& prompt(std::size_t at) const {
     check_index(meta, "prompt", static_cast<Index>(at), std::ssize(meta.prompts));
@@ -117,7 +117,7 @@ ExtraSegment TraceReader::Impl::read_segment(const h5::Place& at, const ExtraSeg
     if (position <= last || position > std::numeric_limits<std::int32_t>::max()) {
       positions.where.refuse(
           "query {} is at {}, expected positions from 0 to 2147483647, each "
-          "behind the one before",
+          "after the one before",
           out.positions.size(), position);
     }
     out.positions.push_back(last = position);
@@ -161,31 +161,33 @@ KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_he
     head.k = Matrix(l.n, l.d);
     head.v = Matrix(l.n, l.dv);
     std::vector<h5::HeadRead> reads;
-    const auto add = [&](Rows what, Index which, Matrix& to) {
+    const auto add = [&](LayerTensor what, Index which, Matrix& to) {
       if (l.has(what)) {
         reads.push_back({&impl_->tensor(group, h5::rows_spec(what).name), which, to.data()});
       }
     };
-    add(Rows::keys, kv_head, head.k);
-    add(Rows::values, kv_head, head.v);
-    const Index group_size = l.has(Rows::queries) ? l.group() : 0;
+    add(LayerTensor::keys, kv_head, head.k);
+    add(LayerTensor::values, kv_head, head.v);
+    const Index group_size = l.has(LayerTensor::queries) ? l.group() : 0;
     for (Index i = 0; i < group_size; ++i) {
       head.q.emplace_back(l.nq, l.d);
-      add(Rows::queries, kv_head * group_size + i, head.q.back());
+      add(LayerTensor::queries, kv_head * group_size + i, head.q.back());
     }
     h5::read_heads(impl_->file, reads, l.n);
     return head;
   });
 }
 
-Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const {
+Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, LayerTensor what,
+                              Index head) const {
   const LayerMeta& l = impl_->layer(prompt, layer);
   return impl_->in_layer(prompt, l, head, [&](const h5::Place& group) {
     if (!l.has(what)) {
       group.refuse("holds no {}, expected some", name(what));
     }
     const h5::Tensor& tensor = impl_->tensor(group, h5::rows_spec(what).name);
-    check_index(impl_->meta, what == Rows::queries ? "q_head" : "kv_head", head, tensor.heads());
+    check_index(impl_->meta, what == LayerTensor::queries ? "q_head" : "kv_head", head,
+                tensor.heads());
     Matrix out(tensor.rows(), tensor.width());
     const h5::HeadRead one{&tensor, head, out.data()};
     h5::read_heads(impl_->file, {&one, 1}, l.n);

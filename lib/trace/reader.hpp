@@ -48,7 +48,7 @@ class TraceReader {
 
   /// One head of one dataset of a layer that has it, [n, d], [n, dv] or [nq, d]: a query head for
   /// queries, otherwise a KV head. Errors as for read_head.
-  Matrix read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const;
+  Matrix read_rows(std::size_t prompt, std::size_t layer, LayerTensor what, Index head) const;
 
   /// The rotary tables of a layer, all finite, or null. Layers that share tables share the result
   /// while it is in use. Throws InputError on values that are no rotation.

@@ -41,13 +41,13 @@ enum class Require : std::uint8_t {
 };
 
 /// The datasets of a layer.
-enum class Rows : std::uint8_t { queries, keys, values };
+enum class LayerTensor : std::uint8_t { queries, keys, values };
 
-constexpr std::string_view name(Rows what) {
+constexpr std::string_view name(LayerTensor what) {
   switch (what) {
-    case Rows::queries: return "queries";
-    case Rows::keys: return "keys";
-    case Rows::values: return "values";
+    case LayerTensor::queries: return "queries";
+    case LayerTensor::keys: return "keys";
+    case LayerTensor::values: return "values";
   }
   return "?";
 }
@@ -79,8 +79,8 @@ struct LayerMeta {
   std::vector<ScoresInfo> scores;   ///< another program's scores of the tokens, by name
 
   Index group() const { return q_heads / kv_heads; }  ///< query heads per KV head
-  bool has(Rows what) const {
-    return what == Rows::keys || (what == Rows::queries ? q_heads : dv) > 0;
+  bool has(LayerTensor what) const {
+    return what == LayerTensor::keys || (what == LayerTensor::queries ? q_heads : dv) > 0;
   }
 };
 

@@ -14,7 +14,7 @@ namespace kvbench::h5 {
 
 namespace {
 
-std::optional<double> read_scale(const Object& at) {
+std::optional<double> read_scale(const Hdf5Object& at) {
   const auto scale = optional_float(at, "scale");
   if (scale && !(std::isfinite(*scale) && *scale > 0)) {
     at.where.refuse("attribute scale is {}, expected a finite number > 0", *scale);
@@ -22,7 +22,7 @@ std::optional<double> read_scale(const Object& at) {
   return scale;
 }
 
-void read_root(const Object& root, TraceMeta& meta) {
+void read_root(const Hdf5Object& root, TraceMeta& meta) {
   const std::string format = required_string(root, "format");
   if (format != schema::kFormat) {
     root.where.refuse("attribute format is \"{}\", expected \"{}\"", format, schema::kFormat);
@@ -54,7 +54,7 @@ void read_root(const Object& root, TraceMeta& meta) {
 }
 
 // The attribute may be of the layer or of its q.
-void check_q_start(const Object& at, const LayerMeta& layer) {
+void check_q_start(const Hdf5Object& at, const LayerMeta& layer) {
   const auto q_start = optional_int(at, "q_start");
   if (q_start && *q_start != layer.n - layer.nq) {
     at.where.refuse("attribute q_start is {}, expected n - nq = {}", *q_start, layer.n - layer.nq);
@@ -82,7 +82,8 @@ void check_queries_shape(const Tensor& q, const Tensor& k) {
 }
 
 // q or v of a layer, or null.
-const Tensor* add_beside_keys(const Object& layer, Rows what, Structure& out, Require require) {
+const Tensor* add_beside_keys(const Hdf5Object& layer, LayerTensor what, Structure& out,
+                              Require require) {
   const Spec spec = rows_spec(what);
   if (has_link(layer, spec.name)) {
     return &out.add(layer, spec);
@@ -97,11 +98,11 @@ const Tensor* add_beside_keys(const Object& layer, Rows what, Structure& out, Re
 }
 
 // o_proj and residual_norm, both optional. Without q both are ignored, without v o_proj is.
-void read_projection(const Object& group, Structure& out, LayerMeta& layer) {
-  if (!layer.has(Rows::queries)) {
+void read_projection(const Hdf5Object& group, Structure& out, LayerMeta& layer) {
+  if (!layer.has(LayerTensor::queries)) {
     return;
   }
-  if (layer.has(Rows::values) && has_link(group, kOProj.name)) {
+  if (layer.has(LayerTensor::values) && has_link(group, kOProj.name)) {
     const Tensor& w = out.add(group, kOProj);
     // A quotient, because the product may overflow.
     if (w.width() % layer.dv != 0 || w.width() / layer.dv != layer.q_heads) {
@@ -119,19 +120,19 @@ void read_projection(const Object& group, Structure& out, LayerMeta& layer) {
   }
 }
 
-LayerMeta read_layer(const Object& layers, const std::string& name, Index n_tokens, Structure& out,
-                     Require require) {
+LayerMeta read_layer(const Hdf5Object& layers, const std::string& name, Index n_tokens,
+                     Structure& out, Require require) {
   const auto index = parse_layer_name(name);
   if (!index) {
     (layers.where / name)
         .refuse("layer name is not an index, expected decimal digits without leading zeros");
   }
-  const Object group = open_group(layers, name);
+  const Hdf5Object group = open_group(layers, name);
   check_members(group, {"q", "k", "v", schema::kOProj, schema::kResidualNorm, schema::kExtra,
                         schema::kScores});
-  const Tensor& k = out.add(group, rows_spec(Rows::keys));
-  const Tensor* q = add_beside_keys(group, Rows::queries, out, require);
-  const Tensor* v = add_beside_keys(group, Rows::values, out, require);
+  const Tensor& k = out.add(group, rows_spec(LayerTensor::keys));
+  const Tensor* q = add_beside_keys(group, LayerTensor::queries, out, require);
+  const Tensor* v = add_beside_keys(group, LayerTensor::values, out, require);
   if (k.rows() != n_tokens) {
     k.where.refuse("holds {} tokens, expected the prompt's n_tokens = {}", k.rows(), n_tokens);
   }
@@ -149,7 +150,7 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
     layer.q_heads = q->heads();
     layer.nq = q->rows();
     check_q_start(group, layer);
-    check_q_start(open_dataset(group, rows_spec(Rows::queries).name), layer);
+    check_q_start(open_dataset(group, rows_spec(LayerTensor::queries).name), layer);
   }
   const auto own = read_scale(group);
   layer.scale = own              ? *own
@@ -195,9 +196,9 @@ void check_shared_cache(std::span<const LayerMeta> earlier, const LayerMeta& lay
   }
 }
 
-PromptMeta read_prompt(const Object& prompts, const std::string& id, Structure& out,
+PromptMeta read_prompt(const Hdf5Object& prompts, const std::string& id, Structure& out,
                        Require require) {
-  const Object group = open_group(prompts, id);
+  const Hdf5Object group = open_group(prompts, id);
   check_members(group, {schema::kTokenIds, schema::kLayers});
   PromptMeta prompt;
   prompt.id = id;
@@ -207,7 +208,7 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, Structure& 
   }
   prompt.text_id = optional_string(group, "text_id").value_or("");
   prompt.has_token_ids = has_link(group, schema::kTokenIds);
-  const Object layers = open_group(group, schema::kLayers);
+  const Hdf5Object layers = open_group(group, schema::kLayers);
   check_members(layers);
   const std::vector<std::string> names = link_names(layers);
   if (names.size() > out.left.layers) {
@@ -238,7 +239,7 @@ struct Tables {
   Index pairs = 0;
 };
 
-Tables read_tables(const Object& group, Structure& out) {
+Tables read_tables(const Hdf5Object& group, Structure& out) {
   const std::string layout = required_string(group, "layout");
   if (layout != "half" && layout != "interleaved") {
     group.where.refuse("attribute layout is \"{}\", expected \"half\" or \"interleaved\"", layout);
@@ -269,7 +270,7 @@ void assign_tables(const Tables& tables, LayerMeta& layer) {
   layer.rope_path = tables.where.path;
 }
 
-void read_rope(const Object& root, Structure& out) {
+void read_rope(const Hdf5Object& root, Structure& out) {
   if (!has_link(root, schema::kRope)) {
     return;
   }
@@ -277,7 +278,7 @@ void read_rope(const Object& root, Structure& out) {
     (root.where / schema::kRope)
         .refuse("holds rotary tables, expected none where attribute rope is \"{}\"", out.meta.rope);
   }
-  const Object group = open_group(root, schema::kRope);
+  const Hdf5Object group = open_group(root, schema::kRope);
   check_members(group);
   std::optional<Tables> shared;
   std::map<Index, Tables> own;
@@ -309,7 +310,7 @@ void read_rope(const Object& root, Structure& out) {
 
 }  // namespace
 
-Structure read_structure(const Object& root, Require require, const Limits& limits) {
+Structure read_structure(const Hdf5Object& root, Require require, const Limits& limits) {
   Structure out;
   out.left = limits;
   TraceMeta& meta = out.meta;
@@ -317,7 +318,7 @@ Structure read_structure(const Object& root, Require require, const Limits& limi
   meta.file_bytes = root.file->bytes();
   read_root(root, meta);
   check_members(root, {schema::kPrompts, schema::kRope});
-  const Object prompts = open_group(root, schema::kPrompts);
+  const Hdf5Object prompts = open_group(root, schema::kPrompts);
   check_members(prompts);
   for (const std::string& id : link_names(prompts)) {
     meta.prompts.push_back(read_prompt(prompts, id, out, require));

@@ -9,7 +9,7 @@ namespace kvbench::h5 {
 
 /// Checks groups, attributes, datasets, shapes and storage of a trace. Datasets that `require` does
 /// not name may be absent.
-Structure read_structure(const Object& root, Require require, const Limits& limits = {});
+Structure read_structure(const Hdf5Object& root, Require require, const Limits& limits = {});
 
 /// The path of a layer's group in the file.
 std::string layer_path(const PromptMeta& prompt, const LayerMeta& layer);

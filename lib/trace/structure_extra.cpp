@@ -15,14 +15,14 @@ void take_parts(const Place& where, std::size_t count, Structure& out) {
   out.left.parts -= count;
 }
 
-void check_set_name(const Object& parent, const std::string& name) {
+void check_set_name(const Hdf5Object& parent, const std::string& name) {
   if (!is_set_name(name)) {
     (parent.where / name)
         .refuse("is no name of a set, expected letters, digits, '-', '_' and '.', at most 100");
   }
 }
 
-std::optional<Index> read_prefix(const Object& at, Index n) {
+std::optional<Index> read_prefix(const Hdf5Object& at, Index n) {
   const auto prefix = optional_int(at, "prefix");
   if (prefix && !(0 <= *prefix && *prefix <= n)) {
     at.where.refuse("attribute prefix is {}, expected 0 to n = {}", *prefix, n);
@@ -30,7 +30,7 @@ std::optional<Index> read_prefix(const Object& at, Index n) {
   return prefix;
 }
 
-std::optional<Range> read_about(const Object& at, Index end, const char* end_name) {
+std::optional<Range> read_about(const Hdf5Object& at, Index end, const char* end_name) {
   const auto first = optional_int(at, "first");
   const auto last = optional_int(at, "last");
   if (first.has_value() != last.has_value()) {
@@ -49,7 +49,7 @@ std::optional<Range> read_about(const Object& at, Index end, const char* end_nam
   return Range{*first, *last};
 }
 
-ExtraSegmentInfo read_segment(const Object& at, Structure& structure, const LayerMeta& layer) {
+ExtraSegmentInfo read_segment(const Hdf5Object& at, Structure& structure, const LayerMeta& layer) {
   check_members(at);
   const Tensor& q = structure.add(at, kExtraQ);
   if (q.heads() != layer.q_heads || q.width() != layer.d) {
@@ -78,15 +78,15 @@ ExtraSegmentInfo read_segment(const Object& at, Structure& structure, const Laye
 
 }  // namespace
 
-void read_extra(const Object& group, Structure& out, LayerMeta& layer) {
-  if (!layer.has(Rows::queries) || !has_link(group, schema::kExtra)) {
+void read_extra(const Hdf5Object& group, Structure& out, LayerMeta& layer) {
+  if (!layer.has(LayerTensor::queries) || !has_link(group, schema::kExtra)) {
     return;
   }
-  const Object sets = open_group(group, schema::kExtra);
+  const Hdf5Object sets = open_group(group, schema::kExtra);
   check_members(sets);
   for (const std::string& name : link_names(sets)) {
     check_set_name(sets, name);
-    const Object set = open_group(sets, name);
+    const Hdf5Object set = open_group(sets, name);
     check_members(set);
     ExtraSetInfo& info = layer.extra.emplace_back(ExtraSetInfo{name, {}});
     const std::vector<std::string> segments = link_names(set);
@@ -105,11 +105,11 @@ void read_extra(const Object& group, Structure& out, LayerMeta& layer) {
   }
 }
 
-void read_scores(const Object& group, Structure& out, LayerMeta& layer) {
+void read_scores(const Hdf5Object& group, Structure& out, LayerMeta& layer) {
   if (!has_link(group, schema::kScores)) {
     return;
   }
-  const Object all = open_group(group, schema::kScores);
+  const Hdf5Object all = open_group(group, schema::kScores);
   check_members(all);
   const std::vector<std::string> names = link_names(all);
   take_parts(all.where, names.size(), out);

@@ -4,7 +4,7 @@
 
 namespace kvbench::h5 {
 
-const Tensor& Structure::add(const Object& group, const Spec& spec) {
+const Tensor& Structure::add(const Hdf5Object& group, const Spec& spec) {
   return add(open_tensor(group, spec, meta.dtype));
 }
 

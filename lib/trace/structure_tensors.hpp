@@ -24,7 +24,7 @@ struct Structure {
   Limits left = {};
 
   /// Opens a dataset of `group` and keeps it.
-  const Tensor& add(const Object& group, const Spec& spec);
+  const Tensor& add(const Hdf5Object& group, const Spec& spec);
   const Tensor& add(Tensor tensor);
 };
 

@@ -72,7 +72,7 @@ struct TraceWriter::Impl {
   bool bare_prompt = false;  // the last prompt has no layer
   std::optional<LayerSpec> layer;
   Handle group;                // of the layer
-  std::array<Output, 3> rows;  // by Rows
+  std::array<Output, 3> rows;  // by LayerTensor
 
   Impl(const std::string& path, const TraceHeader& h) : header(checked(path, h)), out(path) {}
   ~Impl() {
@@ -92,9 +92,9 @@ struct TraceWriter::Impl {
     misuse(out.path(), what, std::forward<Args>(args)...);
   }
 
-  void create(Rows what, const std::vector<Index>& sizes);
+  void create(LayerTensor what, const std::vector<Index>& sizes);
   void finish_layer();
-  void write(Rows what, Index head, MatrixView m);
+  void write(LayerTensor what, Index head, MatrixView m);
   void write_chunks(const Handle& data, MatrixView m, std::vector<hsize_t> offset,
                     std::size_t row_axis, const std::string& what) const;
   // Throws unless a layer is open that has no dataset of that name.
@@ -103,7 +103,7 @@ struct TraceWriter::Impl {
   void check_finite(std::string_view what, MatrixView m) const;
 };
 
-void TraceWriter::Impl::create(Rows what, const std::vector<Index>& sizes) {
+void TraceWriter::Impl::create(LayerTensor what, const std::vector<Index>& sizes) {
   const char* name = h5::rows_spec(what).name;
   const Index chunk_rows = std::min(sizes[1], schema::kMaxChunkTokens);
   Index total = bytes_per_element(header.dtype);
@@ -142,7 +142,7 @@ void TraceWriter::Impl::write_chunks(const Handle& data, MatrixView m, std::vect
   h5::raise<IoError>("{}.tmp: not enough memory for {}", out.path(), what);
 }
 
-void TraceWriter::Impl::write(Rows what, Index head, MatrixView m) {
+void TraceWriter::Impl::write(LayerTensor what, Index head, MatrixView m) {
   const h5::Session session;
   Output& to = rows[static_cast<std::size_t>(what)];
   if (!layer) {
@@ -285,9 +285,9 @@ void TraceWriter::begin_layer(const LayerSpec& layer) {
     w.refuse("layer {}: window is {}, expected at least 1", name, *layer.window);
   }
   w.group = w.out.group(w.layers, name);
-  w.create(Rows::queries, {layer.q_heads, layer.nq, layer.d});
-  w.create(Rows::keys, {layer.kv_heads, w.n, layer.d});
-  w.create(Rows::values, {layer.kv_heads, w.n, layer.dv});
+  w.create(LayerTensor::queries, {layer.q_heads, layer.nq, layer.d});
+  w.create(LayerTensor::keys, {layer.kv_heads, w.n, layer.d});
+  w.create(LayerTensor::values, {layer.kv_heads, w.n, layer.dv});
   w.out.attribute(w.group, "scale", layer.scale);
   w.out.attribute(w.group, "fisher", layer.fisher);
   if (!layer.retrieval_heads.empty()) {
@@ -302,15 +302,15 @@ void TraceWriter::begin_layer(const LayerSpec& layer) {
 }
 
 void TraceWriter::write_q(Index q_head, MatrixView q) {
-  impl_->write(Rows::queries, q_head, q);
+  impl_->write(LayerTensor::queries, q_head, q);
 }
 
 void TraceWriter::write_k(Index kv_head, MatrixView k) {
-  impl_->write(Rows::keys, kv_head, k);
+  impl_->write(LayerTensor::keys, kv_head, k);
 }
 
 void TraceWriter::write_v(Index kv_head, MatrixView v) {
-  impl_->write(Rows::values, kv_head, v);
+  impl_->write(LayerTensor::values, kv_head, v);
 }
 
 void TraceWriter::write_o_proj(MatrixView m) {

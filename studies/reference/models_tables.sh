@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes the tables over all models from their stores: loss, loss of tuned methods, loss of policies,
-# agreement between models on the order of methods, heads and the methods that serve them. Models with
+# by total bytes, agreement between models on the order of methods, heads and the methods that serve them. Models with
 # fewer than four works in stage `judged` are skipped, and stages `others` and `tuned` with fewer works
 # than that.
 #   studies/reference/models_tables.sh [RESULTS]      (default: studies/reference/results/models)
@@ -165,5 +165,25 @@ if ((${#tuned[@]})); then
   compare "${tuned[@]}" --budget 0.125 --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md"
   compare "${tuned[@]}" --budget 0.125 --exclude exact --to local --csv "$out/tuned.to_local.csv" \
     --markdown "$out/tuned.to_local.md"
+fi
+# By the bytes of the whole cache, over other windows.
+total=()
+for model in "${models[@]}" "Gemma 3 270M:gemma3-270m"; do
+  files=()
+  for stage in judged formats tuned_bits; do
+    table=$out/${model#*:}-total/store/$stage.scores.csv.gz
+    [[ ! -e $table ]] || files+=("$table")
+  done
+  ((${#files[@]} == 0)) || total+=(--score-table "${model%%:*}" "${files[@]}")
+done
+if ((${#total[@]})); then
+  compare "${total[@]}" --to local --csv "$out/total.csv" --markdown "$out/total.md"
+  ! grep -q ",h2o@quant-kivi," "$out/total.csv" || compare "${total[@]}" --to h2o@quant-kivi --csv "$out/total.to_h2o_4_bits.csv"
+  shown=()
+  for method in local quant-kivi h2o attention-matching snapkv@quant-kivi adakv@quant-kivi h2o@quant-kivi policy:layers policy:heads \
+    oracle; do
+    if grep -qE ",$method( [^,]*|-[0-9]+)?," "$out/total.csv"; then shown+=("$method"); fi
+  done
+  compare "${total[@]}" --axis bytes --show "$(IFS=,; echo "${shown[*]}")" --figures "$out/total"
 fi
 rm -f -- "$out"/*.pdf  # pages show the .png

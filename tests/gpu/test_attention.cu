@@ -52,7 +52,7 @@ void bound(KvHead& head, unsigned seed) {
   head.window = seed % 3 == 0 ? head.n() / 3 + 1 : 0;
 }
 
-gpu::Head head_on_device(const KvHead& head, std::size_t scratch = kAmple) {
+gpu::DeviceHead head_on_device(const KvHead& head, std::size_t scratch = kAmple) {
   return {gpu::Device(0, scratch), head};
 }
 
@@ -71,7 +71,7 @@ TEST_F(GpuAttention, ExactAttentionIsTheCpus) {
       KvHead head = make_head(shape, ++seed);
       bound(head, seed);
       head.precision = precision;
-      const gpu::Head there = head_on_device(head);
+      const gpu::DeviceHead there = head_on_device(head);
       const std::vector<Index> at = some_positions(head);
       for (Index g = 0; g < head.group(); ++g) {
         const ExactAttention got = gpu::exact_attention(there, g, at);
@@ -91,7 +91,7 @@ TEST_F(GpuAttention, ExactAttentionIsTheCpus) {
 TEST_F(GpuAttention, ExactAttentionIsItsDefinition) {
   KvHead head = make_head({90, 20, 17, 9, 2}, 5);
   bound(head, 6);
-  const gpu::Head there = head_on_device(head);
+  const gpu::DeviceHead there = head_on_device(head);
   const std::vector<Index> at = positions(70, 90);
   const ExactAttention got = gpu::exact_attention(there, 1, at);
   const MatrixD p = gpu::exact_probabilities(there, 1, at);
@@ -126,7 +126,7 @@ TEST_F(GpuAttention, SumsAreTheCpus) {
       KvHead head = make_head(shape, ++seed);
       bound(head, seed);
       head.precision = precision;
-      const gpu::Head there = head_on_device(head);
+      const gpu::DeviceHead there = head_on_device(head);
       const Index n = head.n();
       for (const Range queries : {Range{0, n}, Range{n - 1, n}, Range{n / 2, n - n / 4},
                                   Range{n, n}, Range{0, head.q_start()}}) {
@@ -145,13 +145,13 @@ TEST_F(GpuAttention, BitsDependNeitherOnTheRunNorOnScratch) {
   KvHead head = make_head({300, 70, 24, 10, 2}, 9);
   bound(head, 6);
   const std::vector<Index> at = some_positions(head);
-  const gpu::Head ample = head_on_device(head);
+  const gpu::DeviceHead ample = head_on_device(head);
   const ExactAttention expected = gpu::exact_attention(ample, 1, at);
   const MatrixD p = gpu::exact_probabilities(ample, 1, at);
   const auto sums = gpu::attention_sums(ample, {240, 300});
   for (const std::size_t scratch :
        {kAmple, std::size_t{1}, std::size_t{7000}, std::size_t{90000}}) {
-    const gpu::Head there = head_on_device(head, scratch);
+    const gpu::DeviceHead there = head_on_device(head, scratch);
     const ExactAttention got = gpu::exact_attention(there, 1, at);
     expect_same_bits(all(got.output), all(expected.output));
     expect_same_bits(got.log_z, expected.log_z);
@@ -264,7 +264,7 @@ TEST_F(GpuAttention, SetsAreTheCpus) {
     for (const HeadShape& shape : kShapes) {
       ManySums many(shape, 6, ++seed);
       many.head.precision = precision;
-      const gpu::Head there = head_on_device(many.head);
+      const gpu::DeviceHead there = head_on_device(many.head);
       std::vector<SoftmaxSums> got = many.sums();
       std::vector<SoftmaxSums> expected = many.sums();
       gpu::add_rows_to(there, got, many.sets);
@@ -281,7 +281,7 @@ TEST_F(GpuAttention, SetsAreTheCpus) {
 TEST_F(GpuAttention, SetsAreTheirDefinition) {
   const KvHead head = make_head({30, 4, 12, 7, 1}, 3);
   const KvHead made = make_head({6, 1, 12, 7, 1}, 4);
-  const gpu::Head there = head_on_device(head);
+  const gpu::DeviceHead there = head_on_device(head);
   const MatrixD queries = scaled_queries(head, 0, 4);
   const std::vector<Index> held = positions(0, 30);
   const std::vector<Index> first = positions(0, 6);
@@ -338,7 +338,7 @@ TEST_F(GpuAttention, BitsOfSetsDependNeitherOnTheRunNorOnScratch) {
 
 TEST_F(GpuAttention, NothingIsAddedByNothing) {
   const KvHead head = make_head({20, 5, 4, 4, 1}, 6);
-  const gpu::Head there = head_on_device(head);
+  const gpu::DeviceHead there = head_on_device(head);
   gpu::add_rows_to(there, {}, {});
   const MatrixD queries = scaled_queries(head, 0, 5);
   std::vector<SoftmaxSums> sums{SoftmaxSums(queries, 4, head.precision)};
@@ -359,7 +359,7 @@ TEST_F(GpuAttention, NothingIsAddedByNothing) {
 TEST_F(GpuAttention, MemoryKeepsToTheScratch) {
   const ManySums many({300, 60, 16, 16, 2}, 16, 8);
   constexpr std::size_t kScratch = 20000;
-  const gpu::Head there = head_on_device(many.head, kScratch);
+  const gpu::DeviceHead there = head_on_device(many.head, kScratch);
   const std::size_t before = testing_gpu::used_bytes();
   testing_gpu::forget_peak();
   gpu::exact_attention(there, 0, positions(240, 300));

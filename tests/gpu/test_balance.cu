@@ -71,7 +71,7 @@ Walked on_cpu(const Input& in) {
 
 Walked on_gpu(const Input& in, std::size_t scratch) {
   Walked out{std::vector<std::int8_t>(in.tokens.size()), std::vector<double>(in.tokens.size()), {}};
-  const gpu::Head head(gpu::Device(0, scratch), in.head);
+  const gpu::DeviceHead head(gpu::Device(0, scratch), in.head);
   out.counts = gpu::balance_blocks(head, in.blocks, out.signs, out.probability);
   return out;
 }
@@ -215,7 +215,7 @@ TEST_F(GpuBalance, ProbabilitiesAreOptional) {
   HeadShape shape;
   shape.n = 130;
   const Input in(shape, 130, 64, 5);
-  const gpu::Head head(gpu::Device(0, 1), in.head);
+  const gpu::DeviceHead head(gpu::Device(0, 1), in.head);
   std::vector<std::int8_t> signs(in.tokens.size());
   gpu::balance_blocks(head, in.blocks, signs, {});
   EXPECT_EQ(signs, on_cpu(in).signs);

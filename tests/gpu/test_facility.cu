@@ -50,7 +50,7 @@ TEST_F(GpuFacility, EqualsTheCpuForEveryShapeAndKind) {
     std::shuffle(ground.begin(), ground.end(), generator);
     for (const Precision precision : {Precision::float32, Precision::float64}) {
       host.precision = precision;
-      const gpu::Head head(gpu::Device(0, 1), host);
+      const gpu::DeviceHead head(gpu::Device(0, 1), host);
       for (const Similarity kind : kKinds) {
         SCOPED_TRACE(testing::Message() << s.n << " " << s.d << " " << static_cast<int>(kind) << " "
                                         << name(precision));
@@ -68,7 +68,7 @@ TEST_F(GpuFacility, EqualsTheCpuForEveryShapeAndKind) {
 TEST_F(GpuFacility, ZeroKeysAndAnEmptyGround) {
   KvHead host = odd_head(70, 4, 2);
   std::fill_n(host.k.data(), 70 * 4, 0.0F);
-  const gpu::Head head(gpu::Device(0, 1), host);
+  const gpu::DeviceHead head(gpu::Device(0, 1), host);
   for (const Similarity kind : kKinds) {
     for (const Index n : {Index{0}, Index{70}}) {
       const std::vector<Index> ground = positions(0, n);

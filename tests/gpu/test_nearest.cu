@@ -21,7 +21,7 @@ TEST_F(GpuNearest, EqualsTheCpuForEveryShape) {
         Size{200, 17, 65}, Size{200, 3, 199}, Size{3000, 5, 2950}}) {
     SCOPED_TRACE(testing::Message() << s.n << " " << s.d << " " << s.to);
     const KvHead host = odd_head(s.n, s.d, static_cast<unsigned>(s.n + s.d));
-    const gpu::Head head(gpu::Device(0, 1), host);
+    const gpu::DeviceHead head(gpu::Device(0, 1), host);
     std::vector<Index> tokens = positions(0, s.n);
     std::mt19937_64 generator(5);
     std::shuffle(tokens.begin(), tokens.end(), generator);
@@ -40,7 +40,7 @@ TEST_F(GpuNearest, TiesGoToTheLowestPlace) {
     std::copy_n(host.k.row(0), 6, host.k.row(i));
   }
   std::fill_n(host.k.row(299), 6, 0.0F);  // cosine 0 to everything
-  const gpu::Head head(gpu::Device(0, 1), host);
+  const gpu::DeviceHead head(gpu::Device(0, 1), host);
   const std::vector<Index> to = positions(10, 290);
   const std::vector<Index> from{0, 5, 299, 295};
   EXPECT_EQ(gpu::nearest_keys(head, to, from), (std::vector<Index>{0, 0, 0, 0}));
@@ -52,7 +52,7 @@ TEST_F(GpuNearest, OppositeKeys) {
   for (Index i = 0; i < 80; ++i) {
     host.k.row(i)[0] = i < 70 ? 1.0F + static_cast<float>(i) : -1.0F;
   }
-  const gpu::Head head(gpu::Device(0, 1), host);
+  const gpu::DeviceHead head(gpu::Device(0, 1), host);
   const std::vector<Index> to = positions(0, 70);
   const std::vector<Index> from = positions(70, 80);
   EXPECT_EQ(gpu::nearest_keys(head, to, from), nearest_keys(host, to, from));

@@ -71,7 +71,7 @@ void expect_same_in(const KvHead& host, const Input& in, Moved& moved, std::size
   SCOPED_TRACE(name(host.precision));
   const auto cpu = open_revival(host, in.task);
   const auto device = [&] {  // it needs neither the device's head nor the task any more
-    const gpu::Head head(gpu::Device(0, scratch), host);
+    const gpu::DeviceHead head(gpu::Device(0, scratch), host);
     return gpu::revive(head, in.task);
   }();
   for (const ReviveStep& step : in.steps) {

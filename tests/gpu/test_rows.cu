@@ -52,7 +52,7 @@ struct Sets {
   std::vector<Index> some;
   gpu::Device device;
   gpu::Array<float> matrix;
-  gpu::Rows all, part;
+  gpu::DeviceRowSet all, part;
   std::unique_ptr<RowSet> cpu_all, cpu_part;
 };
 
@@ -127,7 +127,7 @@ TEST_F(GpuRows, AnotherThreadSeesThem) {
   const Matrix points = odd_keys(20, 3, 2);
   const std::vector<Index> some = every_other(20);
   const gpu::Device device(0, 1 << 20);
-  const gpu::Rows all(device, points);
+  const gpu::DeviceRowSet all(device, points);
   const auto expect_norms = [](const RowSet& gpu, const RowSet& cpu) {
     std::thread([&] { EXPECT_EQ(bits(gpu.norms()), bits(cpu.norms())); }).join();
   };
@@ -135,7 +135,7 @@ TEST_F(GpuRows, AnotherThreadSeesThem) {
   const gpu::Array<float> matrix(device,
                                  std::span(points.data(), static_cast<std::size_t>(20 * 3)));
   device.wait();
-  const gpu::Rows part(device, matrix.data(), 3, some);
+  const gpu::DeviceRowSet part(device, matrix.data(), 3, some);
   expect_norms(part, *cpu_rows(points, some));
 }
 
@@ -198,7 +198,7 @@ TEST_F(GpuRows, KeepToTheMemoryThatIsPlanned) {
   const std::size_t before = testing_gpu::used_bytes();
   const auto scratch = static_cast<std::size_t>(device_rows_min_scratch(d));
   const gpu::Device device(0, scratch);
-  const gpu::Rows rows(device, points);
+  const gpu::DeviceRowSet rows(device, points);
   const std::size_t planned = device_rows_bytes(n, d) + testing_gpu::kRounding;
   EXPECT_LE(testing_gpu::used_bytes() - before, planned);
   testing_gpu::forget_peak();

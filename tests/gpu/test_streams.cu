@@ -50,7 +50,7 @@ Gone expect_equal_in(const KvHead& head, const EvictionRules& rules) {
                                   << " window " << rules.window << " protected "
                                   << rules.protected_recent << " sink " << rules.sink);
   const auto cpu = cpu_backend().evictions(head, rules);
-  const gpu::Head on_device(kDevice, head);
+  const gpu::DeviceHead on_device(kDevice, head);
   const auto found = gpu::evictions(on_device, rules);
   Gone gone;
   Index oldest = rules.sink;
@@ -178,7 +178,7 @@ TEST_F(GpuEvictions, TiesGoToTheLatest) {
   for (Matrix& q : head.q) {
     std::fill_n(q.data(), 50 * 3, 0.0F);
   }
-  const auto found = gpu::evictions(gpu::Head(kDevice, head), rules_of(10, 4, 0, false));
+  const auto found = gpu::evictions(gpu::DeviceHead(kDevice, head), rules_of(10, 4, 0, false));
   for (Index j = 0; j < 50; ++j) {
     EXPECT_EQ(found->step(j).token, j < 14 ? -1 : j - 4);
   }
@@ -204,7 +204,7 @@ Index expect_equal_in(const KvHead& head, const RetentionRules& rules) {
                                   << " lambda " << rules.lambda << " kind "
                                   << static_cast<int>(rules.kind));
   const auto cpu = cpu_backend().retention(head, rules);
-  const gpu::Head on_device(kDevice, head);
+  const gpu::DeviceHead on_device(kDevice, head);
   const auto found = gpu::retention(on_device, rules);
   Index others = 0;
   for (Index j = 0; j < head.n(); ++j) {
@@ -310,7 +310,7 @@ TEST_F(GpuRetention, TiesLongStreamsAndExtremes) {
 // Another phi than the logarithm: the CPU's stream, its evaluations too.
 TEST_F(GpuRetention, PowerIsTheCpus) {
   const KvHead head = head_of(50, 4, 2, Keys::normal, 12);
-  const gpu::Head on_device(kDevice, head);
+  const gpu::DeviceHead on_device(kDevice, head);
   RetentionRules rules = retain(16, 3, 0.3);
   rules.phi = ConcavePhi::power(0.04, 1.0);
   const auto cpu = cpu_backend().retention(head, rules);

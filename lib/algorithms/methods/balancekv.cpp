@@ -29,7 +29,7 @@ struct Options {
   bool rescale = false;
 };
 
-struct Live {
+struct WeightedToken {
   Index token;
   double weight;
 };
@@ -64,18 +64,19 @@ Options read_options(const Task& task, const Params& p) {
 }
 
 // Moves the `count` oldest of `live` to the front. Both parts keep their order.
-std::size_t oldest_first(std::vector<Live>& live, Index count) {
+std::size_t oldest_first(std::vector<WeightedToken>& live, Index count) {
   std::vector<Index> positions;
-  std::ranges::transform(live, std::back_inserter(positions), &Live::token);
+  std::ranges::transform(live, std::back_inserter(positions), &WeightedToken::token);
   std::nth_element(positions.begin(), positions.begin() + (count - 1), positions.end());
   const Index last = positions[count - 1];
-  std::stable_partition(live.begin(), live.end(), [&](const Live& l) { return l.token <= last; });
+  std::stable_partition(live.begin(), live.end(),
+                        [&](const WeightedToken& l) { return l.token <= last; });
   return static_cast<std::size_t>(count);
 }
 
-double total_weight(const std::vector<Live>& live) {
+double total_weight(const std::vector<WeightedToken>& live) {
   return std::accumulate(live.begin(), live.end(), 0.0,
-                         [](double sum, const Live& l) { return sum + l.weight; });
+                         [](double sum, const WeightedToken& l) { return sum + l.weight; });
 }
 
 class Halver {
@@ -88,8 +89,8 @@ class Halver {
     }
   }
 
-  std::vector<Live> run(Index kept) {
-    std::vector<Live> live;
+  std::vector<WeightedToken> run(Index kept) {
+    std::vector<WeightedToken> live;
     for (const Index i : task_.tokens) {
       live.push_back({i, 1.0});
     }
@@ -97,26 +98,27 @@ class Halver {
       const auto m = static_cast<Index>(live.size());
       // The last halving covers only the oldest 2(m - B), so that B remain.
       const std::size_t part = m / 2 >= kept ? live.size() : oldest_first(live, 2 * (m - kept));
-      const std::vector<Live> rest(live.begin() + static_cast<std::ptrdiff_t>(part), live.end());
+      const std::vector<WeightedToken> rest(live.begin() + static_cast<std::ptrdiff_t>(part),
+                                            live.end());
       live.resize(part);
       halve_once(live, t);
       live.insert(live.end(), rest.begin(), rest.end());
     }
-    std::ranges::sort(live, {}, &Live::token);
+    std::ranges::sort(live, {}, &WeightedToken::token);
     return live;
   }
 
   const WalkCounts& counts() const { return counts_; }
 
  private:
-  void halve_once(std::vector<Live>& live, int t) {
+  void halve_once(std::vector<WeightedToken>& live, int t) {
     std::vector<std::int8_t> signs(live.size());
     std::vector<double> uniforms(live.size());
     const std::string suffix = fmt::format("{}{}", ones_ ? "-denominator-" : "-", t);
     task_.rng.stream("walk" + suffix).uniforms(0, uniforms);
     std::vector<Index> tokens;
     std::vector<double> weights;
-    for (const Live& l : live) {
+    for (const WeightedToken& l : live) {
       tokens.push_back(l.token);
       weights.push_back(l.weight);
     }
@@ -127,10 +129,10 @@ class Halver {
     const double before = total_weight(live);
     const std::vector<Survivor> survivors =
         halve(signs, options_.select, options_.fill, options_.block, fill);
-    std::vector<Live> next;
+    std::vector<WeightedToken> next;
     double doubled = 0.0;
     for (const Survivor& s : survivors) {
-      const Live& old = live[s.place];
+      const WeightedToken& old = live[s.place];
       next.push_back({old.token, old.weight * s.factor});
       doubled += s.factor > 1.0 ? next.back().weight : 0.0;
     }
@@ -151,9 +153,9 @@ class Halver {
 };
 
 // Stores one common weight if all are equal, otherwise one float32 per token. Returns their bytes.
-Index store(const std::vector<Live>& live, HeldTokens& out) {
+Index store(const std::vector<WeightedToken>& live, HeldTokens& out) {
   bool equal = true;
-  for (const Live& l : live) {
+  for (const WeightedToken& l : live) {
     out.tokens.push_back(l.token);
     out.weights.push_back(static_cast<float>(l.weight));
     equal = equal && out.weights.back() == out.weights.front();
@@ -183,7 +185,7 @@ Compressed compress(const Task& task, const Params& params) {
 
   Compressed out;
   Halver halver(task, options, /*ones=*/false);
-  const std::vector<Live> live = halver.run(kept);
+  const std::vector<WeightedToken> live = halver.run(kept);
   out.aux_bytes = store(live, out.held);
   WalkCounts counts = halver.counts();
   if (separate) {

@@ -161,12 +161,12 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
 
 // Surveys' scores are not kept: a row's time includes the head's.
 Compressed compress(const Task& task, const Params& params) {
-  const Share given = share_of(task, params, survey, share);
-  const std::vector<double>& moments = *given.data;
+  const Share mine = share_of(task, params, survey, share);
+  const std::vector<double>& moments = *mine.data;
   const std::vector<double> both = both_scores(task, params);
   const std::size_t half = both.size() / 2;
   const double blending = params.is_auto("blending")
-                              ? 1.0 - static_cast<double>(given.tokens) /
+                              ? 1.0 - static_cast<double>(mine.tokens) /
                                           static_cast<double>(std::max<Index>(1, task.count()))
                               : params.real("blending");
   std::vector<double> scores(task.tokens.size(), std::numeric_limits<double>::max());
@@ -175,7 +175,7 @@ Compressed compress(const Task& task, const Params& params) {
     inner[i] =
         blending * (both[i] - moments[0]) / moments[1] + (both[half + i] - moments[2]) / moments[3];
   }
-  return hold(keep_top(task.tokens, scores, given.tokens));
+  return hold(keep_top(task.tokens, scores, mine.tokens));
 }
 
 }  // namespace

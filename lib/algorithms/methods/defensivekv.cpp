@@ -111,8 +111,8 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& /*params
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  const Share given = share_of(task, params, survey, share);
-  return hold(keep_top(task.tokens, scores_of(survey(task, params), *given.data), given.tokens));
+  const Share mine = share_of(task, params, survey, share);
+  return hold(keep_top(task.tokens, scores_of(survey(task, params), *mine.data), mine.tokens));
 }
 
 }  // namespace

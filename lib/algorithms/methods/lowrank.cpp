@@ -30,7 +30,6 @@ namespace kvbench {
 namespace {
 
 using Columns = Eigen::MatrixXd;
-using Rows = RowMajorMatrix;
 
 constexpr Index kBlock = 256;    // rows per block
 constexpr double kRidge = 1e-6;  // of the queries' mean square
@@ -124,7 +123,7 @@ Factors factorise(Columns x, const Columns& weight, Index rank, DType type) {
 // mean + U C, rotated to the tokens' positions unless `rope` is null.
 Matrix read_back(const Factors& f, const RopeTables* rope, std::span<const Index> tokens) {
   Matrix out(f.u.rows(), f.c.cols());
-  Rows block;
+  RowMajorMatrix block;
   for (Index b = 0; b < out.rows(); b += kBlock) {
     block.noalias() = f.u.middleRows(b, std::min(kBlock, out.rows() - b)) * f.c;
     block.rowwise() += f.mean;
@@ -171,7 +170,7 @@ bool weighs_queries(const Params& params) {
 Columns query_weight(const Task& task, const RopeTables* rope) {
   const Index d = task.head.d();
   Columns gram = Columns::Zero(d, d);
-  Rows block;
+  RowMajorMatrix block;
   for (const Matrix& queries : task.head.q) {
     for (Index b = task.scoring.begin; b < task.scoring.end; b += kBlock) {
       block.resize(std::min(kBlock, task.scoring.end - b), d);

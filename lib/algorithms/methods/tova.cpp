@@ -43,8 +43,8 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  const Share given = share_of(task, params, survey, share);
-  return hold(keep_top(task.tokens, *given.data, given.tokens));
+  const Share mine = share_of(task, params, survey, share);
+  return hold(keep_top(task.tokens, *mine.data, mine.tokens));
 }
 
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {

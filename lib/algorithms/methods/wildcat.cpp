@@ -232,17 +232,17 @@ std::vector<double> mean_key(const Task& task) {
   return out;
 }
 
-struct Entry {
+struct CoresetToken {
   Index token;
   std::vector<double> combined;  // [1 + dv]
 };
 
-std::vector<Entry> coreset(const Task& task, const Params& params, Index kept) {
+std::vector<CoresetToken> coreset(const Task& task, const Params& params, Index kept) {
   const Index m = task.count();
   const Index bins = bin_count(params, kept);
   const std::vector<double> mean = mean_key(task);
   const RngStream draws = task.rng.stream("pivots");
-  std::vector<Entry> out;
+  std::vector<CoresetToken> out;
   for (Index b = 0; b < bins; ++b) {
     const Index begin = m * b / bins;
     const auto size = static_cast<std::size_t>(m * (b + 1) / bins - begin);
@@ -256,7 +256,7 @@ std::vector<Entry> coreset(const Task& task, const Params& params, Index kept) {
       out.push_back({tokens[bin.picks()[r]], {combined.row(r), combined.row(r) + combined.cols()}});
     }
   }
-  std::ranges::sort(out, {}, &Entry::token);
+  std::ranges::sort(out, {}, &CoresetToken::token);
   return out;
 }
 
@@ -270,7 +270,7 @@ Compressed compress(const Task& task, const Params& params) {
   if (kept == 0) {
     return out;
   }
-  const std::vector<Entry> entries = coreset(task, params, kept);
+  const std::vector<CoresetToken> entries = coreset(task, params, kept);
   const auto count = static_cast<Index>(entries.size());
   Denominator& denominator = out.denominator.emplace();
   out.made.k = Matrix(count, head.d());
@@ -278,7 +278,7 @@ Compressed compress(const Task& task, const Params& params) {
   double sum = 0.0;
   Index negative = 0;
   for (Index i = 0; i < count; ++i) {
-    const Entry& e = entries[static_cast<std::size_t>(i)];
+    const CoresetToken& e = entries[static_cast<std::size_t>(i)];
     const double w = e.combined[0];
     const double unit = std::clamp<double>(w, 1.0, FLT_MAX);
     std::copy_n(head.k.row(e.token), head.d(), out.made.k.row(i));

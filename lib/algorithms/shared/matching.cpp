@@ -23,8 +23,6 @@
 namespace kvbench {
 namespace {
 
-using Rows = RowMajorMatrix;
-
 constexpr Index kWeightBytes = 4;
 constexpr const char* kEqual = "equal";  // heads: no method shares
 // Bounds on weights for keys=omp; those of the paper's public code.
@@ -106,10 +104,10 @@ double norm(const MatrixD& m) {
 MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
   const Index below = r > 0.0 ? x.cols() : 0;
   Eigen::MatrixXd stacked = Eigen::MatrixXd::Zero(x.rows() + below, x.cols());
-  stacked.topRows(x.rows()) = Eigen::Map<const Rows>(x.data(), x.rows(), x.cols());
+  stacked.topRows(x.rows()) = Eigen::Map<const RowMajorMatrix>(x.data(), x.rows(), x.cols());
   stacked.bottomRows(below).diagonal().array() = std::sqrt(r);
   Eigen::MatrixXd right = Eigen::MatrixXd::Zero(stacked.rows(), t.cols());
-  right.topRows(x.rows()) = Eigen::Map<const Rows>(t.data(), t.rows(), t.cols());
+  right.topRows(x.rows()) = Eigen::Map<const RowMajorMatrix>(t.data(), t.rows(), t.cols());
   MatrixD out(x.cols(), t.cols());
   least_squares(stacked, right, {out.data(), out.rows(), out.cols()});
   return out;

@@ -29,6 +29,7 @@ class ModelsTablesTest(test_compare_scores.LossesTest):
                 with open(part, encoding="utf-8") as file:
                     self.stored(folder, stage, prompt, "scores", *csv.reader(file))
         self.policies("smollm2-135m")
+        self.total("gemma3-270m")
         script = os.path.join(STUDY, "models_tables.sh")
         works = self.path("works.toml")
         with open(works, "w", encoding="utf-8") as file:
@@ -55,6 +56,10 @@ class ModelsTablesTest(test_compare_scores.LossesTest):
                          {"snapkv", "h2o", "local", "h2o@quant-kivi", "policy:both-4", "policy:both-8",
                           "policy:both-16", "policy:own-8"})
         self.assertEqual({row["budget"] for row in self.read("policies.tuned.csv")}, {"0.125"})
+        self.assertEqual({(row["model"], row["method"], float(row["bytes"])) for row in self.read("total.csv")},
+                         {("Gemma 3 270M", "local", 0.25), ("Gemma 3 270M", "policy:layers-4", 0.25),
+                          ("Gemma 3 270M", "quant-kivi", 0.3)})
+        self.assertGreater(os.path.getsize(self.path("total.png")), 1000)
         self.assertEqual({row["method"] for row in self.read("policies.tuned.csv") if row["setting"]}, {"h2o"})
         with tempfile.TemporaryDirectory() as empty:
             done = subprocess.run([script, empty], capture_output=True, text=True, check=False,
@@ -68,6 +73,16 @@ class ModelsTablesTest(test_compare_scores.LossesTest):
         files = {table, *(at.record(stage, prompt) or {"files": ()})["files"]}
         rows = [[f"{prompt}.h5", *row[1:], ""] for row in rows]
         at.put(stage, prompt, {table: store.Table([*header, "check"], rows)}, {"files": sorted(files)})
+
+    def total(self, model):
+        """Two works, a method, a policy and a format by the bytes of the whole cache."""
+        header = [*test_compare_scores.COLUMNS, "ratio"]
+        for prompt in ("p0", "p1"):
+            for stage, rows in (("judged", [("local", 0.2, 2, 0.25), ("policy:layers-4", 0.2, 1, 0.25)]),
+                                ("formats", [("quant-kivi", "", 1, 0.3)])):
+                lines = [["t.h5", prompt, method, "", budget, 0, 18, kl, kl, "ok", ratio]
+                         for method, budget, kl, ratio in rows]
+                self.stored(f"{model}-total", stage, prompt, "scores", header, *lines)
 
     def judged(self, sources):
         rows = self.many(sources)
