@@ -166,10 +166,11 @@ if ((${#tuned[@]})); then
   compare "${tuned[@]}" --budget 0.125 --exclude exact --to local --csv "$out/tuned.to_local.csv" \
     --markdown "$out/tuned.to_local.md"
 fi
-# By the bytes of the whole cache, over other windows.
+# By the bytes of the whole cache, over other windows; with fewer works than intervals need a model is left out.
 total=()
 for model in "${models[@]}" "Gemma 3 270M:gemma3-270m"; do
   files=()
+  [[ -e $out/${model#*:}-total/store ]] && (($(works "$out/${model#*:}-total/store" judged | wc -l) >= 8)) || continue
   for stage in judged formats tuned_bits; do
     table=$out/${model#*:}-total/store/$stage.scores.csv.gz
     [[ ! -e $table ]] || files+=("$table")

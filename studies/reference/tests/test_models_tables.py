@@ -75,9 +75,9 @@ class ModelsTablesTest(test_compare_scores.LossesTest):
         at.put(stage, prompt, {table: store.Table([*header, "check"], rows)}, {"files": sorted(files)})
 
     def total(self, model):
-        """Two works, a method, a policy and a format by the bytes of the whole cache."""
+        """Eight works, a method, a policy and a format by the bytes of the whole cache."""
         header = [*test_compare_scores.COLUMNS, "ratio"]
-        for prompt in ("p0", "p1"):
+        for prompt in (f"p{at}" for at in range(8)):
             for stage, rows in (("judged", [("local", 0.2, 2, 0.25), ("policy:layers-4", 0.2, 1, 0.25)]),
                                 ("formats", [("quant-kivi", "", 1, 0.3)])):
                 lines = [["t.h5", prompt, method, "", budget, 0, 18, kl, kl, "ok", ratio]
