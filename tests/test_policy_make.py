@@ -82,9 +82,9 @@ class MakeTest(CommandCase):
             key = tuple(row[name] for name in ("trace", "prompt", "algorithm", "params", "budget_requested", "seed"))
             kl = SENSITIVITY[int(row["layer"])] * float(row["residual_rel_error"])**2
             sums[key] = sums.get(key, 0) + kl
-            alone.append([*key, 1, *[""] * 5, kl, *[""] * 7, "ok", *[""] * 6, row["layer"]])
+            alone.append([*key, 1, *[""] * 5, kl, *[""] * 7, "ok", *[""] * 7, row["layer"]])
         write_rows(args.output.removesuffix(".csv") + ".layers.csv", (*COLUMNS, "layer"), alone)
-        write_rows(args.output, COLUMNS, [[*key, 2, *[""] * 5, kl, *[""] * 7, "ok", *[""] * 6]
+        write_rows(args.output, COLUMNS, [[*key, 2, *[""] * 5, kl, *[""] * 7, "ok", *[""] * 7]
                                           for key, kl in sums.items()])
         write_text(args.output + ".json", json.dumps({"settings": {"model": "m"}}))
 

@@ -509,7 +509,8 @@ class PlanTest(unittest.TestCase):
                     self.assertGreaterEqual(len(stage.prompts), 4)
                     self.assertEqual(stage.name.startswith("tasks"), {*stage.prompts}.isdisjoint(texts))
                     self.assertEqual({plan.prompts[one].set for one in stage.prompts},
-                                     {"dev" if stage.name in ("grids", "alone", "curves") else "test"})
+                                     {"dev" if stage.name in ("grids", "alone", "curves", "bits") or
+                                      stage.name.startswith("windows") else "test"})
 
     def test_records_in_commands_of_reports(self):
         """{records} is every file of prompts, as in commands of stages."""
