@@ -234,6 +234,8 @@ TEST_F(LayerErrorsTest, KeptTokensGiveTheSameNumbers) {
           });
       const Wide w = wide(made_projection(kHidden, 6 * 6, layer == 0 ? 0 : 2));
       const double error = through_projection(difference(z, a), w);
+      const Index shared = stream ? n : n - o.sink - o.recent;
+      EXPECT_EQ(line[lines.column("budget_bytes")], std::to_string(2 * shared * (8 + 6) * 2));
       const std::string& heads = line[lines.column("residual_rel_error_heads")];
       const std::vector<double> of_heads = parse_numbers(heads);
       ASSERT_EQ(of_heads.size(), 2U) << heads;

@@ -292,6 +292,14 @@ TEST_F(PolicyTest, IsForItsModel) {
   }
 }
 
+TEST_F(PolicyTest, SmallLayersCanHaveMore) {
+  EXPECT_NO_THROW(make_plan(of_policies(
+      "o.csv",
+      {write_text("w.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[)"
+                            R"({"layer":0,"algorithm":"h2o","budget":0.75,"bytes":100},)"
+                            R"({"layer":2,"algorithm":"h2o","budget":0.25,"bytes":300}]})")})));
+}
+
 TEST_F(PolicyTest, Refusals) {
   const auto plan = [&](const std::string& file) { make_plan(of_policies("o.csv", {file})); };
   const LayerChoice good{0, "snapkv", 0.5};
@@ -299,6 +307,17 @@ TEST_F(PolicyTest, Refusals) {
       {write("l.json", 0.5, {good}), "policy l: no layer 2, which the plan replays"},
       {write("m.json", 0.5, {good, {2, "h2o", 0.6}}),
        "got a mean budget of 0.55, expected at most"},
+      {write_text("we.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[)"
+                             R"({"layer":0,"algorithm":"h2o","budget":0.25,"bytes":100},)"
+                             R"({"layer":2,"algorithm":"h2o","budget":0.75,"bytes":300}]})"),
+       "got a mean budget of 0.625, expected at most"},
+      {write_text("wa.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[)"
+                             R"({"layer":0,"algorithm":"h2o","budget":0.25},)"
+                             R"({"layer":2,"algorithm":"h2o","budget":0.75,"bytes":300}]})"),
+       "layers: got `bytes` of 1 of 2 layers, expected all or none"},
+      {write_text("wz.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[)"
+                             R"({"layer":0,"algorithm":"h2o","budget":0.25,"bytes":0}]})"),
+       "layer 0: bytes: got 0, expected a number above 0"},
       {write("t.json", 0.5, {good, {0, "h2o", 0.5}}), "layer 0: duplicate layer"},
       {write("n.json", 0.5, {good, {2, "snapkvv", 0.5}}), "layer 2: "},
       {write("s.json", 0.5, {good, {2, "snapkv,h2o", 0.5}}), "got 2 algorithms, expected one"},

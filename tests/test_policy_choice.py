@@ -20,11 +20,11 @@ LAYER_COLUMNS = ("schema", "trace", "protocol", "sink", "recent", "scores", "dev
                  "out_rel_error", "prompt", "algorithm", "params", "budget_requested", "layer", "residual_rel_error")
 
 
-def brute(cost, budgets, total):
+def brute(cost, budgets, total, sizes):
     """The least sum of costs over every choice within the mean budget, or None."""
     best = None
     for found in itertools.product(range(len(budgets)), repeat=len(cost)):
-        if sum(budgets[at] for at in found) <= len(cost) * total + 1e-9:
+        if sum(size * budgets[at] for size, at in zip(sizes, found)) <= sum(sizes) * (total + 1e-10):
             value = sum(row[at] for row, at in zip(cost, found))
             best = value if best is None or value < best else best
     return best
@@ -45,14 +45,16 @@ class PolicyTest(CommandCase):
             cost = [[scale * dice.choice((0.0, dice.random(), dice.random() ** 4)) for _ in range(choices)]
                     for _ in range(layers)]
             total = dice.choice((0.05, 0.125, 0.2, 0.3))
-            expected = brute(cost, budgets, total)
+            sizes = [dice.choice((1, 1, 3, 8)) for _ in range(layers)]
+            expected = brute(cost, budgets, total, sizes)
             if expected is None:
                 infeasible += 1
                 with self.assertRaises(choose.Infeasible):
-                    choose.allocate(np.array(cost), np.array(budgets), total)
+                    choose.allocate(np.array(cost), np.array(budgets), total, sizes)
                 continue
-            found = choose.allocate(np.array(cost), np.array(budgets), total)
-            self.assertLessEqual(sum(budgets[at] for at in found), layers * total + 1e-8)
+            found = choose.allocate(np.array(cost), np.array(budgets), total, sizes)
+            self.assertLessEqual(sum(size * budgets[at] for size, at in zip(sizes, found)),
+                                 sum(sizes) * (total + 1e-8))
             value = sum(row[at] for row, at in zip(cost, found))
             # Sums of at most four numbers in another order; the solver's tolerance is 1e-6 of the largest.
             self.assertLessEqual(abs(value - expected), 2e-6 * max(map(max, cost)))
@@ -66,7 +68,7 @@ class PolicyTest(CommandCase):
         cost = np.array([[1.0, 2.0, 3.0, 2.0, 3.0, 4.0], [20.0, 30.0, 90.0, 10.0, 40.0, 80.0]])
 
         def chosen(vary, total=0.25):
-            return [(variants[at], budgets[at]) for at in choose.choose(cost, variants, budgets, total, vary)]
+            return [(variants[at], budgets[at]) for at in choose.choose(cost, variants, budgets, total, vary, (1, 1))]
 
         self.assertEqual(chosen("methods"), [("a", 0.25), ("a", 0.25)])
         self.assertEqual(chosen("methods", 0.125), [("a", 0.125), ("b", 0.125)])
@@ -122,6 +124,30 @@ class PolicyTest(CommandCase):
         self.assertEqual(read_text(self.path("q/own.json")), read_text(self.path("q.json")))
         own = json.loads(read_text(self.path("p/own.json")))["layers"]
         self.assertEqual({one["algorithm"] for one in own}, {"once:k=1"})
+
+    def test_layers_of_unequal_bytes(self):
+        """The mean budget is one of bytes: a small layer can have more, and heads share their layer's bytes."""
+        sizes, budgets = (300, 100), (0.5, 0.25, 0.125)
+        table = write_rows(self.path("b.csv"), (*LAYER_COLUMNS, "residual_rel_error_heads", "budget_bytes"), [
+            [*COMMON, prompt, "h2o", "", budget, layer, 0.1 / budget, f"{0.06 / budget};{0.08 / budget}", size]
+            for prompt in "pq" for budget in budgets for layer, size in enumerate(sizes)])
+        for per in ("layer", "head"):
+            layers, out, _ = self.choice("equal", table, "--budget", "0.25", "--per", per)
+            self.assertEqual([layer["bytes"] for layer in layers], list(sizes))
+            mine = [[one["budget"] for one in layer.get("heads", [layer])] for layer in layers]
+            weights = [size / len(one) for size, one in zip(sizes, mine) for _ in one]
+            found = [budget for one in mine for budget in one]
+            squares = [0.01] * 2 if per == "layer" else [0.0036, 0.0064] * 2
+            best = min((sum(square / budget**2 for square, budget in zip(squares, keys)), keys)
+                       for keys in itertools.product(budgets, repeat=len(found))
+                       if sum(map(lambda w, b: w * b, weights, keys)) <= 400 * 0.25)
+            self.assertAlmostEqual(sum(square / budget**2 for square, budget in zip(squares, found)), best[0], 12)
+            mean = sum(weight * budget for weight, budget in zip(weights, found)) / 400
+            self.assertLessEqual(mean, 0.25)
+            self.assertIn(f"at a mean budget of {mean:.4g}.", out)
+        write_text(table, read_text(table).replace(",300\n", ",0\n"))
+        self.refused("budget_bytes: expected numbers above 0", "equal", table, "--budget", "0.25", "-o",
+                     self.path("p.json"))
 
     def test_equal_sensitivities(self):
         table = self.layers_table({("p", name, budget): [factor * size, size]

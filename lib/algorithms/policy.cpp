@@ -78,13 +78,21 @@ class PolicyFile {
     for (const json& one : layers) {
       add_layer(one, out);
     }
+    if (const auto with = std::ranges::count_if(
+            layers, [](const json& one) { return one.is_object() && one.contains("bytes"); });
+        with > 0 && with < std::ssize(layers)) {
+      fail(fmt::format("layers: got `bytes` of {} of {} layers, expected all or none", with,
+                       layers.size()));
+    }
     double sum = 0.0;
+    double bytes = 0.0;
     for (const auto& [number, layer] : out.layers) {
       for (const Policy::Choice& part : layer.parts) {
-        sum += part.budget / static_cast<double>(layer.parts.size());
+        sum += layer.bytes * part.budget / static_cast<double>(layer.parts.size());
       }
+      bytes += layer.bytes;
     }
-    const double mean = sum / static_cast<double>(out.layers.size());
+    const double mean = sum / bytes;
     if (mean > out.budget + kRounding) {
       fail(fmt::format("layers: got a mean budget of {}, expected at most `budget`, {}", mean,
                        out.budget));
@@ -143,7 +151,12 @@ class PolicyFile {
         parts.push_back(part(one, fmt::format("{}KV head {}: ", where, head), Scope::head));
       }
     }
-    if (!out.layers.emplace(layer, Policy::Layer{std::move(parts), by_head}).second) {
+    const json bytes = object.value("bytes", json(1.0));
+    if (!bytes.is_number() || !(bytes.get<double>() > 0.0 && bytes.get<double>() < 1e30)) {
+      fail(fmt::format("{}bytes: got {}, expected a number above 0", where, bytes.dump()));
+    }
+    if (!out.layers.emplace(layer, Policy::Layer{std::move(parts), by_head, bytes.get<double>()})
+             .second) {
       fail(where + "duplicate layer");
     }
   }
@@ -242,8 +255,8 @@ std::vector<Variant> policy_layer(const Variant& policy, Index layer, Index kv_h
     throw InputError(
         fmt::format("policy {}: no layer {}, which the plan replays", policy.policy->name, layer));
   }
-  const auto& [parts, by_head] = at->second;
-  if (by_head && std::ssize(parts) != kv_heads) {
+  const std::vector<Policy::Choice>& parts = at->second.parts;
+  if (at->second.by_head && std::ssize(parts) != kv_heads) {
     throw InputError(fmt::format("policy {}: layer {}: got {} heads, expected the trace's {}",
                                  policy.policy->name, layer, parts.size(), kv_heads));
   }

@@ -18,6 +18,7 @@ struct Policy {
   struct Layer {
     std::vector<Choice> parts;  ///< one for all KV heads, or one per KV head
     bool by_head = false;
+    double bytes = 1.0;  ///< of the middle's full bytes, a weight; 1: the file does not say
   };
 
   std::string name;               ///< of the file, without .json
@@ -33,8 +34,8 @@ struct Policy {
 /// Reads a policy. Throws InputError (file, layer, got, expected) if it is no regular file or no
 /// policy, a layer or KV head is listed twice, a layer has both `heads` and an algorithm, KV heads
 /// are not 0, 1, ..., an algorithm is not exactly one, has a size of its own or shares its budget
-/// more widely than its part, or the mean of the layers' budgets (means over heads) exceeds the
-/// policy's.
+/// more widely than its part, some layers have `bytes` and others do not, or the mean of the
+/// layers' budgets (means over heads), weighted by their bytes, exceeds the policy's.
 Policy read_policy(const std::string& path);
 
 /// Appends a variant per file. Its `scores` text is the widest of the parts'. Throws InputError as

@@ -190,8 +190,11 @@ bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& reader
   for (Index u = units.begin; u < units.end; ++u) {
     projection.push_back(reader.read_o_proj(first.prompt, first.layer, plan_.units[u].kv_head));
   }
-  const std::optional<double> residual =
-      residual_square(plan_, reader, first, windows_of(plan_.options, l).queries);
+  const Windows w = windows_of(plan_.options, l);
+  const Index shared = plan_.stream()               ? l.n
+                       : plan_.options.total_budget ? w.seen()
+                                                    : w.middle.size();
+  const std::optional<double> residual = residual_square(plan_, reader, first, w.queries);
 
   std::optional<double> exact;
   constexpr std::size_t kAtOnce = 1024;  // most lines in memory
@@ -216,7 +219,8 @@ bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& reader
       const Index job = job_of(units.begin, outputs[i]);
       put_line_(job, layers_table().line(
                          to_fields(row), error.out_rel, error.residual_rel,
-                         residual ? head_errors(squares[i]->of_heads, *residual) : std::string()));
+                         residual ? head_errors(squares[i]->of_heads, *residual) : std::string(),
+                         shared * l.kv_heads * plan_.pair_bytes(first)));
       written(job) = true;
     }
   }

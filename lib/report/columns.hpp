@@ -8,7 +8,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR. Appending a column raises MINOR; any other change raises MAJOR.
-inline constexpr std::string_view schema_version = "1.7";
+inline constexpr std::string_view schema_version = "1.8";
 
 }  // namespace kvbench
 

@@ -159,13 +159,16 @@ const TableSpec& layers_table() {
   static const TableSpec table = [] {
     std::vector<std::string_view> joined = schema_and_keys();
     std::erase(joined, "q_head");
-    return TableSpec("layers", joined,
-                     {{"out_rel_error", "fraction",
-                       "|D|_F / |sum_h W_h a_h|_F; 0 for 0/0, else `inf` where the divisor is 0"},
-                      {"residual_rel_error", "fraction",
-                       "sqrt(sum_j |D_j|^2 / sum_j r_j^2); empty where the trace has no norms"},
-                      {"residual_rel_error_heads", "fractions",
-                       "the same of each KV head's own part of D, separated by `;`"}});
+    return TableSpec(
+        "layers", joined,
+        {{"out_rel_error", "fraction",
+          "|D|_F / |sum_h W_h a_h|_F; 0 for 0/0, else `inf` where the divisor is 0"},
+         {"residual_rel_error", "fraction",
+          "sqrt(sum_j |D_j|^2 / sum_j r_j^2); empty where the trace has no norms"},
+         {"residual_rel_error_heads", "fractions",
+          "the same of each KV head's own part of D, separated by `;`"},
+         {"budget_bytes", "bytes",
+          "full bytes of the layer that a budget is a share of: of the middle, or of all tokens"}});
   }();
   return table;
 }

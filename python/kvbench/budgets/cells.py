@@ -50,6 +50,17 @@ def read_layers(paths):
     return table, [int(layer) for layer in table.columns]
 
 
+def read_sizes(paths):
+    """Returns {layer: bytes that its budget is a share of, mean over prompts}; 1 of tables without `budget_bytes`."""
+    frame = kt.read_table(paths, ["trace", "prompt", "layer"], kcs.TEXT, others=["budget_bytes"])
+    if "budget_bytes" not in frame:
+        return dict.fromkeys(frame["layer"].astype(int), 1)
+    once = frame.drop_duplicates(["trace", "prompt", "layer"])
+    if not (once["budget_bytes"] > 0).all():
+        raise kt.CsvError(f"{paths[0]}: budget_bytes: expected numbers above 0")
+    return {int(layer): round(size) for layer, size in once.groupby("layer")["budget_bytes"].mean().items()}
+
+
 def read_heads(paths, table):
     """Returns (squares of HEADS [key, part], parts): of every KV head, for rows of read_layers with a budget.
 

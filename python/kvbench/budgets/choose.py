@@ -12,19 +12,20 @@ class Infeasible(Exception):
     """No choice fits the budget. One line."""
 
 
-def allocate(cost, budgets, total):
+def allocate(cost, budgets, total, sizes):
     """Returns [layers]: the choices with the smallest sum of costs at a mean budget of at most `total`; of equal ones
-    the first. cost [layers, choices]; budgets [choices]. Raises Infeasible.
+    the first. cost [layers, choices]; budgets [choices]; sizes [layers]: weights of the mean. Raises Infeasible.
     """
     layers = len(cost)
+    sizes = np.asarray(sizes) / np.mean(sizes)
     kept = [useful(row, budgets) for row in cost]
-    sizes = [len(some) for some in kept]
-    if np.mean([budgets[some].min() for some in kept]) > total + ROUNDING:
+    counts = [len(some) for some in kept]
+    if np.mean(sizes * [budgets[some].min() for some in kept]) > total + ROUNDING:
         raise Infeasible(f"got no choice of at most {total:g}, the smallest budget is {budgets.min():g}")
-    ends = np.cumsum(sizes)
+    ends = np.cumsum(counts)
     values = np.concatenate([row[some] for row, some in zip(cost, kept)])
-    weights = np.concatenate([budgets[some] for some in kept])
-    one_each = sparse.csr_array((np.ones(ends[-1]), (np.repeat(np.arange(layers), sizes), np.arange(ends[-1]))))
+    weights = np.concatenate([size * budgets[some] for size, some in zip(sizes, kept)])
+    one_each = sparse.csr_array((np.ones(ends[-1]), (np.repeat(np.arange(layers), counts), np.arange(ends[-1]))))
     # In units of the largest cost, so that tolerances of the solver are relative.
     found = optimize.milp(values / max(values.max(), np.finfo(float).tiny), integrality=np.ones(ends[-1]),
                           bounds=optimize.Bounds(0, 1), options={"mip_rel_gap": 0.0},
@@ -33,7 +34,7 @@ def allocate(cost, budgets, total):
                                                                  layers * (total + ROUNDING))])
     if not found.success:
         raise Infeasible(f"no choice found: {found.message}")
-    return np.array([some[np.argmax(found.x[end - size:end])] for some, size, end in zip(kept, sizes, ends)])
+    return np.array([some[np.argmax(found.x[end - count:end])] for some, count, end in zip(kept, counts, ends)])
 
 
 def useful(costs, budgets):
@@ -47,10 +48,11 @@ def useful(costs, budgets):
     return np.array(out)
 
 
-def choose(cost, variants, budgets, total, vary):
+def choose(cost, variants, budgets, total, vary, sizes):
     """Returns [layers]: choices. vary: what may differ between layers.
 
-    cost [layers, choices]; variants [choices]: names. METHODS: all layers have the budget `total`.
+    cost [layers, choices]; variants [choices]: names; sizes [layers]: as of allocate.
+    METHODS: all layers have the budget `total`.
     BUDGETS: all have one variant, the best.
     """
     if vary == METHODS:
@@ -59,12 +61,12 @@ def choose(cost, variants, budgets, total, vary):
             raise Infeasible(f"got no rows at {total:g}, which --vary methods needs")
         return mine[np.argmin(cost[:, mine], axis=1)]
     if vary == BOTH:
-        return allocate(cost, budgets, total)
+        return allocate(cost, budgets, total, sizes)
     best = None
     for name in dict.fromkeys(variants):
         mine = np.array([at for at, other in enumerate(variants) if other == name])
         try:
-            found = mine[allocate(cost[:, mine], budgets[mine], total)]
+            found = mine[allocate(cost[:, mine], budgets[mine], total, sizes)]
         except Infeasible:
             continue
         value = cost[np.arange(len(cost)), found].sum()

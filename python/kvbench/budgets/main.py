@@ -26,7 +26,8 @@ from kvbench.comparison.tables import markdown_table, write_table, write_text
 CHOOSE = """Chooses an algorithm and a budget for each layer.
 
 Reads the sensitivities of layers, and OUT.layers.csv of runs over development prompts, all layers, at several
-budgets. Minimises the predicted KL divergence at a mean budget over layers of at most --budget. The minimum is
+budgets. Minimises the predicted KL divergence at a mean budget over layers, weighted by the bytes that these are
+shares of (`budget_bytes`), of at most --budget. The minimum is
 exact (scipy's milp). `equal` in place of the sensitivities minimises the sum of squared errors, without any run of
 the model.
 

@@ -47,6 +47,10 @@ class Tables:
     def heads(self):
         return cells.read_heads(self.paths, self.layers[0])
 
+    @functools.cached_property
+    def sizes(self):
+        return cells.read_sizes(self.paths)
+
 
 def curves(options, content, tables):
     """Returns the Curves of layers, or with --per head of KV heads, scaled so that a layer's sum to its own squares."""
@@ -101,12 +105,13 @@ def choose_from(options, content, tables):
     mine = curves(options, content, tables)
     sensitivity = dict(zip(content["layers"], content["sensitivity"]))
     cost = mine.squares * np.array([sensitivity[layer] for layer, _ in mine.parts])[:, None]
+    sizes = np.array([tables.sizes[layer] for layer, _ in mine.parts])
     try:
-        found = solver.choose(cost, mine.specs, mine.budgets, options.budget, options.vary)
+        found = solver.choose(cost, mine.specs, mine.budgets, options.budget, options.vary, sizes)
     except solver.Infeasible as error:
         raise kt.CsvError(f"--budget: {error}") from None
-    write_policy(options, content, chosen(mine, found))
-    return report(options, content, cost, mine, found)
+    write_policy(options, content, chosen(mine, found, tables.sizes))
+    return report(options, content, cost, mine, found, sizes)
 
 
 def each_prompt(options, content, tables):
@@ -150,21 +155,22 @@ def like(options, content):
                                         f"budget {mean * scale:.4g}.\n")
 
 
-def chosen(mine, found):
-    """Returns `layers` of the policy file."""
+def chosen(mine, found, sizes):
+    """Returns `layers` of the policy file, with their bytes where these differ."""
     out, specs = [], mine.specs
     for (layer, head), at in zip(mine.parts, found):
         choice = {"algorithm": specs[at], "budget": float(mine.budgets[at])}
+        size = {"bytes": sizes[layer]} if len({*sizes.values()}) > 1 else {}
         if head is None:
-            out.append({"layer": layer, **choice})
+            out.append({"layer": layer, **choice, **size})
             continue
         if head == 0:
-            out.append({"layer": layer, "heads": []})
+            out.append({"layer": layer, **size, "heads": []})
         out[-1]["heads"].append({"kv_head": head, **choice})
     return out
 
 
-def report(options, content, cost, mine, found):
+def report(options, content, cost, mine, found, sizes):
     """Returns the policy as a table, beside the best single choice."""
     least = cost[np.arange(len(cost)), found]
     plain = solver.uniform(cost, mine.budgets, options.budget)
@@ -173,7 +179,7 @@ def report(options, content, cost, mine, found):
     what, unit = ("squared errors", "") if options.sensitivities == EQUAL else ("predicted KL", " nats")
     of_model = f" for {content['model']}" if content["model"] else ""
     out = [f"Policy{of_model} from {mine.prompts} prompt{'' if mine.prompts == 1 else 's'}: {what} "
-           f"{least.sum():.4g}{unit} at a mean budget of {mine.budgets[found].mean():.4g}."]
+           f"{least.sum():.4g}{unit} at a mean budget of {np.average(mine.budgets[found], weights=sizes):.4g}."]
     if plain is not None:
         out.append(f"The best single algorithm at {options.budget:g} everywhere, `{names[plain]}`: "
                    f"{cost[:, plain].sum():.4g}.")

@@ -56,7 +56,7 @@ LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choi
          "ratio")
 READS = ("read_bytes", "read_ratio", "index_bytes", "recall")  # the same, of tables of replays
 APPENDED = (*LATER, *READS)
-ON_DEMAND = ("residual_rel_error_heads",)  # lists
+ON_DEMAND = ("residual_rel_error_heads", "budget_bytes")
 # Rows of later minor versions of schema 1 differ by appended columns only: they are stored as this one, and
 # compare equal to rows that were committed before.
 SCHEMA = "1.4"
