@@ -171,7 +171,7 @@ total=()
 for model in "${models[@]}" "Gemma 3 270M:gemma3-270m"; do
   files=()
   [[ -e $out/${model#*:}-total/store ]] && (($(works "$out/${model#*:}-total/store" judged | wc -l) >= 8)) || continue
-  for stage in judged formats tuned_bits; do
+  for stage in judged formats; do
     table=$out/${model#*:}-total/store/$stage.scores.csv.gz
     [[ ! -e $table ]] || files+=("$table")
   done
@@ -186,5 +186,9 @@ if ((${#total[@]})); then
     if grep -qE ",$method( [^,]*|-[0-9]+)?," "$out/total.csv"; then shown+=("$method"); fi
   done
   compare "${total[@]}" --axis bytes --show "$(IFS=,; echo "${shown[*]}")" --figures "$out/total"
+fi
+store=$out/smollm2-135m-total/store
+if [[ -e $store/tuned_bits.scores.csv.gz ]]; then
+  compare --score-table SmolLM2-135M "$store"/{judged,tuned_bits}.scores.csv.gz --algorithm h2o@quant-kivi --csv "$out/total.bits.csv"
 fi
 rm -f -- "$out"/*.pdf  # pages show the .png
