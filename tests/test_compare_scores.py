@@ -155,8 +155,13 @@ class LossesTest(CommandCase):
                          {"local": [0.205, 0.305], "policy:a": [0.165, 0.285], "kivi": [0.205, 0.355]})
         for points in lines.values():
             self.assertTrue(all(len(values) == 10 for _, values in points))
-        self.refused("--axis bytes: the tables have no figure of it", "--score-table", "m",
-                     self.table("o2.csv", self.many(3)), "--axis", "bytes", "--figures", self.path("g"))
+        without = "--score-table", "n", self.table("o2.csv", self.many(3))
+        for words in (without, ("--score-table", "m", table, *without)):
+            self.refused("--axis bytes: the tables of n have no figure of it", *words, "--axis", "bytes", "--figures",
+                         self.path("g"))
+        natives = self.table("o3.csv", [(f"p{i}", "kivi", "", 0, 1.0 + i) for i in range(3)])
+        self.refused("--axis budget: the tables of n have no figure of it", "--score-table", "n", natives, "--figures",
+                     self.path("g"))
 
     def test_tuned_rows_take_the_place_of_the_defaults(self):
         """h2o is tuned in both models, to different settings; snapkv is not."""

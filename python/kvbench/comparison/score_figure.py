@@ -47,8 +47,9 @@ def lines_of(found, axis):
     for mine in out.values():
         for points in mine.values():
             points.sort(key=lambda point: point[0])
-    if not any(out.values()):
-        raise kt.CsvError(f"--axis {axis}: the tables have no figure of it")
+    for model, mine in out.items():
+        if not mine:
+            raise kt.CsvError(f"--axis {axis}: the tables of {model} have no figure of it")
     return out
 
 
