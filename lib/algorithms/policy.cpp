@@ -78,8 +78,8 @@ class PolicyFile {
     for (const json& one : layers) {
       add_layer(one, out);
     }
-    if (const auto with = std::ranges::count_if(
-            layers, [](const json& one) { return one.is_object() && one.contains("bytes"); });
+    if (const auto with =
+            std::ranges::count_if(layers, [](const json& one) { return one.contains("bytes"); });
         with > 0 && with < std::ssize(layers)) {
       fail(fmt::format("layers: got `bytes` of {} of {} layers, expected all or none", with,
                        layers.size()));

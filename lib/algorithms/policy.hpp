@@ -18,7 +18,7 @@ struct Policy {
   struct Layer {
     std::vector<Choice> parts;  ///< one for all KV heads, or one per KV head
     bool by_head = false;
-    double bytes = 1.0;  ///< of the middle's full bytes, a weight; 1: the file does not say
+    double bytes = 1.0;  ///< full bytes of its middle, which weigh its budget; 1: not in the file
   };
 
   std::string name;               ///< of the file, without .json
