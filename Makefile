@@ -153,8 +153,10 @@ prompts: models ## make prompts and tasks of the reference results for each mode
 	@for name in $(MODELS_LIST); do out=build/prompts/$$name; \
 		$(study) prompts $(STUDY)/prompts/sources.toml --texts $(STUDY)/prompts/works --cache build/sources \
 			--model build/models/$$name -o $$out -- $(PIP_ARGS); \
-		$(study) tasks $$out/{prose,technical,code,reference}.jsonl --seed $(SEED) \
-			--model build/models/$$name -o $$out/tasks.jsonl --questions $$out/questions.jsonl; done
+		$(study) tasks $$out/{prose,technical,code,reference}.jsonl --seed $(SEED) --tasks one-key,four-keys,variable,count \
+			--model build/models/$$name -o $$out/tasks.jsonl --questions $$out/questions.jsonl; \
+		$(study) tasks $$out/{prose,technical,code,reference}.jsonl --seed $(SEED) --tasks fact,first-rule,second-rule \
+			--model build/models/$$name -o $$out/instructions.jsonl; done
 
 sample: model ## rebuild the demo trace, data/sample.h5, from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh

@@ -48,7 +48,8 @@ class Every(unittest.TestCase):
                     self.assertEqual({len(word) for word in (r["answer"], *r["wrong"])}, {5})
 
     def test_planted_lines_are_paragraphs_in_the_first_three_quarters(self):
-        for task, lines in (("one-key", 1), ("four-keys", 4), ("variable", 6), ("count", 24)):
+        for task, lines in (("one-key", 1), ("four-keys", 4), ("variable", 6), ("count", 24), ("fact", 4),
+                            ("first-rule", 2), ("second-rule", 2)):
             for seed in range(8):
                 r = made(task, seed=seed)
                 self.assertEqual(len(r["planted"]), lines)
@@ -56,7 +57,7 @@ class Every(unittest.TestCase):
                 for begin, end in r["planted"]:
                     self.assertGreaterEqual(begin, ends[-1])
                     self.assertIn(r["text"][max(0, begin - 2):begin], ("", "\n\n"))
-                    self.assertRegex(r["text"][begin:end], r"^(The code of|VAR_|The signal says).*\.$")
+                    self.assertRegex(r["text"][begin:end], r"^(The code of|VAR_|The signal says|In the end|Instruction:).*\.$")
                     self.assertEqual(r["text"][end:end + 2], "\n\n")
                     ends.append(end)
                 self.assertLess(ends[-1] / 5000, pt.LAST + 0.06)
@@ -129,6 +130,31 @@ class Tasks(unittest.TestCase):
             self.assertEqual([times[word] for word in (r["answer"], *r["wrong"])], list(pt.COUNTS))
         self.assertGreater(len({made("count", seed=seed)["answer"] for seed in range(6)}), 1)
 
+    def test_fact(self):
+        asked = set()
+        for seed in range(12):
+            r = made("fact", seed=seed)
+            found = dict(re.findall(r"In the end (\w+ \w+) found work in (\w+) and never", r["text"]))
+            self.assertEqual(len(found), 4)
+            person = re.search(r"In the end (\w+ \w+) found work in$", r["question"])[1]
+            self.assertTrue(r["question"].startswith(f"Where did {person} find work?"))
+            self.assertEqual(found[person], r["answer"])
+            self.assertEqual(set(r["wrong"]), set(found.values()) - {r["answer"]})
+            asked.add(list(found).index(person))
+        self.assertGreater(len(asked), 2)
+
+    def test_rules(self):
+        for seed in range(6):
+            first, second = (made(task, seed=seed) for task in ("first-rule", "second-rule"))
+            rules = re.findall(r"Instruction: when someone asks for (.*), answer with the word (\w+)\.", first["text"])
+            self.assertEqual(len(rules), 2)
+            # The two prompts differ in the question alone; where they are cut depends on its length.
+            self.assertEqual(rules, re.findall(r"asks for (.*), answer with the word (\w+)\.", second["text"]))
+            for r, (thing, word) in zip((first, second), rules):
+                self.assertIn(f"Someone asks for {thing}.", r["question"])
+                self.assertEqual(r["answer"], word)
+                self.assertEqual(len({*r["wrong"]} & {word for _, word in rules}), 1)
+
     def test_what_the_text_has_is_not_taken(self):
         r = made("one-key")
         name = re.search("The code of the (.*) is$", r["question"])[1]
@@ -158,7 +184,7 @@ class Run(FolderCase):
         self.assertEqual([(r["id"], r["question"]) for r in records],
                          [(r["id"], r["text"]) for r in kp.read_jsonl(questions)])
         done = self.run_tasks(path, "-o", out, "--chars", "3000", "--set", "dev", "--seed", "4")
-        self.assertEqual([r["filler"] for r in kp.read_jsonl(out)], ["b"] * 4 + ["c"] * 4)
+        self.assertEqual([r["filler"] for r in kp.read_jsonl(out)], ["b"] * len(pt.TASKS) + ["c"] * len(pt.TASKS))
         # A record is its own, whoever stands beside it.
         again = pt.make({"id": "b", "set": "dev", "text": TEXT}, "count", 4, 3000)
         self.assertIn(again, kp.read_jsonl(out))
@@ -192,9 +218,9 @@ class Run(FolderCase):
                 # Right and wrong answers have as many tokens, and those of the text are kept.
                 whole = tokens.count(r["text"])
                 self.assertEqual({tokens.count(f"{r['text']} {word}") - whole
-                                  for word in (r["answer"], *r["wrong"])}, {1 if task == "count" else 6})
+                                  for word in (r["answer"], *r["wrong"])}, {6 if r["answer"].isdigit() else 1})
                 answers.append((r["answer"], r["wrong"]))
-        self.assertEqual(answers[:4] * len(MODELS), answers)
+        self.assertEqual(answers[:len(pt.TASKS)] * len(MODELS), answers)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Makes tasks with a known answer from texts: keys to find, a variable to follow, words to count.
+"""Makes tasks with a known answer from texts: keys and facts to find, a variable to follow, words to count,
+two instructions to obey.
 
     kvbench-study tasks build/prompts/smollm2-135m/prose.jsonl -o tasks.jsonl --tokens 4096 \\
         --model build/models/smollm2-135m --questions questions.jsonl
@@ -12,6 +13,11 @@ planted into its first three quarters, and a question at the end:
                Wrong: the other chain's number, and two other numbers
     count      four words are planted 18, 3, 2 and 1 times; the question asks for the most frequent.
                Wrong: the other three
+    fact       four sentences say where four people found work; the question asks for one of them.
+               Wrong: the other three countries
+    first-rule, second-rule
+               two instructions say how to answer two questions; one of these is asked. The text before
+               the question is the same in both tasks. Wrong: the other answer, and two other words
 
 The text is cut to exactly --tokens tokens of the model's tokenizer; with --chars N to N characters,
 without a tokenizer. All choices depend on --seed, the task and the record's id only; planted text
@@ -20,7 +26,7 @@ does not occur in the input. Only records of --set [test] or without a set are u
 New fields: task; question; answer; wrong; planted, [begin, end) of each planted line in the text;
 question_chars; seed, tokens. `filler` is the input's id; the output's is FILLER-TASK. Answers and
 wrong answers follow the text after one space, and are equally long: codes and numbers have five
-digits, words one token each (with --chars: five letters). The question is part of the text;
+digits, words and countries one token each (with --chars: five letters). The question is part of the text;
 `--scores past` hides it from methods. --questions writes records {id, text} of the questions, for
 `kvbench-py dump --extra text:FILE`.
 """
@@ -48,6 +54,12 @@ WORDS = ("apple", "beach", "bread", "chair", "cloud", "dance", "dress", "fruit",
          "salad", "sheep", "shirt", "smoke", "snake", "storm", "sugar", "tiger", "tooth", "tower", "train",
          "uncle", "wheel", "whale")
 COUNTS = (18, 3, 2, 1)
+COUNTRIES = ("Benin", "Chile", "China", "Egypt", "Gabon", "Ghana", "Haiti", "India", "Italy", "Japan", "Kenya",
+             "Libya", "Malta", "Nepal", "Qatar", "Spain", "Sudan", "Syria", "Tibet", "Wales", "Yemen")
+PEOPLE = ("Agnes Thorne", "Bertil Holm", "Clara Voss", "Dora Lind", "Edmund Pike", "Felix Marsh", "Greta Olsen",
+          "Hugo Farrow", "Irene Wells", "Jonas Kemp", "Lydia Frost", "Martin Shaw", "Nora Quill", "Oscar Blythe")
+ASKED = ("the name of the ship", "the sign of the day", "the word on the door", "the colour of the flag",
+         "the title of the song", "the name of the horse")
 
 
 class Choices:
@@ -99,6 +111,15 @@ class Choices:
         return [FIRST + part * (at + self.share()) for at in range(count)]
 
 
+def absent(choices, candidates, text, single, count):
+    """Returns `count` of the candidates, one token each after a space, that the text has not."""
+    lower = text.lower()
+    out = [word for word in choices.shuffled(candidates) if word.lower() not in lower and single(" " + word)]
+    if len(out) < count:
+        raise kp.PromptError(f"{len(out)} words are left that the text has not, expected {count}")
+    return out[:count]
+
+
 # --- Tasks: what is planted, [(depth, line)], the question, the answer, wrong ones -----------------
 
 
@@ -135,18 +156,39 @@ def variable(choices, text, single):
 
 
 def count(choices, text, single):
-    lower = text.lower()
-    words = [word for word in choices.shuffled(WORDS) if word not in lower and single(" " + word)]
-    if len(words) < len(COUNTS):
-        raise kp.PromptError(f"{len(words)} words are left that the text has not, expected {len(COUNTS)}")
-    words = words[:len(COUNTS)]
+    words = absent(choices, WORDS, text, single, len(COUNTS))
     drawn = choices.shuffled([word for word, times in zip(words, COUNTS) for _ in range(times)])
     lines = [f"The signal says: {word}." for word in drawn]
     return (list(zip(choices.spread(len(lines)), lines)),
             "Which word did the signal say most often? The signal says:", words[0], words[1:])
 
 
-TASKS = {"one-key": one_key, "four-keys": four_keys, "variable": variable, "count": count}
+def fact(choices, text, single):
+    countries = absent(choices, COUNTRIES, text, single, 4)
+    people = absent(choices, PEOPLE, text, lambda word: True, 4)
+    lines = [f"In the end {person} found work in {country} and never came back."
+             for person, country in zip(people, countries)]
+    asked = choices.number(4)
+    return (list(zip(choices.spread(4), lines)),
+            f"Where did {people[asked]} find work? In the end {people[asked]} found work in",
+            countries[asked], [country for country in countries if country != countries[asked]])
+
+
+def rule(choices, text, single, asked):
+    """asked: 0, the first of the two instructions; 1, the second."""
+    words = absent(choices, WORDS, text, single, 4)
+    things = choices.shuffled(ASKED)[:2]
+    lines = [f"Instruction: when someone asks for {thing}, answer with the word {word}."
+             for thing, word in zip(things, words)]
+    return (list(zip(choices.spread(2), lines)),
+            f"Someone asks for {things[asked]}. Following the instruction, answer with the word",
+            words[asked], [word for word in words if word != words[asked]])
+
+
+TASKS = {"one-key": one_key, "four-keys": four_keys, "variable": variable, "count": count, "fact": fact,
+         "first-rule": lambda *given: rule(*given, 0), "second-rule": lambda *given: rule(*given, 1)}
+# Tasks that make the same choices, so that their prompts differ in the question alone.
+DRAWN_AS = {"first-rule": "rules", "second-rule": "rules"}
 
 
 # --- Records -----------------------------------------------------------------------------------
@@ -184,7 +226,7 @@ def make(record, task, seed, size, tokens=None):
     counted = tokens.count if tokens else len
     single = (lambda word: tokens.count(word) == 1) if tokens else (lambda word: True)
     try:
-        planted, question, answer, wrong = TASKS[task](Choices(seed, task, name), text, single)
+        planted, question, answer, wrong = TASKS[task](Choices(seed, DRAWN_AS.get(task, task), name), text, single)
     except kp.PromptError as error:
         raise kp.PromptError(f"{name}, {task}: {error}") from None
     positions = line_positions(text, planted, question, size, counted)
