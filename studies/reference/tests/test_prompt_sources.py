@@ -212,7 +212,7 @@ class Cutting(FolderCase):
             file.write(self.content)
 
     def make(self, longest=None, **entry):
-        return pm.make(self.spec, entry, self.places, Words, longest)
+        return [record for _, record in pm.make(self.spec, entry, self.places, Words, longest)]
 
     def test_what_a_work_says_holds(self):
         record, = self.make(sources=["text"], start=40)
@@ -244,6 +244,22 @@ class Cutting(FolderCase):
         self.assertEqual(len(self.make(sources=["text"], lengths=[40, 80])), 3)
         with self.assertRaisesRegex(kp.PromptError, "expected at least 8000"):
             self.make(sources=["text"], lengths=[8000])
+
+    def test_windows_follow_each_other(self):
+        for name, text, end in (("text", self.TEXT, "\n\n"), ("table", self.TABLE, "\n")):
+            files, out = zip(*pm.make(self.spec, {"sources": [name], "windows": 3}, self.places, Words, None))
+            self.assertEqual(files, (out[0]["kind"], "windows", "windows"))
+            self.assertEqual([r["id"] for r in out], [name, f"{name}-w2", f"{name}-w3"])
+            self.assertEqual({(r["source"], r["set"], r["tokens"]) for r in out},
+                             {(out[0]["source"], out[0]["set"], 20)})
+            for before, after in zip(out, out[1:]):
+                self.assertEqual(text[after["start"]:after["start"] + len(after["text"])], after["text"])
+                between = text[before["start"] + len(before["text"]):after["start"]]
+                self.assertTrue(between.endswith(end))
+                self.assertNotIn(end, between[:-len(end)])
+            pm.check(list(out))
+        with self.assertRaisesRegex(kp.PromptError, "text-w[0-9]+: got [0-9]+, expected a paragraph"):
+            self.make(sources=["text"], windows=90)
 
     def test_a_list_as_a_program(self):
         spec = self.write_file("list.toml", f"""
@@ -328,7 +344,7 @@ class Committed(unittest.TestCase):
             tokens = kp.Tokens(folder)
             for entry in self.spec["prompt"]:
                 if entry["sources"] == ["federalist.txt"]:
-                    for record in pm.make(self.spec, entry, pm.WorkReader(WORKS), tokens, 8192):
+                    for _, record in pm.make(self.spec, entry, pm.WorkReader(WORKS), tokens, 8192):
                         self.assertEqual(tokens.count(record["text"]), record["tokens"], name)
 
 

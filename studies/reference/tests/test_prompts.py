@@ -174,7 +174,7 @@ class Run(FolderCase):
         places = make_prompts.WorkReader(self.folder)
 
         def make(**changes):
-            record, = make_prompts.make(spec, {**entry, **changes}, places, words)
+            (_, record), = make_prompts.make(spec, {**entry, **changes}, places, words)
             return record
         record = make()
         self.assertEqual(work[record["start"] - 2:record["start"]], "\n\n")

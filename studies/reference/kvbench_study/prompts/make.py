@@ -7,15 +7,15 @@ The list (TOML) has `tokens`, the length; `[works.NAME]` with the description an
 work; `commit`, of sources `git:PATH`; and one `[[prompt]]` each with
 
     id, kind, set    of the output [the first work's name, kind and set]
-    sources          works (NAME of a package, NAME.txt in TEXTS) or git:PATH, joined by an empty
-    line start            characters to skip [0]; the prompt begins with the next paragraph, or the
-    next line
-                     of a tabular work
+    sources          works (NAME of a package, NAME.txt in TEXTS) or git:PATH, joined by an empty line
+    start            characters to skip [0]; the prompt begins with the next paragraph, or the next
+                     line of a tabular work
     file             the output NAME.jsonl [the kind]
     unwrap           join the lines of each paragraph [false]
-    lengths          further prompts of the same text with these lengths, in long.jsonl [none], up
-    to the
-                     model's context length
+    lengths          further prompts of the same text with these lengths, in long.jsonl [none], up to
+                     the model's context length
+    windows          prompts of the same length from one text [1]: each begins with the first paragraph
+                     (line) after the one before, in windows.jsonl, named ID-w2, ID-w3, ...
 
 A work has `title`, `sha256` and, in a package, the fields of archives.py. With `set` (dev or test)
 all its prompts must be of this set, and have its name as `work`: no work is in both. `kind` is that
@@ -86,15 +86,15 @@ def unwrapped(text):
     return "\n\n".join(out)
 
 
-def after_break(text, start, end="\n\n"):
-    """Returns the start of the first paragraph at or after `start`; with end="\\\
-    ", of the first line.
+def after_break(text, start, end="\n\n", name="start"):
+    """Returns the start of the first paragraph at or after `start`; with end="\\n", of the first
+    line.
     """
     if start == 0:
         return 0
     at = text.find(end, start - len(end))
     if at < 0:
-        raise kp.PromptError(f"start: got {start}, expected a paragraph after it")
+        raise kp.PromptError(f"{name}: got {start}, expected a paragraph after it")
     return at + len(re.match(r"\n+", text[at:])[0])
 
 
@@ -135,31 +135,46 @@ def texts_of(spec, entry, reader):
     return text[begin:], "; ".join(said), begin
 
 
+def cut_of(text, length, tokens, name):
+    """Returns the text's begin of exactly `length` tokens."""
+    part = text[:MOST_PER_TOKEN * length]
+    cut = kp.fit(part, length, tokens.count)
+    if cut is None:
+        raise kp.PromptError(f"{name}: its sources have {tokens.count(part)} tokens, expected at least {length}, "
+                             "and a cut of as many")
+    return cut
+
+
 def make(spec, entry, reader, tokens, longest=None):
-    """Returns the records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to
-    `longest`.
+    """Returns (file, record) of one `[[prompt]]`: of `tokens` tokens, of its `lengths` up to `longest`, and of
+    its further windows.
     """
     entry = defaults(spec, entry)
     text, said, begin = texts_of(spec, entry, reader)
+    works = spec.get("works", {})
+    first = entry["sources"][0].removesuffix(".txt")
     if entry.get("unwrap"):
         text = unwrapped(text)
-    first = entry["sources"][0].removesuffix(".txt")
-    out = []
-    for length in (spec["tokens"], *entry.get("lengths", ())):
-        longer = length != spec["tokens"]
-        if longer and longest is not None and length > longest:
-            continue
-        part = text[:MOST_PER_TOKEN * length]
-        cut = kp.fit(part, length, tokens.count)
-        if cut is None:
-            raise kp.PromptError(f"{entry['id']}: its sources have {tokens.count(part)} tokens, "
-                                 f"expected at least {length}, and a cut of as many")
-        record = {key: entry[key] for key in ("id", "kind", "set")}
-        if longer:
-            record["id"] += f"-{length // 1024}k"
-        if "set" in spec.get("works", {}).get(first, {}):
-            record["work"] = first
-        out.append({**record, "source": said, "start": begin, "tokens": length, "text": cut})
+    common = {key: entry[key] for key in ("kind", "set")}
+    if "set" in works.get(first, {}):
+        common["work"] = first
+
+    def record(suffix, start, length, cut):
+        return {"id": entry["id"] + suffix, **common, "source": said, "start": start, "tokens": length, "text": cut}
+
+    size = spec["tokens"]
+    cut = cut_of(text, size, tokens, entry["id"])
+    out = [(entry.get("file", entry["kind"]), record("", begin, size, cut))]
+    for length in entry.get("lengths", ()):
+        if longest is None or length <= longest:
+            out.append(("long", record(f"-{length // 1024}k", begin, length,
+                                       cut_of(text, length, tokens, entry["id"]))))
+    at = 0  # of the text, whose paragraphs may be unwrapped
+    for number in range(2, entry.get("windows", 1) + 1):
+        name = f"{entry['id']}-w{number}"
+        at = after_break(text, at + len(cut), "\n" if works.get(first, {}).get("tabular") else "\n\n", name)
+        cut = cut_of(text[at:], size, tokens, name)
+        out.append(("windows", record(f"-w{number}", begin + at, size, cut)))
     return out
 
 
@@ -208,9 +223,7 @@ def main(arguments=None):
         reader = WorkReader(args.texts, args.cache, pip_args)
         files, all_records = {}, []
         for entry in spec["prompt"]:
-            for record in make(spec, entry, reader, tokens, longest):
-                longer = record["tokens"] != spec["tokens"]
-                name = "long" if longer else entry.get("file", record["kind"])
+            for name, record in make(spec, entry, reader, tokens, longest):
                 files.setdefault(name, []).append(record)
                 all_records.append(record)
         check(all_records)
