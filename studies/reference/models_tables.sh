@@ -105,6 +105,7 @@ for model in "${models[@]}"; do
 done
 if ((${#policies[@]})); then
   compare "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
+  compare "${policies[@]}" --metric loss_change --exclude exact --to h2o@quant-kivi --csv "$out/policies.loss_change.csv"
   compare "${errors[@]}" --metric residual_rel_error --exclude exact --to h2o@quant-kivi --csv "$out/policies.errors.csv" \
     --markdown "$out/policies.errors.md"
 fi
