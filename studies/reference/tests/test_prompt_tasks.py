@@ -209,7 +209,7 @@ class Run(FolderCase):
     def test_lengths_in_tokens(self):
         with open(os.path.join(STUDY, "prompts", "works", "federalist.txt"), encoding="utf-8") as file:
             text = file.read()[:12000]
-        answers = []
+        answers = {}
         for folder in MODELS:
             tokens = kp.Tokens(folder)
             for task in pt.TASKS:
@@ -219,8 +219,8 @@ class Run(FolderCase):
                 whole = tokens.count(r["text"])
                 self.assertEqual({tokens.count(f"{r['text']} {word}") - whole
                                   for word in (r["answer"], *r["wrong"])}, {6 if r["answer"].isdigit() else 1})
-                answers.append((r["answer"], r["wrong"]))
-        self.assertEqual(answers[:len(pt.TASKS)] * len(MODELS), answers)
+                answers.setdefault(folder, []).append((r["answer"], r["wrong"]) if task != "fact" else "by vocabulary")
+        self.assertEqual([*answers.values()], [answers[MODELS[0]]] * len(MODELS))
 
 
 if __name__ == "__main__":
