@@ -94,7 +94,7 @@ test-asan: ## run the tests under AddressSanitizer and UndefinedBehaviorSanitize
 
 test-tsan: ## run the program under ThreadSanitizer (Clang), in build/tsan
 	$(call bootstrap,build lint)
-	@$(CMAKE) --preset tsan -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
+	@$(CMAKE) --preset tsan -DKVBENCH_UNITY=ON -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
 	@$(BUILD) build/tsan -j $(JOBS) --target kvbench
 	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/kvbench build/asan/kvbench)
 
