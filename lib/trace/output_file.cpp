@@ -141,30 +141,20 @@ Handle OutputFile::chunked(hid_t parent, const char* name, DType dtype,
   return create(parent, name, file_type(dtype), sizes, plist, chunk, nullptr);
 }
 
-namespace {
-
-herr_t add_name(hid_t /*group*/, const char* name, const H5L_info_t* /*info*/, void* names) {
-  static_cast<std::vector<std::string>*>(names)->emplace_back(name);
-  return 0;
-}
-
-}  // namespace
-
 void OutputFile::write_members() const {
   const auto visit = [this](const auto& self, hid_t group) -> void {
-    std::vector<std::string> names;
-    hsize_t at = 0;
-    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &at, add_name, &names) < 0) {
+    const auto names = link_names(group);
+    if (!names) {
       fail("the names of a group");
     }
-    for (const std::string& name : names) {
+    for (const std::string& name : *names) {
       const Handle member(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose);
       if (H5Iget_type(member) == H5I_GROUP) {
         self(self, member);
       }
     }
-    if (!names.empty() && names.size() <= kMaxTextsWritten) {
-      attribute(group, schema::kMembers, names);
+    if (!names->empty() && names->size() <= kMaxTextsWritten) {
+      attribute(group, schema::kMembers, *names);
     }
   };
   const Handle root(H5Gopen2(file_, "/", H5P_DEFAULT), H5Gclose);
