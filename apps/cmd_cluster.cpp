@@ -20,23 +20,14 @@ namespace {
 struct ClusterCommand {
   ClusterOptions cluster;
   std::vector<std::string> what{"keys", "values"};
-  std::string points{name(ClusterOptions{}.points)};
-  std::string config;
-  std::string memory_limit;
 };
 
 void run(CLI::App& command, ClusterCommand& o) {
-  if (!o.config.empty()) {
-    apply_config(command, o.config);
-    o.cluster.config = o.config;
-  }
+  apply_config(command, o.cluster.config);
   o.cluster.what.clear();
   for (const std::string& word : o.what) {
-    o.cluster.what.push_back(parse_enum("--what", word, {LayerTensor::keys, LayerTensor::values}));
-  }
-  o.cluster.points = parse_enum("--points", o.points, {PointsFormat::csv, PointsFormat::none});
-  if (!o.memory_limit.empty()) {
-    o.cluster.memory_limit = set_memory_limit(o.memory_limit);
+    o.cluster.what.push_back(
+        parse_enum<LayerTensor>("--what", word, {LayerTensor::keys, LayerTensor::values}));
   }
   const std::atomic<bool>& stop =
       stop_on_signals("interrupted within a KV head; the rows of finished KV heads are kept");
@@ -70,9 +61,7 @@ void add_cluster(CLI::App& app) {
       ->type_name("TRACE.h5");
   sub->add_option("-o,--output", c.out, "Folder for the tables, created if missing")
       ->type_name("DIR");
-  sub->add_option("--config", o->config,
-                  "TOML file with any of these options. The command line takes precedence")
-      ->type_name("FILE.toml");
+  config_option(*sub, c.config);
 
   const char* what = "What to study";
   list_option(
@@ -110,9 +99,8 @@ void add_cluster(CLI::App& app) {
       ->group(growth);
 
   const char* points = "Points (input of t-SNE)";
-  sub->add_option("--points", o->points, "Whether to write points.csv")
-      ->capture_default_str()
-      ->type_name("csv|none")
+  enum_option(*sub, "--points", c.points, {PointsFormat::csv, PointsFormat::none},
+              "Whether to write points.csv")
       ->group(points);
   integer_option(
       *sub, "--pca", c.study.components,
@@ -139,11 +127,7 @@ void add_cluster(CLI::App& app) {
   integer_option(*sub, "--threads", c.threads, "CPU threads; 0 uses all. Rows do not depend on it",
                  "N")
       ->group(machine);
-  sub->add_option("--memory-limit", o->memory_limit,
-                  "Memory limit of the program in bytes, or with a suffix as in 8G (K, M, G, T: "
-                  "powers of 1024). It may reduce the number of threads")
-      ->type_name("BYTES")
-      ->group(machine);
+  memory_option(*sub, c.memory_limit, "")->group(machine);
   sub->add_flag("--overwrite", c.overwrite, "Overwrite existing tables in DIR")->group(machine);
   sub->callback([sub, o] { run(*sub, *o); });
 }

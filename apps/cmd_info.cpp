@@ -79,36 +79,41 @@ std::string norms_text(const std::optional<NormRange>& r) {
   return r ? fmt::format("{:.3g} / {:.3g} / {:.3g}", r->min, r->median, r->max) : "-";
 }
 
-using Layers = std::vector<const LayerMeta*>;
+// What layers have, each text once, and how many have it: "2560 positions (3 of 8 layers)".
+struct Held {
+  std::set<std::string> texts;
+  std::size_t layers = 0;
+  std::size_t of = 0;
 
-// Of all prompts.
-Layers layers_of(const TraceMeta& meta) {
-  Layers out;
+  std::string text(std::string_view before) const {
+    return fmt::format("{}{}{}", before, fmt::join(texts, " and "),
+                       layers < of ? fmt::format(" ({} of {} layers)", layers, of) : "");
+  }
+};
+
+// `text` of a layer is empty if it has none.
+template <class Text>
+Held held(const TraceMeta& meta, const Text& text) {
+  Held out;
   for (const PromptMeta& prompt : meta.prompts) {
     for (const LayerMeta& l : prompt.layers) {
-      out.push_back(&l);
+      ++out.of;
+      if (const std::string one = text(l); !one.empty()) {
+        out.texts.insert(one);
+        ++out.layers;
+      }
     }
   }
   return out;
 }
 
-// " (3 of 8 layers)"; empty if all are.
-std::string of_layers(std::ptrdiff_t count, const Layers& layers) {
-  return count < std::ssize(layers) ? fmt::format(" ({} of {} layers)", count, layers.size()) : "";
-}
-
-// The rotary tables, and how many layers have them.
 std::string tables_text(const TraceMeta& meta) {
-  const Layers layers = layers_of(meta);
-  std::set<std::string> shapes;
-  const auto with = std::ranges::count_if(layers, [&](const LayerMeta* l) {
-    if (l->rope_positions > 0) {
-      shapes.insert(fmt::format("{} positions, {} channels", l->rope_positions, l->rope_dim));
-    }
-    return l->rope_positions > 0;
+  const Held tables = held(meta, [](const LayerMeta& l) {
+    return l.rope_positions > 0
+               ? fmt::format("{} positions, {} channels", l.rope_positions, l.rope_dim)
+               : "";
   });
-  return with > 0              ? fmt::format("; rotary tables: {}{}", fmt::join(shapes, " and "),
-                                             of_layers(with, layers))
+  return tables.layers > 0     ? tables.text("; rotary tables: ")
          : meta.rope == "post" ? "; no rotary tables"
                                : "";
 }
@@ -116,37 +121,29 @@ std::string tables_text(const TraceMeta& meta) {
 // Hidden sizes of the output projections, and whether residual norms are stored; empty if the trace
 // has neither.
 std::string projection_text(const TraceMeta& meta) {
-  const Layers layers = layers_of(meta);
-  std::set<Index> sizes;
-  const auto with = std::ranges::count_if(layers, [&](const LayerMeta* l) {
-    if (l->hidden > 0) {
-      sizes.insert(l->hidden);
-    }
-    return l->hidden > 0;
-  });
-  const auto normed = std::ranges::count(layers, true, &LayerMeta::has_residual_norm);
-  if (with + normed == 0) {
-    return "";
-  }
-  return fmt::format(
-      "{}; {}",
-      with == 0
-          ? "no weights"
-          : fmt::format("hidden size {}{}", fmt::join(sizes, " and "), of_layers(with, layers)),
-      normed == 0 ? "no residual norms" : "residual norms" + of_layers(normed, layers));
+  const Held weights =
+      held(meta, [](const LayerMeta& l) { return l.hidden > 0 ? std::to_string(l.hidden) : ""; });
+  const Held norms =
+      held(meta, [](const LayerMeta& l) { return l.has_residual_norm ? "residual norms" : ""; });
+  return weights.layers + norms.layers == 0
+             ? ""
+             : fmt::format("{}; {}",
+                           weights.layers == 0 ? "no weights" : weights.text("hidden size "),
+                           norms.layers == 0 ? "no residual norms" : norms.text(""));
 }
 
 // How many layers have a window, and how many methods need others; empty if none has one.
 std::string window_text(const TraceMeta& meta) {
-  const Layers layers = layers_of(meta);
   std::set<Index> sizes;
   std::set<Index> all;  // whatever prompts have them
   std::set<Index> windowed;
-  for (const LayerMeta* l : layers) {
-    all.insert(l->layer);
-    if (l->window) {
-      sizes.insert(*l->window);
-      windowed.insert(l->layer);
+  for (const PromptMeta& prompt : meta.prompts) {
+    for (const LayerMeta& l : prompt.layers) {
+      all.insert(l.layer);
+      if (l.window) {
+        sizes.insert(*l.window);
+        windowed.insert(l.layer);
+      }
     }
   }
   const auto hidden = std::ranges::count_if(methods(), [](const Method& m) {
@@ -300,18 +297,23 @@ Json norms_json(const std::optional<NormRange>& r) {
 }
 
 Json layer_json(const LayerMeta& l) {
-  Json out{{"layer", l.layer}, {"q_heads", l.q_heads}, {"kv_heads", l.kv_heads},
-           {"n", l.n},         {"nq", l.nq},           {"d", l.d},
-           {"dv", l.dv},       {"scale", l.scale}};
-  out["fisher"] = l.fisher ? Json(*l.fisher) : Json();
-  out["retrieval_heads"] = l.retrieval_heads;
-  out["sink_logit"] = l.sink_logit;
-  out["window"] = l.window ? Json(*l.window) : Json();
-  out["shares_cache_of"] = l.shares_cache_of ? Json(*l.shares_cache_of) : Json();
-  out["rope_positions"] = l.rope_positions;
-  out["rope_dim"] = l.rope_dim;
-  out["hidden"] = l.hidden;
-  out["residual_norm"] = l.has_residual_norm;
+  Json out{{"layer", l.layer},
+           {"q_heads", l.q_heads},
+           {"kv_heads", l.kv_heads},
+           {"n", l.n},
+           {"nq", l.nq},
+           {"d", l.d},
+           {"dv", l.dv},
+           {"scale", l.scale},
+           {"fisher", or_null(l.fisher)},
+           {"retrieval_heads", l.retrieval_heads},
+           {"sink_logit", l.sink_logit},
+           {"window", or_null(l.window)},
+           {"shares_cache_of", or_null(l.shares_cache_of)},
+           {"rope_positions", l.rope_positions},
+           {"rope_dim", l.rope_dim},
+           {"hidden", l.hidden},
+           {"residual_norm", l.has_residual_norm}};
   add_extra(l, out);
   return out;
 }
@@ -324,9 +326,9 @@ Json to_json(const TraceMeta& meta, const Norms& norms) {
            {"created", meta.created},
            {"dtype", std::string(name(meta.dtype))},
            {"rope", meta.rope},
-           {"scale", meta.scale ? Json(*meta.scale) : Json()},
-           {"values_read", !norms.empty()}};
-  out["prompts"] = Json::array();
+           {"scale", or_null(meta.scale)},
+           {"values_read", !norms.empty()},
+           {"prompts", Json::array()}};
   for (std::size_t p = 0; p < meta.prompts.size(); ++p) {
     const PromptMeta& prompt = meta.prompts[p];
     Json entry{{"id", prompt.id},

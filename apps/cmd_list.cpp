@@ -15,6 +15,7 @@
 #include "algorithms/registry.hpp"
 #include "commands.hpp"
 #include "help.hpp"
+#include "option_names.hpp"
 #include "terminal.hpp"
 
 namespace kvbench {
@@ -44,10 +45,6 @@ JobFacts usual_facts(const Method& m) {
 // Every method uses the device for truth, scores, estimates and the operations of
 // attention/backend.hpp (docs/gpu.md).
 const std::vector<std::string> kDevices{"cpu", "cuda"};
-
-std::string joined(const std::vector<std::string>& all) {
-  return fmt::format("{}", fmt::join(all, " "));
-}
 
 // Queries used with default parameters.
 const char* queries_text(const JobFacts& facts) {

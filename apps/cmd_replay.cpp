@@ -2,6 +2,7 @@
 
 #include "commands.hpp"
 #include "number_options.hpp"
+#include "parse_enum.hpp"
 #include "run_options.hpp"
 
 namespace kvbench {
@@ -65,13 +66,11 @@ void add_replay(CLI::App& app) {
   add_selection(*sub, *o, what);
 
   const char* protocol = "Protocol";
-  sub->add_option(
-         "--protocol", o->protocol,
-         "prefill compresses the tokens between sink and recent window (the middle) once. stream "
-         "adds tokens one at a time and also writes a row per evaluated query to OUT.steps.csv. "
-         "retrieval keeps all tokens, and each evaluated query reads a part of the middle")
-      ->capture_default_str()
-      ->type_name("prefill|stream|retrieval")
+  enum_option(
+      *sub, "--protocol", r.protocol, {Protocol::prefill, Protocol::stream, Protocol::retrieval},
+      "prefill compresses the tokens between sink and recent window (the middle) once. stream "
+      "adds tokens one at a time and also writes a row per evaluated query to OUT.steps.csv. "
+      "retrieval keeps all tokens, and each evaluated query reads a part of the middle")
       ->group(protocol);
   integer_option(*sub, "--sink", r.sink, "Number of first tokens kept uncompressed", "TOKENS")
       ->group(protocol);
@@ -85,10 +84,8 @@ void add_replay(CLI::App& app) {
       "stream: tokens between evaluations, besides the last queries; 0 is n/64, at least 1",
       "TOKENS")
       ->group(protocol);
-  sub->add_option("--scores", o->scores,
-                  "Queries visible to algorithms: those before the evaluated ones (past), or all")
-      ->capture_default_str()
-      ->type_name("past|all")
+  enum_option(*sub, "--scores", r.scores, {Scores::past, Scores::all},
+              "Queries visible to algorithms: those before the evaluated ones (past), or all")
       ->group(protocol);
 
   const char* machine = "Machine and files";

@@ -27,7 +27,7 @@ struct SummarizeCommand {
   std::vector<std::string> inputs;
   SummaryOptions summary;
   std::vector<std::string> where;
-  std::string format = "text";
+  TableFormat format = TableFormat::text;
   bool full = false;
   std::string csv;
 };
@@ -47,8 +47,6 @@ SummaryOptions resolve(const SummarizeCommand& options) {
 }
 
 void run(const SummarizeCommand& options) {
-  const TableFormat format = parse_enum(
-      "--format", options.format, {TableFormat::text, TableFormat::markdown, TableFormat::csv});
   const SummaryOptions wanted = resolve(options);
   std::optional<FileLock> lock;
   if (!options.csv.empty()) {
@@ -61,9 +59,9 @@ void run(const SummarizeCommand& options) {
     tables.push_back(result_table(path));
   }
   const Summary summary = summarize(tables, wanted);
-  const Detail detail = for_programs(format) ? Detail::all
-                        : options.full       ? Detail::params
-                                             : Detail::brief;
+  const Detail detail = for_programs(options.format) ? Detail::all
+                        : options.full               ? Detail::params
+                                                     : Detail::brief;
   for (const std::string& name : summary.pooled) {
     log("note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
   }
@@ -74,7 +72,8 @@ void run(const SummarizeCommand& options) {
     write_file_atomically(options.csv,
                           format_table(summary_table(summary, Detail::all), TableFormat::csv));
   }
-  const std::string text = format_table(summary_table(summary, detail), format, stdout_width());
+  const std::string text =
+      format_table(summary_table(summary, detail), options.format, stdout_width());
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw IoError("summarize: cannot write to standard output");
   }
@@ -106,9 +105,9 @@ void add_summarize(CLI::App& app) {
       ->type_name("COLUMN");
   sub->add_flag("--descending", o->summary.descending, "Sort from largest to smallest");
   sub->add_flag("--full", o->full, "Show all parameters instead of those that differ");
-  sub->add_option("--format", o->format, "Output format; csv has full precision")
-      ->capture_default_str()
-      ->type_name("text|markdown|csv");
+  enum_option(*sub, "--format", o->format,
+              {TableFormat::text, TableFormat::markdown, TableFormat::csv},
+              "Output format; csv has full precision");
   sub->add_option("--csv", o->csv, "Also write the summary to this file, one line per group")
       ->type_name("FILE");
   sub->footer(

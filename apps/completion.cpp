@@ -61,10 +61,6 @@ std::vector<std::string> values_of(const CLI::App& app, const CLI::Option& optio
   return out;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  return fmt::format("{}", fmt::join(words, " "));
-}
-
 std::string option_words(const CLI::App& app) {
   std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options()) {
@@ -171,7 +167,7 @@ fi
 }  // namespace
 
 std::string completion_script(const CLI::App& app, const std::string& shell) {
-  const Shell which = parse_enum("completion", shell, {Shell::bash, Shell::zsh});
+  const Shell which = parse_enum<Shell>("completion", shell, {Shell::bash, Shell::zsh});
   const std::string pattern = fmt::format("{}", fmt::join(subcommand_names(app), "|"));
   const bool bash = which == Shell::bash;
   std::string out = bash ? "" : "#compdef kvbench\n";

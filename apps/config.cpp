@@ -155,7 +155,9 @@ class ConfigFile {
 }  // namespace
 
 void apply_config(CLI::App& command, const std::string& path) {
-  ConfigFile(command, path).apply();
+  if (!path.empty()) {
+    ConfigFile(command, path).apply();
+  }
 }
 
 }  // namespace kvbench

@@ -6,9 +6,17 @@
 
 namespace kvbench {
 
+/// --config.
+inline CLI::Option* config_option(CLI::App& app, std::string& path) {
+  return app
+      .add_option("--config", path,
+                  "TOML file with any of these options. The command line takes precedence")
+      ->type_name("FILE.toml");
+}
+
 /// Sets the options of `command` that were not on the command line to the values of the TOML file
 /// `path`. Keys are long option names without dashes, at the top level or in a section named after
-/// the subcommand. Throws InputError with file, line and key.
+/// the subcommand. Without a path does nothing. Throws InputError with file, line and key.
 void apply_config(CLI::App& command, const std::string& path);
 
 }  // namespace kvbench

@@ -51,10 +51,6 @@ std::string set_text(const ExtraSetInfo& set) {
   return text;
 }
 
-nlohmann::ordered_json or_null(const std::optional<Index>& x) {
-  return x ? nlohmann::ordered_json(*x) : nlohmann::ordered_json();
-}
-
 }  // namespace
 
 std::string extra_text(const PromptMeta& prompt) {
@@ -93,12 +89,11 @@ void add_extra(const LayerMeta& layer, nlohmann::ordered_json& to) {
   for (const ExtraSetInfo& set : layer.extra) {
     Json segments = Json::array();
     for (const ExtraSegmentInfo& s : set.segments) {
-      Json one{{"queries", s.queries}};
-      one["prefix"] = or_null(s.prefix);
-      one["first"] = s.about ? Json(s.about->begin) : Json();
-      one["last"] = s.about ? Json(s.about->end) : Json();
-      one["residual_norm"] = s.has_residual_norm;
-      segments.push_back(std::move(one));
+      segments.push_back(Json{{"queries", s.queries},
+                              {"prefix", or_null(s.prefix)},
+                              {"first", s.about ? Json(s.about->begin) : Json()},
+                              {"last", s.about ? Json(s.about->end) : Json()},
+                              {"residual_norm", s.has_residual_norm}});
     }
     to["extra"].push_back(Json{{"name", set.name}, {"segments", std::move(segments)}});
   }

@@ -2,11 +2,17 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "trace/schema.hpp"
 
 namespace kvbench {
+
+template <class T>
+nlohmann::ordered_json or_null(const std::optional<T>& x) {
+  return x ? nlohmann::ordered_json(*x) : nlohmann::ordered_json();
+}
 
 /// Returns a line per extra set and per scores; sets that differ between layers have separate
 /// lines. Empty without any.

@@ -21,6 +21,7 @@
 #include "core/resident.hpp"
 #include "core/temporary_files.hpp"
 #include "exit_code.hpp"
+#include "parse_enum.hpp"
 
 namespace kvbench {
 namespace {
@@ -79,8 +80,6 @@ void end_after_signal() {
   std::_Exit(kExitInterrupted);
 }
 
-}  // namespace
-
 std::uint64_t set_memory_limit(const std::string& text) {
   constexpr std::string_view units = "KMGT";
   const std::size_t unit = text.empty() ? units.npos : units.find(text.back());
@@ -97,6 +96,17 @@ std::uint64_t set_memory_limit(const std::string& text) {
   // of MB that no estimate counts.
   mallopt(M_MMAP_THRESHOLD, kOwnPages);
   return static_cast<std::uint64_t>(x * factor);
+}
+
+}  // namespace
+
+CLI::Option* memory_option(CLI::App& app, std::uint64_t& bytes, const char* more) {
+  return text_option(
+      app, "--memory-limit", [&bytes](const std::string& text) { bytes = set_memory_limit(text); },
+      fmt::format("Memory limit of the program in bytes, or with a suffix as in 8G (K, M, G, T: "
+                  "powers of 1024). It may reduce the number of threads{}",
+                  more),
+      "BYTES");
 }
 
 std::uint64_t program_bytes() {

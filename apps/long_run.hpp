@@ -1,6 +1,7 @@
 // Memory limit and interruption of long runs.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -9,9 +10,9 @@
 
 namespace kvbench {
 
-/// Returns the bytes of --memory-limit: a number with K, M, G or T (powers of 1024), or without.
-/// malloc then returns large blocks to the system when they are freed. Throws InputError.
-std::uint64_t set_memory_limit(const std::string& text);
+/// --memory-limit: a number with K, M, G or T (powers of 1024), or without. malloc then returns
+/// large blocks to the system when they are freed. `more` ends the help.
+CLI::Option* memory_option(CLI::App& app, std::uint64_t& bytes, const char* more);
 
 /// Bytes that the program takes without a KV head: resident memory, and an allowance for code that
 /// is not loaded yet.

@@ -17,6 +17,7 @@
 #include "core/number_range.hpp"
 #include "core/parse_number.hpp"
 #include "core/types.hpp"
+#include "parse_enum.hpp"
 #include "replay/options.hpp"
 
 namespace kvbench {
@@ -28,14 +29,12 @@ CLI::Validator decimal() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
         T value = 0;
-        const std::string_view digits =
-            std::string_view(text).substr(text.starts_with('-') ? 1 : 0);
-        if (parse_number(text, value) && (digits.size() == 1 || digits[0] != '0')) {
-          return "";
-        }
-        return fmt::format(
-            "got '{}', expected a decimal integer of at most {} bits without leading zeros", text,
-            8 * sizeof(T));
+        return parse_decimal(text, value)
+                   ? ""
+                   : fmt::format(
+                         "got '{}', expected a decimal integer of at most {} bits without "
+                         "leading zeros",
+                         text, 8 * sizeof(T));
       },
       "");
 }
@@ -100,30 +99,20 @@ inline CLI::Option* index_option(CLI::App& app, const char* flag, std::vector<In
     }
     for (const std::string& text : texts) {
       if (is_range(text)) {
-        try {
-          const auto range = parse_range<Index>(flag, text, kMost);
-          for (std::uint64_t i = 0; i < range.size(); ++i) {
-            values.push_back(range[i]);
-          }
-          ranges.push_back({range.begin, range.end});
-        } catch (const InputError& e) {  // apply_config adds the line
-          throw CLI::ValidationError(e.what());
+        const auto range = parse_range<Index>(flag, text, kMost);
+        for (std::uint64_t i = 0; i < range.size(); ++i) {
+          values.push_back(range[i]);
         }
-        continue;
-      }
-      std::string digits = text;
-      if (const std::string wrong = decimal<Index>()(digits); !wrong.empty()) {
-        throw CLI::ValidationError(flag, wrong);
-      }
-      values.push_back(std::stoll(text));
-      if (values.back() < 0) {
-        throw CLI::ValidationError(flag, fmt::format("got '{}', expected at least 0", text));
+        ranges.push_back({range.begin, range.end});
+      } else if (!parse_decimal(text, values.emplace_back()) || values.back() < 0) {
+        throw InputError(fmt::format(
+            "{}: got '{}', expected an integer of at least 0 without leading zeros", flag, text));
       }
     }
   };
   return app
       .add_option_function<std::vector<std::string>>(
-          flag, read,
+          flag, option_reader(read),
           help +
               "; a range excludes its end (0:3 is 0, 1, 2) and skips indices that the traces lack "
               "[default: all]")

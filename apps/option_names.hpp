@@ -1,6 +1,8 @@
 // Names of a command's options and subcommands.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
@@ -25,6 +27,11 @@ inline std::vector<std::string> subcommand_names(const CLI::App& app) {
     out.push_back(sub->get_name());
   }
   return out;
+}
+
+/// With blanks between.
+inline std::string joined(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 }  // namespace kvbench

@@ -41,9 +41,7 @@ void add_files(CLI::App& sub, RunOptions& o) {
                  "Result table to write, with its manifest OUT.csv.json. Traces with output "
                  "projections also give OUT.layers.csv, the errors of whole layers")
       ->type_name("OUT.csv");
-  sub.add_option("--config", o.config,
-                 "TOML file with any of these options. The command line takes precedence")
-      ->type_name("FILE.toml");
+  config_option(sub, o.replay.config);
   sub.add_flag("--dry-run", o.dry_run, "Print the plan without running it; writes no files");
 }
 
@@ -61,11 +59,9 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
       ->capture_default_str()
       ->type_name("cpu|cuda[:i]|auto")
       ->group(group);
-  sub.add_option("--precision", o.precision,
-                 "Precision of attention products and exponentials. Sums over tokens are always "
-                 "float64 (docs/performance.md)")
-      ->capture_default_str()
-      ->type_name("float32|float64")
+  enum_option(sub, "--precision", r.precision, {Precision::float32, Precision::float64},
+              "Precision of attention products and exponentials. Sums over tokens are always "
+              "float64 (docs/performance.md)")
       ->group(group);
   integer_option(sub, "--threads", r.threads, "CPU threads; 0 uses all. Rows do not depend on it",
                  "N")
@@ -77,14 +73,10 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
                    "N")
         ->group(group);
   }
-  sub.add_option(
-         "--memory-limit", o.memory_limit,
-         "Memory limit of the program in bytes, or with a suffix as in 8G (K, M, G, T: powers of "
-         "1024). It may reduce the number of threads; methods whose jobs do not fit are rejected")
-      ->type_name("BYTES")
-      ->group(group);
-  sub.add_option("--shard", o.shard, "Run part i of N of the plan, to be joined by kvbench merge")
-      ->type_name("i/N")
+  memory_option(sub, r.memory_limit, "; methods whose jobs do not fit are rejected")->group(group);
+  text_option(
+      sub, "--shard", [&r](const std::string& text) { parse_shard(text, r); },
+      "Run part i of N of the plan, to be joined by kvbench merge", "i/N")
       ->group(group);
   sub.add_flag("--kept", r.kept,
                "Write OUT.kept.csv, the tokens that each algorithm holds exactly at the end "
@@ -114,10 +106,7 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
 }
 
 void run(CLI::App& command, RunOptions& o) {
-  if (!o.config.empty()) {
-    apply_config(command, o.config);
-    o.replay.config = o.config;
-  }
+  apply_config(command, o.replay.config);
   if (o.evaluates && o.replay.caches.empty()) {
     throw InputError("evaluate: no caches, expected --caches C.h5");
   }
@@ -125,23 +114,12 @@ void run(CLI::App& command, RunOptions& o) {
     check_input(command.count("--budget") == 0, "--budget and --total-budget exclude each other");
     o.replay.total_budget = true;
   }
-  o.replay.protocol = parse_enum("--protocol", o.protocol,
-                                 {Protocol::prefill, Protocol::stream, Protocol::retrieval});
-  o.replay.precision =
-      parse_enum("--precision", o.precision, {Precision::float32, Precision::float64});
-  o.replay.scores = parse_enum("--scores", o.scores, {Scores::past, Scores::all});
   // CLI11 gives "true" for a flag without a value.
-  o.replay.per_query =
-      o.per_query == "true" ? PerQuery::bins
-      : o.per_query == "false"
-          ? PerQuery::none
-          : parse_enum("--per-query", o.per_query, {PerQuery::none, PerQuery::bins, PerQuery::all});
-  if (!o.memory_limit.empty()) {
-    o.replay.memory_limit = set_memory_limit(o.memory_limit);
-  }
-  if (!o.shard.empty()) {
-    parse_shard(o.shard, o.replay);
-  }
+  o.replay.per_query = o.per_query == "true" ? PerQuery::bins
+                       : o.per_query == "false"
+                           ? PerQuery::none
+                           : parse_enum<PerQuery>("--per-query", o.per_query,
+                                                  {PerQuery::none, PerQuery::bins, PerQuery::all});
   o.replay.resume = o.replay.resume || o.replay.extend;
   const std::atomic<bool>& stop =
       stop_on_signals("interrupted during a job; finished rows are kept, rerun with --resume");

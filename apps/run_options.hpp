@@ -8,15 +8,8 @@
 
 namespace kvbench {
 
-/// Options as on the command line, before parsing.
 struct RunOptions {
   ReplayOptions replay;
-  std::string protocol{name(ReplayOptions{}.protocol)};
-  std::string scores{name(ReplayOptions{}.scores)};
-  std::string precision{name(ReplayOptions{}.precision)};
-  std::string config;
-  std::string shard;
-  std::string memory_limit;
   std::string per_query{name(ReplayOptions{}.per_query)};
   bool dry_run = false;
   bool evaluates = false;  ///< evaluates caches instead of algorithms

@@ -248,7 +248,7 @@ std::vector<Good> good_traces() {
   Storage plain;
   const Storage packed = packed_storage();
   Storage summed = packed;
-  summed.settings.push_back([](hid_t p) { H5Pset_fletcher32(p); });
+  summed.settings.emplace_back(checksum);
   Storage compact;
   compact.layout = Storage::Layout::compact;
   return {good_trace(false, packed, DType::float16),

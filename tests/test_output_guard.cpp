@@ -34,6 +34,14 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_replay;
 
+SynthOptions small_synth() {
+  SynthOptions small;
+  small.layers = small.q_heads = small.kv_heads = 1;
+  small.n = 8;
+  small.d = 16;
+  return small;
+}
+
 class OutputGuardTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -207,12 +215,7 @@ TEST_F(OutputGuardTest, KindsTellEachOtherApart) {
   const auto add = [&](const FileKind& kind, const fs::path& path) {
     all.push_back({kind, read_bytes(path)});
   };
-  SynthOptions small;
-  small.layers = small.q_heads = small.kv_heads = 1;
-  small.n = 8;
-  small.d = 16;
-  small.dv = 4;
-  synth(small, at("t.h5").string());
+  synth(small_synth(), at("t.h5").string());
   add(synthetic_trace_kind(), at("t.h5"));
   write_manifest(at("m"), begin_manifest("kvbench", {}));
   add(manifest_kind(), at("m.json"));
@@ -250,11 +253,7 @@ TEST_F(OutputGuardTest, AnUnfinishedFileIsNotWrittenThrough) {
   EXPECT_EQ(read_bytes(at("input")), "precious");
   EXPECT_EQ(read_bytes(at("out.csv")), "new");
   fs::create_hard_link(at("input"), at("t.h5.tmp"));
-  SynthOptions small;
-  small.layers = small.q_heads = small.kv_heads = 1;
-  small.n = 8;
-  small.d = 16;
-  synth(small, at("t.h5").string());
+  synth(small_synth(), at("t.h5").string());
   EXPECT_EQ(read_bytes(at("input")), "precious");
   EXPECT_FALSE(fs::exists(fs::symlink_status(at("t.h5.tmp"))));
 }
@@ -279,11 +278,7 @@ TEST_F(OutputGuardTest, NoNodeIsReplacedOrRemoved) {
   ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
   EXPECT_THROW(write_file_atomically(at("pipe"), "text"), IoError);
   EXPECT_FALSE(fs::exists(at("pipe.tmp")));
-  SynthOptions small;
-  small.layers = small.q_heads = small.kv_heads = 1;
-  small.n = 8;
-  small.d = 16;
-  EXPECT_THROW(synth(small, at("pipe").string()), IoError);
+  EXPECT_THROW(synth(small_synth(), at("pipe").string()), IoError);
   remove_files(
       {{at("pipe"), journal_kind()}, {at("sub"), journal_kind()}, {at("none"), journal_kind()}});
   EXPECT_TRUE(fs::is_fifo(at("pipe")));

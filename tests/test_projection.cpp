@@ -55,19 +55,16 @@ void expect_planted(const TraceReader& reader, const Shape& s) {
 // ------------------------------------------------------------------------------------- reading
 
 TEST(Projection, EveryTypeAndLayoutGivesItsColumns) {
-  const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
-  const auto shuffle = [](hid_t p) { H5Pset_shuffle(p); };
-  const auto checksum = [](hid_t p) { H5Pset_fletcher32(p); };
   using Layout = Storage::Layout;
   const std::vector<Storage> storages{
       {},
       {Layout::contiguous, {}, true, false, {}, false},
       {Layout::compact, {}, false, false, {}, false},
-      {Layout::chunked, {kHidden, 9}, false, false, {shuffle, gzip}, false},
-      {Layout::chunked, {kHidden, 9}, true, false, {shuffle, gzip}, false},
-      {Layout::chunked, {4, 7}, false, false, {gzip}, false},
-      {Layout::chunked, {kHidden, kColumns}, false, false, {checksum}, false},
-      {Layout::chunked, {1, 1}, false, false, {}, false},
+      chunked({kHidden, 9}, {shuffle, gzip}),
+      chunked({kHidden, 9}, {shuffle, gzip}, true),
+      chunked({4, 7}, {gzip}),
+      chunked({kHidden, kColumns}, {checksum}),
+      chunked({1, 1}),
   };
   for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
     for (const DType stored : {type, DType::float32}) {

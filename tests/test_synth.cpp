@@ -1,5 +1,6 @@
 // Synthetic traces: reproducible, in range, and the planted structure is there at the strength
 // that the options state.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <iterator>
 #include <numeric>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -247,45 +250,36 @@ TEST(Synth, OffsetMovesAllKeysAlike) {
 }
 
 TEST(Synth, RefusesOptionsOutOfRange) {
-  const auto refused = [](const char* option, const std::function<void(SynthOptions&)>& change) {
-    SynthOptions o;
-    change(o);
-    testing_replay::expect_refusal([&] { check(o); }, option);
+  SynthOptions o;
+  check(o);
+  o.needle_strength = 1;  // otherwise needle_queries has no range
+  const auto refused = [&]<class T>(const char* name, T& member, SynthRange range, const char*) {
+    const T good = member;
+    std::vector<double> beyond{range.low - (range.open_low ? 0 : 1),
+                               range.high + (range.open_high ? 0 : 1)};
+    if constexpr (!std::is_integral_v<T>) {
+      beyond.push_back(NAN);
+    }
+    for (const double bad : beyond) {
+      member = static_cast<T>(bad);
+      testing_replay::expect_refusal([&] { check(o); }, fmt::format("synth: {} must be", name));
+    }
+    member = good;
   };
-  check(SynthOptions());
-  refused("prompts", [](auto& o) { o.prompts = 0; });
-  refused("layers", [](auto& o) { o.layers = 0; });
-  refused("kv_heads", [](auto& o) { o.kv_heads = 0; });
-  refused("q_heads", [](auto& o) { o.q_heads = 3; });
-  refused("n must", [](auto& o) { o.n = 0; });
-  refused("nq", [](auto& o) { o.nq = o.n + 1; });
-  refused("d must", [](auto& o) { o.d = 15; });
-  refused("dv", [](auto& o) { o.dv = 0; });
-  refused("scale", [](auto& o) { o.scale = 0; });
-  refused("gzip_level", [](auto& o) { o.gzip_level = 10; });
-  refused("key_norm", [](auto& o) { o.key_norm = 0; });
-  refused("clusters", [](auto& o) { o.clusters = 0; });
-  refused("cluster_radius", [](auto& o) { o.cluster_radius = -1; });
-  refused("run_length", [](auto& o) { o.run_length = 0.5; });
-  refused("key_offset", [](auto& o) { o.key_offset = NAN; });
-  refused("query_noise", [](auto& o) { o.query_noise = -1; });
-  refused("topic_strength", [](auto& o) { o.topic_strength = 101; });
-  refused("recency", [](auto& o) { o.recency = -1; });
-  refused("recency_window", [](auto& o) { o.recency_window = 0; });
-  refused("sinks", [](auto& o) { o.sinks = -1; });
-  refused("sink_strength", [](auto& o) { o.sink_strength = -1; });
-  refused("sink_norm", [](auto& o) { o.sink_norm = 0; });
-  refused("sink_value", [](auto& o) { o.sink_value = -1; });
-  refused("heavy_fraction", [](auto& o) { o.heavy_fraction = 1.5; });
-  refused("heavy_strength", [](auto& o) { o.heavy_strength = -1; });
-  refused("needle_strength", [](auto& o) { o.needle_strength = -1; });
-  refused("needle_position", [](auto& o) { o.needle_position = 1; });
-  refused("needle_queries", [](auto& o) {
-    o.needle_strength = 1;
-    o.needle_queries = 0;
-  });
-  refused("value_norm", [](auto& o) { o.value_norm = INFINITY; });
-  refused("value_decades", [](auto& o) { o.value_decades = 9; });
+  each_shape(o, refused);
+  each_plant(o, refused);
+  check(o);
+  const auto line = [](const std::function<void(SynthOptions&)>& change) {
+    SynthOptions bad;
+    change(bad);
+    return testing_replay::refusal([&] { check(bad); });
+  };
+  EXPECT_EQ(line([](auto& x) { x.q_heads = 3; }),
+            "synth: q_heads must be a multiple of kv_heads = 2, got 3");
+  EXPECT_EQ(line([](auto& x) { x.nq = 2049; }), "synth: nq must be in [0, 2048], got 2049");
+  EXPECT_EQ(line([](auto& x) { x.scale = 0; }), "synth: scale must be in (0, 1000000], got 0");
+  EXPECT_EQ(line([](auto& x) { x.needle_position = 1; }),
+            "synth: needle_position must be in [0, 1), got 1");
 }
 
 TEST(Synth, RefusesValuesBeyondTheType) {

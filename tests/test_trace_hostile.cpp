@@ -49,11 +49,7 @@ std::string with_virtual_keys(const char* file, const char* inside) {
 
 // Keys in chunks of one head each.
 Storage head_chunks(std::vector<std::function<void(hid_t)>> settings) {
-  return {Storage::Layout::chunked, {1, 100, 24}, false, false, std::move(settings), false};
-}
-
-void set_checksums(hid_t plist) {
-  H5Pset_fletcher32(plist);
+  return chunked({1, 100, 24}, std::move(settings));
 }
 
 // --------------------------------------------------------------------- out of the file and around
@@ -303,12 +299,9 @@ TEST(TraceHostile, GzipBombCostsLittleMemory) {
 
 TEST(TraceHostile, ChunksBeyondTheirDataset) {
   const std::string path = planted_trace("t.h5");
-  Storage storage;
-  storage.layout = Storage::Layout::chunked;
-  storage.chunk = {1, hsize_t{1} << 20, 24};
+  Storage storage = chunked({1, hsize_t{1} << 20, 24},
+                            {gzip, [](hid_t p) { H5Pset_fill_time(p, H5D_FILL_TIME_NEVER); }});
   storage.extensible = true;
-  storage.settings = {[](hid_t p) { H5Pset_deflate(p, 9); },
-                      [](hid_t p) { H5Pset_fill_time(p, H5D_FILL_TIME_NEVER); }};
   storage.half_written = true;
   replace_dataset(path, "k", kDims, DType::float16, storage);
   expect_refusal(path, {"/k", "chunks have 50331648 bytes", "expected at most"});
@@ -318,13 +311,10 @@ TEST(TraceHostile, ChunksBeyondTheirDataset) {
 TEST(TraceHostile, MissingChunks) {
   const std::string path = planted_trace("t.h5");
   for (const bool filtered : {false, true}) {
-    Storage storage;
-    storage.layout = Storage::Layout::chunked;
-    storage.chunk = {1, 40, 24};
+    Storage storage = chunked({1, 40, 24});
     storage.half_written = true;
     if (filtered) {
-      storage.settings = {[](hid_t p) { H5Pset_shuffle(p); }, [](hid_t p) { H5Pset_deflate(p, 1); },
-                          [](hid_t p) { H5Pset_fletcher32(p); }};
+      storage.settings = {shuffle, gzip, checksum};
     }
     replace_dataset(path, "k", kDims, DType::float16, storage);
     expect_refusal(path, {"/k", "chunk at [1, 0, 0] is missing (6 of 9 are)"});
@@ -348,7 +338,7 @@ std::string little_endian(std::initializer_list<T> numbers) {
 // Damage to the table of chunks, where the checksums of the chunks do not reach.
 TEST(TraceHostile, DamagedTableOfChunks) {
   const std::string path = planted_trace("t.h5");
-  replace_dataset(path, "k", kDims, DType::float16, head_chunks({set_checksums}));
+  replace_dataset(path, "k", kDims, DType::float16, head_chunks({checksum}));
   const StoredChunk first = stored_chunk(path, "/prompts/a/layers/0/k", {1, 0, 0});
   const StoredChunk second = stored_chunk(path, "/prompts/a/layers/0/k", {2, 0, 0});
   const std::string bytes = testing_replay::read_bytes(path);
@@ -373,8 +363,7 @@ TEST(TraceHostile, DamagedTableOfChunks) {
 
 // Of the chunk, or of zlib's format.
 TEST(TraceHostile, WrongChecksum) {
-  const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
-  for (const auto& set : {std::function<void(hid_t)>(set_checksums), {gzip}}) {
+  for (const auto& set : {checksum, gzip}) {
     const std::string path = planted_trace("t.h5");
     replace_dataset(path, "k", kDims, DType::float16, head_chunks({set}));
     const StoredChunk chunk = stored_chunk(path, "/prompts/a/layers/0/k", {1, 0, 0});

@@ -24,16 +24,7 @@ using Layout = Storage::Layout;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
 
-void expect_planted(const Matrix& m, char dataset, Index head) {
-  for (Index r = 0; r < m.rows(); ++r) {
-    for (Index c = 0; c < m.cols(); ++c) {
-      ASSERT_EQ(m.row(r)[c], planted(dataset, head, r, c))
-          << dataset << " head " << head << " row " << r << " column " << c;
-    }
-  }
-}
-
-void expect_planted(const KvHead& head, const Shape& s, Index kv_head) {
+void expect_planted_head(const KvHead& head, const Shape& s, Index kv_head) {
   EXPECT_EQ(head.n(), s.n);
   EXPECT_EQ(head.nq(), s.nq);
   EXPECT_EQ(head.d(), s.d);
@@ -60,15 +51,7 @@ struct NamedStorage {
   bool newest_format = false;
 };
 
-Storage chunked(std::array<hsize_t, 3> chunk, std::vector<std::function<void(hid_t)>> settings = {},
-                bool big_endian = false) {
-  return {Layout::chunked, chunk, big_endian, false, std::move(settings), false};
-}
-
 std::vector<NamedStorage> storages() {
-  const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
-  const auto shuffle = [](hid_t p) { H5Pset_shuffle(p); };
-  const auto checksum = [](hid_t p) { H5Pset_fletcher32(p); };
   const auto partial = [](hid_t p) { H5Pset_chunk_opts(p, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS); };
   Storage extensible = chunked({2, 64, 32}, {shuffle, gzip});
   extensible.extensible = true;
@@ -115,7 +98,7 @@ TEST_P(TraceLayout, GivesPlantedValuesAsHdf5Does) {
   EXPECT_EQ(reader.meta().dtype, type);
   for (Index h = 0; h < s.kv_heads; ++h) {
     const KvHead head = reader.read_head(0, 0, h);
-    expect_planted(head, s, h);
+    expect_planted_head(head, s, h);
     expect_as_hdf5(head.k, path, type, h);
   }
 }
@@ -132,8 +115,6 @@ INSTANTIATE_TEST_SUITE_P(All, TraceLayout,
 TEST(TraceReader, HonoursTheFilterMask) {
   const std::string path = planted_trace("t.h5");
   const std::array<hsize_t, 3> dims{3, 100, 24};
-  const auto shuffle = [](hid_t p) { H5Pset_shuffle(p); };
-  const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
   replace_dataset(path, "k", dims, DType::float16, chunked({1, 100, 24}, {shuffle, gzip}));
   auto bytes = planted_bytes('k', dims, DType::float16, false);
   alter(path, "/prompts/a/layers/0/k", [&](hid_t k) {
@@ -258,7 +239,7 @@ TEST(TraceReader, OrdersLayersAndPromptsByNumber) {
 }
 
 TEST(TraceReader, ThreadsReadAtTheSameTime) {
-  Storage storage = chunked({1, 16, 24}, {[](hid_t p) { H5Pset_deflate(p, 1); }});
+  const Storage storage = chunked({1, 16, 24}, {gzip});
   const TraceReader reader(planted_trace("t.h5", DType::float16, {}, storage));
   constexpr int kReads = 50;
   std::vector<std::thread> threads;

@@ -21,10 +21,6 @@ using namespace testing_traces;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
 
-Storage chunked(std::array<hsize_t, 3> chunk, std::vector<std::function<void(hid_t)>> settings) {
-  return {Storage::Layout::chunked, chunk, false, false, std::move(settings), false};
-}
-
 TEST(TraceRefusals, SayWhereAndWhat) {
   const auto reals = [](const char* name, std::vector<double> values) {
     return [=](hid_t o) { put_number(o, name, H5T_NATIVE_DOUBLE, values.data(), values.size()); };
@@ -127,7 +123,7 @@ TEST(TraceRefusals, ImplausibleChunkedSize) {
   alter(path, kLayer, bare_dataset("k", {3, hsize_t{1} << 40, 24}, -1, [](hid_t plist) {
           const std::array<hsize_t, 3> chunk{1, 1024, 24};
           H5Pset_chunk(plist, 3, chunk.data());
-          H5Pset_deflate(plist, 4);
+          gzip(plist);
         }));
   expect_refusal(path, {"/k", "at most 100 times the 0 that are stored"});
 }
@@ -167,8 +163,6 @@ TEST(TraceRefusals, NotFiniteNamesHeadAndToken) {
 }
 
 TEST(TraceRefusals, CorruptChunk) {
-  const auto shuffle = [](hid_t p) { H5Pset_shuffle(p); };
-  const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
   const std::array<hsize_t, 3> dims{3, 100, 24};
   const std::array<hsize_t, 3> at{1, 0, 0};
   const std::vector<std::uint8_t> junk(500, 0x5a);

@@ -77,16 +77,13 @@ void expect_one_prompt(const TraceMeta& meta, const std::string& id, const std::
   EXPECT_EQ(meta.prompts[0].text_id, text_id);
 }
 
-TEST(TraceSmall, Shape) {
+TEST(TraceSmall, ShapeAndValuesAsHdf5ReadsThem) {
   const TraceReader reader = open_small();
   const TraceMeta& meta = reader.meta();
   EXPECT_EQ(meta.dtype, DType::float16);
   ASSERT_NO_FATAL_FAILURE(expect_one_prompt(meta, "news-0", "multi_news/170", "2026-11-20"));
   expect_shape(meta.prompts[0], {0, 1, 2, 3}, 4, 2);
-}
-
-TEST(TraceSmall, ValuesAsHdf5ReadsThem) {
-  expect_as_hdf5(open_small());
+  expect_as_hdf5(reader);
 }
 
 TEST(TraceSmall, QueriesAndTokens) {
@@ -102,7 +99,7 @@ TEST(TraceSmall, QueriesAndTokens) {
   EXPECT_EQ(std::accumulate(ids.begin(), ids.end(), std::int64_t{0}), 3113025);
 }
 
-TEST(TraceSample, Shape) {
+TEST(TraceSample, ShapeAndValuesAsHdf5ReadsThem) {
   const TraceReader reader = open_sample();
   const TraceMeta& meta = reader.meta();
   EXPECT_EQ(meta.dtype, DType::bfloat16);
@@ -110,10 +107,7 @@ TEST(TraceSample, Shape) {
   EXPECT_EQ(meta.source, "Herman Melville, Moby-Dick (1851)");
   ASSERT_NO_FATAL_FAILURE(expect_one_prompt(meta, "prose-1", "prose-1", "2026-11-22"));
   expect_shape(meta.prompts[0], {0, 10, 18, 29}, 9, 3);
-}
-
-TEST(TraceSample, ValuesAsHdf5ReadsThem) {
-  expect_as_hdf5(open_sample());
+  expect_as_hdf5(reader);
 }
 
 TEST(TraceSample, QueriesAndTokens) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/types.hpp"
@@ -46,6 +47,16 @@ inline std::uint16_t exact_half(float x) {
                                     (bits >> 13 & 0x3ffu));
 }
 
+/// The rows of a head are those that were planted.
+inline void expect_planted(const Matrix& m, char dataset, Index head) {
+  for (Index r = 0; r < m.rows(); ++r) {
+    for (Index c = 0; c < m.cols(); ++c) {
+      ASSERT_EQ(m.row(r)[c], planted(dataset, head, r, c))
+          << dataset << " head " << head << " row " << r << " column " << c;
+    }
+  }
+}
+
 /// How a dataset is stored.
 struct Storage {
   enum class Layout { contiguous, compact, chunked };
@@ -66,13 +77,26 @@ inline Shape small_shape() {
   return {2, 1, 40, 10, 8, 4};
 }
 
+// Filters of a creation property list.
+inline void shuffle(hid_t plist) {
+  H5Pset_shuffle(plist);
+}
+inline void gzip(hid_t plist) {
+  H5Pset_deflate(plist, 4);
+}
+inline void checksum(hid_t plist) {
+  H5Pset_fletcher32(plist);
+}
+
+inline Storage chunked(std::array<hsize_t, 3> chunk,
+                       std::vector<std::function<void(hid_t)>> settings = {},
+                       bool big_endian = false) {
+  return {Storage::Layout::chunked, chunk, big_endian, false, std::move(settings), false};
+}
+
 /// Chunks of one head and 16 rows of small_shape, shuffled and deflated.
 inline Storage packed_storage() {
-  Storage storage;
-  storage.layout = Storage::Layout::chunked;
-  storage.chunk = {1, 16, 8};
-  storage.settings = {[](hid_t p) { H5Pset_shuffle(p); }, [](hid_t p) { H5Pset_deflate(p, 4); }};
-  return storage;
+  return chunked({1, 16, 8}, {shuffle, gzip});
 }
 
 inline hid_t make_type(DType type, bool big_endian) {

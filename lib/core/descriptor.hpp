@@ -19,11 +19,8 @@ class Descriptor {
   }
 
   int get() const { return fd_; }
-  void reset() {
-    if (fd_ >= 0) {
-      ::close(std::exchange(fd_, -1));
-    }
-  }
+  /// Closes it; false, with errno set, if that fails.
+  bool reset() { return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0; }
 
  private:
   int fd_;

@@ -1,35 +1,31 @@
 #include "core/did_you_mean.hpp"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 namespace kvbench {
+namespace {
 
+// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours, no letter
+// edited twice.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows of the distance table: two before, one before, current.
-  std::vector<std::size_t> before(b.size() + 1);
-  std::vector<std::size_t> last(b.size() + 1);
-  std::vector<std::size_t> now(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) {
-    now[j] = j;
-  }
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::swap(before, last);
-    std::swap(last, now);
-    now[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, replaced});
+  std::vector distance(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      std::size_t& here = distance[i][j];
+      if (i == 0 || j == 0) {
+        here = i + j;
+        continue;
+      }
+      here = std::min({distance[i - 1][j] + 1, distance[i][j - 1] + 1,
+                       distance[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        now[j] = std::min(now[j], before[j - 2] + 1);
+        here = std::min(here, distance[i - 2][j - 2] + 1);
       }
     }
   }
-  return now[b.size()];
+  return distance.back().back();
 }
-
-namespace {
 
 std::string lower_case(std::string_view text) {
   std::string out(text);

@@ -2,6 +2,7 @@
 // prompt, and scores of its tokens by another program.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -63,12 +64,8 @@ struct NamedScores {
 /// Returns null if there is none.
 template <class All>
 const typename All::value_type* find_named(const All& all, std::string_view name) {
-  for (const auto& one : all) {
-    if (one.name == name) {
-      return &one;
-    }
-  }
-  return nullptr;
+  const auto found = std::ranges::find(all, name, &All::value_type::name);
+  return found == all.end() ? nullptr : &*found;
 }
 
 /// Whether `text` is a valid name: 1 to 100 letters, digits, '-', '_' and '.'.

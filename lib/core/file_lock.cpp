@@ -4,51 +4,45 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 
 #include "core/error.hpp"
 #include "core/files.hpp"
-#include "core/temporary_files.hpp"
 
 namespace kvbench {
 
 namespace fs = std::filesystem;
 
-FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
-  lock_path_ += ".lock";
+FileLock::FileLock(const fs::path& path) {
+  fs::path lock = resolved_path(path);
+  lock += ".lock";
   while (true) {
-    fd_ = Descriptor(::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    fd_ = Descriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (fd_.get() < 0) {
-      throw_io("create it", lock_path_, errno);
+      throw_io("create it", lock, errno);
     }
     if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) {
         throw InputError(fmt::format("another run is writing {} (lock {} is held)", path.string(),
-                                     lock_path_.string()));
+                                     lock.string()));
       }
-      throw_io("lock it", lock_path_, errno);
+      throw_io("lock it", lock, errno);
     }
     // The previous holder may have removed the name between open and flock: then retry.
     struct stat held {};
     struct stat named {};
-    if (::fstat(fd_.get(), &held) == 0 && ::stat(lock_path_.c_str(), &named) == 0 &&
+    if (::fstat(fd_.get(), &held) == 0 && ::stat(lock.c_str(), &named) == 0 &&
         held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
       if (held.st_size == 0) {
-        register_temporary(lock_path_);
+        file_ = Temporary(lock);
         return;
       }
       // It is another program's and is not removed.
       throw InputError(fmt::format("{}: has {} bytes, expected a lock file, which is empty",
-                                   lock_path_.string(), held.st_size));
+                                   lock.string(), held.st_size));
     }
   }
-}
-
-FileLock::~FileLock() {
-  ::unlink(lock_path_.c_str());
-  release_temporary(lock_path_);
 }
 
 std::unique_ptr<FileLock> lock_where_possible(const fs::path& path) {

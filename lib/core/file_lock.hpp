@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/descriptor.hpp"
+#include "core/temporary_files.hpp"
 
 namespace kvbench {
 
@@ -15,13 +16,10 @@ class FileLock {
   /// Throws InputError if it is held or PATH.lock is not empty (another program's); IoError if it
   /// cannot be created.
   explicit FileLock(const std::filesystem::path& path);
-  ~FileLock();
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
 
  private:
-  std::filesystem::path lock_path_;
   Descriptor fd_;
+  Temporary file_;  // goes first, while the lock is held
 };
 
 /// The lock of a file to be read. Throws as FileLock if a run is writing it. Null if no lock can be

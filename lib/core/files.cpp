@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/temporary_files.hpp"
 
 namespace kvbench {
 namespace {
@@ -26,11 +25,8 @@ namespace fs = std::filesystem;
 
 void sync_folder(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0) {
-    ::fsync(fd);  // best effort: some file systems reject it for folders
-    ::close(fd);
-  }
+  const Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ::fsync(open.get());  // best effort: some file systems reject it for folders
 }
 
 // Never destroyed: threads may write while the process ends.
@@ -143,19 +139,13 @@ fs::path partial_path(const fs::path& path) {
   return out;
 }
 
-void publish_file(const fs::path& path) {
-  const fs::path tmp = partial_path(path);
-  const int fd = ::open(tmp.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    throw_io("open", tmp, errno);
+void publish_file(Temporary& partial, const fs::path& path) {
+  const Descriptor file(::open(partial.path().c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 || ::fsync(file.get()) != 0) {
+    throw_io("sync", partial.path(), errno);
   }
-  const bool synced = ::fsync(fd) == 0;
-  const int error = errno;
-  ::close(fd);
-  if (!synced) {
-    throw_io("sync", tmp, error);
-  }
-  rename_file(tmp, path);
+  rename_file(partial.path(), path);
+  partial.keep();
 }
 
 void rename_file(const fs::path& from, const fs::path& to) {
@@ -175,33 +165,17 @@ void rename_file(const fs::path& from, const fs::path& to) {
 StagedFile::StagedFile(const fs::path& path) : path_(resolved_path(path)) {
   const fs::path tmp = partial_path(path_);
   ::unlink(tmp.c_str());  // O_TRUNC would empty the target of a link
-  fd_ = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
+  fd_ = Descriptor(::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (fd_.get() < 0) {
     throw_io("create", tmp, errno);
   }
-  register_temporary(tmp);
+  partial_ = Temporary(tmp);
 }
 
 StagedFile::StagedFile(const fs::path& path, std::string_view text) : StagedFile(path) {
   put(text);
   close();
 }
-
-StagedFile::~StagedFile() {
-  if (fd_ >= 0) {
-    ::close(fd_);
-  }
-  if (!path_.empty()) {
-    ::unlink(partial().c_str());
-    release_temporary(partial());
-  }
-}
-
-StagedFile::StagedFile(StagedFile&& other) noexcept
-    : path_(std::exchange(other.path_, {})),
-      fd_(std::exchange(other.fd_, -1)),
-      waiting_(std::move(other.waiting_)),
-      size_(other.size_) {}
 
 void StagedFile::put(std::string_view text) {
   constexpr std::size_t kAtOnce = std::size_t{1} << 20;
@@ -213,9 +187,9 @@ void StagedFile::put(std::string_view text) {
 
 void StagedFile::flush() {
   const std::string text = std::exchange(waiting_, {});
-  if (!write_all(fd_, text)) {
+  if (!write_all(fd_.get(), text)) {
     const int error = errno;
-    [[maybe_unused]] const int cut = ::ftruncate(fd_, size_);
+    [[maybe_unused]] const int cut = ::ftruncate(fd_.get(), size_);
     throw_io("write", partial(), error);
   }
   size_ += static_cast<off_t>(text.size());
@@ -223,22 +197,14 @@ void StagedFile::flush() {
 
 void StagedFile::close() {
   flush();
-  const bool synced = ::fsync(fd_) == 0;
-  const int sync_error = errno;
-  const bool closed = ::close(std::exchange(fd_, -1)) == 0;
-  if (!synced || !closed) {
-    throw_io("write", partial(), synced ? errno : sync_error);
+  if (::fsync(fd_.get()) != 0 || !fd_.reset()) {
+    throw_io("write", partial(), errno);
   }
-}
-
-fs::path StagedFile::partial() const {
-  return partial_path(path_);
 }
 
 void StagedFile::publish() {
   rename_file(partial(), path_);
-  release_temporary(partial());
-  path_.clear();
+  partial_.keep();
 }
 
 void write_file_atomically(const fs::path& path, std::string_view text) {

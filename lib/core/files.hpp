@@ -11,6 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/descriptor.hpp"
+#include "core/temporary_files.hpp"
+
 namespace kvbench {
 
 /// Resolves symbolic links, so that two names of a file share one lock and a rename replaces the
@@ -40,28 +43,21 @@ std::optional<std::string> read_at_most(const std::filesystem::path& path, std::
 /// Throws IoError "PATH: cannot ACTION: TEXT OF errno".
 [[noreturn]] void throw_io(std::string_view action, const std::filesystem::path& path, int error);
 
-/// Syncs the closed file partial_path(path) and renames it to `path`. Throws IoError; the partial
-/// file is then left.
-void publish_file(const std::filesystem::path& path);
+/// Syncs the closed file `partial` and renames it to `path`. Throws IoError.
+void publish_file(Temporary& partial, const std::filesystem::path& path);
 
 /// Throws IoError, also if `to` is a device, a folder or a link.
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// A text in PATH.tmp until published, so that several files can be complete before the first is
-/// renamed. Memory holds one part at a time.
+/// renamed. Memory holds one part at a time. The destructor removes PATH.tmp if not published.
 class StagedFile {
  public:
   /// Creates PATH.tmp, never through a link. Throws IoError.
   explicit StagedFile(const std::filesystem::path& path);
   /// The same with its whole text, closed.
   StagedFile(const std::filesystem::path& path, std::string_view text);
-  /// Removes PATH.tmp if not published.
-  ~StagedFile();
-  StagedFile(StagedFile&& other) noexcept;
-  StagedFile(const StagedFile&) = delete;
-  StagedFile& operator=(const StagedFile&) = delete;
-
-  std::filesystem::path partial() const;
+  const std::filesystem::path& partial() const { return partial_.path(); }
   /// Appends text. Throws IoError, as flush() does.
   void put(std::string_view text);
   /// Writes what waits in memory. Throws IoError; then the file ends as before.
@@ -72,10 +68,11 @@ class StagedFile {
   void publish();
 
  private:
-  std::filesystem::path path_;  // empty: published, or moved from
-  int fd_ = -1;                 // -1: closed
-  std::string waiting_;         // not yet written
-  off_t size_ = 0;              // written
+  std::filesystem::path path_;
+  Descriptor fd_;
+  Temporary partial_;
+  std::string waiting_;  // not yet written
+  off_t size_ = 0;       // written
 };
 
 /// Replaces the contents of `path`. Throws IoError.

@@ -19,13 +19,11 @@ constexpr double kNear = 1e-9;  // of a step: rounding error of a step that ends
 // The whole text must match.
 template <class T>
 bool read(std::string_view text, T& out) {
-  if (!parse_number(text, out)) {
-    return false;
-  }
   if constexpr (std::floating_point<T>) {
-    return std::isfinite(out);
+    return parse_number(text, out) && std::isfinite(out);
+  } else {
+    return parse_decimal(text, out) && text[0] != '-';
   }
-  return text[0] != '-' && (text.size() == 1 || text[0] != '0');
 }
 
 // Size of a range that may be empty; a double, as it may exceed 64 bits.

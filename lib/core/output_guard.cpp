@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -112,11 +111,7 @@ void check_node(const fs::path& path, const Output& output, bool partial) {
 }  // namespace
 
 std::string first_bytes(const fs::path& path, std::size_t count) {
-  std::string out(count, '\0');
-  std::ifstream in(path, std::ios::binary);
-  in.read(out.data(), static_cast<std::streamsize>(count));
-  out.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
-  return out;
+  return read_at_most(path, count - 1).value_or("");
 }
 
 FileKind text_kind(std::string name, const std::string& line) {

@@ -32,7 +32,7 @@ struct Output {
 /// one, and a killed run may have written only a part.
 FileKind text_kind(std::string name, const std::string& line);
 
-/// The first `count` bytes of a file, or fewer; none if it cannot be read.
+/// The first `count` (at least 1) bytes of a file, or fewer; none if it cannot be read.
 std::string first_bytes(const std::filesystem::path& path, std::size_t count);
 
 /// Throws InputError if an output, its PATH.tmp or its PATH.lock

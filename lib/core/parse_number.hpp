@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <concepts>
 #include <string_view>
 #include <system_error>
 
@@ -13,6 +14,13 @@ template <class T>
 bool parse_number(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+/// The same of integers without leading zeros.
+template <std::integral T>
+bool parse_decimal(std::string_view text, T& value) {
+  const std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);
+  return parse_number(text, value) && (digits.size() == 1 || digits[0] != '0');
 }
 
 }  // namespace kvbench

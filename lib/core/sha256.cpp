@@ -4,16 +4,19 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "core/descriptor.hpp"
 #include "core/error.hpp"
+#include "core/files.hpp"
 
 namespace kvbench {
 namespace {
@@ -53,27 +56,33 @@ std::string sha256_text(std::string_view text) {
   return hash.text();
 }
 
+std::string sha256_of(int fd, const std::filesystem::path& path) {
+  Sha256 hash;
+  std::vector<char> buffer(std::size_t{1} << 20);
+  for (off_t at = 0;;) {
+    const ssize_t got = ::pread(fd, buffer.data(), buffer.size(), at);
+    if (got == 0) {
+      return hash.text();
+    }
+    if (got < 0 && errno != EINTR) {
+      throw_io("read", path, errno);
+    }
+    hash.add({buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
+    at += std::max<ssize_t>(got, 0);
+  }
+}
+
 std::string sha256_file(const std::filesystem::path& path) {
   // Non-blocking, as a manifest may name a pipe or a device.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  const std::unique_ptr<std::FILE, void (*)(std::FILE*)> file(
-      fd < 0 ? nullptr : ::fdopen(fd, "rb"), [](std::FILE* open) { std::fclose(open); });
-  if (!file) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (file.get() < 0) {
     throw InputError(fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
   }
   struct stat about {};
-  if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+  if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) {
     throw InputError(fmt::format("{}: not a regular file", path.string()));
   }
-  Sha256 hash;
-  std::vector<char> buffer(std::size_t{1} << 20);
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
-    hash.add({buffer.data(), n});
-  }
-  if (std::ferror(file.get()) != 0) {
-    throw IoError(fmt::format("{}: cannot read: {}", path.string(), std::strerror(errno)));
-  }
-  return hash.text();
+  return sha256_of(file.get(), path);
 }
 
 }  // namespace kvbench

@@ -23,7 +23,9 @@ class Sha256 {
 /// 64 lower-case hexadecimal digits.
 std::string sha256_text(std::string_view text);
 
-/// Hash of a file, read in blocks. Throws InputError if it cannot be opened or is not a regular
+/// Hash of the open file `path`. Throws IoError.
+std::string sha256_of(int fd, const std::filesystem::path& path);
+/// Hash of a file. Throws InputError if it cannot be opened or is not a regular
 /// file, IoError if a read fails.
 std::string sha256_file(const std::filesystem::path& path);
 

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <set>
 #include <system_error>
+#include <utility>
 
 namespace kvbench {
 namespace {
@@ -20,23 +21,37 @@ Paths& paths() {
   return *all;
 }
 
-}  // namespace
-
-void register_temporary(const fs::path& path) {
-  const std::lock_guard lock(paths().mutex);
-  paths().all.insert(path);
+void remove_path(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
 }
 
-void release_temporary(const fs::path& path) {
+void forget(const fs::path* path) {
+  const std::unique_ptr<const fs::path> owned(path);
   const std::lock_guard lock(paths().mutex);
-  paths().all.erase(path);
+  paths().all.erase(*owned);
+}
+
+}  // namespace
+
+Temporary::Temporary(fs::path path) : path_(new fs::path(std::move(path))) {
+  const std::lock_guard lock(paths().mutex);
+  paths().all.insert(*path_);
+}
+
+void Temporary::keep() {
+  forget(path_.release());
+}
+
+void Temporary::Remove::operator()(const fs::path* path) const {
+  remove_path(*path);
+  forget(path);
 }
 
 void remove_temporaries() {
   const std::lock_guard lock(paths().mutex);
   for (const fs::path& path : paths().all) {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
+    remove_path(path);
   }
 }
 

@@ -3,15 +3,29 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
 namespace kvbench {
 
-/// Marks a path for removal on interruption until release_temporary. The owner removes it in all
-/// other cases. Thread-safe.
-void register_temporary(const std::filesystem::path& path);
-void release_temporary(const std::filesystem::path& path);
+/// A file or folder that its owner removes, with its contents, unless keep() is called. Errors are
+/// ignored. Thread-safe.
+class Temporary {
+ public:
+  Temporary() = default;  ///< none
+  explicit Temporary(std::filesystem::path path);
 
-/// Removes all marked paths, folders with their contents, as the process ends. Errors are ignored.
+  const std::filesystem::path& path() const { return *path_; }
+  /// Forgets it: the file stays, or has another name.
+  void keep();
+
+ private:
+  struct Remove {
+    void operator()(const std::filesystem::path* path) const;
+  };
+  std::unique_ptr<const std::filesystem::path, Remove> path_;
+};
+
+/// Removes all of them, as the process ends.
 void remove_temporaries();
 
 }  // namespace kvbench

@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "algorithms/policy.hpp"
 #include "core/error.hpp"
+#include "core/files.hpp"
 #include "core/rng.hpp"
 #include "core/sha256.hpp"
 #include "core/temporary_files.hpp"
@@ -32,29 +31,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "kvbench-verify-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw IoError(fmt::format("{}: cannot make the folder: {}", name, std::strerror(errno)));
-    }
-    path_ = name;
-    register_temporary(path_);
+Temporary scratch_folder() {
+  std::string name = (fs::temp_directory_path() / "kvbench-verify-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    throw_io("make the folder", name, errno);
   }
-  ~ScratchFolder() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-    release_temporary(path_);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+  return Temporary(name);
+}
 
 void check_counts(const fs::path& csv, const Manifest& m, Index rows, Index failures) {
   const auto check = [&](const char* what, Index got, Index expected) {
@@ -283,7 +266,7 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   reject_lacked_memory(csv);
   VerifyResult out;
   out.traces = check_traces(csv, m);
-  const ScratchFolder scratch;
+  const Temporary scratch = scratch_folder();
   ReplayOptions options = options_of(csv, m);
   check_policies(csv, m, options);
   options.threads = threads;

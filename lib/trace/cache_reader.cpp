@@ -18,8 +18,16 @@ using h5::Place;
 namespace caches {
 
 enum Array : std::uint8_t { k, v, log_weight, token, counted, k_den, log_weight_den };
-constexpr std::array<const char*, 7> kArrays{"k",       "v",     "log_weight",    "token",
-                                             "counted", "k_den", "log_weight_den"};
+constexpr h5::Spec array_spec(const char* name, h5::Spec::Type type = h5::Spec::reals) {
+  return {name, 0, "", type};
+}
+constexpr std::array kArrays{array_spec("k"),
+                             array_spec("v"),
+                             array_spec("log_weight"),
+                             array_spec("token", h5::Spec::integers),
+                             array_spec("counted", h5::Spec::integers),
+                             array_spec("k_den"),
+                             array_spec("log_weight_den")};
 
 // A group with attributes of a cache and datasets, or why it cannot be read.
 struct StoredEntry {
@@ -56,9 +64,8 @@ bool is_control(char c) {
 
 void check_algorithm(const std::string& name, const Place& where) {
   const auto allowed = [](char c) { return is_word(c) || c == '@'; };
-  if (name.empty() || name.size() > 100 || !std::ranges::all_of(name, allowed)) {
-    where.refuse("algorithm is \"{}\", expected up to 100 letters, digits and . _ + - @", name);
-  }
+  where.expect(!name.empty() && name.size() <= 100 && std::ranges::all_of(name, allowed),
+               "algorithm is \"{}\", expected up to 100 letters, digits and . _ + - @", name);
 }
 
 // key=value;key=value, keys ascending and different.
@@ -68,57 +75,38 @@ void check_params(const std::string& params, const Place& where) {
     const auto end = std::min(rest.find(';'), rest.size());
     const std::string_view part = rest.substr(0, end);
     const std::string_view key = part.substr(0, part.find('='));
-    if (key == part || key.empty() || key <= last || end + 1 == rest.size() ||
-        !std::ranges::all_of(key, is_word) ||
-        std::ranges::any_of(part, [](char c) { return c < ' '; })) {
-      where.refuse("params is \"{}\", expected key=value;key=value with ascending keys", params);
-    }
+    where.expect(key != part && !key.empty() && key > last && end + 1 != rest.size() &&
+                     std::ranges::all_of(key, is_word) &&
+                     std::ranges::none_of(part, [](char c) { return c < ' '; }),
+                 "params is \"{}\", expected key=value;key=value with ascending keys", params);
     last = key;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
 }
 
-std::string one_of(const Hdf5Object& at, const char* name, std::string fallback,
-                   std::initializer_list<std::string_view> choices) {
-  std::string value = h5::optional_string(at, name).value_or(std::move(fallback));
-  if (std::ranges::find(choices, value) == choices.end()) {
-    at.where.refuse("{} is \"{}\", expected {}", name, value, fmt::join(choices, ", "));
-  }
-  return value;
+Index count_of(const Hdf5Object& root, const char* name) {
+  return h5::required_int(root, name, 0, std::numeric_limits<Index>::max(), "at least 0");
 }
 
-Index at_least_0(const Hdf5Object& at, const char* name) {
-  const Index value = h5::required_int(at, name);
-  if (value < 0) {
-    at.where.refuse("{} is {}, expected at least 0", name, value);
-  }
-  return value;
+void read_attribute(const Hdf5Object& at, const char* name, std::string& to) {
+  to = h5::optional_string(at, name).value_or("");
+  at.where.expect(std::ranges::none_of(to, is_control),
+                  "{} is \"{}\", expected a line without control characters", name, to);
+}
+
+void read_attribute(const Hdf5Object& at, const char* name, std::optional<double>& ms) {
+  ms = h5::optional_number(at, name, 0.0, std::numeric_limits<double>::max(),
+                           "a finite number of at least 0");
 }
 
 // Bytes or tokens of one KV head. The bound is far above any, so that sums stay in 64 bits.
-std::optional<Index> optional_count(const Hdf5Object& at, const char* name) {
-  constexpr std::uint64_t kMax = std::uint64_t{1} << 40;
-  const auto value = h5::optional_unsigned(at, name);
-  if (value && *value > kMax) {
-    at.where.refuse("{} is {}, expected at most {}", name, *value, kMax);
+template <class Count>
+void read_attribute(const Hdf5Object& at, const char* name, Count& to) {
+  constexpr Index kMax = Index{1} << 40;
+  const auto expected = fmt::format("at least 0 and at most {}", kMax);
+  if (const auto found = h5::optional_number<Index>(at, name, 0, kMax, expected)) {
+    to = *found;
   }
-  return value;
-}
-
-std::optional<double> optional_time(const Hdf5Object& at, const char* name) {
-  const auto value = h5::optional_float(at, name);
-  if (value && !(*value >= 0.0 && std::isfinite(*value))) {
-    at.where.refuse("{} is {}, expected a finite number of at least 0", name, *value);
-  }
-  return value;
-}
-
-std::string optional_line(const Hdf5Object& at, const char* name) {
-  std::string value = h5::optional_string(at, name).value_or("");
-  if (std::ranges::any_of(value, is_control)) {
-    at.where.refuse("{} is \"{}\", expected a line without control characters", name, value);
-  }
-  return value;
 }
 
 // Reads the arrays of one entry.
@@ -143,19 +131,15 @@ struct EntryReader {
 
 const h5::Tensor& EntryReader::shaped(Array which, Index rows, Index cols) const {
   const std::optional<h5::Tensor>& array = entry.arrays[which];
-  if (!array) {
-    (where / kArrays[which]).refuse("dataset is missing");
-  }
+  (where / kArrays[which].name).expect(array.has_value(), "dataset is missing");
   const std::vector<std::uint64_t>& sizes = array->data->sizes;
   const auto max_rows = static_cast<std::uint64_t>(std::abs(rows));
   const bool fits = sizes.size() == (cols == 0 ? 1 : 2) &&
                     (rows < 0 ? sizes[0] <= max_rows : sizes[0] == max_rows) &&
                     (cols == 0 || sizes[1] == static_cast<std::uint64_t>(cols));
-  if (!fits) {
-    array->where.refuse("shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
-                        rows < 0 ? "at most " : "", max_rows,
-                        cols == 0 ? "" : fmt::format(", {}", cols));
-  }
+  array->where.expect(fits, "shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
+                      rows < 0 ? "at most " : "", max_rows,
+                      cols == 0 ? "" : fmt::format(", {}", cols));
   return *array;
 }
 
@@ -178,10 +162,10 @@ std::vector<float> EntryReader::log_weights(Array which, Index rows) const {
   h5::read_whole(file, array, out.data());
   // The nearest float may be above it, and its weight infinite.
   const double largest = std::log(static_cast<double>(std::numeric_limits<float>::max()));
-  const auto bad = std::ranges::find_if(out, [&](float x) { return !(x <= largest); });
-  if (bad != out.end()) {
-    array.where.refuse("entry {} is {}, expected at most {:.4g} (-inf: weight 0)",
-                       bad - out.begin(), *bad, largest);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    array.where.expect(out[i] <= largest,
+                       "entry {} is {}, expected at most {:.4g} (-inf: weight 0)", i, out[i],
+                       largest);
   }
   return out;
 }
@@ -196,9 +180,8 @@ std::vector<std::int32_t> EntryReader::positions(Array which, Index rows, const 
   std::vector<std::int32_t> out;
   std::int64_t last = -1;
   for (const std::int64_t t : h5::read_integers(file, array)) {
-    if (t < low(last) || t > std::numeric_limits<std::int32_t>::max()) {
-      array.where.refuse("row {} is {}, expected {}", out.size(), t, expected);
-    }
+    array.where.expect(low(last) <= t && t <= std::numeric_limits<std::int32_t>::max(),
+                       "row {} is {}, expected {}", out.size(), t, expected);
     out.push_back(static_cast<std::int32_t>(last = t));
   }
   return out;
@@ -206,27 +189,17 @@ std::vector<std::int32_t> EntryReader::positions(Array which, Index rows, const 
 
 StoredEntry describe_entry(const Hdf5Object& at) {
   StoredEntry entry;
-  HeadCache& out = entry.attributes;
-  out.infeasible = optional_line(at, "infeasible");
-  out.failed = optional_line(at, "failed");
-  out.scoring_queries = optional_count(at, "scoring_queries");
-  if (out.absent()) {
+  caches::each_attribute(entry.attributes,
+                         [&](const char* name, auto& x) { read_attribute(at, name, x); });
+  if (entry.attributes.absent()) {
     return entry;
   }
   const std::vector<std::string> names = h5::link_names(at);
   for (std::size_t i = 0; i < kArrays.size(); ++i) {
-    if (std::ranges::count(names, kArrays[i]) > 0) {
-      const bool reals = i != caches::token && i != caches::counted;
-      entry.arrays[i] = h5::open_array(at, kArrays[i], reals);
+    if (std::ranges::count(names, kArrays[i].name) > 0) {
+      entry.arrays[i] = h5::open_tensor(at, kArrays[i], DType::float32);
     }
   }
-  out.aux_bytes = optional_count(at, "aux_bytes");
-  out.payload_bytes = optional_count(at, "payload_bytes");
-  out.quantized = optional_count(at, "quantised").value_or(0);
-  out.transient_bytes = optional_count(at, "transient_bytes").value_or(0);
-  out.compress_ms = optional_time(at, "compress_ms");
-  out.degenerate = optional_line(at, "degenerate");
-  out.diag = optional_line(at, "diag");
   return entry;
 }
 
@@ -260,31 +233,27 @@ CacheGroup read_group(const Hdf5Object& group, const std::string& name) {
   check_algorithm(out.algorithm, group.where);
   out.params = h5::required_string(group, "params");
   check_params(out.params, group.where);
-  out.budget = h5::optional_float(group, "budget");
-  if (out.budget && !(*out.budget >= 0.0 && *out.budget <= 1.0)) {
-    group.where.refuse("budget is {}, expected a fraction in [0, 1]", *out.budget);
-  }
-  out.seed = h5::optional_unsigned(group, "seed").value_or(0);
-  out.scores = one_of(group, "scores", out.scores, {"past", "all", "none"});
-  out.scope = one_of(group, "scope", out.scope, {"head", "layer", "layers"});
+  out.budget = h5::optional_number(group, "budget", 0.0, 1.0, "a fraction in [0, 1]");
+  out.seed = h5::optional_number<std::uint64_t>(group, "seed").value_or(0);
+  const auto choice = [&](const char* member, std::string& to, const auto&... choices) {
+    to = h5::one_of(group, member, h5::optional_string(group, member).value_or(to), {choices...});
+  };
+  choice("scores", out.scores, "past", "all", "none");
+  choice("scope", out.scope, "head", "layer", "layers");
   return out;
 }
 
 CachesMeta read_root(const Hdf5Object& root) {
-  const std::string format = h5::required_string(root, "format");
-  if (format != caches::kFormat) {
-    root.where.refuse("format is \"{}\", expected \"{}\"", format, caches::kFormat);
-  }
-  const Index version = h5::required_int(root, "version");
-  if (version != caches::kVersion) {
-    root.where.refuse("version is {}, expected {}", version, caches::kVersion);
-  }
+  h5::check_format(root, caches::kFormat, caches::kVersion);
   CachesMeta m;
-  m.trace_sha256 = h5::required_strings(root, "trace_sha256");
-  m.protocol = one_of(root, "protocol", "", {"prefill", "stream"});
-  m.sink = at_least_0(root, "sink");
-  m.recent = at_least_0(root, "recent");
-  m.queries = at_least_0(root, "queries");
+  m.trace_sha256 = h5::optional_strings(root, "trace_sha256");
+  root.where.expect(!m.trace_sha256.empty(),
+                    "attribute trace_sha256 is missing, expected a string or an array of them");
+  m.protocol = h5::one_of(root, "protocol", h5::optional_string(root, "protocol").value_or(""),
+                          {"prefill", "stream"});
+  m.sink = count_of(root, "sink");
+  m.recent = count_of(root, "recent");
+  m.queries = count_of(root, "queries");
   m.plan = h5::optional_string(root, "plan").value_or("");
   return m;
 }
@@ -299,16 +268,12 @@ Contents read_contents(const Hdf5Object& root) {
     const CacheGroup& group = out.groups.emplace_back(read_group(at, name));
     const auto [first, fresh] =
         seen.emplace(std::tuple{group.algorithm, group.params, group.budget, group.seed}, name);
-    if (!fresh) {
-      at.where.refuse(
-          "has the algorithm, params, budget and seed of {}, expected one group of each",
-          first->second);
-    }
+    at.where.expect(fresh,
+                    "has the algorithm, params, budget and seed of {}, expected one group of each",
+                    first->second);
     describe_entries(at, 0, out.entries);
   }
-  if (out.groups.empty()) {
-    root.where.refuse("holds no group, expected one per algorithm and setting");
-  }
+  root.where.expect(!out.groups.empty(), "holds no group, expected one per algorithm and setting");
   return out;
 }
 

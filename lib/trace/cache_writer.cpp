@@ -33,9 +33,11 @@ struct CacheWriter::Impl {
                 h5::stored_elements(m.data, count, stored).data());
   }
 
-  void line(hid_t object, const char* name, const std::string& text) const {
-    if (!text.empty()) {
-      out.attribute(object, name, text);
+  // Defaults are not written: no value, an empty text, 0.
+  template <class T>
+  void attribute(hid_t object, const char* name, const T& x) const {
+    if (x != T{}) {
+      out.attribute(object, name, x);
     }
   }
   template <class T>
@@ -58,7 +60,7 @@ CacheWriter::CacheWriter(const std::string& path, const CachesMeta& meta) {
   out.attribute(root, "sink", meta.sink);
   out.attribute(root, "recent", meta.recent);
   out.attribute(root, "queries", meta.queries);
-  impl_->line(root, "plan", meta.plan);
+  impl_->attribute(root, "plan", meta.plan);
 }
 
 CacheWriter::~CacheWriter() = default;
@@ -83,9 +85,7 @@ void CacheWriter::put(const CachePlace& place, const HeadCache& c, DType dtype) 
     throw std::logic_error("an entry of caches outside a group");
   }
   const Handle at = w.out.group(w.group, caches::entry_path(place));
-  w.out.attribute(at, "scoring_queries", c.scoring_queries);
-  w.line(at, "infeasible", c.infeasible);
-  w.line(at, "failed", c.failed);
+  caches::each_attribute(c, [&](const char* name, const auto& x) { w.attribute(at, name, x); });
   if (c.absent()) {
     return;
   }
@@ -100,17 +100,6 @@ void CacheWriter::put(const CachePlace& place, const HeadCache& c, DType dtype) 
     }
     w.list(at, "log_weight_den", c.denominator->log_weight);
   }
-  w.out.attribute(at, "aux_bytes", c.aux_bytes);
-  w.out.attribute(at, "payload_bytes", c.payload_bytes);
-  if (c.quantized > 0) {
-    w.out.attribute(at, "quantised", c.quantized);
-  }
-  if (c.transient_bytes > 0) {
-    w.out.attribute(at, "transient_bytes", c.transient_bytes);
-  }
-  w.out.attribute(at, "compress_ms", c.compress_ms);
-  w.line(at, "degenerate", c.degenerate);
-  w.line(at, "diag", c.diag);
 }
 
 void CacheWriter::close() {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/archive.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -78,6 +79,24 @@ inline constexpr Index kVersion = 1;
 
 /// The path of an entry in its group.
 std::string entry_path(const CachePlace& place);
+
+/// Visits the attributes of an entry: visit(name, member). Those of an absent one come first.
+template <MaybeConst<HeadCache> Cache, class Visit>
+void each_attribute(Cache& cache, const Visit& visit) {
+  visit("scoring_queries", cache.scoring_queries);
+  visit("infeasible", cache.infeasible);
+  visit("failed", cache.failed);
+  if (cache.absent()) {
+    return;
+  }
+  visit("aux_bytes", cache.aux_bytes);
+  visit("payload_bytes", cache.payload_bytes);
+  visit("quantised", cache.quantized);
+  visit("transient_bytes", cache.transient_bytes);
+  visit("compress_ms", cache.compress_ms);
+  visit("degenerate", cache.degenerate);
+  visit("diag", cache.diag);
+}
 }  // namespace caches
 
 /// Writes PATH.tmp, which close() renames to PATH. Not thread-safe. Throws IoError;

@@ -14,10 +14,10 @@ constexpr Index kPartElements = Index{1} << 20;  // read at a time to check a ma
 // `part`: "head 3: ", or empty.
 void check_digest(const Place& where, const std::string& part, const std::string& expected,
                   ElementHash& got) {
-  if (const std::string text = got.text(); text != expected) {
-    where.refuse("{}its SHA-256 is {}, expected {} (attribute {}): the values were changed", part,
-                 text, expected, schema::kDigest);
-  }
+  const std::string text = got.text();
+  where.expect(text == expected,
+               "{}its SHA-256 is {}, expected {} (attribute {}): the values were changed", part,
+               text, expected, schema::kDigest);
 }
 
 // Checks numbers against one of the dataset's checksums, the one of number `part` and name `name`.
@@ -70,11 +70,9 @@ std::vector<float> read_norms(const InputFile& file, const Tensor& norms, const 
                               Index first) {
   std::vector<float> out(norms.width());
   read_whole(file, norms, out.data());
-  const auto bad =
-      std::ranges::find_if(out, [](float x) { return !(std::isfinite(x) && x >= 0.0F); });
-  if (bad != out.end()) {
-    norms.where.refuse("{} {} is {}, expected finite numbers >= 0", what,
-                       first + (bad - out.begin()), *bad);
+  for (const float x : out) {
+    norms.where.expect(std::isfinite(x) && x >= 0.0F, "{} {} is {}, expected finite numbers >= 0",
+                       what, first++, x);
   }
   return out;
 }

@@ -45,7 +45,7 @@ void read_whole(const InputFile& file, const Tensor& tensor, float* out);
 std::vector<float> read_norms(const InputFile& file, const Tensor& norms, const char* what,
                               Index first);
 
-/// All of a dataset of integers (open_integers), checked against its checksum.
+/// All of a dataset of integers (Spec::integers), checked against its checksum.
 std::vector<std::int64_t> read_integers(const InputFile& file, const Tensor& integers);
 
 /// Checks matrices that are read in parts against their checksums, each once. Thread-safe.

@@ -261,13 +261,13 @@ std::span<std::uint8_t> undo_filters(const Dataset& d, std::uint32_t mask, std::
   return {scratch.stored.data(), size};
 }
 
-Convert bfloat16_converter() {
-  return [](const std::uint8_t* from, Index count, void* to) {
-    bfloat16_to_float(reinterpret_cast<const std::uint16_t*>(from), static_cast<float*>(to), count);
-  };
-}
-
-Convert real_converter(const Element& e) {
+Convert real_converter(const Element& e, DType type) {
+  if (type == DType::bfloat16) {
+    return [](const std::uint8_t* from, Index count, void* to) {
+      bfloat16_to_float(reinterpret_cast<const std::uint16_t*>(from), static_cast<float*>(to),
+                        count);
+    };
+  }
   switch (e.bytes) {
     case 2:
       return [](const std::uint8_t* from, Index count, void* to) {

@@ -61,10 +61,8 @@ std::span<std::uint8_t> undo_filters(const Dataset& dataset, std::uint32_t mask,
 /// `count` little-endian elements to numbers of another type at `to`.
 using Convert = void (*)(const std::uint8_t* from, Index count, void* to);
 
-/// To float32, from a standard float.
-Convert real_converter(const Element& element);
-/// To float32, from the bits of bfloat16.
-Convert bfloat16_converter();
+/// To float32, from a standard float or, if `type` says so, the bits of bfloat16.
+Convert real_converter(const Element& element, DType type);
 /// To int64, from a standard integer. Naturals above the largest become it.
 Convert integer_converter(const Element& element);
 

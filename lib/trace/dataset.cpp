@@ -52,9 +52,6 @@ Element element_of(hid_t type) {
       e.kind = H5Tget_sign(type) == H5T_SGN_NONE ? Element::Kind::unsigned_integer
                                                  : Element::Kind::integer;
       break;
-    case H5T_STRING: e.kind = Element::Kind::text; return e;
-    case H5T_COMPOUND: e.kind = Element::Kind::compound; return e;
-    case H5T_ENUM: e.kind = Element::Kind::enumeration; return e;
     default: return e;
   }
   const H5T_order_t order = H5Tget_order(type);
@@ -107,10 +104,9 @@ void read_other_layout(const Hdf5Object& at, Dataset& d) {
   expect(at, static_cast<bool>(plist));
   const H5D_layout_t layout = H5Pget_layout(plist);
   const bool is_virtual = layout == H5D_VIRTUAL;
-  if (is_virtual || H5Pget_external_count(plist) != 0) {
-    at.where.refuse("has {} storage in other files, expected its values in this one",
-                    is_virtual ? "virtual" : "external");
-  }
+  at.where.expect(!is_virtual && H5Pget_external_count(plist) == 0,
+                  "has {} storage in other files, expected its values in this one",
+                  is_virtual ? "virtual" : "external");
   read_sizes(at, d);
   switch (layout) {
     case H5D_COMPACT: d.layout = Dataset::Layout::compact; break;
@@ -178,23 +174,43 @@ std::string describe_type(const Element& e) {
     case Element::Kind::real: return fmt::format("another {}-bit float", bits);
     case Element::Kind::unsigned_integer: return fmt::format("uint{}", bits);
     case Element::Kind::integer: return fmt::format("int{}", bits);
-    case Element::Kind::text: return "string";
-    case Element::Kind::compound: return "compound";
-    case Element::Kind::enumeration: return "enumeration";
     case Element::Kind::other: break;
   }
-  return "another type";
+  return "no numbers";
+}
+
+bool is_stored_as(Spec::Type type, DType dtype, const Element& e) {
+  const auto found = stored_dtype(e);
+  switch (type) {
+    case Spec::as_trace: return found == dtype;
+    case Spec::as_trace_or_float32: return found == dtype || found == DType::float32;
+    case Spec::always_float32: return found == DType::float32;
+    case Spec::reals: return e.standard && e.kind == Element::Kind::real;
+    case Spec::integers: return e.standard && e.kind != Element::Kind::real;
+  }
+  return false;
+}
+
+std::string expected_type(Spec::Type type, DType dtype) {
+  switch (type) {
+    case Spec::reals: return "16-, 32- or 64-bit floats";
+    case Spec::integers: return "int32 or other integers";
+    case Spec::always_float32: return std::string(stored_as(DType::float32));
+    case Spec::as_trace:
+    case Spec::as_trace_or_float32: break;
+  }
+  const bool or_float32 = type == Spec::as_trace_or_float32 && dtype != DType::float32;
+  return fmt::format("{} for dtype {}{}", stored_as(dtype), name(dtype),
+                     or_float32 ? ", or 32-bit IEEE float" : "");
 }
 
 void check_filters(const Dataset& d, const Place& where) {
   for (auto f = d.filters.begin(); f != d.filters.end(); ++f) {
-    if (!can_undo(*f)) {
-      where.refuse("filter {} ({}) is not available, expected none, shuffle, gzip or fletcher32",
-                   f->id, f->label.empty() ? "unnamed" : f->label);
-    }
-    if (std::ranges::count(d.filters.begin(), f, f->id, &Filter::id) > 0) {
-      where.refuse("filter {} ({}) is there twice, expected each once", f->id, f->label);
-    }
+    where.expect(can_undo(*f),
+                 "filter {} ({}) is not available, expected none, shuffle, gzip or fletcher32",
+                 f->id, f->label.empty() ? "unnamed" : f->label);
+    where.expect(std::ranges::count(d.filters.begin(), f, f->id, &Filter::id) == 0,
+                 "filter {} ({}) is there twice, expected each once", f->id, f->label);
   }
 }
 
@@ -238,11 +254,10 @@ void list_chunks(const Hdf5Object& at, Dataset& d, std::uint64_t grid) {
       ++found;
     }
   }
-  if (found != written) {
-    at.where.refuse(
-        "cannot be read (its table counts {} chunks and holds {}), expected a complete dataset",
-        written, found);
-  }
+  at.where.expect(
+      found == written,
+      "cannot be read (its table counts {} chunks and holds {}), expected a complete dataset",
+      written, found);
 }
 
 // HDF5 gives the fill value for a missing chunk. Damage looks the same as a writer's omission, so
@@ -251,16 +266,13 @@ void check_chunks(const Hdf5Object& at, Dataset& d, std::uint64_t bytes) {
   const Place& where = at.where;
   std::uint64_t chunk_bytes = d.element.bytes;
   for (const std::uint64_t size : d.chunk) {
-    if (size == 0 || __builtin_mul_overflow(chunk_bytes, size, &chunk_bytes) ||
-        chunk_bytes > kMaxBytes) {
-      where.refuse("chunks are [{}], expected sizes of at least 1 that fit memory",
-                   fmt::join(d.chunk, ", "));
-    }
+    where.expect(size > 0 && !__builtin_mul_overflow(chunk_bytes, size, &chunk_bytes) &&
+                     chunk_bytes <= kMaxBytes,
+                 "chunks are [{}], expected sizes of at least 1 that fit memory",
+                 fmt::join(d.chunk, ", "));
   }
-  if (chunk_bytes > std::max(bytes, kFreeBytes)) {
-    where.refuse("chunks have {} bytes, expected at most the {} of the dataset", chunk_bytes,
-                 bytes);
-  }
+  where.expect(chunk_bytes <= std::max(bytes, kFreeBytes),
+               "chunks have {} bytes, expected at most the {} of the dataset", chunk_bytes, bytes);
   const std::uint64_t grid = grid_size(d);
   if (grid <= kMaxChunks) {
     list_chunks(at, d, grid);
@@ -269,18 +281,15 @@ void check_chunks(const Hdf5Object& at, Dataset& d, std::uint64_t bytes) {
   std::uint64_t stored = 0;  // at most a million times 32 bits
   for (const Chunk& c : d.chunks) {
     stored += c.bytes;
-    if (c.bytes > file_bytes || c.address > file_bytes - c.bytes || stored > file_bytes) {
-      where.refuse("has a chunk of {} bytes at {}, expected all within the file's {} bytes",
-                   c.bytes, c.address, file_bytes);
-    }
+    where.expect(c.bytes <= file_bytes && c.address <= file_bytes - c.bytes && stored <= file_bytes,
+                 "has a chunk of {} bytes at {}, expected all within the file's {} bytes", c.bytes,
+                 c.address, file_bytes);
   }
-  if (bytes > kFreeBytes && bytes / kMaxRatio > stored) {
-    where.refuse("needs {} bytes, expected at most {} times the {} that are stored", bytes,
-                 kMaxRatio, stored);
-  }
-  if (grid > kMaxChunks) {
-    where.refuse("has more than {} chunks, expected fewer and larger ones", kMaxChunks);
-  }
+  where.expect(bytes <= kFreeBytes || bytes / kMaxRatio <= stored,
+               "needs {} bytes, expected at most {} times the {} that are stored", bytes, kMaxRatio,
+               stored);
+  where.expect(grid <= kMaxChunks, "has more than {} chunks, expected fewer and larger ones",
+               kMaxChunks);
   const auto missing = std::ranges::find(d.chunks, 0U, &Chunk::bytes);
   if (missing != d.chunks.end()) {
     where.refuse("chunk at [{}] is missing ({} of {} are), expected all chunks in the file",
@@ -289,52 +298,23 @@ void check_chunks(const Hdf5Object& at, Dataset& d, std::uint64_t bytes) {
   }
 }
 
-// Bytes of all elements.
-std::uint64_t checked_bytes(const Dataset& d, const Place& where) {
-  std::uint64_t bytes = d.element.bytes;
-  for (const std::uint64_t size : d.sizes) {
-    if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > kMaxBytes) {
-      where.refuse("shape is [{}], expected a product that fits memory", fmt::join(d.sizes, ", "));
-    }
-  }
-  return bytes;
-}
-
-std::vector<Index> checked_sizes(const Dataset& d, const Place& where, const Spec& spec) {
-  if (d.sizes.size() != spec.rank) {
-    where.refuse("rank is {}, expected {}: [{}]", d.sizes.size(), spec.rank, spec.axes);
-  }
-  if (std::ranges::count(d.sizes, 0U) > 0) {
-    where.refuse("shape is [{}], expected sizes of at least 1", fmt::join(d.sizes, ", "));
-  }
-  checked_bytes(d, where);
-  return {d.sizes.begin(), d.sizes.end()};
-}
-
-bool is_digest(const std::string& text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
 // The texts of a dataset's attribute `sha256`, one for each of `parts` (heads, or 1 for the whole
 // dataset), or none.
 std::vector<std::string> digests_of(const Hdf5Object& dataset, std::size_t parts) {
   std::vector<std::string> texts = optional_strings(dataset, schema::kDigest);
-  if (!texts.empty() && texts.size() != parts) {
-    dataset.where.refuse("attribute {} has {} texts, expected {}", schema::kDigest, texts.size(),
-                         parts);
-  }
-  const auto bad = std::ranges::find_if_not(texts, is_digest);
-  if (bad != texts.end()) {
-    dataset.where.refuse("attribute {} is \"{}\", expected 64 lower-case hexadecimal digits",
-                         schema::kDigest, *bad);
+  dataset.where.expect(texts.empty() || texts.size() == parts,
+                       "attribute {} has {} texts, expected {}", schema::kDigest, texts.size(),
+                       parts);
+  for (const std::string& text : texts) {
+    dataset.where.expect(
+        text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos,
+        "attribute {} is \"{}\", expected 64 lower-case hexadecimal digits", schema::kDigest, text);
   }
   return texts;
 }
 
 void read_compact(const Hdf5Object& at, Dataset& d, std::uint64_t bytes) {
-  if (bytes > kMaxCompact) {
-    at.where.refuse("holds 0 bytes, expected {} for its shape", bytes);
-  }
+  at.where.expect(bytes <= kMaxCompact, "holds 0 bytes, expected {} for its shape", bytes);
   const Handle type(H5Dget_type(at.id), H5Tclose);
   d.compact.resize(bytes);
   expect(at, H5Dread(at.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, d.compact.data()) >= 0);
@@ -347,18 +327,20 @@ void check_storage(const Hdf5Object& at, Dataset& d) {
   if (d.checked) {
     return;
   }
-  const std::uint64_t bytes = checked_bytes(d, at.where);
+  std::uint64_t bytes = d.element.bytes;
+  for (const std::uint64_t size : d.sizes) {
+    at.where.expect(!__builtin_mul_overflow(bytes, size, &bytes) && bytes <= kMaxBytes,
+                    "shape is [{}], expected a product that fits memory", fmt::join(d.sizes, ", "));
+  }
   const std::uint64_t file_bytes = at.file->bytes();
   switch (d.layout) {
     case Dataset::Layout::compact: read_compact(at, d, bytes); break;
     case Dataset::Layout::contiguous:
-      if (d.bytes < bytes) {
-        at.where.refuse("holds {} bytes, expected {} for its shape", d.bytes, bytes);
-      }
-      if (bytes > file_bytes || d.address > file_bytes - bytes) {
-        at.where.refuse("needs {} bytes at {}, expected to lie within the file's {} bytes", bytes,
-                        d.address, file_bytes);
-      }
+      at.where.expect(d.bytes >= bytes, "holds {} bytes, expected {} for its shape", d.bytes,
+                      bytes);
+      at.where.expect(bytes <= file_bytes && d.address <= file_bytes - bytes,
+                      "needs {} bytes at {}, expected to lie within the file's {} bytes", bytes,
+                      d.address, file_bytes);
       break;
     case Dataset::Layout::chunked:
       check_filters(d, at.where);
@@ -396,56 +378,29 @@ void check_disjoint(const Hdf5Object& root) {
   }
 }
 
-Tensor open_integers(const Hdf5Object& group, std::string_view name, Index count, const char* noun,
-                     const char* size) {
-  const Hdf5Object at = open_dataset(group, name);
-  const auto data = dataset_of(at);
-  const Dataset& d = *data;
-  if (!d.element.standard || d.element.kind == Element::Kind::real) {
-    at.where.refuse("elements are no integers, expected int32");
-  }
-  if (d.sizes.size() != 1) {
-    at.where.refuse("rank is {}, expected 1: [{}]", d.sizes.size(), size);
-  }
-  if (std::cmp_not_equal(d.sizes[0], count)) {
-    at.where.refuse("holds {} {}, expected {} = {}", d.sizes[0], noun, size, count);
-  }
-  check_storage(at, *data);
-  return {data, at.where, {count}, DType::float32, digests_of(at, 1)};
-}
-
 Tensor open_tensor(const Hdf5Object& group, const Spec& spec, DType dtype) {
   const Hdf5Object at = open_dataset(group, spec.name);
   const auto data = dataset_of(at);
   const Dataset& d = *data;
-  const DType expected = spec.type == Spec::always_float32 ? DType::float32 : dtype;
-  const bool or_float32 = spec.type == Spec::as_trace_or_float32;
-  const auto found = stored_dtype(d.element);
-  if (!found || !(*found == expected || (or_float32 && *found == DType::float32))) {
-    at.where.refuse("elements are {}, expected {} for dtype {}{}", describe_type(d.element),
-                    stored_as(expected), name(expected),
-                    or_float32 && expected != DType::float32
-                        ? fmt::format(", or {}", stored_as(DType::float32))
-                        : "");
-  }
-  std::vector<Index> sizes = checked_sizes(d, at.where, spec);
-  check_storage(at, *data);
-  return {data, at.where, std::move(sizes), *found,
-          digests_of(at, spec.rank == 3 ? d.sizes.front() : 1)};
-}
-
-Tensor open_array(const Hdf5Object& group, std::string_view name, bool reals) {
-  const Hdf5Object at = open_dataset(group, name);
-  const auto data = dataset_of(at);
-  const Dataset& d = *data;
-  if (!d.element.standard || (d.element.kind == Element::Kind::real) != reals) {
-    at.where.refuse("elements are of another type, expected {}",
-                    reals ? "16-, 32- or 64-bit floats" : "integers");
-  }
-  if (std::ranges::count(d.sizes, 0U) == 0) {
+  at.where.expect(is_stored_as(spec.type, dtype, d.element), "elements are {}, expected {}",
+                  describe_type(d.element), expected_type(spec.type, dtype));
+  const bool any_shape = spec.rank == 0;
+  at.where.expect(any_shape || d.sizes.size() == spec.rank, "rank is {}, expected {}: [{}]",
+                  d.sizes.size(), spec.rank, spec.axes);
+  const bool empty = std::ranges::count(d.sizes, 0U) > 0;
+  at.where.expect(any_shape || !empty, "shape is [{}], expected sizes of at least 1",
+                  fmt::join(d.sizes, ", "));
+  if (!empty) {
     check_storage(at, *data);
   }
-  return {data, at.where, {d.sizes.begin(), d.sizes.end()}, DType::float32, {}};
+  Tensor out{data, at.where, {d.sizes.begin(), d.sizes.end()}, DType::float32, {}};
+  if (spec.type < Spec::reals) {
+    out.dtype = *stored_dtype(d.element);
+  }
+  if (!any_shape) {
+    out.digests = digests_of(at, spec.rank == 3 ? d.sizes.front() : 1);
+  }
+  return out;
 }
 
 }  // namespace kvbench::h5

@@ -1,9 +1,10 @@
 // Internal to lib/trace: the datasets of a trace or caches file, checked.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/types.hpp"
@@ -13,12 +14,19 @@
 
 namespace kvbench::h5 {
 
-/// A dataset of floats that the schema knows.
+/// A dataset that a format knows.
 struct Spec {
+  enum Type : std::uint8_t {
+    as_trace,  ///< of the trace's dtype
+    as_trace_or_float32,
+    always_float32,
+    reals,     ///< of 16 to 64 bits
+    integers,  ///< of 8 to 64 bits
+  };
   const char* name;
-  std::size_t rank;
+  std::size_t rank;  ///< 0: any shape, also without elements, and no checksums of values
   const char* axes;
-  enum { as_trace, as_trace_or_float32, always_float32 } type = as_trace;
+  Type type = as_trace;
 };
 
 /// The q, k or v of a layer.
@@ -26,13 +34,14 @@ constexpr Spec rows_spec(LayerTensor what) {
   const char* name = what == LayerTensor::queries ? "q" : what == LayerTensor::keys ? "k" : "v";
   return {name, 3, "heads, tokens, width"};
 }
+inline constexpr Spec kTokenIds{schema::kTokenIds.data(), 1, "n_tokens", Spec::integers};
 inline constexpr Spec kOProj{schema::kOProj.data(), 2, "hidden, q_heads * dv",
                              Spec::as_trace_or_float32};
 inline constexpr Spec kResidualNorm{schema::kResidualNorm.data(), 1, "nq", Spec::always_float32};
 inline constexpr Spec kExtraQ{"q", 3, "q_heads, m, width"};
 inline constexpr Spec kExtraK{"k", 3, "kv_heads, m, width"};
 inline constexpr Spec kExtraNorm{schema::kResidualNorm.data(), 1, "m", Spec::always_float32};
-inline constexpr const char* kPosition = "position";  ///< integers [m] beside them
+inline constexpr Spec kPosition{"position", 1, "m", Spec::integers};
 /// `name` must outlive it.
 inline Spec scores_spec(const std::string& name) {
   return {name.c_str(), 2, "kv_heads, tokens", Spec::always_float32};
@@ -54,18 +63,9 @@ struct Tensor {
   Index width() const { return sizes.back(); }
 };
 
-/// A dataset of `group` in a trace of `dtype`. Throws InputError as docs/trace_format.md says, but
+/// A dataset of `group` in a file of `dtype`. Throws InputError as docs/trace_format.md says, but
 /// checks neither values nor sizes against other datasets.
 Tensor open_tensor(const Hdf5Object& group, const Spec& spec, DType dtype);
-
-/// A dataset of `group` of integers, [count]. Messages call its elements `noun` and the count
-/// `size`.
-Tensor open_integers(const Hdf5Object& group, std::string_view name, Index count, const char* noun,
-                     const char* size);
-
-/// A dataset of `group` of floats of 16 to 64 bits or of integers, of any shape, also without
-/// elements. It is read without checksums of its values.
-Tensor open_array(const Hdf5Object& group, std::string_view name, bool reals);
 
 /// Throws InputError if two datasets or chunks that were opened share bytes of the file. A chunk's
 /// checksum does not show that its bytes are another chunk's.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,15 +45,24 @@ void check_members(const Hdf5Object& group, std::initializer_list<std::string_vi
 /// fixed or variable length, numbers in any width. A null dataspace (h5py.Empty) is an empty
 /// string.
 std::optional<std::string> optional_string(const Hdf5Object& at, const char* name);
-std::optional<std::int64_t> optional_int(const Hdf5Object& at, const char* name);
-/// An integer of at least 0. Unlike optional_int it holds all of 64 bits.
-std::optional<std::uint64_t> optional_unsigned(const Hdf5Object& at, const char* name);
-std::optional<double> optional_float(const Hdf5Object& at, const char* name);
 std::string required_string(const Hdf5Object& at, const char* name);
 /// One string or an array of at least one; empty if the attribute is absent.
 std::vector<std::string> optional_strings(const Hdf5Object& at, const char* name);
-std::vector<std::string> required_strings(const Hdf5Object& at, const char* name);
-std::int64_t required_int(const Hdf5Object& at, const char* name);
+/// The value of a string attribute, which must be one of `choices`.
+std::string one_of(const Hdf5Object& at, const char* name, std::string value,
+                   std::initializer_list<std::string_view> choices);
+
+/// A number from `low` to `high`, never NaN; messages end with `expected`. `T`: std::int64_t,
+/// std::uint64_t or double.
+template <class T>
+std::optional<T> optional_number(const Hdf5Object& at, const char* name,
+                                 T low = std::numeric_limits<T>::lowest(),
+                                 T high = std::numeric_limits<T>::max(),
+                                 std::string_view expected = "a number");
+std::int64_t required_int(const Hdf5Object& at, const char* name, std::int64_t low,
+                          std::int64_t high, std::string_view expected);
+/// Throws InputError unless the root's attributes `format` and `version` are these.
+void check_format(const Hdf5Object& root, std::string_view format, std::int64_t version);
 
 /// Numbers of an array attribute, [size], finite in float32; empty if absent.
 std::vector<float> optional_floats(const Hdf5Object& at, const char* name, Index size);

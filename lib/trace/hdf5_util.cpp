@@ -1,5 +1,7 @@
 #include "trace/hdf5_util.hpp"
 
+#include <cstddef>
+
 namespace kvbench::h5 {
 
 namespace {
@@ -20,6 +22,17 @@ herr_t keep_innermost(unsigned /*depth*/, const H5E_error2_t* error, void* out) 
     return -1;
   }
   return 0;
+}
+
+herr_t collect_link(hid_t /*group*/, const char* name, const LinkInfo* /*info*/, void* out) {
+  constexpr std::size_t kMaxLinks = 1000000;
+  try {
+    auto& names = *static_cast<std::vector<std::string>*>(out);
+    names.emplace_back(name);
+    return names.size() > kMaxLinks ? -1 : 0;
+  } catch (...) {  // none may pass through HDF5
+    return -1;
+  }
 }
 
 }  // namespace
@@ -64,6 +77,13 @@ std::string last_error() {
 
 bool has_link(hid_t parent, std::string_view name) {
   return H5Lexists(parent, std::string(name).c_str(), H5P_DEFAULT) > 0;
+}
+
+std::optional<std::vector<std::string>> link_names(hid_t group) {
+  std::vector<std::string> names;
+  hsize_t at = 0;
+  const herr_t status = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &at, collect_link, &names);
+  return status < 0 ? std::nullopt : std::optional(std::move(names));
 }
 
 Handle make_space(const std::vector<Index>& sizes) {

@@ -4,6 +4,7 @@
 #include <hdf5.h>
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,13 @@
 #include "trace/refuse.hpp"
 
 namespace kvbench::h5 {
+
+// HDF5 1.12 gave the old name to another struct.
+#if H5_VERSION_GE(1, 12, 0)
+using LinkInfo = H5L_info2_t;
+#else
+using LinkInfo = H5L_info_t;
+#endif
 
 /// Owns one HDF5 identifier and converts to it. Invalid (negative) identifiers test false.
 class Handle {
@@ -59,6 +67,9 @@ std::string last_error();
 
 /// Whether a link of that name exists.
 bool has_link(hid_t parent, std::string_view name);
+/// Names of all links of a group, ascending; none if HDF5 fails or a group has more than a
+/// million, far above any of ours.
+std::optional<std::vector<std::string>> link_names(hid_t group);
 
 /// A dataspace of these sizes.
 Handle make_space(const std::vector<Index>& sizes);

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "core/sha256.hpp"
 #include "trace/refuse.hpp"
@@ -78,19 +77,7 @@ bool InputFile::unchanged() const {
 }
 
 std::string InputFile::sha256() const {
-  Sha256 hash;
-  std::vector<char> buffer(std::size_t{1} << 20);
-  for (off_t at = 0;;) {
-    const ssize_t got = ::pread(descriptor(), buffer.data(), buffer.size(), at);
-    if (got == 0) {
-      return hash.text();
-    }
-    if (got < 0 && errno != EINTR) {
-      raise<IoError>("{}: cannot be read: {}", path_, reason(errno));
-    }
-    hash.add({buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
-    at += std::max<ssize_t>(got, 0);
-  }
+  return sha256_of(descriptor(), path_);
 }
 
 std::string InputFile::read(std::uint64_t address, std::span<std::uint8_t> to) const {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/files.hpp"
-#include "core/temporary_files.hpp"
 #include "trace/schema.hpp"
 
 namespace kvbench::h5 {
@@ -21,29 +20,29 @@ Handle text_type() {
 }
 
 OutputFile::OutputFile(const std::string& path)
-    : path_(resolved_path(path).string()), partial_(partial_path(path_).string()) {
-  register_temporary(partial_);
-  std::remove(partial_.c_str());  // truncating would empty the target of a link of this name
-  file_ = Handle(H5Fcreate(partial_.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+    : path_(resolved_path(path).string()), partial_(partial_path(path_)) {
+  // Truncating would empty the target of a link of this name.
+  std::remove(partial_.path().c_str());
+  file_ =
+      Handle(H5Fcreate(partial_.path().c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
   if (!file_) {
+    partial_.keep();  // not ours
     fail("file");
   }
 }
 
 OutputFile::~OutputFile() {
-  if (partial_.empty()) {
-    return;
+  if (!file_ && !failed_) {
+    return;  // finished
   }
   const Session session;
-  if (failed_ || (file_ && H5Fflush(file_, H5F_SCOPE_LOCAL) < 0)) {
+  if (failed_ || H5Fflush(file_, H5F_SCOPE_LOCAL) < 0) {
     file_.release();
     std::error_code ignored;  // frees the disk space of the open file
-    std::filesystem::resize_file(partial_, 0, ignored);
+    std::filesystem::resize_file(partial_.path(), 0, ignored);
   } else {
     file_.reset();
   }
-  std::remove(partial_.c_str());
-  release_temporary(partial_);
 }
 
 void OutputFile::close(Handle object, std::string_view what) const {
@@ -141,30 +140,20 @@ Handle OutputFile::chunked(hid_t parent, const char* name, DType dtype,
   return create(parent, name, file_type(dtype), sizes, plist, chunk, nullptr);
 }
 
-namespace {
-
-herr_t add_name(hid_t /*group*/, const char* name, const H5L_info_t* /*info*/, void* names) {
-  static_cast<std::vector<std::string>*>(names)->emplace_back(name);
-  return 0;
-}
-
-}  // namespace
-
 void OutputFile::write_members() const {
   const auto visit = [this](const auto& self, hid_t group) -> void {
-    std::vector<std::string> names;
-    hsize_t at = 0;
-    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &at, add_name, &names) < 0) {
+    const auto names = link_names(group);
+    if (!names) {
       fail("the names of a group");
     }
-    for (const std::string& name : names) {
+    for (const std::string& name : *names) {
       const Handle member(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose);
       if (H5Iget_type(member) == H5I_GROUP) {
         self(self, member);
       }
     }
-    if (!names.empty() && names.size() <= kMaxTextsWritten) {
-      attribute(group, schema::kMembers, names);
+    if (!names->empty() && names->size() <= kMaxTextsWritten) {
+      attribute(group, schema::kMembers, *names);
     }
   };
   const Handle root(H5Gopen2(file_, "/", H5P_DEFAULT), H5Gclose);
@@ -175,9 +164,7 @@ void OutputFile::finish() {
   if (H5Fflush(file_, H5F_SCOPE_LOCAL) < 0 || !file_.reset()) {
     fail("the end of the file");
   }
-  publish_file(path_);
-  release_temporary(partial_);
-  partial_.clear();
+  publish_file(partial_, path_);
 }
 
 }  // namespace kvbench::h5

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/temporary_files.hpp"
 #include "core/types.hpp"
 #include "trace/hdf5_util.hpp"
 
@@ -105,8 +106,8 @@ class OutputFile {
   void put(hid_t object, const char* name, hid_t type, const void* value,
            std::optional<std::size_t> count = {}) const;
 
-  std::string path_;     // symbolic links resolved
-  std::string partial_;  // empty: finished
+  std::string path_;  // symbolic links resolved
+  Temporary partial_;
   Handle file_;
   mutable bool failed_ = false;
 };

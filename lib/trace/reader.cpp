@@ -111,15 +111,13 @@ ExtraSegment TraceReader::Impl::read_segment(const h5::Place& at, const ExtraSeg
     reads.push_back({&q, kv_head * layer.group() + g, out.q.back().data()});
   }
   h5::read_heads(file, reads, info.queries, "query");
-  const h5::Tensor& positions = tensor(at, h5::kPosition);
+  const h5::Tensor& positions = tensor(at, h5::kPosition.name);
   Index last = -1;
   for (const std::int64_t position : h5::read_integers(file, positions)) {
-    if (position <= last || position > std::numeric_limits<std::int32_t>::max()) {
-      positions.where.refuse(
-          "query {} is at {}, expected positions from 0 to 2147483647, each "
-          "after the one before",
-          out.positions.size(), position);
-    }
+    positions.where.expect(
+        last < position && position <= std::numeric_limits<std::int32_t>::max(),
+        "query {} is at {}, expected positions from 0 to 2147483647, each after the one before",
+        out.positions.size(), position);
     out.positions.push_back(last = position);
   }
   if (info.has_residual_norm) {
@@ -182,9 +180,7 @@ Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, LayerTensor
                               Index head) const {
   const LayerMeta& l = impl_->layer(prompt, layer);
   return impl_->in_layer(prompt, l, head, [&](const h5::Place& group) {
-    if (!l.has(what)) {
-      group.refuse("holds no {}, expected some", name(what));
-    }
+    group.expect(l.has(what), "holds no {}, expected some", name(what));
     const h5::Tensor& tensor = impl_->tensor(group, h5::rows_spec(what).name);
     check_index(impl_->meta, what == LayerTensor::queries ? "q_head" : "kv_head", head,
                 tensor.heads());
@@ -260,9 +256,8 @@ NamedScores TraceReader::read_scores(std::size_t prompt, std::size_t layer, cons
                                      Index kv_head) const {
   const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Place& group) {
-    if (find_named(l.scores, name) == nullptr) {
-      group.refuse("holds no scores '{}', expected some", name);
-    }
+    group.expect(find_named(l.scores, name) != nullptr, "holds no scores '{}', expected some",
+                 name);
     const h5::Tensor& scores = impl_->tensor(group / schema::kScores, name);
     impl_->checked.check(impl_->file, scores);
     NamedScores out{name, std::vector<float>(l.n)};

@@ -38,6 +38,13 @@ struct Place {
   [[noreturn]] void refuse(fmt::format_string<Args...> what, Args&&... args) const {
     raise<InputError>("{}: {}: {}", file, path, fmt::format(what, std::forward<Args>(args)...));
   }
+  /// The same unless `good`.
+  template <class... Args>
+  void expect(bool good, fmt::format_string<Args...> what, Args&&... args) const {
+    if (!good) {
+      refuse(what, std::forward<Args>(args)...);
+    }
+  }
 };
 
 }  // namespace kvbench::h5

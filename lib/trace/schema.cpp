@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
+#include <cstdint>
 #include <utility>
 
 #include "core/parse_number.hpp"
@@ -11,7 +11,7 @@ namespace kvbench {
 
 namespace {
 
-constexpr Index kMaxLayer = 1000000;
+constexpr std::uint64_t kMaxLayer = 1000000;
 
 // Length of the run of digits at the start of `text`, and the run without leading zeros.
 std::pair<std::size_t, std::string_view> number_at(std::string_view text) {
@@ -31,11 +31,9 @@ std::optional<DType> parse_dtype(std::string_view text) {
 }
 
 std::optional<Index> parse_layer_name(std::string_view text) {
-  Index value = 0;
-  return parse_number(text, value) && value >= 0 && value <= kMaxLayer &&
-                 std::to_string(value) == text
-             ? std::optional(value)
-             : std::nullopt;
+  std::uint64_t value = 0;
+  return parse_decimal(text, value) && value <= kMaxLayer ? std::optional<Index>(value)
+                                                          : std::nullopt;
 }
 
 bool natural_less(std::string_view a, std::string_view b) {

@@ -159,42 +159,34 @@ void decode_batch(const InputFile& file, std::vector<Piece>& batch) {
 template <class Add>
 void for_each_piece(const Slab& s, const Add& add) {
   const Dataset& d = *s.data;
+  const bool chunked = d.layout == Dataset::Layout::chunked;
   const Box sizes = boxed(d.sizes);
-  if (d.layout != Dataset::Layout::chunked) {
-    const Index row_bytes = std::max<Index>(s.count[2] * static_cast<Index>(s.out_width), 1);
-    const Index rows = std::max<Index>(kPieceBytes / row_bytes, 1);
-    for (Index h = 0; h < s.count[0]; ++h) {
-      for (Index r = 0; r < s.count[1]; r += rows) {
-        add(Piece{&s,
-                  {s.start[0] + h, s.start[1] + r, s.start[2]},
-                  {1, std::min(rows, s.count[1] - r), s.count[2]},
-                  {0, 0, 0},
-                  sizes});
-      }
-    }
-    return;
-  }
-  const Box dims = boxed(d.chunk);
+  const Index row_bytes = std::max<Index>(s.count[2] * static_cast<Index>(s.out_width), 1);
+  const Box step =
+      chunked ? boxed(d.chunk) : Box{1, std::max<Index>(kPieceBytes / row_bytes, 1), sizes[2]};
   Box grid{};
   Box first{};
   Box end{};
   for (std::size_t i = 0; i < 3; ++i) {
-    grid[i] = (sizes[i] - 1) / dims[i] + 1;
-    first[i] = s.start[i] / dims[i];
-    end[i] = (s.start[i] + s.count[i] - 1) / dims[i] + 1;
+    grid[i] = (sizes[i] - 1) / step[i] + 1;
+    first[i] = s.start[i] / step[i];
+    end[i] = (s.start[i] + s.count[i] - 1) / step[i] + 1;
   }
   for (Index a = first[0]; a < end[0]; ++a) {
     for (Index b = first[1]; b < end[1]; ++b) {
       for (Index c = first[2]; c < end[2]; ++c) {
-        Piece p{&s, {}, {}, {a * dims[0], b * dims[1], c * dims[2]}, dims};
+        const Box corner{a * step[0], b * step[1], c * step[2]};
+        Piece p{&s, {}, {}, chunked ? corner : Box{}, chunked ? step : sizes};
         bool at_edge = false;
         for (std::size_t i = 0; i < 3; ++i) {
-          p.start[i] = std::max(p.corner[i], s.start[i]);
-          p.count[i] = std::min(p.corner[i] + dims[i], s.start[i] + s.count[i]) - p.start[i];
-          at_edge |= p.corner[i] + dims[i] > sizes[i];
+          p.start[i] = std::max(corner[i], s.start[i]);
+          p.count[i] = std::min(corner[i] + step[i], s.start[i] + s.count[i]) - p.start[i];
+          at_edge |= corner[i] + step[i] > sizes[i];
         }
-        p.chunk = d.chunks[static_cast<std::size_t>((a * grid[1] + b) * grid[2] + c)];
-        p.filtered = !d.filters.empty() && !(at_edge && d.plain_edges);
+        if (chunked) {
+          p.chunk = d.chunks[static_cast<std::size_t>((a * grid[1] + b) * grid[2] + c)];
+          p.filtered = !d.filters.empty() && !(at_edge && d.plain_edges);
+        }
         add(std::move(p));
       }
     }
@@ -209,7 +201,7 @@ Slab slab(const Tensor& t, const std::vector<Index>& start, const std::vector<In
          &t.where,
          {},
          {1, 1, 1},
-         t.dtype == DType::bfloat16 ? bfloat16_converter() : real_converter(t.data->element),
+         real_converter(t.data->element, t.dtype),
          reinterpret_cast<std::uint8_t*>(out),
          sizeof *out};
   std::ranges::copy(start, s.start.end() - static_cast<std::ptrdiff_t>(start.size()));

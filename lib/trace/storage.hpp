@@ -12,15 +12,7 @@ using Bytes = std::vector<std::uint8_t>;
 /// The element type of a dataset. `standard`: an IEEE float of 16, 32 or 64 bits, or an integer of
 /// 8 to 64 bits without padding.
 struct Element {
-  enum class Kind : std::uint8_t {
-    real,
-    integer,
-    unsigned_integer,
-    text,
-    compound,
-    enumeration,
-    other
-  };
+  enum class Kind : std::uint8_t { other, real, integer, unsigned_integer };
   Kind kind = Kind::other;
   bool standard = false;
   bool big_endian = false;

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <numbers>
 #include <numeric>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -252,63 +251,33 @@ Matrix make_queries(const SynthOptions& o, const Plan& plan, const Rng& rng, Ind
 }
 
 template <class T>
-void check_range(const char* name, T got, std::type_identity_t<T> low,
-                 std::type_identity_t<T> high) {
-  if (!(got >= low && got <= high)) {
-    throw InputError(fmt::format("synth: {} must be in [{}, {}], got {}", name, low, high, got));
-  }
-}
-
-void check_positive(const char* name, double got, double high) {
-  if (!(got > 0 && got <= high)) {
-    throw InputError(fmt::format("synth: {} must be in (0, {}], got {}", name, high, got));
+void check_number(const char* name, T got, SynthRange r) {
+  const auto x = static_cast<double>(got);
+  if (!(r.low <= x && x <= r.high) || (r.open_low && x == r.low) || (r.open_high && x == r.high)) {
+    throw InputError(fmt::format("synth: {} must be in {}{}, {}{}, got {}", name,
+                                 r.open_low ? '(' : '[', r.low, r.high, r.open_high ? ')' : ']',
+                                 got));
   }
 }
 
 }  // namespace
 
 void check(const SynthOptions& o) {
-  check_range("prompts", o.prompts, 1, 10000);
-  check_range("layers", o.layers, 1, 1000);
-  check_range("kv_heads", o.kv_heads, 1, 1024);
-  check_range("q_heads", o.q_heads, 1, 1024);
+  const auto check_one = [](const char* name, const auto& got, SynthRange r, const char*) {
+    if constexpr (requires { got.has_value(); }) {
+      if (got) {
+        check_number(name, *got, r);
+      }
+    } else {
+      check_number(name, got, r);
+    }
+  };
+  each_shape(o, check_one);
   if (o.q_heads % o.kv_heads != 0) {
     throw InputError(fmt::format("synth: q_heads must be a multiple of kv_heads = {}, got {}",
                                  o.kv_heads, o.q_heads));
   }
-  check_range("n", o.n, 1, Index{1} << 24);
-  check_range("nq", o.nq, 0, o.n);
-  check_range("d", o.d, 16, 1024);
-  check_range("dv", o.dv, 1, 1024);
-  check_range("gzip_level", o.gzip_level, 0, 9);
-  if (o.scale) {
-    check_positive("scale", *o.scale, 1e6);
-  }
-  check_positive("key_norm", o.key_norm, 1e6);
-  check_range("clusters", o.clusters, 1, 65536);
-  check_range("cluster_radius", o.cluster_radius, 0, 100);
-  check_range("run_length", o.run_length, 1, 1e9);
-  check_range("key_offset", o.key_offset, 0, 1e4);
-  check_range("query_noise", o.query_noise, 0, 100);
-  check_range("topic_strength", o.topic_strength, 0, 100);
-  check_range("recency", o.recency, 0, 100);
-  check_range("sink_strength", o.sink_strength, 0, 100);
-  check_range("heavy_strength", o.heavy_strength, 0, 100);
-  check_range("needle_strength", o.needle_strength, 0, 100);
-  check_positive("recency_window", o.recency_window, 1e9);
-  check_range("sinks", o.sinks, 0, o.n);
-  check_positive("sink_norm", o.sink_norm, 100);
-  check_range("sink_value", o.sink_value, 0, 100);
-  check_range("heavy_fraction", o.heavy_fraction, 0, 1);
-  if (!(o.needle_position >= 0 && o.needle_position < 1)) {
-    throw InputError(
-        fmt::format("synth: needle_position must be in [0, 1), got {}", o.needle_position));
-  }
-  if (o.needle_strength > 0) {
-    check_range("needle_queries", o.needle_queries, 1, o.n);
-  }
-  check_positive("value_norm", o.value_norm, 1e6);
-  check_range("value_decades", o.value_decades, 0, 8);
+  each_plant(o, check_one);
 }
 
 void synth(const SynthOptions& o, const std::string& path) {

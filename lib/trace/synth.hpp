@@ -22,61 +22,105 @@ inline constexpr std::string_view kSynthModel = "kvbench synth";  ///< root attr
 struct SynthOptions {
   std::uint64_t seed = 0;  ///< Every draw depends on it, prompt, layer, head and purpose.
 
-  Index prompts = 1;   ///< Range 1..10000. Named p0, p1, ...
-  Index layers = 2;    ///< Range 1..1000. Independent of each other.
-  Index q_heads = 4;   ///< Range 1..1024, a multiple of kv_heads.
-  Index kv_heads = 2;  ///< Range 1..1024.
-  Index n = 2048;      ///< Tokens. Range 1..16777216.
-  Index nq = 0;        ///< Queries kept, the last ones. Range 0..n; 0 means n.
-  Index d = 64;        ///< Width of keys and queries. Range 16..1024, to have room for plants.
-  Index dv = 64;       ///< Width of values. Range 1..1024.
+  Index prompts = 1;
+  Index layers = 2;  ///< Independent of each other.
+  Index q_heads = 4;
+  Index kv_heads = 2;
+  Index n = 2048;
+  Index nq = 0;
+  Index d = 64;  ///< At least 16, to have room for plants.
+  Index dv = 64;
+  std::optional<double> scale;   ///< Stored at the root.
+  int gzip_level = 4;            ///< 0 stores without filters. Larger is smaller.
   DType dtype = DType::float16;  ///< Element type stored. Narrower rounds plants more coarsely.
-  std::optional<double> scale;   ///< s. Range > 0; absent means 1/sqrt(d). Stored at the root.
-  int gzip_level = 4;            ///< Range 0..9; 0 stores without filters. Larger is smaller.
-  std::string created;           ///< Root attribute `created`, free text, default empty.
+  std::string created;           ///< Root attribute `created`, free text.
 
   // --- keys
-  double key_norm = 10;  ///< Norm of cluster centres. Range > 0. Larger keys round more coarsely.
-  Index clusters = 16;   ///< Cluster centres, random directions. Range 1..65536. One makes all keys
-                         ///< alike.
-  double cluster_radius = 0.3;  ///< Expected distance of a key from its centre over key_norm. Range
-                                ///< 0..100. Larger blurs clusters; 0 makes their keys equal.
-  double run_length = 32;  ///< Mean tokens in a row in one cluster (geometric). Range >= 1. Larger
-                           ///< makes topics longer; 1 draws each token anew.
-  double key_offset = 0;   ///< Norm of one vector added to all keys. Range 0..10000. It moves keys
-                           ///< off the origin and leaves softmax as it is.
+  double key_norm = 10;         ///< Larger keys round more coarsely.
+  double key_offset = 0;        ///< Moves keys off the origin and leaves softmax as it is.
+  Index clusters = 16;          ///< Random directions. One makes all keys alike.
+  double cluster_radius = 0.3;  ///< Larger blurs clusters; 0 makes their keys equal.
+  double run_length = 32;       ///< Geometric. Larger makes topics longer; 1 draws each token anew.
 
   // --- what queries attend to
-  double query_noise = 1;     ///< Standard deviation of the logits that unplanned attention has, in
-                              ///< nats. Range 0..100. Larger makes attention peakier at random.
-  double topic_strength = 2;  ///< Logit of keys at the centre of the query's own cluster. Range
-                              ///< 0..100. Larger ties queries to topics.
-  double recency = 3;         ///< Logit of the query's own position, falling off as a Gaussian with
-                              ///< distance. Range 0..100. Larger makes heads local.
-  double recency_window = 64;  ///< Standard deviation of that Gaussian, in tokens. Range > 0. With
-                               ///< few spare widths (d < 64) the fall-off is noisier.
+  double query_noise = 1;      ///< Larger makes attention peakier at random.
+  double topic_strength = 2;   ///< For keys at the centre. Larger ties queries to topics.
+  double recency = 3;          ///< Falls off as a Gaussian with distance. Larger: local heads.
+  double recency_window = 64;  ///< With few spare widths (d < 64) the fall-off is noisier.
 
   // --- tokens that stand out
-  Index sinks = 4;           ///< Leading tokens that attract attention. Range 0..n.
-  double sink_strength = 6;  ///< Logit of a sink for every query. Range 0..100.
-  double sink_norm = 0.5;    ///< Norm of a sink's key over key_norm. Range > 0, at most 100.
-  double sink_value = 0.05;  ///< Norm of a sink's value over what it would be otherwise. Range
-                             ///< 0..100. Small: much attention that moves the output little.
-  double heavy_fraction =
-      0.02;  ///< Fraction of tokens, at random, that are heavy hitters. Range 0..1.
-  double heavy_strength = 4;   ///< Logit of a heavy hitter: alignment with the mean query. Range
-                               ///< 0..100.
-  double needle_strength = 0;  ///< Logit of the needle for the last queries. Range 0..100. Earlier
-                               ///< queries do not see it: accumulated attention misses it.
-  double needle_position = 0.5;  ///< Where the needle is, token floor(needle_position * n). Range
-                                 ///< 0..1 without 1.
-  Index needle_queries = 32;     ///< How many last queries attend to it. Range 1..n when it is on.
+  Index sinks = 4;
+  double sink_strength = 6;
+  double sink_norm = 0.5;
+  double sink_value = 0.05;      ///< Small: much attention that moves the output little.
+  double heavy_fraction = 0.02;  ///< At random.
+  double heavy_strength = 4;     ///< Alignment with the mean query.
+  double needle_strength = 0;  ///< Earlier queries do not see it: accumulated attention misses it.
+  double needle_position = 0.5;  ///< Token floor(needle_position * n).
+  Index needle_queries = 32;
 
   // --- values
-  double value_norm = 2;     ///< Median norm of values. Range > 0.
-  double value_decades = 0;  ///< Value norms are log-uniform over so many powers of ten around
-                             ///< value_norm. Range 0..8; wide ones need more than float16.
+  double value_norm = 2;
+  double value_decades = 0;  ///< Log-uniform around value_norm; wide ones need more than float16.
 };
+
+/// Numbers from `low` to `high`, without those that are open.
+struct SynthRange {
+  double low = 0;
+  double high = 0;
+  bool open_low = false;
+  bool open_high = false;
+};
+
+/// Visits the shape of a trace: visit(name, member, SynthRange, help).
+template <class Options, class Visit>
+void each_shape(Options& o, const Visit& visit) {
+  const auto n = static_cast<double>(o.n);
+  visit("prompts", o.prompts, {1, 1e4}, "Number of prompts, named p0, p1, ...");
+  visit("layers", o.layers, {1, 1e3}, "Layers per prompt");
+  visit("q_heads", o.q_heads, {1, 1024}, "Query heads per layer, a multiple of --kv-heads");
+  visit("kv_heads", o.kv_heads, {1, 1024}, "KV heads per layer");
+  visit("n", o.n, {1, 0x1p24}, "Tokens per prompt");
+  visit("nq", o.nq, {0, n}, "Number of last queries to store; 0 stores all");
+  visit("d", o.d, {16, 1024}, "Width of queries and keys, 16 to 1024");
+  visit("dv", o.dv, {1, 1024}, "Width of values");
+  visit("scale", o.scale, {0, 1e6, true}, "Scale s of the logits s<k,q> [default: 1/sqrt(d)]");
+  visit("gzip_level", o.gzip_level, {0, 9}, "gzip level, 1 to 9; 0 disables compression");
+}
+
+/// Visits what is planted, likewise.
+template <class Options, class Visit>
+void each_plant(Options& o, const Visit& visit) {
+  const auto n = static_cast<double>(o.n);
+  visit("key_norm", o.key_norm, {0, 1e6, true}, "Norm of cluster centres");
+  visit("key_offset", o.key_offset, {0, 1e4}, "Norm of a vector added to every key");
+  visit("clusters", o.clusters, {1, 65536}, "Number of key clusters");
+  visit("cluster_radius", o.cluster_radius, {0, 100},
+        "Distance of keys from their centre, relative to --key-norm");
+  visit("run_length", o.run_length, {1, 1e9}, "Mean number of consecutive tokens in one cluster");
+  visit("query_noise", o.query_noise, {0, 100}, "Standard deviation of random logits, in nats");
+  visit("topic_strength", o.topic_strength, {0, 100},
+        "Strength of keys in the query's own cluster");
+  visit("recency", o.recency, {0, 100}, "Strength of the query's own position");
+  visit("recency_window", o.recency_window, {0, 1e9, true},
+        "Standard deviation of the recency Gaussian, in tokens");
+  visit("sinks", o.sinks, {0, n}, "Number of leading tokens that are attention sinks");
+  visit("sink_strength", o.sink_strength, {0, 100}, "Strength of a sink for every query");
+  visit("sink_norm", o.sink_norm, {0, 100, true}, "Norm of sink keys, relative to --key-norm");
+  visit("sink_value", o.sink_value, {0, 100}, "Norm of sink values, relative to other values");
+  visit("heavy_fraction", o.heavy_fraction, {0, 1}, "Fraction of tokens that are heavy hitters");
+  visit("heavy_strength", o.heavy_strength, {0, 100}, "Strength of a heavy hitter for every query");
+  visit("needle_strength", o.needle_strength, {0, 100},
+        "Strength of the needle for the last queries");
+  visit("needle_position", o.needle_position, {0, 1, false, true},
+        "Relative position of the needle, from 0 to below 1");
+  // Of no effect without a needle.
+  visit("needle_queries", o.needle_queries,
+        o.needle_strength > 0 ? SynthRange{1, n} : SynthRange{-0x1p63, 0x1p63},
+        "Number of last queries that attend to the needle");
+  visit("value_norm", o.value_norm, {0, 1e6, true}, "Median norm of values");
+  visit("value_decades", o.value_decades, {0, 8}, "Spread of value norms, in powers of ten");
+}
 
 /// Throws InputError that names the option, the range and the value.
 void check(const SynthOptions& options);

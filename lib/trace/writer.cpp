@@ -24,9 +24,10 @@ constexpr Index kMaxChunkBytes = Index{1} << 31;
 constexpr Index kMaxSize = Index{1} << 40;
 
 template <class... Args>
-[[noreturn]] void misuse(const std::string& path, fmt::format_string<Args...> what,
-                         Args&&... args) {
-  h5::raise<InputError>("{}: {}", path, fmt::format(what, std::forward<Args>(args)...));
+void expect(const std::string& path, bool good, fmt::format_string<Args...> what, Args&&... args) {
+  if (!good) {
+    h5::raise<InputError>("{}: {}", path, fmt::format(what, std::forward<Args>(args)...));
+  }
 }
 
 bool is_scale(const std::optional<double>& x) {
@@ -40,15 +41,12 @@ std::string digest(DType type, const float* x, Index count) {
 }
 
 TraceHeader checked(const std::string& path, const TraceHeader& header) {
-  if (header.rope != schema::kRopePost && header.rope != schema::kRopeNone) {
-    misuse(path, "rope is \"{}\", expected \"post\" or \"none\"", header.rope);
-  }
-  if (!is_scale(header.scale)) {
-    misuse(path, "scale is {}, expected a finite number > 0", *header.scale);
-  }
-  if (header.gzip_level < 0 || header.gzip_level > 9) {
-    misuse(path, "gzip level is {}, expected 0 to 9", header.gzip_level);
-  }
+  expect(path, header.rope == schema::kRopePost || header.rope == schema::kRopeNone,
+         "rope is \"{}\", expected \"post\" or \"none\"", header.rope);
+  expect(path, is_scale(header.scale), "scale is {}, expected a finite number > 0",
+         header.scale.value_or(0));
+  expect(path, header.gzip_level >= 0 && header.gzip_level <= 9,
+         "gzip level is {}, expected 0 to 9", header.gzip_level);
   return header;
 }
 
@@ -88,8 +86,8 @@ struct TraceWriter::Impl {
   Impl& operator=(const Impl&) = delete;
 
   template <class... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> what, Args&&... args) const {
-    misuse(out.path(), what, std::forward<Args>(args)...);
+  void expect(bool good, fmt::format_string<Args...> what, Args&&... args) const {
+    kvbench::expect(out.path(), good, what, std::forward<Args>(args)...);
   }
 
   void create(LayerTensor what, const std::vector<Index>& sizes);
@@ -108,14 +106,12 @@ void TraceWriter::Impl::create(LayerTensor what, const std::vector<Index>& sizes
   const Index chunk_rows = std::min(sizes[1], schema::kMaxChunkTokens);
   Index total = bytes_per_element(header.dtype);
   for (const Index size : sizes) {
-    if (size < 1 || size > kMaxSize || __builtin_mul_overflow(total, size, &total)) {
-      refuse("{} has shape [{}], expected sizes of at least 1 whose product fits memory", name,
-             fmt::join(sizes, ", "));
-    }
+    expect(size >= 1 && size <= kMaxSize && !__builtin_mul_overflow(total, size, &total),
+           "{} has shape [{}], expected sizes of at least 1 whose product fits memory", name,
+           fmt::join(sizes, ", "));
   }
-  if (sizes[2] > kMaxChunkBytes / (chunk_rows * bytes_per_element(header.dtype))) {
-    refuse("{} has width {}, expected a chunk below 2 GiB", name, sizes[2]);
-  }
+  expect(sizes[2] <= kMaxChunkBytes / (chunk_rows * bytes_per_element(header.dtype)),
+         "{} has width {}, expected a chunk below 2 GiB", name, sizes[2]);
   rows[static_cast<std::size_t>(what)] = {
       out.chunked(group, name, header.dtype, sizes, {1, chunk_rows, sizes[2]}, header.gzip_level),
       name, sizes, std::vector<bool>(sizes[0], false), std::vector<std::string>(sizes[0])};
@@ -124,7 +120,8 @@ void TraceWriter::Impl::create(LayerTensor what, const std::vector<Index>& sizes
 void TraceWriter::Impl::check_finite(std::string_view what, MatrixView m) const {
   for (Index i = 0; i < m.rows * m.cols; ++i) {
     if (!std::isfinite(round_to(header.dtype, m.data[i]))) {
-      refuse("{}, row {}: {} is not finite as {}", what, i / m.cols, m.data[i], name(header.dtype));
+      expect(false, "{}, row {}: {} is not finite as {}", what, i / m.cols, m.data[i],
+             name(header.dtype));
     }
   }
 }
@@ -145,17 +142,13 @@ void TraceWriter::Impl::write_chunks(const Handle& data, MatrixView m, std::vect
 void TraceWriter::Impl::write(LayerTensor what, Index head, MatrixView m) {
   const h5::Session session;
   Output& to = rows[static_cast<std::size_t>(what)];
-  if (!layer) {
-    refuse("{} written before begin_layer", h5::rows_spec(what).name);
-  }
-  if (head < 0 || head >= to.sizes[0] || to.written[head]) {
-    refuse("{} head {} is out of range or written twice, expected 0 <= head < {}", to.name, head,
-           to.sizes[0]);
-  }
-  if (m.rows != to.sizes[1] || m.cols != to.sizes[2]) {
-    refuse("{} head {} has shape [{}, {}], expected [{}, {}]", to.name, head, m.rows, m.cols,
-           to.sizes[1], to.sizes[2]);
-  }
+  expect(layer.has_value(), "{} written before begin_layer", h5::rows_spec(what).name);
+  expect(head >= 0 && head < to.sizes[0] && !to.written[head],
+         "{} head {} is out of range or written twice, expected 0 <= head < {}", to.name, head,
+         to.sizes[0]);
+  expect(m.rows == to.sizes[1] && m.cols == to.sizes[2],
+         "{} head {} has shape [{}, {}], expected [{}, {}]", to.name, head, m.rows, m.cols,
+         to.sizes[1], to.sizes[2]);
   const std::string head_name = fmt::format("{} head {}", to.name, head);
   check_finite(head_name, m);
   write_chunks(to.id, m, {static_cast<hsize_t>(head), 0, 0}, 1, head_name);
@@ -169,25 +162,19 @@ void TraceWriter::Impl::finish_layer() {
   }
   for (Output& data : rows) {
     const auto missing = std::ranges::find(data.written, false);
-    if (missing != data.written.end()) {
-      refuse("layer {}: {} head {} was never written", layer->layer, data.name,
-             missing - data.written.begin());
-    }
+    expect(missing == data.written.end(), "layer {}: {} head {} was never written", layer->layer,
+           data.name, missing - data.written.begin());
     if (data.digests.size() <= h5::kMaxTextsWritten) {  // otherwise heads have no SHA-256
       out.attribute(data.id, schema::kDigest, data.digests);
     }
-    if (!data.id.reset()) {
-      out.fail(fmt::format("layer {}: {}", layer->layer, data.name));
-    }
+    out.close(std::move(data.id), fmt::format("layer {}: {}", layer->layer, data.name));
   }
   group.reset();
   layer.reset();
 }
 
 void TraceWriter::Impl::expect_new(std::string_view name) const {
-  if (!layer || h5::has_link(group, name)) {
-    refuse("{} written before begin_layer or twice", name);
-  }
+  expect(layer && !h5::has_link(group, name), "{} written before begin_layer or twice", name);
 }
 
 TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header) {
@@ -215,19 +202,13 @@ void TraceWriter::begin_prompt(const std::string& id, Index n_tokens, const std:
   const h5::Session session;
   Impl& w = *impl_;
   w.finish_layer();
-  if (w.bare_prompt) {
-    w.refuse("a prompt has no layers");
-  }
-  if (id.empty() || id == "." || id.find('/') != std::string::npos ||
-      id.find('\0') != std::string::npos || h5::has_link(w.prompts, id)) {
-    w.refuse("prompt id \"{}\" is empty, \".\", has a slash or is taken", id);
-  }
-  if (n_tokens < 1 || n_tokens > kMaxSize) {
-    w.refuse("n_tokens is {}, expected at least 1", n_tokens);
-  }
-  if (!token_ids.empty() && std::ssize(token_ids) != n_tokens) {
-    w.refuse("{} token ids, expected n_tokens = {}", token_ids.size(), n_tokens);
-  }
+  w.expect(!w.bare_prompt, "a prompt has no layers");
+  w.expect(!id.empty() && id != "." && id.find_first_of(std::string_view("/\0", 2)) == id.npos &&
+               !h5::has_link(w.prompts, id),
+           "prompt id \"{}\" is empty, \".\", has a slash or is taken", id);
+  w.expect(n_tokens >= 1 && n_tokens <= kMaxSize, "n_tokens is {}, expected at least 1", n_tokens);
+  w.expect(token_ids.empty() || std::ssize(token_ids) == n_tokens,
+           "{} token ids, expected n_tokens = {}", token_ids.size(), n_tokens);
   const Handle prompt = w.out.group(w.prompts, id);
   w.out.attribute(prompt, "n_tokens", n_tokens);
   if (!text_id.empty()) {
@@ -249,41 +230,30 @@ void TraceWriter::begin_layer(const LayerSpec& layer) {
   const h5::Session session;
   Impl& w = *impl_;
   w.finish_layer();
-  if (!w.layers) {
-    w.refuse("begin_layer before begin_prompt");
-  }
+  w.expect(static_cast<bool>(w.layers), "begin_layer before begin_prompt");
   const std::string name = std::to_string(layer.layer);
-  if (!parse_layer_name(name) || h5::has_link(w.layers, name)) {
-    w.refuse("layer {} is out of range or written twice", name);
-  }
-  if (layer.kv_heads < 1 || layer.q_heads < 1 || layer.q_heads % layer.kv_heads != 0) {
-    w.refuse("layer {}: {} query heads, expected a multiple of the {} KV heads", name,
-             layer.q_heads, layer.kv_heads);
-  }
-  if (layer.nq < 1 || layer.nq > w.n) {
-    w.refuse("layer {}: nq is {}, expected 1 to n = {}", name, layer.nq, w.n);
-  }
-  if (!is_scale(layer.scale)) {
-    w.refuse("layer {}: scale is {}, expected a finite number > 0", name, *layer.scale);
-  }
-  if (layer.fisher && !(std::isfinite(*layer.fisher) && *layer.fisher >= 0)) {
-    w.refuse("layer {}: fisher is {}, expected a finite number >= 0", name, *layer.fisher);
-  }
-  if (!layer.retrieval_heads.empty() && std::ssize(layer.retrieval_heads) != layer.kv_heads) {
-    w.refuse("layer {}: {} retrieval flags, expected {}", name, layer.retrieval_heads.size(),
-             layer.kv_heads);
-  }
-  if (!layer.sink_logit.empty() && std::ssize(layer.sink_logit) != layer.q_heads) {
-    w.refuse("layer {}: {} sink logits, expected {}", name, layer.sink_logit.size(), layer.q_heads);
-  }
+  w.expect(parse_layer_name(name) && !h5::has_link(w.layers, name),
+           "layer {} is out of range or written twice", name);
+  w.expect(layer.kv_heads >= 1 && layer.q_heads >= 1 && layer.q_heads % layer.kv_heads == 0,
+           "layer {}: {} query heads, expected a multiple of the {} KV heads", name, layer.q_heads,
+           layer.kv_heads);
+  w.expect(layer.nq >= 1 && layer.nq <= w.n, "layer {}: nq is {}, expected 1 to n = {}", name,
+           layer.nq, w.n);
+  w.expect(is_scale(layer.scale), "layer {}: scale is {}, expected a finite number > 0", name,
+           layer.scale.value_or(0));
+  const double fisher = layer.fisher.value_or(0);
+  w.expect(std::isfinite(fisher) && fisher >= 0,
+           "layer {}: fisher is {}, expected a finite number >= 0", name, fisher);
+  w.expect(layer.retrieval_heads.empty() || std::ssize(layer.retrieval_heads) == layer.kv_heads,
+           "layer {}: {} retrieval flags, expected {}", name, layer.retrieval_heads.size(),
+           layer.kv_heads);
+  w.expect(layer.sink_logit.empty() || std::ssize(layer.sink_logit) == layer.q_heads,
+           "layer {}: {} sink logits, expected {}", name, layer.sink_logit.size(), layer.q_heads);
   for (const float x : layer.sink_logit) {
-    if (!std::isfinite(x)) {
-      w.refuse("layer {}: a sink logit is {}, expected a finite number", name, x);
-    }
+    w.expect(std::isfinite(x), "layer {}: a sink logit is {}, expected a finite number", name, x);
   }
-  if (layer.window && *layer.window < 1) {
-    w.refuse("layer {}: window is {}, expected at least 1", name, *layer.window);
-  }
+  const Index window = layer.window.value_or(1);
+  w.expect(window >= 1, "layer {}: window is {}, expected at least 1", name, window);
   w.group = w.out.group(w.layers, name);
   w.create(LayerTensor::queries, {layer.q_heads, layer.nq, layer.d});
   w.create(LayerTensor::keys, {layer.kv_heads, w.n, layer.d});
@@ -320,9 +290,8 @@ void TraceWriter::write_o_proj(MatrixView m) {
   w.expect_new(name);
   const Index dv = w.layer->dv;
   const Index width = w.layer->q_heads * dv;
-  if (m.rows < 1 || m.cols != width) {
-    w.refuse("o_proj has shape [{}, {}], expected [hidden, {}]", m.rows, m.cols, width);
-  }
+  w.expect(m.rows >= 1 && m.cols == width, "o_proj has shape [{}, {}], expected [hidden, {}]",
+           m.rows, m.cols, width);
   w.check_finite(name, m);
   Handle data = w.out.chunked(w.group, name, w.header.dtype, {m.rows, m.cols},
                               {std::min(m.rows, schema::kMaxChunkTokens), dv}, w.header.gzip_level);
@@ -341,13 +310,10 @@ void TraceWriter::write_residual_norm(std::span<const float> norms) {
   const h5::Session session;
   Impl& w = *impl_;
   w.expect_new(h5::kResidualNorm.name);
-  if (std::ssize(norms) != w.layer->nq) {
-    w.refuse("{} residual norms, expected nq = {}", norms.size(), w.layer->nq);
-  }
+  w.expect(std::ssize(norms) == w.layer->nq, "{} residual norms, expected nq = {}", norms.size(),
+           w.layer->nq);
   for (const float x : norms) {
-    if (!(std::isfinite(x) && x >= 0)) {
-      w.refuse("residual norm is {}, expected finite numbers >= 0", x);
-    }
+    w.expect(std::isfinite(x) && x >= 0, "residual norm is {}, expected finite numbers >= 0", x);
   }
   w.out.checked_dataset(w.group, h5::kResidualNorm.name, H5T_IEEE_F32LE, {w.layer->nq},
                         norms.data(), digest(DType::float32, norms.data(), std::ssize(norms)));
@@ -357,20 +323,20 @@ void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> laye
   const h5::Session session;
   Impl& w = *impl_;
   const std::vector<Index> sizes{tables.cos.rows(), tables.cos.cols()};
-  if (sizes[0] < 1 || sizes[1] < 1 || sizes != std::vector{tables.sin.rows(), tables.sin.cols()}) {
-    w.refuse("rotary tables are empty or differ in shape");
-  }
+  w.expect(
+      sizes[0] >= 1 && sizes[1] >= 1 && sizes == std::vector{tables.sin.rows(), tables.sin.cols()},
+      "rotary tables are empty or differ in shape");
   std::string path(schema::kRope);
-  if (!layer && h5::has_link(w.out.file(), path)) {
-    w.refuse("rotary tables are written twice");
-  }
+  const auto is_written = [&w](const std::string& name) {
+    return h5::has_link(w.out.file(), name);
+  };
+  w.expect(layer || !is_written(path), "rotary tables are written twice");
   if (layer) {
     const std::string name = std::to_string(*layer);
     path += "/" + name;
-    if (!parse_layer_name(name) || h5::has_link(w.out.file(), path) ||
-        h5::has_link(w.out.file(), std::string(schema::kRope) + "/cos")) {
-      w.refuse("rotary tables of layer {} are out of range or written twice", name);
-    }
+    w.expect(parse_layer_name(name) && !is_written(path) &&
+                 !is_written(std::string(schema::kRope) + "/cos"),
+             "rotary tables of layer {} are out of range or written twice", name);
   }
   const Handle group = w.out.group(w.out.file(), path);
   w.out.attribute(group, "layout", tables.layout == RopeLayout::half ? "half" : "interleaved");
@@ -383,13 +349,9 @@ void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> laye
 void TraceWriter::close() {
   const h5::Session session;
   Impl& w = *impl_;
-  if (!w.out.file()) {
-    w.refuse("closed twice");
-  }
+  w.expect(static_cast<bool>(w.out.file()), "closed twice");
   w.finish_layer();
-  if (!w.layers || w.bare_prompt) {
-    w.refuse("holds no prompt, or a prompt without layers");
-  }
+  w.expect(w.layers && !w.bare_prompt, "holds no prompt, or a prompt without layers");
   w.layers.reset();
   w.prompts.reset();
   w.out.write_members();

@@ -31,34 +31,22 @@ bad '4:1' --algorithm uniform:T=4:1
 bad 'more than one size' --algorithm 'uniform:T=1;tokens=2'
 bad combinations --algorithm 'uniform:tokens=1:100000;T=1:60'
 bad --budget --algorithm uniform
-bad --budget --algorithm uniform --budget 1.5
-bad --budget --algorithm uniform --budget -0.5
-bad --budget --algorithm uniform --budget nan
-bad --budget --algorithm uniform --budget half
-bad --budget --algorithm uniform --budget 0.5,x
 bad --budget --algorithm uniform --budget
-bad --seeds --algorithm exact --seeds x
-bad --seeds --algorithm exact --seeds 0
-bad --seeds --algorithm exact --seeds 5:2
-bad --layers --algorithm exact --layers 7
-bad --layers --algorithm exact --layers zero
-bad --heads --algorithm exact --heads 2
-bad --prompts --algorithm exact --prompts p1
-bad --protocol --algorithm exact --protocol decode
-bad --scores --algorithm exact --scores some
-bad --precision --algorithm exact --precision half
-bad --device --algorithm exact --device tpu
-bad --threads --algorithm exact --threads -1
-bad --threads --algorithm exact --threads 1000000
-bad --threads --algorithm exact --threads many
-bad --memory-limit --algorithm exact --memory-limit 0
-bad --memory-limit --algorithm exact --memory-limit 8Q
-bad --memory-limit --algorithm exact --memory-limit 1K
-bad --shard --algorithm exact --shard 0/2
-bad --shard --algorithm exact --shard 3/2
-bad --shard --algorithm exact --shard 1
-bad --shard --algorithm exact --shard 1/2/3
-bad --shard --algorithm exact --shard 1/99999999999999999999
+for value in 1.5 -0.5 nan half 0.5,x; do bad --budget --algorithm uniform --budget $value; done
+values() { # values OPTION VALUES...: each alone is bad
+  for value in "${@:2}"; do bad "$1" --algorithm exact "$1" "$value"; done
+}
+values --seeds x 0 5:2
+values --layers 7 zero
+values --heads 2
+values --prompts p1
+values --protocol decode
+values --scores some
+values --precision half
+values --device tpu
+values --threads -1 1000000 many
+values --memory-limit 0 8Q 1K
+values --shard 0/2 3/2 1 1/2/3 1/99999999999999999999
 bad --resume --algorithm exact --resume --overwrite
 bad --seeds --algorithm exact --seeds 1 --seeds 2
 bad nosuch.toml --algorithm exact --config nosuch.toml
