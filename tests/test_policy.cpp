@@ -1,19 +1,11 @@
 // Policies: each layer's rows are those of a plain run of its algorithm and budget.
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <atomic>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "algorithms/policy.hpp"
 #include "cache_runs.hpp"
-#include "replay/planner.hpp"
 #include "replay/verify.hpp"
 
 namespace kvbench::test_policy {

@@ -1,8 +1,6 @@
 // The walk against its definition in long double, whose exponent range needs no shift.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "attention/softmax_balance.hpp"
 #include "make_head.hpp"
 #include "reference/reference.hpp"
@@ -82,14 +80,13 @@ Index expect_reference(const Case& c, double tolerance) {
       weights.push_back(std::exp2(static_cast<double>(generator() % 4)));
       long_weights.push_back(weights.back());
     }
-    WalkOptions options;
-    options.step = c.step;
-    options.gamma = c.gamma;
-    options.scale = head.scale;
-    options.value_bias = c.bias;
-    options.center = c.center;
-    options.plain_bias = c.plain_bias;
-    options.padded = c.padded;
+    WalkOptions options{.step = c.step,
+                        .gamma = c.gamma,
+                        .scale = head.scale,
+                        .value_bias = c.bias,
+                        .plain_bias = c.plain_bias,
+                        .center = c.center,
+                        .padded = c.padded};
     BasicMatrix<T> keys, values;
     gather_rows(head.k, positions(0, c.block), keys);
     gather_rows(head.v, positions(0, c.block), values);
@@ -177,10 +174,7 @@ void expect_probabilities(double largest) {
            {WalkStep::theory, WalkStep::fixed, WalkStep::self, WalkStep::greedy, WalkStep::repo}) {
         for (const double gamma : {0.0, 1.0, 1e300}) {
           for (const bool center : {false, true}) {
-            WalkOptions options;
-            options.step = step;
-            options.gamma = gamma;
-            options.center = center;
+            WalkOptions options{.step = step, .gamma = gamma, .center = center};
             run<T>(head, options, p, signs);
             for (std::size_t i = 0; i < p.size(); ++i) {
               ASSERT_TRUE(p[i] >= 0.0 && p[i] <= 1.0) << key_norm << " " << value_norm;
@@ -206,9 +200,7 @@ TEST(Walk, TheoryIsACoinAt256) {
   repeat_first_row(head.v);
   std::vector<double> p;
   std::vector<std::int8_t> signs;
-  WalkOptions options;
-  options.step = WalkStep::theory;
-  options.center = false;
+  WalkOptions options{.step = WalkStep::theory, .center = false};
   const WalkCounts counts = run<double>(head, options, p, signs);
   EXPECT_EQ(counts.failures, 0);
   EXPECT_EQ(counts.saturated, 0);
@@ -224,8 +216,7 @@ TEST(Walk, GreedyAlternatesOnIdenticalTokens) {
   repeat_first_row(head.v);
   std::vector<double> p;
   std::vector<std::int8_t> signs;
-  WalkOptions options;
-  options.step = WalkStep::greedy;
+  WalkOptions options{.step = WalkStep::greedy};
   const WalkCounts counts = run<double>(head, options, p, signs);
   for (std::size_t i = 0; i < 32; i += 2) {
     EXPECT_EQ(p[i], 0.5);  // the sum is exactly 0 again
