@@ -10,7 +10,6 @@ namespace {
 
 struct Case {
   WalkStep step;
-  reference::ReferenceStep reference_step;
   double gamma;
   bool center;
   double bias;
@@ -25,43 +24,29 @@ struct Case {
   Index padded = 0;
 };
 
+const Case kCases[] = {
+    {WalkStep::theory, 1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
+    {WalkStep::fixed, 1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
+    {WalkStep::fixed, 8.0, false, 0.3, 5, 33, 6.0, 1e-11, 1e-5},
+    {WalkStep::fixed, 0.0, true, 0.0, 8, 64, 3.0, 0.0, 0.0},
+    {WalkStep::self, 1.0, true, 0.0, 8, 64, 3.0, 1e-11, 1e-5},
+    {WalkStep::self, 4.0, true, 0.5, 64, 256, 6.0, 1e-10, 1e-4},
+    {WalkStep::greedy, 1.0, true, 0.0, 64, 256, 6.0, 0.0, 0.0},
+    {WalkStep::repo, 4.0, true, 0.025, 64, 128, 3.0, 1e-11, 1e-4},
+    // Norm 100 at d = 128: s|k|^2 = 884, past float64's exp; long double's reaches 11355.
+    {WalkStep::theory, 1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
+    {WalkStep::fixed, 1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
+    {WalkStep::self, 1.0, true, 0.1, 128, 64, 100.0, 1e-8, 1e-3},
+    {WalkStep::repo, 4.0, false, 0.025, 128, 64, 100.0, 1e-8, 1e-3},
+    {WalkStep::greedy, 1.0, false, 0.0, 128, 64, 100.0, 0.0, 0.0},
+    {WalkStep::repo, 4.0, true, 0.025, 64, 128, 3.0, 1e-11, 1e-4, true, 256},
+    {WalkStep::fixed, 8.0, true, 3.0, 5, 33, 6.0, 1e-11, 1e-5, true, 64},
+    {WalkStep::self, 4.0, true, 0.5, 64, 100, 6.0, 1e-10, 1e-4, true, 0},
+};
+
 class WalkTest : public ::testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(Options, WalkTest,
-                         ::testing::Values(Case{WalkStep::theory, reference::ReferenceStep::theory,
-                                                1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                8.0, false, 0.3, 5, 33, 6.0, 1e-11, 1e-5},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                0.0, true, 0.0, 8, 64, 3.0, 0.0, 0.0},
-                                           Case{WalkStep::self, reference::ReferenceStep::self, 1.0,
-                                                true, 0.0, 8, 64, 3.0, 1e-11, 1e-5},
-                                           Case{WalkStep::self, reference::ReferenceStep::self, 4.0,
-                                                true, 0.5, 64, 256, 6.0, 1e-10, 1e-4},
-                                           Case{WalkStep::greedy, reference::ReferenceStep::greedy,
-                                                1.0, true, 0.0, 64, 256, 6.0, 0.0, 0.0},
-                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
-                                                true, 0.025, 64, 128, 3.0, 1e-11, 1e-4},
-                                           // Norm 100 at d = 128: s|k|^2 = 884, past float64's exp;
-                                           // long double's reaches 11355.
-                                           Case{WalkStep::theory, reference::ReferenceStep::theory,
-                                                1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
-                                           Case{WalkStep::self, reference::ReferenceStep::self, 1.0,
-                                                true, 0.1, 128, 64, 100.0, 1e-8, 1e-3},
-                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
-                                                false, 0.025, 128, 64, 100.0, 1e-8, 1e-3},
-                                           Case{WalkStep::greedy, reference::ReferenceStep::greedy,
-                                                1.0, false, 0.0, 128, 64, 100.0, 0.0, 0.0},
-                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
-                                                true, 0.025, 64, 128, 3.0, 1e-11, 1e-4, true, 256},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                8.0, true, 3.0, 5, 33, 6.0, 1e-11, 1e-5, true, 64},
-                                           Case{WalkStep::self, reference::ReferenceStep::self, 4.0,
-                                                true, 0.5, 64, 100, 6.0, 1e-10, 1e-4, true, 0}));
+INSTANTIATE_TEST_SUITE_P(Options, WalkTest, ::testing::ValuesIn(kCases));
 
 // A draw within the tolerance of its probability may give either sign, and from there on the walks
 // are two: no more of that seed's is compared. Returns how many tokens were.
@@ -96,14 +81,14 @@ Index expect_reference(const Case& c, double tolerance) {
     const WalkCounts counts =
         softmax_balance(keys, values, weights, options, uniforms, signs, p, scratch);
 
-    reference::WalkReference t;
-    t.step = c.reference_step;
-    t.gamma = c.gamma;
-    t.scale = head.scale;
-    t.bias = c.bias;
-    t.center = c.center;
-    t.plain_bias = c.plain_bias;
-    t.padded = static_cast<std::size_t>(c.padded);
+    const reference::WalkReference t{
+        .step = static_cast<reference::ReferenceStep>(c.step),  // of the same names in order
+        .gamma = c.gamma,
+        .scale = head.scale,
+        .bias = c.bias,
+        .center = c.center,
+        .plain_bias = c.plain_bias,
+        .padded = static_cast<std::size_t>(c.padded)};
     const reference::WalkResult slow = reference::walk(
         reference::rows_of(head.k), reference::rows_of(head.v), long_weights, t, uniforms);
     int saturated = 0;
