@@ -2,22 +2,11 @@
 // share. The emulated device of tests/emulated counts as a GPU.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <cstdlib>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "core/error.hpp"
 #include "gpu/device.hpp"
 #include "replay_run.hpp"
 #include "report/table_spec.hpp"
-#include "report_rows.hpp"
 
 namespace kvbench::testing_gpu {
 

@@ -64,10 +64,7 @@ inline Matrix odd_keys(Index n, Index d, unsigned seed) {
 
 /// A head of one query with such keys.
 inline KvHead odd_head(Index n, Index d, unsigned seed) {
-  HeadShape shape;
-  shape.n = n;
-  shape.nq = 1;
-  shape.d = d;
+  HeadShape shape{.n = n, .nq = 1, .d = d};
   KvHead head = make_head(shape, seed);
   head.k = odd_keys(n, d, seed);
   return head;

@@ -30,8 +30,8 @@ struct TraceShape {
   Index dv = 6;
   DType dtype = DType::float16;
   std::uint64_t seed = 1;
-  float value_scale = 1.0F;   ///< 0: all values are 0, and so is every exact output
-  std::optional<float> mark;  ///< put at v[last head][n / 2][0] of the last layer: see poison
+  float value_scale = 1.0F;        ///< 0: all values are 0, and so is every exact output
+  std::optional<float> mark = {};  ///< put at v[last head][n / 2][0] of the last layer: see poison
   std::optional<RopeTables> rope = {};  ///< of all layers
   Index hidden = 0;            ///< rows of the output projections; 0: none, see made_projection
   bool residual_norm = false;  ///< 1, 1.25, 1.5, ... by stored query

@@ -2,23 +2,15 @@
 // checked. What every method owes for any budget and any odd input: test_methods.cpp.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cctype>
 #include <functional>
 #include <map>
-#include <optional>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "algorithms/contract.hpp"
 #include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
 #include "core/error.hpp"
 #include "make_extra.hpp"
-#include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
 #include "replay/job.hpp"
@@ -26,6 +18,57 @@
 namespace kvbench {
 
 using Given = std::map<std::string, std::string>;
+
+/// Every combination of the values in "key=value,value;key=value".
+inline std::vector<Given> settings(const std::string& text) {
+  std::vector<Given> out{{}};
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ';');) {
+    const std::size_t equal = part.find('=');
+    std::vector<Given> longer;
+    for (const Given& given : out) {
+      std::istringstream values(part.substr(equal + 1));
+      for (std::string value; std::getline(values, value, ',');) {
+        longer.push_back(given);
+        longer.back()[part.substr(0, equal)] = value;
+      }
+    }
+    out = std::move(longer);
+  }
+  return out;
+}
+
+/// `given`, and what `more` sets.
+inline Given with(Given given, const Given& more) {
+  for (const auto& [name, value] : more) {
+    given[name] = value;
+  }
+  return given;
+}
+
+inline Index index_in(const Given& given, const std::string& name) {
+  return std::stoll(given.at(name));
+}
+
+inline Params params_for(const Method& method, const Given& given = {}) {
+  return {method.info.name, params_of(method, given), given};
+}
+
+inline JobFacts facts_of(const std::string& method, const Given& given = {}) {
+  return find_method(method).info.facts(params_for(find_method(method), given));
+}
+
+/// Tokens of the heads that share a budget.
+inline std::vector<Index> shared_tokens(const std::string& method,
+                                        const std::vector<Survey>& surveys,
+                                        const Given& given = {}) {
+  std::vector<Index> out;
+  const Method& m = find_method(method);
+  for (const Share& share : m.share(surveys, params_for(m, given))) {
+    out.push_back(share.tokens);
+  }
+  return out;
+}
 
 /// A head, its tokens, its scores and what a job asks: everything that a Task points to.
 class JobOf {
@@ -62,12 +105,12 @@ class JobOf {
   std::vector<ExtraSet> extra;
   std::vector<NamedScores> named_scores;
   std::vector<double> true_mass;
+  Index sink = 0;
+  Range evaluated = {};
 
   const KvHead& head() const { return head_; }
   const std::vector<Index>& tokens() const { return tokens_; }
-  Params params(const Given& given = {}) const {
-    return {method_.info.name, params_of(method_, given), given};
-  }
+  Params params(const Given& given = {}) const { return params_for(method_, given); }
   Task task(std::optional<Index> budget = {}) const {
     Task t{head_, tokens_, budget, scoring_, true_mass, Rng(1, {"p", 0, 0}, method_.info.name)};
     t.scores = &book_;
@@ -75,6 +118,8 @@ class JobOf {
     t.o_proj = o_proj ? &*o_proj : nullptr;
     t.extra = extra;
     t.named_scores = named_scores;
+    t.sink = sink;
+    t.evaluated = evaluated;
     return t;
   }
   Compressed run(std::optional<Index> budget, const Given& given = {},
@@ -110,6 +155,47 @@ inline Index middle_bytes_of(const Compressed& c, const KvHead& head) {
   return c.payload_bytes.value_or(elements * (head.dtype == DType::float32 ? 4 : 2)) + c.aux_bytes;
 }
 
+/// Whether both hold the same, to the bit.
+inline bool same(const Compressed& a, const Compressed& b) {
+  const auto held = [](const HeldTokens& x, const HeldTokens& y) {
+    return x.tokens == y.tokens && x.weights == y.weights && x.common == y.common;
+  };
+  const auto made = [](const MadeTokens& x, const MadeTokens& y) {
+    return same_bits(x.k, y.k) && same_bits(x.v, y.v) && x.weights == y.weights;
+  };
+  return held(a.held, b.held) && made(a.made, b.made) &&
+         a.denominator.has_value() == b.denominator.has_value() &&
+         (!a.denominator || (held(a.denominator->held, b.denominator->held) &&
+                             made(a.denominator->made, b.denominator->made))) &&
+         a.aux_bytes == b.aux_bytes && a.payload_bytes == b.payload_bytes && a.diag == b.diag;
+}
+
+/// A figure of the method's own, as text; a failure where it gives none of that name.
+template <class Held>
+std::string diag_text(const Held& c, const std::string& key) {
+  for (const auto& [name, value] : c.diag) {
+    if (name == key) {
+      return value;
+    }
+  }
+  ADD_FAILURE() << "no figure " << key;
+  return "";
+}
+
+/// The same as a number; NaN where there is none.
+inline double diag_number(const Compressed& c, const std::string& key) {
+  const std::string text = diag_text(c, key);
+  return text.empty() ? std::numeric_limits<double>::quiet_NaN() : std::stod(text);
+}
+
+inline double weight_sum(const HeldTokens& held) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < held.tokens.size(); ++i) {
+    sum += static_cast<double>(held.weight(i));
+  }
+  return sum;
+}
+
 /// The bytes that `act` says it needs; a failure where its budget is enough.
 inline Index needed_bytes(const std::function<void()>& act) {
   try {
@@ -127,14 +213,8 @@ struct MethodSpec {
   Given given;
 };
 inline MethodSpec parsed_spec(const std::string& text) {
-  MethodSpec out;
-  std::istringstream in(text);
-  std::getline(in, out.name, ':');
-  for (std::string pair; std::getline(in, pair, ';');) {
-    const std::size_t equal = pair.find('=');
-    out.given[pair.substr(0, equal)] = pair.substr(equal + 1);
-  }
-  return out;
+  const std::size_t colon = std::min(text.find(':'), text.size() - 1);
+  return {text.substr(0, text.find(':')), settings(text.substr(colon + 1)).front()};
 }
 
 /// The same as a test's name.

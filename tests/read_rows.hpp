@@ -1,4 +1,4 @@
-// Rows that a quantizer read back, against those of a reference.
+// Rows of numbers against those of a reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,16 @@
 
 namespace kvbench {
 
-// What is read back is made in float32, or rounded to it once, from numbers that the reference has
-// in long double.
+/// Each number of `expected` is that of `got` within `tolerance`.
+template <class Got, class Expected>
+void expect_all_near(const Got& got, const Expected& expected, double tolerance) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(got[i]), static_cast<double>(expected[i]), tolerance) << i;
+  }
+}
+
+// What a quantizer reads back is made in float32, or rounded to it once, from numbers that the
+// reference has in long double.
 inline constexpr double kReadTolerance = 1e-6;
 
 /// Rows `first` and on of `made` are `expected`, to the bit where `tolerance` is 0.

@@ -66,10 +66,7 @@ class ReplayTest : public ::testing::Test {
 
   /// Of the fixture's trace: two prompts of two layers. `hidden`: of output projections, 0: none.
   static TraceShape small_shape(Index hidden = 0) {
-    TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    shape.hidden = hidden;
+    TraceShape shape{.tokens = {60, 37}, .layers = {0, 2}, .hidden = hidden};
     return shape;
   }
 

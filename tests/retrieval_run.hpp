@@ -1,17 +1,9 @@
 // Runs retrieval methods on a head, with the contract checked.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
 #include <numeric>
 #include <set>
-#include <string>
-#include <vector>
 
-#include "algorithms/registry.hpp"
 #include "method_checks.hpp"
 #include "replay/retrieval_job.hpp"
 
@@ -37,6 +29,17 @@ class ReadsOf {
   const std::vector<Index>& tokens() const { return job_.tokens(); }
   Index queries() const { return queries_; }
   Index full_bytes() const { return static_cast<Index>(tokens().size()) * head().pair_bytes(); }
+  Index bytes_of(double share) const {
+    return static_cast<Index>(share * static_cast<double>(full_bytes()));
+  }
+  /// Query heads and numbers of queries.
+  std::vector<std::pair<Index, Index>> each_query() const {
+    std::vector<std::pair<Index, Index>> out;
+    for (Index i = 0; i < head().group() * queries_; ++i) {
+      out.emplace_back(i / queries_, i % queries_);
+    }
+    return out;
+  }
   Params params(const Given& given = {}) const { return job_.params(given); }
 
   Task task(std::optional<Index> budget) const {
@@ -46,8 +49,9 @@ class ReadsOf {
     return t;
   }
 
-  Reads run(std::optional<Index> budget, const Given& given = {}) const {
-    const Task t = task(budget);
+  Reads run(std::optional<Index> budget, const Given& given = {}, std::uint64_t seed = 1) const {
+    Task t = task(budget);
+    t.rng = Rng(seed, {"p", 0, 0}, method_.info.name);
     Reads out = method_.open_reads(t, params(given))->search();
     check_reads(out, t);
     return out;
@@ -93,13 +97,10 @@ struct MeanWeight {
 };
 
 /// Of each token that the job's only query read with some seed, over `seeds` seeds.
-inline std::map<Index, MeanWeight> mean_weights(const Method& method, const ReadsOf& job,
-                                                const Given& given, int seeds) {
+inline std::map<Index, MeanWeight> mean_weights(const ReadsOf& job, const Given& given, int seeds) {
   std::map<Index, std::pair<double, double>> sums;  // of weights and of their squares
   for (int seed = 0; seed < seeds; ++seed) {
-    Task task = job.task({});
-    task.rng = Rng(static_cast<std::uint64_t>(seed), {"p", 0, 0}, method.info.name);
-    const Reads reads = method.open_reads(task, job.params(given))->search();
+    const Reads reads = job.run({}, given, static_cast<std::uint64_t>(seed));
     for (std::size_t i = 0; i < reads.lists.tokens[0].size(); ++i) {
       const auto w = static_cast<double>(reads.lists.weights[0][i]);
       auto& [sum, square] = sums[static_cast<Index>(reads.lists.tokens[0][i])];
@@ -143,11 +144,9 @@ inline Tokens list_of(const Reads& reads, Index g, Index j) {
 /// Every query reads the `count` tokens with the largest scores(g, j).
 template <class Scores>
 void expect_best_read(const ReadsOf& job, const Reads& reads, Index count, const Scores& scores) {
-  for (Index g = 0; g < job.head().group(); ++g) {
-    for (Index j = 0; j < job.queries(); ++j) {
-      ASSERT_EQ(list_of(reads, g, j), best_tokens(scores(g, j), count, job.tokens()));
-      ASSERT_EQ(reads.asked[g * job.queries() + j], count);
-    }
+  for (const auto& [g, j] : job.each_query()) {
+    ASSERT_EQ(list_of(reads, g, j), best_tokens(scores(g, j), count, job.tokens()));
+    ASSERT_EQ(reads.asked[g * job.queries() + j], count);
   }
 }
 

@@ -23,6 +23,19 @@ inline void expect_best_kept(const JobOf& job, const reference::Vec& scores,
   }
 }
 
+/// A sketch's entries [d][columns] by their definition: draw t * columns + c over sqrt(columns).
+inline reference::Rows sketch_of(const RngStream& normals, Index d, Index columns) {
+  reference::Rows out(columns > 0 ? static_cast<std::size_t>(d) : 0);
+  for (std::size_t t = 0; t < out.size(); ++t) {
+    for (Index c = 0; c < columns; ++c) {
+      const auto at = t * static_cast<std::uint64_t>(columns) + static_cast<std::uint64_t>(c);
+      out[t].push_back(static_cast<reference::Real>(normals.normal(at)) /
+                       std::sqrt(static_cast<reference::Real>(columns)));
+    }
+  }
+  return out;
+}
+
 /// Tokens [begin, end), and some of them.
 inline std::vector<std::vector<Index>> token_lists(Index begin, Index end) {
   return {positions(begin, end), gappy(begin, end)};

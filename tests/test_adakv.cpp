@@ -2,25 +2,13 @@
 // reference that takes one token at a time.
 #include <numeric>
 
-#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/selection.hpp"
 
 namespace kvbench::test_adakv {
 namespace {
 
-std::vector<Index> counts_of(const Method& method, const std::vector<Survey>& surveys,
-                             const std::string& floor) {
-  std::vector<Index> out;
-  for (const Share& s :
-       method.share(surveys, Params("adakv", method.info.params, {{"floor", floor}}))) {
-    out.push_back(s.tokens);
-  }
-  return out;
-}
-
 TEST(AdaKv, SharesEqualReferenceWithManyTies) {
-  const Method method = method_adakv();
   std::mt19937_64 generator(5);
   for (int round = 0; round < 400; ++round) {
     const auto heads = 1 + generator() % 5;
@@ -29,10 +17,7 @@ TEST(AdaKv, SharesEqualReferenceWithManyTies) {
     std::vector<Survey> surveys;
     reference::Rows scores;
     for (std::size_t h = 0; h < heads; ++h) {
-      Survey s;
-      s.kv_head = static_cast<Index>(h);
-      s.middle = m;
-      s.tokens = std::min(m, each);
+      Survey s{.tokens = std::min(m, each), .kv_head = static_cast<Index>(h), .middle = m};
       reference::Vec row;
       for (Index i = 0; i < m; ++i) {
         row.push_back(
@@ -46,9 +31,9 @@ TEST(AdaKv, SharesEqualReferenceWithManyTies) {
       scores.push_back(row);
     }
     const Index kept = surveys[0].tokens;
-    for (const auto& [floor, tenths] :
-         std::map<std::string, Index>{{"0", 0}, {"0.2", 2}, {"0.5", 5}, {"1", 10}}) {
-      const std::vector<Index> got = counts_of(method, surveys, floor);
+    for (const Index tenths : {0, 2, 5, 10}) {
+      const std::vector<Index> got = shared_tokens(
+          "adakv", surveys, {{"floor", std::to_string(0.1 * static_cast<double>(tenths))}});
       const Index safe = kept * tenths / 10;
       ASSERT_EQ(got, reference::pooled_counts(scores, kept, safe));
       ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}),

@@ -1,14 +1,10 @@
 // Ground truth, estimator and inner products against slow references in long double.
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "attention/estimator.hpp"
 #include "attention/truth.hpp"
 #include "attention/value_norms.hpp"
 #include "make_head.hpp"
+#include "read_rows.hpp"
 #include "reference/clusterability.hpp"
-#include "reference/reference.hpp"
 
 namespace kvbench::test_attention {
 namespace {
@@ -184,9 +180,7 @@ TEST_P(ExactAttentionTest, EqualsReference) {
         noticed[i] |= slow.p[i] > 0.005L ? 1 : 0;
       }
       EXPECT_NEAR(truth.p_norm[at], static_cast<double>(std::sqrt(square)), kRounding);
-      for (Index t = 0; t < shape.dv; ++t) {
-        EXPECT_NEAR(truth.output.row(j)[t], static_cast<double>(slow.out[t]), kRounding);
-      }
+      expect_all_near(truth.output.row(j), slow.out, kRounding);
     }
     for (std::size_t i = 0; i < mass.size(); ++i) {
       EXPECT_NEAR(truth.mass[i], static_cast<double>(mass[i]), kRounding);
@@ -290,9 +284,8 @@ TEST(Estimator, CausalWindowsOverEverythingAreExactAttention) {
   sums.add(causal_rows(head, positions(50, 60), m));
   const MatrixD z = sums.output(degenerate);
   for (Index j = 0; j < m; ++j) {
-    for (Index t = 0; t < head.dv(); ++t) {
-      EXPECT_NEAR(z.row(j)[t], truth.output.row(j)[t], kRounding);
-    }
+    expect_all_near(z.row(j), std::span(truth.output.row(j), static_cast<std::size_t>(head.dv())),
+                    kRounding);
     EXPECT_NEAR(sums.log_denominator()[j], truth.log_z[j], kRounding);
   }
 }

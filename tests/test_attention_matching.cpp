@@ -1,12 +1,9 @@
 // attention-matching and oracle-matching: kept tokens, weights and values against references from
 // the definition, the optimum on the reference queries, exactness, and inputs with nothing to fit.
-#include <cmath>
 #include <numeric>
 
 #include "algorithms/grid.hpp"
 #include "algorithms/methods.hpp"
-#include "algorithms/registry.hpp"
-#include "compressed.hpp"
 #include "layer_job.hpp"
 #include "merge_checks.hpp"
 #include "reference/bounded_fit.hpp"
@@ -45,10 +42,7 @@ class Matching : public ::testing::Test {
     return out;
   }
   std::vector<Index> kept(const Given& given) const {
-    Given plain = given;
-    plain["weights"] = "one";
-    plain["values"] = "kept";
-    return job_.run({}, plain).held.tokens;
+    return job_.run({}, with(given, {{"weights", "one"}, {"values", "kept"}})).held.tokens;
   }
 
   const Method method_ = method_attention_matching();
@@ -60,34 +54,17 @@ reference::Vec wide(const std::vector<float>& w) {
 }
 
 TEST_F(Matching, KeysAreTheLargestScoresOfTheReferenceQueries) {
-  for (const Index count : {1, 7, 30}) {
-    const reference::Reference r = reference(count);
-    for (const std::string rule : {"rms", "mean", "max"}) {
-      std::vector<double> scores;
-      for (std::size_t i = 0; i < job_.tokens().size(); ++i) {
-        Real sum = 0;
-        Real square = 0;
-        Real most = 0;
-        for (const reference::Vec& p : r.softmax) {
-          sum += p[i];
-          square += p[i] * p[i];
-          most = std::max(most, p[i]);
-        }
-        scores.push_back(static_cast<double>(rule == "rms" ? square : rule == "mean" ? sum : most));
-      }
-      for (const Index size : {1, 5, 20}) {
-        std::vector<Index> expected;
-        for (const Index place : reference::top(scores, size)) {
-          expected.push_back(job_.tokens()[place]);
-        }
-        std::sort(expected.begin(), expected.end());
-        EXPECT_EQ(kept({{"keys", rule},
-                        {"tokens", std::to_string(size)},
-                        {"ref_queries", std::to_string(count)}}),
-                  expected)
-            << rule;
+  for (const Given& given : settings("ref_queries=1,7,30;keys=rms,mean,max;tokens=1,5,20")) {
+    const std::string& rule = given.at("keys");
+    reference::Vec scores(job_.tokens().size(), 0);
+    for (const reference::Vec& p : reference(index_in(given, "ref_queries")).softmax) {
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        scores[i] = rule == "max" ? std::max(scores[i], p[i])
+                                  : scores[i] + (rule == "rms" ? p[i] * p[i] : p[i]);
       }
     }
+    EXPECT_EQ(kept(given), reference::best(job_.tokens(), scores, index_in(given, "tokens")))
+        << rule;
   }
 }
 
@@ -105,72 +82,57 @@ TEST_F(Matching, PursuitChoosesAsTheReference) {
 
 // The weights' sum of squares is the optimum's, and the reference's conditions hold for them.
 TEST_F(Matching, WeightsAreAtTheOptimum) {
-  for (const Index count : {4, 20, 60}) {  // 8, 40 and 120 rows
-    const reference::Reference r = reference(count);
-    for (const Index size : {1, 10, 24}) {
-      const Compressed c = job_.run({}, {{"tokens", std::to_string(size)},
-                                         {"ref_queries", std::to_string(count)},
-                                         {"values", "kept"}});
-      ASSERT_EQ(c.aux_bytes, 4 * size);
-      const reference::Rows e = reference::columns(r.exponential, places(c.held.tokens));
-      const reference::Vec best = reference::bounded_fit(e, r.mass, kLow, kHigh);
-      const Real optimum = reference::misfit(e, r.mass, best);
-      const Real square = reference::dot(r.mass, r.mass);
-      const Real mine = reference::misfit(e, r.mass, wide(c.held.weights));
-      // 1e-13: float32 weights are within 6e-8 of the optimum, whose misfit is flat there.
-      EXPECT_TRUE(mine <= optimum * (1 + 1e-6L) + 1e-13L * square) << count << " " << size;
-      EXPECT_NEAR(diag_number(c, "mass_error"), static_cast<double>(std::sqrt(optimum / square)),
-                  1e-6);
-    }
+  for (const Given& given : settings("ref_queries=4,20,60;tokens=1,10,24;values=kept")) {
+    const reference::Reference r = reference(index_in(given, "ref_queries"));  // 8, 40, 120 rows
+    const Compressed c = job_.run({}, given);
+    ASSERT_EQ(c.aux_bytes, 4 * index_in(given, "tokens"));
+    const reference::Rows e = reference::columns(r.exponential, places(c.held.tokens));
+    const reference::Vec best = reference::bounded_fit(e, r.mass, kLow, kHigh);
+    const Real optimum = reference::misfit(e, r.mass, best);
+    const Real square = reference::dot(r.mass, r.mass);
+    const Real mine = reference::misfit(e, r.mass, wide(c.held.weights));
+    // 1e-13: float32 weights are within 6e-8 of the optimum, whose misfit is flat there.
+    EXPECT_TRUE(mine <= optimum * (1 + 1e-6L) + 1e-13L * square) << r.mass.size();
+    EXPECT_NEAR(diag_number(c, "mass_error"), static_cast<double>(std::sqrt(optimum / square)),
+                1e-6);
   }
 }
 
 TEST_F(Matching, ValuesSolveTheRidgeProblem) {
-  for (const Index count : {4, 20, 60}) {
-    const reference::Reference r = reference(count);
-    for (const char* ridge : {"0.01", "1", "1e-7"}) {
-      for (const Index size : {1, 10, 24}) {
-        for (const std::string weights : {"fitted", "one"}) {
-          const Given given = {{"tokens", std::to_string(size)},
-                               {"ref_queries", std::to_string(count)},
-                               {"weights", weights},
-                               {"ridge", ridge}};
-          const Compressed c = job_.run({}, given);
-          Given plain = given;
-          plain["values"] = "kept";
-          const Compressed held = job_.run({}, plain);
-          const std::vector<Index> at = places(held.held.tokens);
-          ASSERT_EQ(c.made.weights, held.held.weights);
-          const reference::Vec w =
-              weights == "one" ? reference::Vec(at.size(), 1) : wide(c.made.weights);
-          const reference::Rows x =
-              reference::weighted_softmax(reference::columns(r.exponential, at), w);
-          reference::Rows v;
-          for (const Index i : held.held.tokens) {
-            v.push_back(reference::rows_of(job_.head().v)[i]);
-          }
-          reference::Rows missing = reference::product(x, v);
-          Real trace = 0;
-          for (std::size_t i = 0; i < x.size(); ++i) {
-            trace += reference::dot(x[i], x[i]);
-            for (std::size_t t = 0; t < missing[i].size(); ++t) {
-              missing[i][t] = r.output[i][t] - missing[i][t];
-            }
-          }
-          const reference::Rows moved = reference::ridge(
-              x, missing, std::stold(ridge) * trace / static_cast<Real>(at.size()));
-          for (std::size_t i = 0; i < at.size(); ++i) {
-            ASSERT_TRUE(std::equal(c.made.k.row(static_cast<Index>(i)),
-                                   c.made.k.row(static_cast<Index>(i)) + 8,
-                                   job_.head().k.row(held.held.tokens[i])));
-            for (std::size_t t = 0; t < v[i].size(); ++t) {
-              const Real expected = v[i][t] + moved[i][t];
-              ASSERT_TRUE(std::fabs(static_cast<Real>(c.made.v.row(static_cast<Index>(i))[t]) -
-                                    expected) <= kSolved * (1 + std::fabs(expected)))
-                  << "ridge " << ridge << " R " << x.size() << " B " << at.size();
-            }
-          }
-        }
+  for (const Given& given :
+       settings("ref_queries=4,20,60;ridge=0.01,1,1e-7;tokens=1,10,24;weights=fitted,one")) {
+    const reference::Reference r = reference(index_in(given, "ref_queries"));
+    const Real ridge = std::stold(given.at("ridge"));
+    const Compressed c = job_.run({}, given);
+    const Compressed held = job_.run({}, with(given, {{"values", "kept"}}));
+    const std::vector<Index> at = places(held.held.tokens);
+    ASSERT_EQ(c.made.weights, held.held.weights);
+    const reference::Vec w =
+        given.at("weights") == "one" ? reference::Vec(at.size(), 1) : wide(c.made.weights);
+    const reference::Rows x = reference::weighted_softmax(reference::columns(r.exponential, at), w);
+    reference::Rows v;
+    for (const Index i : held.held.tokens) {
+      v.push_back(reference::rows_of(job_.head().v)[i]);
+    }
+    reference::Rows missing = reference::product(x, v);
+    Real trace = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      trace += reference::dot(x[i], x[i]);
+      for (std::size_t t = 0; t < missing[i].size(); ++t) {
+        missing[i][t] = r.output[i][t] - missing[i][t];
+      }
+    }
+    const reference::Rows moved =
+        reference::ridge(x, missing, ridge * trace / static_cast<Real>(at.size()));
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      ASSERT_TRUE(std::equal(c.made.k.row(static_cast<Index>(i)),
+                             c.made.k.row(static_cast<Index>(i)) + 8,
+                             job_.head().k.row(held.held.tokens[i])));
+      for (std::size_t t = 0; t < v[i].size(); ++t) {
+        const Real expected = v[i][t] + moved[i][t];
+        ASSERT_TRUE(std::fabs(static_cast<Real>(c.made.v.row(static_cast<Index>(i))[t]) -
+                              expected) <= kSolved * (1 + std::fabs(expected)))
+            << "ridge " << static_cast<double>(ridge) << " R " << x.size() << " B " << at.size();
       }
     }
   }
@@ -218,15 +180,13 @@ TEST_F(Matching, WithoutRidgeTheNearestValuesThatFit) {
 
 // With as many keys as tokens nothing is missing: weights 1 and the values as they are.
 TEST_F(Matching, AllTokensAreExact) {
-  for (const std::string keys : {"rms", "omp", "h2o"}) {
-    for (const char* ridge : {"0", "0.01"}) {
-      const Compressed c = job_.run({}, {{"tokens", "1000"}, {"keys", keys}, {"ridge", ridge}});
-      ASSERT_EQ(c.made.k.rows(), static_cast<Index>(job_.tokens().size()));
-      for (Index i = 0; i < c.made.k.rows(); ++i) {
-        const Index at = job_.tokens()[i];
-        EXPECT_TRUE(std::equal(c.made.v.row(i), c.made.v.row(i) + 5, job_.head().v.row(at)));
-        EXPECT_EQ(c.made.weights[i], 1.0F);
-      }
+  for (const Given& given : settings("tokens=1000;keys=rms,omp,h2o;ridge=0,0.01")) {
+    const Compressed c = job_.run({}, given);
+    ASSERT_EQ(c.made.k.rows(), static_cast<Index>(job_.tokens().size()));
+    for (Index i = 0; i < c.made.k.rows(); ++i) {
+      const Index at = job_.tokens()[i];
+      EXPECT_TRUE(std::equal(c.made.v.row(i), c.made.v.row(i) + 5, job_.head().v.row(at)));
+      EXPECT_EQ(c.made.weights[i], 1.0F);
     }
   }
 }
@@ -296,29 +256,6 @@ TEST_F(MatchingRuns, RowsSayWhatWasSeenAndOracleIsLabelled) {
     }
   }
   EXPECT_LT(error["oracle-matching"], error["oracle"]);
-}
-
-TEST_F(MatchingRuns, TheMemoryOfAFitCounts) {
-  const auto need = [&](const std::string& spec) {
-    ReplayOptions o = basic("out.csv");
-    o.algorithms = {spec};
-    o.budgets = {0.5};
-    o.sink = 2;
-    o.queries = 6;
-    const Plan plan = make_plan(o);
-    return memory_need(plan, plan.units.front()).per_thread;
-  };
-  // Prompt p0 has 60 tokens: 46 in the middle, of which 23 are kept; 6 scoring positions behind it
-  // and 5 in it make 22 rows of two query heads. Four matrices of that at least.
-  const std::uint64_t few = need("attention-matching:ref_queries=11");
-  EXPECT_GE(few, need("h2o") + std::uint64_t{4} * 22 * 23 * sizeof(double));
-  EXPECT_GT(need("attention-matching:ref_queries=40"), few);
-  // The matrix over all tokens and, twice, the columns chosen; it goes before the weights are
-  // fitted.
-  EXPECT_GE(need("attention-matching:ref_queries=11;keys=omp"),
-            need("local") + std::uint64_t{22} * (46 + 2 * 23) * sizeof(double));
-  EXPECT_GT(need("h2o+attention-matching"), need("h2o+uniform"));
-  EXPECT_GT(need("oracle-matching"), need("oracle"));
 }
 
 TEST(MatchingSpecs, NamedMethodsBringTheirParameters) {

@@ -1,32 +1,22 @@
 // balancekv as a method: sizes, weights, options, and its law as uniform sampling when the walk is
 // a coin.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <map>
 #include <numeric>
 
-#include "algorithms/registry.hpp"
-#include "compressed.hpp"
-#include "core/error.hpp"
-#include "make_head.hpp"
+#include "method_checks.hpp"
 
 namespace kvbench::test_balancekv {
 namespace {
 
-Compressed run(const char* method, const KvHead& head, const std::vector<Index>& tokens,
-               const std::map<std::string, std::string>& given, std::uint64_t seed = 0,
+Compressed run(const char* method, const KvHead& head, const Given& given, std::uint64_t seed = 0,
                std::optional<Index> budget = {}) {
-  const Method& m = find_method(method);
-  const Task task{head, tokens, budget, {0, 0}, {}, Rng(seed, {"p", 0, 0}, m.info.name)};
-  return m.compress(task, Params(method, m.info.params, given));
+  return JobOf(method, head, positions(0, head.n()), {}).run(budget, given, seed);
 }
 
 TEST(BalanceKv, BudgetBetweenHalvingsTouchesOnlyTheOldest) {
   const KvHead head = make_head({.n = 100}, 2);
   // 100 -> 90: only the oldest 20 are halved; the other 80 keep weight 1.
-  const Compressed c = run("balancekv", head, positions(0, 100),
-                           {{"select", "strict"}, {"tokens", "90"}, {"block", "16"}});
+  const Compressed c =
+      run("balancekv", head, {{"select", "strict"}, {"tokens", "90"}, {"block", "16"}});
   ASSERT_EQ(c.held.tokens.size(), 90U);
   for (std::size_t i = 0; i < 90; ++i) {
     EXPECT_EQ(c.held.weight(i), c.held.tokens[i] < 20 ? 2.0F : 1.0F);
@@ -36,18 +26,15 @@ TEST(BalanceKv, BudgetBetweenHalvingsTouchesOnlyTheOldest) {
 
 TEST(BalanceKv, WeightsAfterFullHalvings) {
   const KvHead head = make_head({.n = 128}, 3);
-  const Compressed strict =
-      run("balancekv", head, positions(0, 128), {{"select", "strict"}, {"T", "3"}});
+  const Compressed strict = run("balancekv", head, {{"select", "strict"}, {"T", "3"}});
   EXPECT_EQ(strict.held.tokens.size(), 16U);
   EXPECT_TRUE(strict.held.weights.empty());
   EXPECT_EQ(strict.held.common, 8.0F);
   EXPECT_EQ(strict.aux_bytes, 4);  // one weight is stored once
-  const Compressed uniform =
-      run("balancekv", head, positions(0, 128), {{"denominator", "uniform"}, {"T", "3"}});
+  const Compressed uniform = run("balancekv", head, {{"denominator", "uniform"}, {"T", "3"}});
   EXPECT_TRUE(uniform.denominator->same_keys);
   EXPECT_EQ(uniform.denominator->held.common, 8.0F);
-  const Compressed rescaled =
-      run("balancekv", head, positions(0, 128), {{"rescale", "true"}, {"T", "3"}});
+  const Compressed rescaled = run("balancekv", head, {{"rescale", "true"}, {"T", "3"}});
   EXPECT_NEAR(weight_sum(rescaled.held), 128.0, 1e-4);  // float32 weights
 }
 
@@ -55,8 +42,7 @@ TEST(BalanceKv, BudgetCountsWeightsAndSeparateKeys) {
   // Float32, d = dv = 8: a pair weighs 64 bytes.
   const KvHead head = make_head({.n = 128}, 3);
   const auto kept = [&](const char* denominator, Index budget) {
-    return run("balancekv", head, positions(0, 128), {{"denominator", denominator}}, 0, budget)
-        .held.tokens.size();
+    return run("balancekv", head, {{"denominator", denominator}}, 0, budget).held.tokens.size();
   };
   EXPECT_EQ(kept("shared", 68 * 10), 10U);
   EXPECT_EQ(kept("shared", 68 * 11 - 1), 10U);
@@ -69,25 +55,17 @@ TEST(BalanceKv, BudgetCountsWeightsAndSeparateKeys) {
 // a statistic of the set (two-sample Kolmogorov-Smirnov on the mean position), 200 seeds.
 TEST(BalanceKv, AFairCoinIsUniformSampling) {
   const KvHead head = make_head({.n = 64}, 4);
-  const std::vector<Index> tokens = positions(0, 64);
-  const int seeds = 200;
+  constexpr std::uint64_t kSeeds = 200;
   std::vector<double> included(64, 0.0);
   std::vector<double> walk_means, uniform_means;
   const auto mean = [](const Compressed& c) {
     return std::accumulate(c.held.tokens.begin(), c.held.tokens.end(), 0.0) /
            static_cast<double>(c.held.tokens.size());
   };
-  for (int seed = 0; seed < seeds; ++seed) {
-    const Compressed walk = run("balancekv", head, tokens,
-                                {{"step", "fixed"},
-                                 {"gamma", "0"},
-                                 {"select", "strict"},
-                                 {"fill", "random"},
-                                 {"T", "2"},
-                                 {"block", "16"}},
-                                static_cast<std::uint64_t>(seed));
-    const Compressed uniform =
-        run("uniform", head, tokens, {{"T", "2"}}, static_cast<std::uint64_t>(seed));
+  const Given coin = settings("step=fixed;gamma=0;select=strict;fill=random;T=2;block=16").front();
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Compressed walk = run("balancekv", head, coin, seed);
+    const Compressed uniform = run("uniform", head, {{"T", "2"}}, seed);
     ASSERT_EQ(walk.held.tokens.size(), uniform.held.tokens.size());
     EXPECT_EQ(walk.held.common, uniform.held.common);
     for (const Index i : walk.held.tokens) {
@@ -109,7 +87,7 @@ TEST(BalanceKv, AFairCoinIsUniformSampling) {
   double distance = 0.0;
   for (const double x : walk_means) {
     const auto below = [&](const std::vector<double>& v) {
-      return static_cast<double>(std::upper_bound(v.begin(), v.end(), x) - v.begin()) / seeds;
+      return static_cast<double>(std::upper_bound(v.begin(), v.end(), x) - v.begin()) / kSeeds;
     };
     distance = std::max(distance, std::abs(below(walk_means) - below(uniform_means)));
   }
@@ -119,7 +97,6 @@ TEST(BalanceKv, AFairCoinIsUniformSampling) {
 // The walk does what it is for: signed sums of the kernel's features are smaller than a coin's.
 TEST(BalanceKv, ErrorOfTheWeightedSumIsBelowUniform) {
   const KvHead head = make_head({.n = 256, .key_norm = 2.0}, 6);
-  const std::vector<Index> tokens = positions(0, 256);
   const auto error = [&](const Compressed& c) {
     double moved = 0.0;
     for (Index j = 0; j < 32; ++j) {
@@ -132,7 +109,7 @@ TEST(BalanceKv, ErrorOfTheWeightedSumIsBelowUniform) {
           }
           return std::exp(head.scale * dot) * static_cast<double>(head.v.row(i)[t]);
         };
-        for (const Index i : tokens) {
+        for (Index i = 0; i < head.n(); ++i) {
           diff -= term(i);
         }
         for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
@@ -146,9 +123,9 @@ TEST(BalanceKv, ErrorOfTheWeightedSumIsBelowUniform) {
   double walk = 0.0;
   double uniform = 0.0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    walk += error(run("balancekv", head, tokens,
-                      {{"step", "self"}, {"gamma", "16"}, {"select", "strict"}, {"T", "1"}}, seed));
-    uniform += error(run("uniform", head, tokens, {{"T", "1"}}, seed));
+    walk += error(
+        run("balancekv", head, settings("step=self;gamma=16;select=strict;T=1").front(), seed));
+    uniform += error(run("uniform", head, {{"T", "1"}}, seed));
   }
   EXPECT_LT(walk, 0.8 * uniform);
 }

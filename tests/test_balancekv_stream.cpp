@@ -1,14 +1,7 @@
 // balancekv-stream: the offline reference on the same signs, erasures, and that a larger t errs
 // less. The levels alone: test_merge_and_reduce.cpp.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-
-#include "compressed.hpp"
+#include "held_sets.hpp"
 #include "reference/merge_and_reduce.hpp"
-#include "reference/reference.hpp"
 #include "stream_of.hpp"
 
 namespace kvbench::test_balancekv_stream {
@@ -122,24 +115,12 @@ TEST(BalanceKvStream, WithRoomForAllItKeepsAll) {
   EXPECT_TRUE(std::isinf(diag_number(c, "log10_epsilon_theorem")));
 }
 
-std::vector<reference::Weighted> entries(const KvHead& head, const HeldTokens& held) {
-  const reference::Rows k = reference::rows_of(head.k);
-  const reference::Rows v = reference::rows_of(head.v);
-  std::vector<reference::Weighted> out;
-  for (std::size_t i = 0; i < held.tokens.size(); ++i) {
-    const auto at = static_cast<std::size_t>(held.tokens[i]);
-    out.push_back({k[at], v[at], static_cast<reference::Real>(held.weight(i))});
-  }
-  return out;
-}
-
 // Measured epsilon of the theorem, BalanceKV eq. 2, at the last position.
 double measured_epsilon(const KvHead& head, const Compressed& c) {
   const reference::Attention truth = reference::attention(head, 0, head.n() - 1);
-  const reference::Vec q = reference::rows_of(head.q[0]).back();
-  const reference::Estimate e =
-      reference::estimate(q, static_cast<reference::Real>(head.scale), entries(head, c.held),
-                          entries(head, c.denominator->held));
+  const HeldSets held = held_sets(head, {}, c);
+  const reference::Estimate e = reference::estimate(reference::rows_of(head.q[0]).back(),
+                                                    head.scale, held.numerator, held.denominator);
   reference::Real square = 0;
   for (std::size_t t = 0; t < e.z.size(); ++t) {
     square += (e.z[t] - truth.out[t]) * (e.z[t] - truth.out[t]);
@@ -190,17 +171,18 @@ TEST(BalanceKvStream, ErasesWhatLiesBelowTheBoundAndOnlyThat) {
   EXPECT_EQ(diag_number(all, "erased_weight"), 20.0 + 12.0);
   EXPECT_EQ(diag_number(all, "numerator_weight_sum"), 32.0);
   EXPECT_EQ(diag_number(all, "weight_sum"), 64.0);
+  const auto erasures = [&](const char* r) {
+    return diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", r}}), "erasures");
+  };
   // exp(-s r^2) lowers the bound: with keys as they are nothing is small enough.
-  EXPECT_EQ(diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "10"}}), "erasures"), 0.0);
+  EXPECT_EQ(erasures("10"), 0.0);
   // The bucket's upper end counts: 2^-7 = v_max / 128 itself is kept in its bucket [2^-7, 2^-6).
-  for (Index i = 0; i < 64; ++i) {
-    head.v.row(i)[0] = i % 2 == 0 ? 1.0F : std::ldexp(1.0F, -7);
+  for (const auto& [exponent, erased] : {std::pair{-7, 0.0}, {-8, 32.0}}) {
+    for (Index i = 0; i < 64; ++i) {
+      head.v.row(i)[0] = i % 2 == 0 ? 1.0F : std::ldexp(1.0F, exponent);
+    }
+    EXPECT_EQ(erasures("0"), erased);
   }
-  EXPECT_EQ(diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "0"}}), "erasures"), 0.0);
-  for (Index i = 1; i < 64; i += 2) {
-    head.v.row(i)[0] = std::ldexp(1.0F, -8);
-  }
-  EXPECT_EQ(diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "0"}}), "erasures"), 32.0);
 }
 
 TEST(BalanceKvStream, TheBoundsRadiusIsTheLargestNormSeenOfKeysAndOfAnyHeadsQueries) {
@@ -231,12 +213,11 @@ TEST(BalanceKvStream, TheBoundsRadiusIsTheLargestNormSeenOfKeysAndOfAnyHeadsQuer
 // What a row would refuse is refused before any.
 TEST(BalanceKvStream, SizesAndRefusals) {
   const KvHead head = make_head({}, 1);
-  const MethodInfo& info = find_method(kName).info;
   for (const char* t : {"3", "7", "32767"}) {
-    EXPECT_THROW(info.facts(Params(kName, info.params, {{"t", t}})), InputError) << t;
+    EXPECT_THROW(facts_of(kName, {{"t", t}}), InputError) << t;
   }
   for (const char* t : {"auto", "2", "8", "32768"}) {
-    EXPECT_NO_THROW(info.facts(Params(kName, info.params, {{"t", t}}))) << t;
+    EXPECT_NO_THROW(facts_of(kName, {{"t", t}})) << t;
   }
   EXPECT_EQ(run(head, {{"T", "0"}}).held.tokens.size(), 64U);  // nothing is ever halved
   EXPECT_EQ(run(head, {{"t", "2"}, {"T", "1"}}).denominator->held.tokens.size(), 32U);

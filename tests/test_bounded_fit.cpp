@@ -1,15 +1,13 @@
 // Bounded least squares and matching pursuit against active-set references in long double: the
 // optimum, its conditions, and what is returned where there are many.
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 #include <random>
 
 #include "algorithms/shared/bounded_active_set.hpp"
 #include "algorithms/shared/bounded_least_squares.hpp"
 #include "algorithms/shared/matching_pursuit.hpp"
+#include "read_rows.hpp"
 #include "reference/bounded_fit.hpp"
 
 namespace kvbench::test_bounded_fit {
@@ -163,10 +161,8 @@ TEST(BoundedLeastSquares, FindsPlantedWeights) {
   }
   p.finish();
   const BoundedFit got = bounded_least_squares(p.matrix, p.target, 1.0, 20.0);
-  for (std::size_t j = 0; j < planted.size(); ++j) {
-    // An objective that is 0 to 1e-13 of |y|^2 leaves the square root of that in the weights.
-    EXPECT_NEAR(got.w[j], planted[j], 1e-4);
-  }
+  // An objective that is 0 to 1e-13 of |y|^2 leaves the square root of that in the weights.
+  expect_all_near(got.w, planted, 1e-4);
 }
 
 TEST(BoundedLeastSquares, OfManyOptimaTakesOneNearOne) {

@@ -1,50 +1,96 @@
 // bumblebee (prefill): its optimisers against each other and against greedy by the definition, with
 // and without recent tokens, the ends of lambda, the bound of greedy, and zero normalisers.
 #include "algorithms/shared/scoring.hpp"
-#include "bumblebee_run.hpp"
-#include "reference/reference.hpp"
+#include "method_checks.hpp"
+#include "reference/bumblebee.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench::test_bumblebee {
 namespace {
 
-using namespace testing_bumblebee;
+// Similarities are rounded to 2^-30 in lib, not here.
+constexpr long double kGrid = 1e-8L;
+
+struct Outcome {
+  std::vector<Index> tokens;
+  Index evaluations = 0;
+};
+
+// The bare objective, unless `given` has recent tokens.
+Outcome run_scored(const KvHead& head, const std::vector<Index>& tokens, Range scoring,
+                   const Given& given, std::uint64_t seed = 0) {
+  const Compressed c =
+      JobOf("bumblebee", head, tokens, scoring).run({}, with({{"recent_share", "0"}}, given), seed);
+  EXPECT_TRUE(c.held.weights.empty());
+  EXPECT_EQ(c.held.common, 1.0F);
+  EXPECT_EQ(c.aux_bytes, 0);
+  EXPECT_EQ(c.diag.size(), 1U);
+  return {c.held.tokens, static_cast<Index>(diag_number(c, "gain_evaluations"))};
+}
+
+Outcome run(const KvHead& head, const std::vector<Index>& tokens, const Given& given, Index count) {
+  return run_scored(head, tokens, {0, head.n()}, with(given, {{"tokens", std::to_string(count)}}));
+}
+
+// Few distinct keys, some of them zero; where `flat`, queries of zero that see all alike, so that
+// scores tie too.
+KvHead tied_head(Index n, unsigned seed, bool flat) {
+  KvHead head = make_head({.n = n, .nq = n, .d = 4}, seed);
+  head.k = odd_keys(n, 4, seed);
+  for (Matrix& q : head.q) {
+    q = flat ? Matrix(n, 4) : q;
+  }
+  return head;
+}
+
+KvHead usual_head(Index n, unsigned seed) {
+  return make_head({.n = n, .nq = n}, seed);
+}
+
+// The reference's mixture over `tokens`, with attention from its own exact softmax.
+reference::Mixture mixture(const KvHead& head, const std::vector<Index>& tokens, const Given& given,
+                           bool grid = false) {
+  reference::Rows keys;
+  for (const Index i : tokens) {
+    keys.push_back(reference::rows_of(head.k)[i]);
+  }
+  reference::Mixture g = reference::mixture_of(keys, given, grid);
+  g.acc = reference::taken(reference::reduced(reference::attention_sums(head, 0, head.n()),
+                                              reference::ReferenceReduce::mean),
+                           tokens);
+  return g;
+}
+
+std::vector<Index> at(const std::vector<Index>& tokens, std::vector<Index> places) {
+  std::ranges::sort(places);
+  for (Index& i : places) {
+    i = tokens[i];
+  }
+  return places;
+}
 
 // The most recent tokens are in A from the start, and the objective is over all tokens.
 TEST(BumbleBee, LazyAndGreedyEqualTheDefinition) {
   for (const bool ties : {false, true}) {
-    const KvHead head =
-        ties ? tied_head(26, 13, /*flat=*/false) : make_head({.n = 26, .nq = 26}, 14);
+    const KvHead head = ties ? tied_head(26, 13, /*flat=*/false) : usual_head(26, 14);
     std::vector<Index> tokens = positions(2, 24);
     tokens.erase(tokens.begin() + 5);  // what another method may leave
     const auto m = static_cast<Index>(tokens.size());
-    for (const auto& [name, sim] : kSims) {
-      for (const char* lambda : {"0", "0.3", "1"}) {
-        for (const char* phi : {"log", "power"}) {
-          const reference::Mixture g =
-              mixture(head, tokens, {0, 26}, sim, std::stold(lambda), phi == std::string("power"));
-          for (const auto& [share, count, recent] :
-               std::vector<std::tuple<const char*, Index, Index>>{{"0", 1, 0},
-                                                                  {"0", 12, 0},
-                                                                  {"0.1", 9, 0},
-                                                                  {"0.12", 9, 1},
-                                                                  {"0.5", 9, 4},
-                                                                  {"0.9", 9, 8},
-                                                                  {"1", 9, 9}}) {
-            const std::vector<Index> expected =
-                at(tokens, sorted(reference::greedy(g, count - recent, positions(m - recent, m))));
-            for (const char* optimizer : {"lazy", "greedy"}) {
-              for (const char* mib : {"0", "256"}) {
-                const Given given = {{"lambda", lambda},
-                                     {"sim", name},
-                                     {"phi", phi},
-                                     {"recent_share", share},
-                                     {"optimizer", optimizer},
-                                     {"matrix_mib", mib}};
-                ASSERT_EQ(run(head, tokens, given, count).tokens, expected)
-                    << ties << name << lambda << phi << share << count << optimizer << mib;
-              }
-            }
-          }
+    for (const Given& given : settings("lambda=0,0.3,1;sim=relu,one-plus,abs;phi=log,power")) {
+      const reference::Mixture g = mixture(head, tokens, given, /*grid=*/true);
+      for (const auto& [share, count, recent] : {std::tuple<const char*, Index, Index>{"0", 1, 0},
+                                                 {"0", 12, 0},
+                                                 {"0.1", 9, 0},
+                                                 {"0.12", 9, 1},
+                                                 {"0.5", 9, 4},
+                                                 {"0.9", 9, 8},
+                                                 {"1", 9, 9}}) {
+        const std::vector<Index> expected =
+            at(tokens, reference::greedy(g, count - recent, positions(m - recent, m)));
+        for (Given way : settings("optimizer=lazy,greedy;matrix_mib=0,256")) {
+          way["recent_share"] = share;
+          ASSERT_EQ(run(head, tokens, with(given, way), count).tokens, expected)
+              << ties << share << count << way["optimizer"];
         }
       }
     }
@@ -58,34 +104,24 @@ TEST(BumbleBee, LazyEqualsGreedyWithManyTies) {
       const std::vector<Index> tokens = positions(5, 195);
       // Flat: only the last query scores, and every token gets the same.
       const Range scoring = flat ? Range{199, 200} : Range{0, 200};
-      for (const auto& [name, sim] : kSims) {
-        for (const char* lambda : {"0", "0.01", "0.3", "1"}) {
-          for (const char* phi : {"log", "power"}) {
-            for (const char* share : {"0", "0.5", "0.99"}) {
-              Given given = {{"sim", name},
-                             {"lambda", lambda},
-                             {"phi", phi},
-                             {"recent_share", share},
-                             {"tokens", "90"}};
-              const Outcome lazy = run_scored(head, tokens, scoring, given);
-              given["matrix_mib"] = "0";
-              ASSERT_EQ(run_scored(head, tokens, scoring, given).tokens, lazy.tokens);
-              given["optimizer"] = "greedy";
-              const Outcome greedy = run_scored(head, tokens, scoring, given);
-              ASSERT_EQ(greedy.tokens, lazy.tokens)
-                  << seed << flat << name << lambda << phi << share;
-              const Index recent = floor_share(std::stod(share), 90);
-              ASSERT_TRUE(std::equal(greedy.tokens.end() - recent, greedy.tokens.end(),
-                                     tokens.end() - recent));
-              Index all = 0;
-              for (Index left = 190 - recent; left > 100; --left) {
-                all += left;
-              }
-              EXPECT_EQ(greedy.evaluations, all);
-              EXPECT_LE(lazy.evaluations, all);  // no member's gain is computed twice in a round
-            }
-          }
+      for (const Given& given :
+           settings("tokens=90;sim=relu,one-plus,abs;lambda=0,0.01,0.3,1;phi=log,power;"
+                    "recent_share=0,0.5,0.99")) {
+        const Outcome lazy = run_scored(head, tokens, scoring, given);
+        const Given slow = with(given, {{"matrix_mib", "0"}});
+        ASSERT_EQ(run_scored(head, tokens, scoring, slow).tokens, lazy.tokens);
+        const Outcome greedy =
+            run_scored(head, tokens, scoring, with(slow, {{"optimizer", "greedy"}}));
+        ASSERT_EQ(greedy.tokens, lazy.tokens) << seed << flat;
+        const Index recent = floor_share(std::stod(given.at("recent_share")), 90);
+        ASSERT_TRUE(
+            std::equal(greedy.tokens.end() - recent, greedy.tokens.end(), tokens.end() - recent));
+        Index all = 0;
+        for (Index left = 190 - recent; left > 100; --left) {
+          all += left;
         }
+        EXPECT_EQ(greedy.evaluations, all);
+        EXPECT_LE(lazy.evaluations, all);  // no member's gain is computed twice in a round
       }
     }
   }
@@ -102,22 +138,15 @@ TEST(BumbleBee, LazyLooksAtFarFewerGains) {
 
 TEST(BumbleBee, LambdaZeroIsHeavyHitters) {
   for (const bool ties : {false, true}) {
-    const KvHead head = ties ? tied_head(80, 6, /*flat=*/true) : make_head({.n = 80, .nq = 80}, 6);
+    const KvHead head = ties ? tied_head(80, 6, /*flat=*/true) : usual_head(80, 6);
     const std::vector<Index> tokens = positions(10, 70);
     const Range scoring = ties ? Range{79, 80} : Range{20, 60};
     const std::vector<double> sums = reduce_group(attention_sums(head, scoring), Reduce::mean);
-    const std::vector<double> acc(sums.begin() + 10, sums.begin() + 70);
-    for (const char* phi : {"log", "power"}) {
-      for (const char* optimizer : {"lazy", "greedy"}) {
-        for (const Index count : {1, 17, 59, 60}) {
-          const Given given = {{"lambda", "0"},
-                               {"phi", phi},
-                               {"optimizer", optimizer},
-                               {"tokens", std::to_string(count)}};
-          ASSERT_EQ(run_scored(head, tokens, scoring, given).tokens,
-                    at(tokens, reference::top(acc, count)));
-        }
-      }
+    const reference::Vec acc(sums.begin() + 10, sums.begin() + 70);
+    for (const Given& given :
+         settings("lambda=0;phi=log,power;optimizer=lazy,greedy;tokens=1,17,59,60")) {
+      ASSERT_EQ(run_scored(head, tokens, scoring, given).tokens,
+                reference::best(tokens, acc, index_in(given, "tokens")));
     }
   }
 }
@@ -134,18 +163,16 @@ TEST(BumbleBee, ReduceDecidesBetweenQueryHeads) {
 
 // Greedy's sets are nested, its gains never rise, and g is normalised to g(M) = 1.
 TEST(BumbleBee, GreedyGainsNeverRise) {
-  constexpr long double kGrid = 1e-8L;  // similarities are rounded to 2^-30 in lib, not here
   for (const bool ties : {false, true}) {
-    const KvHead head = ties ? tied_head(24, 8, /*flat=*/false) : make_head({.n = 24, .nq = 24}, 8);
+    const KvHead head = ties ? tied_head(24, 8, /*flat=*/false) : usual_head(24, 8);
     const std::vector<Index> tokens = positions(0, 24);
-    for (const char* phi : {"log", "power"}) {
-      const reference::Mixture g = mixture(head, tokens, {0, 24}, reference::Sim::relu, 0.3L,
-                                           phi == std::string("power"), /*grid=*/false);
+    for (const Given& given : settings("phi=log,power")) {
+      const reference::Mixture g = mixture(head, tokens, given);
       std::vector<Index> before;
       long double last_gain = 1;
       for (Index count = 1; count <= 24; ++count) {
-        const std::vector<Index> now = run(head, tokens, {{"phi", phi}}, count).tokens;
-        ASSERT_TRUE(std::includes(now.begin(), now.end(), before.begin(), before.end()));
+        const std::vector<Index> now = run(head, tokens, given, count).tokens;
+        ASSERT_TRUE(std::ranges::includes(now, before));
         const long double gain = g.value(now) - g.value(before);
         ASSERT_GE(gain, -kGrid);
         ASSERT_LE(gain, last_gain + kGrid);
@@ -158,16 +185,12 @@ TEST(BumbleBee, GreedyGainsNeverRise) {
 }
 
 TEST(BumbleBee, WithinTheGreedyBoundOfTheBestSet) {
-  constexpr long double kGrid = 1e-8L;
   for (const unsigned seed : {1U, 2U, 3U, 4U}) {
-    const KvHead head = seed % 2 == 0 ? tied_head(10, seed, false)
-                                      : [&] { return make_head({.n = 10, .nq = 10}, seed); }();
-    for (const char* lambda : {"0.3", "1"}) {
-      const reference::Mixture g = mixture(head, positions(0, 10), {0, 10}, reference::Sim::relu,
-                                           std::stold(lambda), false, /*grid=*/false);
+    const KvHead head = seed % 2 == 0 ? tied_head(10, seed, false) : usual_head(10, seed);
+    for (const Given& given : settings("lambda=0.3,1")) {
+      const reference::Mixture g = mixture(head, positions(0, 10), given);
       for (const Index count : {1, 2, 3, 5}) {
-        const long double got =
-            g.value(run(head, positions(0, 10), {{"lambda", lambda}}, count).tokens);
+        const long double got = g.value(run(head, positions(0, 10), given, count).tokens);
         const long double best = reference::best_value(g, count);
         ASSERT_GE(got, (1 - std::exp(-1.0L)) * best - kGrid);
         ASSERT_LE(got, best + kGrid);
@@ -179,49 +202,44 @@ TEST(BumbleBee, WithinTheGreedyBoundOfTheBestSet) {
 TEST(BumbleBee, StochasticIsCloseToGreedyAndAtTinyEpsilonEqual) {
   const KvHead head = make_head({.n = 120, .nq = 60}, 9);
   const std::vector<Index> tokens = positions(0, 120);
-  const reference::Mixture g =
-      mixture(head, tokens, {0, 120}, reference::Sim::relu, 0.3L, false, /*grid=*/false);
+  const reference::Mixture g = mixture(head, tokens, {});
   const Outcome greedy = run(head, tokens, {}, 30);
   const long double most = g.value(greedy.tokens);
+  const Given given = {{"optimizer", "stochastic"}, {"tokens", "30"}};
   bool seeds_differ = false;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    const Outcome some = run_scored(head, tokens, {0, 120},
-                                    {{"optimizer", "stochastic"}, {"tokens", "30"}}, {}, seed);
+    const Outcome some = run_scored(head, tokens, {0, 120}, given, seed);
     ASSERT_EQ(some.tokens.size(), 30U);
     EXPECT_EQ(some.evaluations, 30 * 47);  // ceil(120/30 * ln(1e5)) each, never more than are left
     EXPECT_GE(g.value(some.tokens), 0.98L * most) << seed;
     seeds_differ = seeds_differ || some.tokens != greedy.tokens;
   }
   EXPECT_TRUE(seeds_differ);
-  // Samples of everything that is left.
-  const Given all = {{"optimizer", "stochastic"}, {"epsilon", "1e-300"}};
-  EXPECT_EQ(run(head, tokens, all, 30).tokens, greedy.tokens);
-  EXPECT_EQ(run(head, tokens, {{"optimizer", "stochastic"}, {"epsilon", "1"}}, 30).evaluations, 30);
+  // Samples of everything that is left; samples of one.
+  EXPECT_EQ(run(head, tokens, with(given, {{"epsilon", "1e-300"}}), 30).tokens, greedy.tokens);
+  EXPECT_EQ(run(head, tokens, with(given, {{"epsilon", "1"}}), 30).evaluations, 30);
 }
 
 TEST(BumbleBee, StochasticDrawsFromTheOthers) {
   const KvHead head = make_head({.n = 100, .nq = 50}, 15);
   const std::vector<Index> tokens = positions(0, 100);
-  Given given = {{"optimizer", "stochastic"}, {"recent_share", "0.5"}, {"tokens", "40"}};
-  const Outcome some = run_scored(head, tokens, {0, 100}, given);
+  const Given given = {{"optimizer", "stochastic"}, {"recent_share", "0.5"}};
+  const Outcome some = run(head, tokens, given, 40);
   EXPECT_TRUE(std::equal(some.tokens.end() - 20, some.tokens.end(), tokens.end() - 20));
   EXPECT_EQ(some.evaluations, 20 * 47);  // ceil(80/20 * ln(1e5)) each, never more than are left
-  given["epsilon"] = "1e-300";           // samples of everything that is left
-  const Outcome all = run_scored(head, tokens, {0, 100}, given);
-  EXPECT_EQ(all.tokens, run(head, tokens, {{"recent_share", "0.5"}}, 40).tokens);
-  given["epsilon"] = "1";  // samples of one
-  EXPECT_EQ(run_scored(head, tokens, {0, 100}, given).evaluations, 20);
+  EXPECT_EQ(run(head, tokens, with(given, {{"epsilon", "1e-300"}}), 40).tokens,
+            run(head, tokens, {{"recent_share", "0.5"}}, 40).tokens);
+  EXPECT_EQ(run(head, tokens, with(given, {{"epsilon", "1"}}), 40).evaluations, 20);
 }
 
 // epsilon = 1 draws samples of one: uniform sampling without replacement. Chi-square of inclusions
 // over 40 tokens, 400 seeds, 39 degrees of freedom: 72.1 at level 0.001.
 TEST(BumbleBee, SamplesAreUniform) {
   const KvHead head = make_head({.n = 40, .nq = 4}, 10);
+  const Given given = settings("optimizer=stochastic;epsilon=1;tokens=10;lambda=1").front();
   std::vector<double> included(40, 0.0);
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
-    const Given given = {
-        {"optimizer", "stochastic"}, {"epsilon", "1"}, {"tokens", "10"}, {"lambda", "1"}};
-    for (const Index i : run_scored(head, positions(0, 40), {0, 0}, given, {}, seed).tokens) {
+    for (const Index i : run_scored(head, positions(0, 40), {0, 0}, given, seed).tokens) {
       included[i] += 1.0;
     }
   }
@@ -233,31 +251,23 @@ TEST(BumbleBee, SamplesAreUniform) {
 }
 
 TEST(BumbleBee, ZeroNormalisersAndEqualTokens) {
-  KvHead head = make_head({.n = 40, .nq = 40}, 11);
+  const KvHead head = usual_head(40, 11);
   const std::vector<Index> tokens = positions(5, 35);
   const std::vector<Index> first = positions(5, 13);
-  for (const char* optimizer : {"lazy", "greedy"}) {
-    const Given given = {{"optimizer", optimizer}, {"tokens", "8"}};
-    Given keys_only = given;
-    keys_only["lambda"] = "1";
+  KvHead zero = head;
+  zero.k = Matrix(40, 8);
+  KvHead same = head;
+  repeat_first_row(same.k);
+  for (const Given& given : settings("sim=relu,one-plus,abs;optimizer=lazy,greedy;tokens=8")) {
     // No query scores: c(M) = 0, and only the keys decide.
     EXPECT_EQ(run_scored(head, tokens, {0, 0}, given).tokens,
-              run_scored(head, tokens, {0, 0}, keys_only).tokens);
-  }
-  KvHead zero = head;
-  std::fill_n(zero.k.data(), 40 * 8, 0.0F);
-  for (const char* sim : {"relu", "one-plus", "abs"}) {
-    for (const char* optimizer : {"lazy", "greedy"}) {
-      const Given given = {{"sim", sim}, {"optimizer", optimizer}, {"tokens", "8"}};
-      // All keys zero: f(M) = 0. Every query then spreads evenly over its past: older get more.
-      EXPECT_EQ(run_scored(zero, tokens, {0, 40}, given).tokens, first);
-      // Neither: every gain is 0, the lowest positions.
-      EXPECT_EQ(run_scored(zero, tokens, {0, 0}, given).tokens, first);
-      // Equal keys and no attention: one token covers all, the rest are ties at 0.
-      KvHead same = head;
-      repeat_first_row(same.k);
-      EXPECT_EQ(run_scored(same, tokens, {0, 0}, given).tokens, first);
-    }
+              run_scored(head, tokens, {0, 0}, with(given, {{"lambda", "1"}})).tokens);
+    // All keys zero: f(M) = 0. Every query then spreads evenly over its past: older get more.
+    EXPECT_EQ(run_scored(zero, tokens, {0, 40}, given).tokens, first);
+    // Neither: every gain is 0, the lowest positions.
+    EXPECT_EQ(run_scored(zero, tokens, {0, 0}, given).tokens, first);
+    // Equal keys and no attention: one token covers all, the rest are ties at 0.
+    EXPECT_EQ(run_scored(same, tokens, {0, 0}, given).tokens, first);
   }
 }
 

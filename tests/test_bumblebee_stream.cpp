@@ -1,12 +1,7 @@
 // bumblebee-stream step by step against Algorithm 2 by its definition: the token that leaves is one
 // whose removal costs g, evaluated from all pairs, the least.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-
 #include "reference/bumblebee.hpp"
+#include "reference/eviction.hpp"
 #include "stream_of.hpp"
 
 namespace kvbench::test_bumblebee_stream {
@@ -24,28 +19,11 @@ struct ReferenceStream {
 
   void arrive(Index j, Index newcomer) {
     scores[newcomer] = 0.0F;
-    std::map<Index, long double> step;
-    for (const Matrix& q : head.q) {
-      const reference::Vec query = reference::rows_of(q)[j];
-      const auto term = [&](Index i) {
-        return std::exp(static_cast<long double>(head.scale) * reference::dot(query, keys[i]));
-      };
-      long double z = 0;
-      for (Index i = 0; i < sink; ++i) {
-        z += term(i);
-      }
-      std::map<Index, long double> p;
-      for (const auto& [i, score] : scores) {
-        p[i] = term(i);
-        z += p[i];
-      }
-      for (const auto& [i, x] : p) {
-        step[i] = reduce == "max" ? std::max(step[i], x / z) : step[i] + x / z;
-      }
-    }
+    const reference::Vec step = reference::reduced(
+        reference::weights_within(head, j, members(), sink), reference::kReduces.at(reduce));
+    std::size_t at = 0;
     for (auto& [i, score] : scores) {
-      const long double part = reduce == "mean" ? static_cast<long double>(head.group()) : 1.0L;
-      score = static_cast<float>(static_cast<long double>(score) + step[i] / part);
+      score = static_cast<float>(static_cast<long double>(score) + step[at++]);
     }
   }
 
@@ -58,16 +36,15 @@ struct ReferenceStream {
   }
 
   // g over the ground set S'.
-  reference::Mixture mixture(reference::Sim sim, long double lambda, bool power) const {
-    reference::Mixture g;
+  reference::Mixture mixture(const Given& given) const {
     reference::Rows rows;
     for (const auto& [i, score] : scores) {
       rows.push_back(keys[i]);
+    }
+    reference::Mixture g = reference::mixture_of(rows, given, /*grid=*/true);
+    for (const auto& [i, score] : scores) {
       g.acc.push_back(static_cast<long double>(score));
     }
-    g.sim = reference::similarities(rows, sim, /*grid=*/true);
-    g.lambda = lambda;
-    g.phi.power = power;
     return g;
   }
 };
@@ -86,22 +63,12 @@ std::vector<long double> removal_losses(const reference::Mixture& g) {
 
 KvHead stream_head(Index n, unsigned seed, bool odd) {
   KvHead head = make_head({.n = n, .nq = n, .d = 4, .dv = 3}, seed);
-  std::mt19937_64 generator(seed);
-  for (Index i = 1; odd && i < n; ++i) {
-    const auto dice = generator() % 8;
-    const auto from = static_cast<Index>(generator() % static_cast<std::uint64_t>(i));
-    if (dice < 4) {
-      std::copy_n(head.k.row(from), 4, head.k.row(i));
-    } else if (dice == 4) {
-      std::fill_n(head.k.row(i), 4, 0.0F);
-    }
-  }
+  head.k = odd ? odd_keys(n, 4, seed) : head.k;
   return head;
 }
 
 struct Case {
-  std::string sim = "relu", phi = "log", reduce = "mean";
-  std::string lambda = "0.3";
+  Given given = {};  // beside the size
   Index tau = 9, recent = 0, n = 60, sink = 0;
   unsigned seed = 1;
   bool odd = false;
@@ -113,17 +80,9 @@ int compare(const Case& c) {
   // that rounds the other way. Losses closer than that may go either way, equal ones may not.
   constexpr long double kClose = 1e-7L;
   const KvHead head = stream_head(c.n, c.seed, c.odd);
-  StreamOf stream(kName, head,
-                  {{"sim", c.sim},
-                   {"phi", c.phi},
-                   {"reduce", c.reduce},
-                   {"lambda", c.lambda},
-                   {"tokens", std::to_string(c.tau)}},
-                  {c.sink, c.recent});
-  const reference::Sim sim = c.sim == "relu"       ? reference::Sim::relu
-                             : c.sim == "one-plus" ? reference::Sim::one_plus
-                                                   : reference::Sim::absolute;
-  ReferenceStream slow{head, c.reduce, c.sink};
+  const Given given = with({{"reduce", "mean"}, {"tokens", std::to_string(c.tau)}}, c.given);
+  StreamOf stream(kName, head, given, {c.sink, c.recent});
+  ReferenceStream slow{head, given.at("reduce"), c.sink};
   int others = 0;
   for (Index j = 0; j < c.n; ++j) {
     const Index leaving = j - c.recent;
@@ -146,7 +105,7 @@ int compare(const Case& c) {
       ADD_FAILURE() << "one member has to leave, step " << j;
       return others;
     }
-    const reference::Mixture g = slow.mixture(sim, std::stold(c.lambda), c.phi == "power");
+    const reference::Mixture g = slow.mixture(given);
     const std::vector<long double> losses = removal_losses(g);
     const auto place = static_cast<std::size_t>(std::find(members.begin(), members.end(), left[0]) -
                                                 members.begin());
@@ -165,34 +124,19 @@ int compare(const Case& c) {
 
 TEST(BumbleBeeStream, EachDepartureCostsTheLeastByDefinition) {
   int others = 0;
-  for (const char* sim : {"relu", "one-plus", "abs"}) {
-    for (const char* phi : {"log", "power"}) {
-      for (const char* lambda : {"0", "0.3", "0.9", "1"}) {
-        for (const bool odd : {false, true}) {
-          Case c;
-          c.sim = sim;
-          c.phi = phi;
-          c.lambda = lambda;
-          c.odd = odd;
-          others += compare(c);
-        }
-      }
+  for (const Given& given : settings("sim=relu,one-plus,abs;phi=log,power;lambda=0,0.3,0.9,1")) {
+    for (const bool odd : {false, true}) {
+      others += compare({.given = given, .odd = odd});
     }
   }
   EXPECT_GT(others, 500);  // of 48 streams of 51 departures: not only the newcomers go
 }
 
 TEST(BumbleBeeStream, RecentWindowReduceAndSizes) {
-  for (const char* reduce : {"mean", "max", "sum"}) {
+  for (const Given& given : settings("reduce=mean,max,sum")) {
     for (const Index tau : {1, 2, 20}) {
       for (const Index recent : {0, 1, 7}) {
-        Case c;
-        c.reduce = reduce;
-        c.tau = tau;
-        c.recent = recent;
-        c.odd = tau == 20;
-        c.seed = 5;
-        compare(c);
+        compare({.given = given, .tau = tau, .recent = recent, .seed = 5, .odd = tau == 20});
       }
     }
   }
@@ -201,28 +145,16 @@ TEST(BumbleBeeStream, RecentWindowReduceAndSizes) {
 // Sinks take weight from every score; there are none of them in S'.
 TEST(BumbleBeeStream, Sinks) {
   int others = 0;
-  for (const char* lambda : {"0", "0.3", "1"}) {
-    for (const char* phi : {"log", "power"}) {
-      for (const auto& [sink, recent] :
-           {std::pair<Index, Index>{1, 0}, {5, 0}, {5, 7}, {30, 3}, {50, 10}, {60, 0}, {90, 4}}) {
-        Case c;
-        c.lambda = lambda;
-        c.phi = phi;
-        c.sink = sink;
-        c.recent = recent;
-        c.odd = sink == 5;
-        c.seed = 6;
-        others += compare(c);
-      }
+  for (const Given& given : settings("lambda=0,0.3,1;phi=log,power")) {
+    for (const auto& [sink, recent] :
+         {std::pair<Index, Index>{1, 0}, {5, 0}, {5, 7}, {30, 3}, {50, 10}, {60, 0}, {90, 4}}) {
+      others +=
+          compare({.given = given, .recent = recent, .sink = sink, .seed = 6, .odd = sink == 5});
     }
   }
   EXPECT_GT(others, 100);
   // More sinks than a block of keys.
-  Case c;
-  c.n = 200;
-  c.sink = 150;
-  c.seed = 7;
-  EXPECT_GT(compare(c), 0);
+  EXPECT_GT(compare({.n = 200, .sink = 150, .seed = 7}), 0);
 }
 
 // Equal keys and queries of zero: every loss ties, and the lowest position leaves where scores tie

@@ -1,48 +1,32 @@
 // cake against its definition; its layers' budgets by hand.
-#include <cmath>
-
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/layer_budgets.hpp"
-#include "method_checks.hpp"
 #include "reference/cake.hpp"
+#include "selection_checks.hpp"
 
 namespace kvbench::test_cake {
 namespace {
 
-using reference::Real;
-using reference::ReferenceReduce;
-
 // Float64 products of some tens, in exponentials.
-constexpr Real kRounding = 1e-11L;
+constexpr reference::Real kRounding = 1e-11L;
 
 TEST(Cake, EqualsReference) {
-  const Method method = method_cake();
-  HeadShape shape;
-  shape.n = 110;
-  shape.nq = 70;
-  shape.d = 11;
-  shape.group = 3;
+  const Method& method = find_method("cake");
   for (const double norm : {0.5, 5.0}) {
-    shape.key_norm = norm;
-    const KvHead head = make_head(shape, 9);
-    for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
+    const KvHead head = make_head({.n = 110, .nq = 70, .d = 11, .group = 3, .key_norm = norm}, 9);
+    for (const std::vector<Index>& tokens : token_lists(8, 90)) {
       for (const Range window : {Range{68, 100}, Range{99, 100}, Range{40, 45}}) {
-        const JobOf job(method, head, tokens, {40, window.end});
-        for (const auto& [gamma, kernel] : {std::pair{"200", Index{5}}, {"0", 1}, {"3", 9}}) {
-          for (const auto& [word, reduce] :
-               {std::pair{"mean", ReferenceReduce::mean}, {"max", ReferenceReduce::max}}) {
-            const reference::Cake slow = reference::cake(head, tokens, window.begin, window.end,
-                                                         std::stold(gamma), kernel, reduce);
+        const JobOf job("cake", head, tokens, {40, window.end});
+        for (const auto& [gamma, kernel] : {std::pair{"200", "5"}, {"0", "1"}, {"3", "9"}}) {
+          for (const char* reduce : {"mean", "max"}) {
             const Given given = {{"window", std::to_string(window.size())},
                                  {"gamma", gamma},
-                                 {"kernel", std::to_string(kernel)},
-                                 {"reduce", word}};
-            for (const Index kept : {0, 1, 9, 40}) {
-              ASSERT_TRUE(
-                  reference::is_top(tokens, slow.scores, job.kept(kept, given), kept, kRounding));
-            }
-            const Task task = job.task(0);
-            const Survey survey = method.survey(task, job.params(given));
+                                 {"kernel", kernel},
+                                 {"reduce", reduce}};
+            const reference::Cake slow =
+                reference::cake(head, tokens, window.begin, window.end, std::stold(gamma),
+                                std::stoll(kernel), reference::kReduces.at(reduce));
+            expect_best_kept(job, slow.scores, kRounding, given);
+            const Survey survey = method.survey(job.task(0), job.params(given));
             EXPECT_NEAR(survey.data[0], static_cast<double>(slow.entropy), 1e-10);
             EXPECT_NEAR(survey.data[1], static_cast<double>(slow.variance), 1e-12);
           }
@@ -61,43 +45,27 @@ Survey survey_of(Index layer, Index kv_head, Index tokens, double entropy, doubl
   return out;
 }
 
-std::vector<Index> tokens_of(const std::vector<Survey>& surveys, const Given& given = {}) {
-  const Method method = method_cake();
-  std::vector<Index> out;
-  for (const Share& share : method.share(surveys, Params("cake", method.info.params, given))) {
-    out.push_back(share.tokens);
-  }
-  return out;
-}
-
 // Preferences 2 * .1, (1 + 3) * (.05 + .05), 1 * .2 of the layers: 1 to 2 to 1. 80 tokens.
 TEST(Cake, LayersShareByPreference) {
   const std::vector<Survey> surveys = {
       survey_of(3, 0, 20, 1.5, 0.05),  survey_of(3, 1, 20, 0.5, 0.05),
       survey_of(5, 0, 20, 1.0, 0.05),  survey_of(5, 1, 20, 3.0, 0.05),
       survey_of(7, 0, 40, 0.25, 0.15), survey_of(7, 1, 40, 0.75, 0.05)};
-  EXPECT_EQ(tokens_of(surveys), (std::vector<Index>{20, 20, 40, 40, 20, 20}));
+  EXPECT_EQ(shared_tokens("cake", surveys), (std::vector<Index>{20, 20, 40, 40, 20, 20}));
   // Square roots of spread: sqrt(2) * .1, 2 * .1, .2: .26 + .37 + .37 of 80 are 20.9, 29.5, 29.5.
-  EXPECT_EQ(tokens_of(surveys, {{"tau_entropy", "2"}}),
+  EXPECT_EQ(shared_tokens("cake", surveys, {{"tau_entropy", "2"}}),
             (std::vector<Index>{21, 21, 30, 30, 29, 29}));
 }
 
 TEST(Cake, WhatExceedsAMiddleGoesToTheOthersEqually) {
   // 1 to 8 to 1 of 150: 15, 120, 15. 20 of them are too many.
-  EXPECT_EQ(
-      tokens_of({survey_of(0, 0, 50, 1, 1), survey_of(1, 0, 50, 8, 1), survey_of(2, 0, 50, 1, 1)}),
-      (std::vector<Index>{25, 100, 25}));
-  EXPECT_EQ(tokens_of({survey_of(0, 0, 30, 0, 0), survey_of(1, 0, 40, 0, 0)}),
+  EXPECT_EQ(shared_tokens("cake", {survey_of(0, 0, 50, 1, 1), survey_of(1, 0, 50, 8, 1),
+                                   survey_of(2, 0, 50, 1, 1)}),
+            (std::vector<Index>{25, 100, 25}));
+  EXPECT_EQ(shared_tokens("cake", {survey_of(0, 0, 30, 0, 0), survey_of(1, 0, 40, 0, 0)}),
             (std::vector<Index>{35, 35}));
   EXPECT_EQ(proportional({1.0, 10.0, 100.0}, {90.0, 100.0, 100.0}, 290.0),
             (std::vector<double>{90.0, 100.0, 100.0}));
-}
-
-TEST(Cake, ScopeAndRefusals) {
-  const Method method = method_cake();
-  EXPECT_EQ(method.info.usual_facts().scope, Scope::layers);
-  EXPECT_THROW(method.info.facts(Params("cake", method.info.params, {{"kernel", "4"}})),
-               InputError);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 // instruction set of the build; small residuals; what is not positive definite is said to be so.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 #include <random>
 

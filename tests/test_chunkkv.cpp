@@ -1,9 +1,6 @@
 // chunkkv: chunks by hand, and the selection against the definition.
-#include <cmath>
-
-#include "method_checks.hpp"
 #include "reference/chunkkv.hpp"
-#include "reference/selection.hpp"
+#include "selection_checks.hpp"
 
 namespace kvbench::test_chunkkv {
 namespace {
@@ -11,19 +8,16 @@ namespace {
 // Few scores of few hundred lie as close as float64's rounding; none of these seeds' do.
 TEST(ChunkKv, EqualsReference) {
   for (unsigned seed = 0; seed < 5; ++seed) {
-    for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
+    for (const std::vector<Index>& tokens : token_lists(8, 70)) {
       const JobOf job("chunkkv", make_head({.n = 90, .nq = 60, .group = 3}, seed), tokens,
                       {35, 75});
-      for (const Index kernel : {1, 5}) {
-        const reference::Vec scores = reference::snapkv(job.head(), tokens, 75 - 9, 75, kernel / 2,
-                                                        false, reference::ReferenceReduce::mean);
-        for (const Index length : {1, 2, 7, 20, 41, 1000}) {
-          for (const Index kept : {0, 1, 5, 20, 33, 41}) {
-            ASSERT_EQ(job.kept(kept, {{"window", "9"},
-                                      {"kernel", std::to_string(kernel)},
-                                      {"chunk_length", std::to_string(length)}}),
-                      reference::chunks_kept(tokens, scores, length, kept));
-          }
+      for (const Given& given : settings("window=9;kernel=1,5;chunk_length=1,2,7,20,41,1000")) {
+        const reference::Vec scores =
+            reference::snapkv(job.head(), tokens, 75 - 9, 75, index_in(given, "kernel") / 2, false,
+                              reference::ReferenceReduce::mean);
+        for (const Index kept : {0, 1, 5, 20, 33, 41}) {
+          ASSERT_EQ(job.kept(kept, given),
+                    reference::chunks_kept(tokens, scores, index_in(given, "chunk_length"), kept));
         }
       }
     }

@@ -1,11 +1,7 @@
 // What kvbench cluster computes about the rows of one head, against slow references.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <limits>
-#include <random>
 
 #include "cluster/coverage.hpp"
 #include "cluster/growth.hpp"

@@ -1,10 +1,5 @@
 // What `kvbench cluster` asks of where its rows lie, how a failing device ends a run, and how its
 // memory bounds threads: with a backend that counts and asks the CPU.
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-
 #include "cluster_runs.hpp"
 #include "core/error.hpp"
 #include "counting_backend.hpp"
@@ -19,10 +14,8 @@ using testing_backend::Calls;
 using testing_backend::CountingRows;
 
 TEST(ClusterBackend, RowsAreAskedWhereTheyLie) {
-  TraceShape shape;
-  shape.tokens = {150, 20, 1};
-  shape.layers = {0, 3};
-  const ClusterOptions cpu = options(make_trace(temporary_path("t.h5"), shape), "cpu");
+  const ClusterOptions cpu = options(
+      make_trace(temporary_path("t.h5"), {.tokens = {150, 20, 1}, .layers = {0, 3}}), "cpu");
   go(make_cluster_plan(cpu));
   ClusterOptions o = options(cpu.traces[0], "device");
   ClusterPlan plan = make_cluster_plan(o);
@@ -79,9 +72,7 @@ TEST(ClusterBackend, AFailingDeviceEndsTheRun) {
 }
 
 TEST(ClusterBackend, ThreadsAndScratchFitTheDevice) {
-  TraceShape shape;
-  shape.tokens = {900, 40};
-  ClusterOptions o = options(make_trace(temporary_path("t.h5"), shape), "none");
+  ClusterOptions o = options(make_trace(temporary_path("t.h5"), {.tokens = {900, 40}}), "none");
   o.threads = 8;
   const std::uint64_t sets = 4 * 900 * (8 + 6);
   const std::uint64_t task = device_rows_task_bytes(900, 8) + device_rows_min_scratch(8);

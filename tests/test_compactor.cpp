@@ -1,32 +1,18 @@
 // compactor against its definition over a layer of heads: chunks filled up, z-scores over all
 // heads, blending, the tokens that rank highest; what the trace lacks.
-#include <cmath>
-
-#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/leverage.hpp"
-#include "replay_run.hpp"
+#include "selection_checks.hpp"
 
 namespace kvbench::test_compactor {
 namespace {
-
-using testing_replay::refusal;
 
 // z-scores cancel: scores near 0 have no relative accuracy, so all are taken up by kLift.
 constexpr reference::Real kLift = 100;
 constexpr reference::Real kRounding = 1e-10L;
 
-struct Settings {
-  Index first = 8, last = 4, chunk = 256, sketch = 48;
-  std::string blending = "auto";
-  std::string reduce = "mean";
-
-  Given given() const {
-    return {{"first", std::to_string(first)}, {"last", std::to_string(last)},
-            {"chunk", std::to_string(chunk)}, {"sketch", std::to_string(sketch)},
-            {"blending", blending},           {"reduce", reduce}};
-  }
-};
+const Given kDefaults =
+    settings("first=8;last=4;chunk=256;sketch=48;blending=auto;reduce=mean").front();
 
 // Of the tokens between the first and the last ones, one row per head.
 struct SlowScores {
@@ -34,30 +20,22 @@ struct SlowScores {
   reference::Rows l, a;
 };
 
-SlowScores slow_scores(const SharedJob& layer, std::size_t heads, Range scoring,
-                       const Settings& s) {
+SlowScores slow_scores(const SharedJob& layer, std::size_t heads, Range scoring, const Given& s) {
   SlowScores out;
   const std::vector<Index>& tokens = layer.job(0).tokens();
-  out.first = std::min(tokens.size(), static_cast<std::size_t>(s.first));
-  out.last = std::min(tokens.size() - out.first, static_cast<std::size_t>(s.last));
+  out.first = std::min<std::size_t>(tokens.size(), index_in(s, "first"));
+  out.last = std::min<std::size_t>(tokens.size() - out.first, index_in(s, "last"));
   const std::vector<Index> inner(tokens.begin() + static_cast<std::ptrdiff_t>(out.first),
                                  tokens.end() - static_cast<std::ptrdiff_t>(out.last));
   for (std::size_t h = 0; h < heads; ++h) {
     const JobOf& job = layer.job(h);
-    reference::Rows phi;
-    const RngStream normals = layer.task(h, 0).rng.stream("sketch");
-    for (Index t = 0; s.sketch > 0 && t < job.head().d(); ++t) {
-      phi.emplace_back();
-      for (Index c = 0; c < s.sketch; ++c) {
-        phi.back().push_back(static_cast<reference::Real>(
-                                 normals.normal(static_cast<std::uint64_t>(t * s.sketch + c))) /
-                             std::sqrt(static_cast<reference::Real>(s.sketch)));
-      }
-    }
+    const reference::Rows phi =
+        sketch_of(layer.task(h, 0).rng.stream("sketch"), job.head().d(), index_in(s, "sketch"));
     out.l.push_back(reference::leverage(
         reference::unrotated(job.head(), inner, job.rope->cos, job.rope->sin, true), phi, 1e-2L));
     out.a.push_back(reference::chunk_attention(job.head(), inner, scoring.begin, scoring.end,
-                                               s.chunk, reference::kReduces.at(s.reduce)));
+                                               index_in(s, "chunk"),
+                                               reference::kReduces.at(s.at("reduce"))));
   }
   out.l = reference::z_scores(out.l);
   out.a = reference::z_scores(out.a);
@@ -88,16 +66,17 @@ std::vector<KvHead> heads_of(Index count, Index n, Index nq) {
   return out;
 }
 
-void expect_equal(const SharedJob& layer, std::size_t heads, Range scoring, const Settings& s,
+void expect_equal(const SharedJob& layer, std::size_t heads, Range scoring, const Given& given,
                   const std::vector<Index>& sizes) {
   const std::vector<Index>& tokens = layer.job(0).tokens();
-  const SlowScores slow = slow_scores(layer, heads, scoring, s);
+  const Given all = with(kDefaults, given);
+  const SlowScores slow = slow_scores(layer, heads, scoring, all);
   for (const Index kept : sizes) {
-    const auto got = layer.run(kept * layer.job(0).head().pair_bytes(), s.given());
+    const auto got = layer.run(kept * layer.job(0).head().pair_bytes(), all);
     const reference::Real blending =
-        s.blending == "auto"
+        all.at("blending") == "auto"
             ? 1 - static_cast<reference::Real>(kept) / static_cast<reference::Real>(tokens.size())
-            : std::stold(s.blending);
+            : std::stold(all.at("blending"));
     for (std::size_t h = 0; h < heads; ++h) {
       ASSERT_TRUE(reference::is_top(tokens, blended(slow, h, tokens.size(), blending), got[h], kept,
                                     kRounding))
@@ -112,13 +91,8 @@ TEST(Compactor, EqualsTheDefinition) {
     for (const Range scoring : {Range{0, 110}, Range{40, 100}}) {
       const Index nq = scoring.begin == 0 ? 110 : 70;
       const SharedJob layer("compactor", heads_of(3, 110, nq), 3, tokens, scoring, true);
-      for (const Index chunk : {13, 16, 256}) {
-        for (const char* reduce : {"mean", "max", "sum"}) {
-          Settings s;
-          s.chunk = chunk;
-          s.reduce = reduce;
-          expect_equal(layer, 3, scoring, s, {0, 1, 8, 12, 13, 30, 50});
-        }
+      for (const Given& given : settings("chunk=13,16,256;reduce=mean,max,sum")) {
+        expect_equal(layer, 3, scoring, given, {0, 1, 8, 12, 13, 30, 50});
       }
     }
   }
@@ -126,17 +100,11 @@ TEST(Compactor, EqualsTheDefinition) {
 
 TEST(Compactor, EveryParameterDoesWhatItSays) {
   const SharedJob layer("compactor", heads_of(2, 90, 90), 2, positions(4, 84), {0, 90}, true);
-  for (const char* blending : {"0", "0.35", "5"}) {
-    for (const Index sketch : {0, 7}) {
-      for (const auto& [first, last] :
-           {std::pair<Index, Index>{0, 0}, {0, 5}, {3, 0}, {78, 1}, {70, 8}}) {
-        Settings s;
-        s.blending = blending;
-        s.sketch = sketch;
-        s.first = first;
-        s.last = last;
-        expect_equal(layer, 2, {0, 90}, s, {1, 5, 20, 79});
-      }
+  for (const Given& given : settings("blending=0,0.35,5;sketch=0,7")) {
+    for (const auto& [first, last] :
+         {std::pair{"0", "0"}, {"0", "5"}, {"3", "0"}, {"78", "1"}, {"70", "8"}}) {
+      expect_equal(layer, 2, {0, 90}, with(given, {{"first", first}, {"last", last}}),
+                   {1, 5, 20, 79});
     }
   }
 }
@@ -153,7 +121,7 @@ TEST(Compactor, FewTokensGoByPosition) {
 
 // Logits without the scale reach thousands; equal scores have no deviation.
 TEST(Compactor, HugeAndEqualInputsStayFinite) {
-  const Method method = method_compactor();
+  const Method& method = find_method("compactor");
   KvHead huge = heads_of(1, 60, 60)[0];
   for (Matrix* m : {&huge.k, &huge.v, &huge.q[0], &huge.q[1]}) {
     for (Index i = 0; i < m->rows() * m->cols(); ++i) {

@@ -1,20 +1,8 @@
 // A+B: what each part is given, what the whole holds, and what cannot be composed.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <numeric>
-#include <set>
-
 #include "algorithms/composition.hpp"
 #include "algorithms/grid.hpp"
-#include "algorithms/registry.hpp"
-#include "compressed.hpp"
-#include "core/error.hpp"
 #include "extra_traces.hpp"
-#include "make_head.hpp"
-#include "replay/job.hpp"
+#include "method_checks.hpp"
 #include "replay_run.hpp"
 
 namespace kvbench::test_composition {
@@ -121,22 +109,15 @@ TEST(CompositionSpec, NamesParametersAndRefusals) {
 }
 
 TEST(CompositionSpec, CommasBeforeTheFirstColonSeparateAlgorithms) {
-  const auto names = [](const std::string& text) {
-    std::vector<std::string> out;
-    for (const Variant& v : expand_algorithms({text})) {
-      out.push_back(v.name() + " " + v.params.canonical());
-    }
-    return out;
-  };
-  const auto apart = [&](const std::vector<std::string>& specs) {
+  const auto names = [](const std::vector<std::string>& specs) {
     std::vector<std::string> out;
     for (const Variant& v : expand_algorithms(specs)) {
       out.push_back(v.name() + " " + v.params.canonical());
     }
     return out;
   };
-  EXPECT_EQ(names("h2o,local,uniform:T=1,2"), apart({"h2o", "local", "uniform:T=1,2"}));
-  EXPECT_EQ(names("all,h2o+uniform"), apart({"all", "h2o+uniform"}));
+  EXPECT_EQ(names({"h2o,local,uniform:T=1,2"}), names({"h2o", "local", "uniform:T=1,2"}));
+  EXPECT_EQ(names({"all,h2o+uniform"}), names({"all", "h2o+uniform"}));
   for (const char* bad : {"h2o,,local", ",h2o", "h2o,", "h2o,T=1", ""}) {
     EXPECT_THROW(expand_algorithms({bad}), InputError) << bad;
   }

@@ -14,6 +14,11 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+template <class T, class... X>
+void set(std::vector<T>& v, X... x) {
+  v = {static_cast<T>(x)...};
+}
+
 class ContractTest : public ::testing::Test {
  protected:
   ContractTest() {
@@ -64,31 +69,13 @@ TEST_F(ContractTest, RefusesEveryBreach) {
     std::function<void(Compressed&)> make;
   };
   const std::vector<Breach> breaches{
-      {"held out of order",
-       [](auto& c) {
-         c.held.tokens = {5, 2};
-       }},
-      {"held twice",
-       [](auto& c) {
-         c.held.tokens = {2, 2};
-       }},
-      {"held outside the task",
-       [](auto& c) {
-         c.held.tokens = {2, 4};
-       }},
-      {"held beyond the prompt",
-       [](auto& c) {
-         c.held.tokens = {2, 100};
-       }},
-      {"held before the prompt",
-       [](auto& c) {
-         c.held.tokens = {-1, 2};
-       }},
+      {"held out of order", [](auto& c) { set(c.held.tokens, 5, 2); }},
+      {"held twice", [](auto& c) { set(c.held.tokens, 2, 2); }},
+      {"held outside the task", [](auto& c) { set(c.held.tokens, 2, 4); }},
+      {"held beyond the prompt", [](auto& c) { set(c.held.tokens, 2, 100); }},
+      {"held before the prompt", [](auto& c) { set(c.held.tokens, -1, 2); }},
       {"one weight for two", [](auto& c) { c.held.weights = {1.0F}; }},
-      {"three weights for two",
-       [](auto& c) {
-         c.held.weights = {1, 1, 1};
-       }},
+      {"three weights for two", [](auto& c) { set(c.held.weights, 1, 1, 1); }},
       {"negative weight", [](auto& c) { c.held.weights[1] = -1.0F; }},
       {"NaN weight", [](auto& c) { c.held.weights[0] = kNan; }},
       {"infinite weight", [](auto& c) { c.held.weights[1] = kInfinity; }},
@@ -104,10 +91,7 @@ TEST_F(ContractTest, RefusesEveryBreach) {
          c.made.k = Matrix();
          c.made.weights.clear();
        }},
-      {"made weights too many",
-       [](auto& c) {
-         c.made.weights = {1, 1, 1};
-       }},
+      {"made weights too many", [](auto& c) { set(c.made.weights, 1, 1, 1); }},
       {"made weight negative", [](auto& c) { c.made.weights[0] = -1.0F; }},
       {"made weight NaN", [](auto& c) { c.made.weights[1] = kNan; }},
       {"made key NaN", [](auto& c) { c.made.k.row(1)[3] = kNan; }},
@@ -117,16 +101,10 @@ TEST_F(ContractTest, RefusesEveryBreach) {
       {"negative aux", [](auto& c) { c.aux_bytes = -1; }},
       {"negative transient", [](auto& c) { c.transient_bytes = -1; }},
       {"negative payload", [](auto& c) { c.payload_bytes = -1; }},
-      {"denominator out of order",
-       [](auto& c) {
-         c.denominator->held.tokens = {5, 3};
-       }},
+      {"denominator out of order", [](auto& c) { set(c.denominator->held.tokens, 5, 3); }},
       {"denominator outside the task", [](auto& c) { c.denominator->held.tokens = {7}; }},
       {"denominator weight", [](auto& c) { c.denominator->held.weights = {-1.0F}; }},
-      {"denominator weights",
-       [](auto& c) {
-         c.denominator->held.weights = {1, 1};
-       }},
+      {"denominator weights", [](auto& c) { set(c.denominator->held.weights, 1, 1); }},
       {"denominator key too wide", [](auto& c) { c.denominator->made.k = Matrix(1, 3); }},
       {"denominator key NaN", [](auto& c) { c.denominator->made.k.row(0)[0] = kNan; }},
       {"denominator made weight", [](auto& c) { c.denominator->made.weights = {kNan}; }},

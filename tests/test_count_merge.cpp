@@ -1,6 +1,5 @@
 // count-merge against its reference, what it keeps of sums, ties, budgets and odd inputs; the name
 // that it had.
-#include "algorithms/registry.hpp"
 #include "merge_checks.hpp"
 #include "refusal.hpp"
 

@@ -1,13 +1,11 @@
 // The count sketch: its hash family, its law (unbiasedness and variance, by statistics over seeds),
 // the median, rounding and what taking away leaves.
-#include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 
 #include "algorithms/shared/count_sketch.hpp"
-#include "core/float16.hpp"
 #include "make_head.hpp"
+#include "read_rows.hpp"
 #include "reference/kvreviver.hpp"
 
 namespace kvbench::test_count_sketch {
@@ -172,12 +170,8 @@ TEST(CountSketch, MedianOfAnyNumberOfRowsEqualsReference) {
         s.key(i, k.data());
         s.value(i, v.data());
         const reference::Vec tk = slow.rebuilt(i, false), tv = slow.rebuilt(i, true);
-        for (std::size_t t = 0; t < k.size(); ++t) {
-          ASSERT_NEAR(k[t], static_cast<float>(tk[t]), kHalves) << rows;
-        }
-        for (std::size_t t = 0; t < v.size(); ++t) {
-          ASSERT_NEAR(v[t], static_cast<float>(tv[t]), kHalves) << rows;
-        }
+        expect_all_near(k, tk, kHalves);
+        expect_all_near(v, tv, kHalves);
       }
     }
   }

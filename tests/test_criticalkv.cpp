@@ -1,6 +1,4 @@
 // criticalkv against its definition; its limits are snapkv and a choice by values.
-#include <cmath>
-
 #include "method_checks.hpp"
 #include "reference/leverage.hpp"
 #include "replay_run.hpp"

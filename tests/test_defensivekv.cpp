@@ -1,7 +1,5 @@
 // defensivekv against its definition: scores, the first stage, budgets of a layer and of layers.
-#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
-#include "reference/leverage.hpp"
 #include "reference/window_scores.hpp"
 #include "refusal.hpp"
 
@@ -48,7 +46,6 @@ std::vector<KvHead> make_heads(unsigned seed) {
 }
 
 TEST(DefensiveKv, EqualsReference) {
-  const Method method = method_defensivekv();
   int uneven = 0;
   int by_score = 0;
   for (unsigned seed = 0; seed < 2; ++seed) {
@@ -62,14 +59,12 @@ TEST(DefensiveKv, EqualsReference) {
       const Range queries = {std::max(35, 75 - window), 75};
       for (const Index each : {1, 9, 20, 41}) {
         // No two of these scores are within rounding of each other.
-        const SharedJob all(method, heads, 2, tokens, {35, 75}, true);
-        Given wide = given;
-        wide["scope"] = "layers";
-        const auto got = all.run(each * heads[0].pair_bytes(), wide);
+        const SharedJob all("defensivekv", heads, 2, tokens, {35, 75}, true);
+        const auto got = all.run(each * heads[0].pair_bytes(), with(given, {{"scope", "layers"}}));
         EXPECT_EQ(got, reference_kept(heads, 2, *all.job(0).o_proj, tokens, queries, kernel,
                                       first_mass, each));
         const std::vector<KvHead> two(heads.begin(), heads.begin() + 2);
-        const SharedJob layer(method, two, 2, tokens, {35, 75}, true);
+        const SharedJob layer("defensivekv", two, 2, tokens, {35, 75}, true);
         const auto kept = layer.run(each * heads[0].pair_bytes(), given);
         EXPECT_EQ(kept, reference_kept(two, 2, *all.job(0).o_proj, tokens, queries, kernel,
                                        first_mass, each));
@@ -87,21 +82,20 @@ TEST(DefensiveKv, EqualsReference) {
 
 // A head alone is its layer, so values are a share of themselves.
 TEST(DefensiveKv, AHeadAloneRanksWithoutItsValues) {
-  const Method method = method_defensivekv();
   KvHead head = make_head({.n = 90, .nq = 60}, 3);
+  const Given given = {{"first_mass", "0"}};
   for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
-    const JobOf job(method, head, tokens, {35, 75}, true);
-    const std::vector<Index> before = job.kept(12, {{"first_mass", "0"}});
+    const std::vector<Index> before =
+        JobOf("defensivekv", head, tokens, {35, 75}, true).kept(12, given);
     EXPECT_EQ(before, reference::best(tokens, reference::defended(head, tokens, 43, 75, 5).s, 12));
     for (Index i = 0; i < 90; ++i) {
       head.v.row(i)[0] += static_cast<float>(i % 7);
     }
-    EXPECT_EQ(JobOf(method, head, tokens, {35, 75}, true).kept(12, {{"first_mass", "0"}}), before);
+    EXPECT_EQ(JobOf("defensivekv", head, tokens, {35, 75}, true).kept(12, given), before);
   }
 }
 
 TEST(DefensiveKv, OneQueryOfOneHeadIsEnough) {
-  const Method method = method_defensivekv();
   KvHead head = make_head({.n = 40, .d = 2, .group = 2}, 4);
   std::fill_n(head.k.data(), 80, 0.0F);
   for (Matrix& q : head.q) {
@@ -109,46 +103,33 @@ TEST(DefensiveKv, OneQueryOfOneHeadIsEnough) {
   }
   head.k.row(6)[0] = 10.0F;
   head.q[1].row(30)[0] = 1.0F;
-  const JobOf job(method, head, positions(0, 25), {20, 35}, true);
+  const JobOf job("defensivekv", head, positions(0, 25), {20, 35}, true);
   EXPECT_EQ(job.kept(1, {{"kernel", "1"}, {"first_mass", "0"}}), (std::vector<Index>{6}));
   // Of the others the mean of s is more than what any has: they tie.
   EXPECT_EQ(job.kept(3, {{"kernel", "1"}, {"first_mass", "0"}}), (std::vector<Index>{0, 1, 6}));
 }
 
 TEST(DefensiveKv, AllByMeanAttentionIsSnapKvWithoutPooling) {
-  const Method method = method_defensivekv();
-  const Method snapkv = method_snapkv();
   const KvHead head = make_head({.n = 90, .nq = 60}, 5);
-  const JobOf job(method, head, positions(8, 70), {35, 75}, true);
+  const JobOf job("defensivekv", head, positions(8, 70), {35, 75}, true);
   EXPECT_EQ(job.kept(15, {{"first_mass", "1"}}),
-            JobOf(snapkv, head, positions(8, 70), {35, 75}).kept(15, {{"kernel", "1"}}));
+            JobOf("snapkv", head, positions(8, 70), {35, 75}).kept(15, {{"kernel", "1"}}));
 }
 
 TEST(DefensiveKv, LayersOfTwoShapesShareNoTokens) {
-  const Method method = method_defensivekv();
   std::vector<Survey> surveys(2);
   surveys[0].pair_bytes = 16;
   surveys[1].pair_bytes = 32;
   testing_replay::expect_refusal(
       [&] {
-        method.share(surveys, Params("defensivekv", method.info.params, {{"scope", "layers"}}));
+        shared_tokens("defensivekv", surveys, {{"scope", "layers"}});
       },
       "one shape and type");
 }
 
-TEST(DefensiveKv, ScopeAndRefusals) {
-  const Method method = method_defensivekv();
-  const auto facts = [&](const Given& given) {
-    return method.info.facts(Params("defensivekv", method.info.params, given));
-  };
-  EXPECT_EQ(facts({}).scope, Scope::layer);
-  EXPECT_EQ(facts({{"scope", "layers"}}).scope, Scope::layers);
-  EXPECT_TRUE(facts({}).o_proj);
-  EXPECT_THROW(facts({{"kernel", "4"}}), InputError);
-  EXPECT_THROW(JobOf(method, make_head({}, 1), positions(10, 50), {}).run(100), InputError);
-  testing_replay::expect_refusal(
-      [&] { method.info.resolve(Params("defensivekv", method.info.params, {}), {}); },
-      "defensivekv: needs the layer's output projection (o_proj)");
+TEST(DefensiveKv, ScopeIsALayerUnlessGiven) {
+  EXPECT_EQ(facts_of("defensivekv").scope, Scope::layer);
+  EXPECT_EQ(facts_of("defensivekv", {{"scope", "layers"}}).scope, Scope::layers);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // expected-attention of queries as stored against its definition in long double; test_rope.cpp has
 // the method with rotary tables.
-#include <cmath>
-
 #include "reference/expected_attention.hpp"
 #include "selection_checks.hpp"
 

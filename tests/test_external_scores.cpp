@@ -1,5 +1,4 @@
 // external-scores: a selection by what the trace says, and nothing else.
-#include "algorithms/methods.hpp"
 #include "refusal.hpp"
 #include "selection_checks.hpp"
 
@@ -53,16 +52,14 @@ TEST(ExternalScores, AThresholdIsComparedAsScoresAreStored) {
 }
 
 TEST(ExternalScores, TheNameIsResolvedOrRefused) {
-  const Method method = method_external_scores();
+  const MethodInfo& info = find_method("external-scores").info;
   const auto resolve = [&](const Given& given, const LayerFacts& layer) {
-    return method.info.resolve(Params("external-scores", method.info.params, given), layer);
+    return info.resolve(params_for(find_method(info.name), given), layer);
   };
   const auto refuses = [&](const Given& given, const LayerFacts& layer, const std::string& part) {
     testing_replay::expect_refusal([&] { resolve(given, layer); }, part);
   };
-  LayerFacts layer;
-  layer.n = 50;
-  layer.evaluated = 8;
+  LayerFacts layer{.n = 50, .evaluated = 8};
   refuses({}, layer, "the layer has no scores");
   refuses({{"name", "gate"}}, layer, "no scores 'gate', has: none");
   std::vector<ScoresInfo> scores{{"gate", 42}};
@@ -79,7 +76,7 @@ TEST(ExternalScores, TheNameIsResolvedOrRefused) {
   refuses({}, layer, "several scores, expected name= one of gate, other");
   testing_replay::expect_refusal(
       [&] {
-        const Params p("external-scores", method.info.params, {{"name", "a/b"}});
+        params_for(find_method(info.name), {{"name", "a/b"}});
       },
       "letters, digits");
 }

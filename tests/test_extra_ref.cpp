@@ -1,6 +1,5 @@
 // Methods that score with a set of extra queries (ref=NAME) against references.
 #include "algorithms/methods.hpp"
-#include "reference/extra.hpp"
 #include "refusal.hpp"
 #include "selection_checks.hpp"
 
@@ -44,8 +43,7 @@ TEST(ExtraRef, SnapKvEqualsReference) {
         }
         means.push_back(mean);
       }
-      const reference::Vec scores = reference::reduced(means, reference::ReferenceReduce::mean);
-      expect_best_kept(job, scores, kTolerance,
+      expect_best_kept(job, reference::reduced(means, reference::ReferenceReduce::mean), kTolerance,
                        {{"ref", "q"}, {"kernel", "3"}, {"window", std::to_string(window)}});
     }
   }
@@ -95,16 +93,11 @@ TEST(ExtraRef, AttentionMatchingWithTheSameQueriesIsTheSame) {
     s.k = Matrix(part.size(), head.d());
   }
   job.extra = {set};
-  for (const char* count : {"5", "16", "256"}) {
-    for (const char* keys : {"rms", "omp"}) {
-      const Given given{{"ref_queries", count}, {"keys", keys}};
-      Given with = given;
-      with["ref"] = "own";
-      const Compressed a = job.run(15 * head.pair_bytes(), given);
-      const Compressed b = job.run(15 * head.pair_bytes(), with);
-      EXPECT_EQ(a.made.weights, b.made.weights);
-      EXPECT_TRUE(same_bits(a.made.k, b.made.k) && same_bits(a.made.v, b.made.v));
-    }
+  for (const Given& given : settings("ref_queries=5,16,256;keys=rms,omp")) {
+    const Compressed a = job.run(15 * head.pair_bytes(), given);
+    const Compressed b = job.run(15 * head.pair_bytes(), with(given, {{"ref", "own"}}));
+    EXPECT_EQ(a.made.weights, b.made.weights);
+    EXPECT_TRUE(same_bits(a.made.k, b.made.k) && same_bits(a.made.v, b.made.v));
   }
 }
 

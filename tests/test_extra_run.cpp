@@ -3,7 +3,6 @@
 #include "algorithms/grid.hpp"
 #include "extra_traces.hpp"
 #include "make_extra.hpp"
-#include "reference/extra.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
 

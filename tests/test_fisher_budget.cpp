@@ -1,15 +1,8 @@
 // Fisher layer budgets: sums, proportions, caps and refusals.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
 #include <numeric>
-#include <random>
 
-#include "algorithms/contract.hpp"
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/fisher_budget.hpp"
-#include "core/error.hpp"
+#include "method_checks.hpp"
 
 namespace kvbench::test_fisher_budget {
 namespace {
@@ -72,27 +65,20 @@ TEST(FisherSplit, Refusals) {
 
 // The method's own use: layers by Fisher information, then evenly over a layer's KV heads.
 TEST(FisherBudget, KvReviverSharesLayersThenHeads) {
-  const Method method = method_kvreviver();
   std::vector<Survey> surveys;
   for (const Index layer : {0, 3}) {
     for (const Index head : {0, 1}) {
-      Survey s;
-      s.layer = layer;
-      s.kv_head = head;
-      s.middle = 100;
-      s.tokens = 25;
-      s.data = {layer == 0 ? 3.0 : 1.0};
+      Survey s{.tokens = 25,
+               .data = {layer == 0 ? 3.0 : 1.0},
+               .layer = layer,
+               .kv_head = head,
+               .middle = 100};
       surveys.push_back(s);
     }
   }
   surveys[3].tokens = 26;  // 101 tokens in all: 76 (75.75) and 25
-  const auto shares =
-      method.share(surveys, Params("kvreviver", method.info.params, {{"layer_budget", "fisher"}}));
-  ASSERT_EQ(shares.size(), 4U);
-  EXPECT_EQ(shares[0].tokens, 38);
-  EXPECT_EQ(shares[1].tokens, 38);
-  EXPECT_EQ(shares[2].tokens, 13);
-  EXPECT_EQ(shares[3].tokens, 12);
+  EXPECT_EQ(shared_tokens("kvreviver", surveys, {{"layer_budget", "fisher"}}),
+            (Indices{38, 38, 13, 12}));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // layer_budget=fisher from a trace's attribute to the rows' bytes.
-#include <gtest/gtest.h>
 
 #include <atomic>
-#include <random>
 
 #include "make_head.hpp"
 #include "refusal.hpp"

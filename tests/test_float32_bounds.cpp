@@ -3,11 +3,8 @@
 // every row, whose order of summation is written out here once more.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
-#include <random>
 
 #include "attention/float32_bounds.hpp"
 #include "attention/kcenter.hpp"

@@ -1,11 +1,9 @@
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "algorithms/grid.hpp"
@@ -122,11 +120,7 @@ TEST(Grid, AllIsEveryMethodInTheRegistrysOrder) {
 }
 
 TEST(Grid, WhatIsNamedBesidesAllIsAskedForByName) {
-  LayerFacts facts;
-  facts.rope_positions = 1000;
-  facts.hidden = 1;
-  facts.n = 1000;
-  facts.d = facts.dv = 32;
+  LayerFacts facts{.n = 1000, .d = 32, .dv = 32, .rope_positions = 1000, .hidden = 1};
   const std::vector<ExtraSetInfo> extra{{"repeat", {{1, 0, Range{0, 0}, false}}}};
   const std::vector<ScoresInfo> scores{{"s", 0}};
   facts.extra = extra;

@@ -1,20 +1,9 @@
 // From what a method returned to an entry of a caches file and back: attention, memory and kept
 // tokens stay what they were; entries that no method may hold are refused.
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <limits>
 #include <map>
-#include <optional>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "caches_files.hpp"
-#include "core/error.hpp"
-#include "core/float16.hpp"
 #include "held_sets.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
@@ -33,13 +22,7 @@ using testing_replay::refusal;
 constexpr Index kTokens = 40, kBegin = 5, kEnd = 30;  // of the middle
 
 KvHead rounded_head(DType dtype, unsigned seed) {
-  HeadShape shape;
-  shape.n = kTokens;
-  shape.nq = 6;
-  shape.d = 7;
-  shape.dv = 5;
-  shape.dtype = dtype;
-  return make_rounded_head(shape, seed);
+  return make_rounded_head({.n = kTokens, .nq = 6, .d = 7, .dv = 5, .dtype = dtype}, seed);
 }
 
 // How the random results weigh their entries.

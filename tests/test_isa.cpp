@@ -1,9 +1,6 @@
 // Kernels for AVX2 and for AVX-512: the same bits for every shape of tiles and remainders.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <random>
-
 #include "attention/inner_products.hpp"
 #include "attention/query_block.hpp"
 #include "attention/truth.hpp"

@@ -1,10 +1,6 @@
 // Greedy k-center and the online delta-cover against their definitions.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <random>
-
 #include "attention/kcenter.hpp"
 #include "attention/online_clusters.hpp"
 #include "attention/row_set.hpp"

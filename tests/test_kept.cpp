@@ -1,13 +1,7 @@
 // Kept sets: their text, and that OUT.kept.csv holds what each algorithm really kept.
-#include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
-#include <random>
-#include <string>
-#include <vector>
 
-#include "core/error.hpp"
 #include "replay/windows.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"

@@ -1,9 +1,6 @@
 // Heads that a run keeps between the check of their values and their jobs.
-#include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <set>
 
 #include "core/error.hpp"
@@ -37,9 +34,7 @@ class KeptHeadsTest : public ::testing::Test {
  protected:
   // Three layers with two KV heads each.
   void SetUp() override {
-    testing_replay::TraceShape shape;
-    shape.layers = {0, 1, 2};
-    shape.tokens = {100};
+    testing_replay::TraceShape shape{.tokens = {100}, .layers = {0, 1, 2}};
     options_.traces = {testing_replay::make_trace(
         ::testing::TempDir() + "/kept_" +
             ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".h5",

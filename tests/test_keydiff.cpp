@@ -1,6 +1,4 @@
 // keydiff against the definition.
-#include <cmath>
-
 #include "selection_checks.hpp"
 
 namespace kvbench::test_keydiff {

@@ -1,6 +1,4 @@
 // knorm against the definition.
-#include <cmath>
-
 #include "selection_checks.hpp"
 
 namespace kvbench::test_knorm {

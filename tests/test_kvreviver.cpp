@@ -1,32 +1,17 @@
 // kvreviver's stream, under both protocols, against its slow reference, step by step; what
 // swapping conserves.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/revive_cache.hpp"
-#include "compressed.hpp"
-#include "method_checks.hpp"
+#include "read_rows.hpp"
 #include "reference/kvreviver.hpp"
+#include "stream_of.hpp"
 
 namespace kvbench::test_kvreviver {
 namespace {
 
-Params params_of(const Given& given) {
-  return {"kvreviver", method_kvreviver().info.params, given};
-}
-
-Task task_of(const KvHead& head, std::span<const Index> tokens, std::optional<Index> budget,
-             std::uint64_t seed = 0) {
-  return {head, tokens, budget, {0, head.n()}, {}, Rng(seed, {"p", 0, 0}, "kvreviver")};
-}
-
-Compressed run(const KvHead& head, const std::vector<Index>& tokens, std::optional<Index> budget,
-               Given given = {}, std::uint64_t seed = 0) {
-  given["prefill"] = "stream";
-  return method_kvreviver().compress(task_of(head, tokens, budget, seed), params_of(given));
+Compressed run(const KvHead& head, const std::vector<Index>& tokens, Index budget,
+               const Given& given = {}, std::uint64_t seed = 0) {
+  return JobOf("kvreviver", head, tokens, {0, head.n()})
+      .run(budget, with(given, {{"prefill", "stream"}}), seed);
 }
 
 // Outputs: float64 against long double over at most 200 tokens of size 1.
@@ -111,21 +96,24 @@ std::vector<Case> cases() {
 }
 
 Index given_or(const Given& given, const char* name, Index fallback) {
-  return given.contains(name) ? std::stoll(given.at(name)) : fallback;
+  return given.contains(name) ? index_in(given, name) : fallback;
+}
+
+KvHead head_of(const Case& one, Index n, Index nq, unsigned seed) {
+  return make_rounded_head({.n = n,
+                            .nq = nq,
+                            .d = 16,
+                            .dv = 11,
+                            .group = one.group,
+                            .key_norm = 5.0,
+                            .dtype = one.dtype},
+                           seed);
 }
 
 TEST(KvReviver, PrefillEqualsReference) {
   Index swaps = 0;
   for (const Case& one : cases()) {
-    // The first tokens have no query.
-    const HeadShape shape{.n = 130,
-                          .nq = 120,
-                          .d = 16,
-                          .dv = 11,
-                          .group = one.group,
-                          .key_norm = 5.0,
-                          .dtype = one.dtype};
-    const KvHead head = make_rounded_head(shape, 11);
+    const KvHead head = head_of(one, 130, 120, 11);  // the first tokens have no query
     std::vector<Index> tokens;
     for (Index i = 5; i < 122; ++i) {
       if (i % 7 != 3) {  // what another method of a composition holds
@@ -157,9 +145,7 @@ TEST(KvReviver, PrefillEqualsReference) {
       }
       const Index last = head.n() - 1;
       const reference::Vec z = output_of(c, head, mine, 0, last), expected = slow.output(0, last);
-      for (std::size_t t = 0; t < z.size(); ++t) {
-        EXPECT_NEAR(static_cast<double>(z[t]), static_cast<double>(expected[t]), kOutputTolerance);
-      }
+      expect_all_near(z, expected, kOutputTolerance);
     }
   }
   EXPECT_GT(swaps, 10);
@@ -170,35 +156,25 @@ TEST(KvReviver, StreamEqualsReferenceAtEveryStep) {
   for (const Case& one : cases()) {
     for (const auto& [sink, recent] :
          {std::pair<Index, Index>{0, 0}, {0, 9}, {1, 0}, {6, 9}, {20, 9}}) {
-      const HeadShape shape{.n = 140,
-                            .nq = 140,
-                            .d = 16,
-                            .dv = 11,
-                            .group = one.group,
-                            .key_norm = 5.0,
-                            .dtype = one.dtype};
-      const KvHead head = make_rounded_head(shape, 21);
+      const KvHead head = head_of(one, 140, 140, 21);
       const Index budget = 100 * head.pair_bytes();
       const Index rows = given_or(one.given, "rows", 3);
       const bool mean = one.given.contains("estimate");
       const auto sizes = reference::reviver_sizes(
-          budget, shape.n - sink, given_or(one.given, "slack", 16), rows, head.pair_bytes(), mean);
+          budget, head.n() - sink, given_or(one.given, "slack", 16), rows, head.pair_bytes(), mean);
       ASSERT_GE(sizes.cells, 1);
       reference::ReviverReference slow = reference_of(head, sizes, one.given, 4);
       slow.sink = sink;
-      const StreamTask task{head,          recent, budget, Rng(4, {"p", 0, 0}, "kvreviver"),
-                            cpu_backend(), sink};
-      const auto cache = method_kvreviver().open_stream(task, params_of(one.given));
-      std::vector<char> mine(shape.n, 0);
-      for (Index j = 0; j < shape.n; ++j) {
-        const Index leaving = j - recent;
-        cache->append(j, leaving >= sink ? leaving : -1);
+      StreamOf stream("kvreviver", head, one.given, {sink, recent}, budget, 4);
+      std::vector<char> mine(head.n(), 0);
+      for (Index j = 0; j < head.n(); ++j) {
+        const Index leaving = stream.step() - recent;
         slow.arrive(j, true);
         if (leaving >= sink) {
           slow.insert(leaving);
           mine[leaving] = 1;
         }
-        const Compressed c = cache->view();
+        const Compressed c = stream.view();
         ASSERT_NO_FATAL_FAILURE(expect_same_view(c, slow)) << j;
         ASSERT_LE(middle_bytes_of(c, head), budget) << j;
         // Scores of all but sinks, positions of candidates, hash words, counts.
@@ -208,10 +184,7 @@ TEST(KvReviver, StreamEqualsReferenceAtEveryStep) {
         if (j % 20 == 19) {
           const reference::Vec z = output_of(c, head, mine, one.group - 1, j);
           const reference::Vec expected = slow.output(one.group - 1, j);
-          for (std::size_t t = 0; t < z.size(); ++t) {
-            ASSERT_NEAR(static_cast<double>(z[t]), static_cast<double>(expected[t]),
-                        kOutputTolerance);
-          }
+          expect_all_near(z, expected, kOutputTolerance);
         }
       }
       swaps += slow.swaps;

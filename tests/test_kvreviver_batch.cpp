@@ -1,24 +1,11 @@
 // kvreviver with prefill=batch: against its reference, its bytes, what stands for the vague tokens,
 // when a sketch is no fair one, and what is refused before the first row.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <random>
-
-#include "algorithms/composition.hpp"
-#include "algorithms/grid.hpp"
-#include "algorithms/methods.hpp"
-#include "algorithms/nested_methods.hpp"
 #include "algorithms/shared/count_sketch.hpp"
-#include "compressed.hpp"
-#include "core/float16.hpp"
-#include "method_checks.hpp"
 #include "read_rows.hpp"
 #include "reference/kvreviver_batch.hpp"
 #include "reference/selection.hpp"
 #include "refusal.hpp"
+#include "stream_of.hpp"
 
 namespace kvbench::test_kvreviver_batch {
 namespace {
@@ -40,11 +27,9 @@ reference::BatchReference reference_of(const JobOf& job, Range scoring,
   reference::BatchReference t;
   t.head = &job.head();
   t.tokens = job.tokens();
-  const reference::Vec all =
-      reference::reduced(reference::attention_sums(job.head(), scoring.begin, scoring.end), reduce);
-  for (const Index i : t.tokens) {
-    t.scores.push_back(all[i]);
-  }
+  t.scores = reference::taken(
+      reference::reduced(reference::attention_sums(job.head(), scoring.begin, scoring.end), reduce),
+      t.tokens);
   t.sizes = sizes;
   t.mean = mean;
   const DType dtype = job.head().dtype;
@@ -145,24 +130,21 @@ TEST(KvReviverBatch, WithoutASketchEqualsTheReference) {
 
 // A share that holds no token is no instance of the method; a share of 0 asks for none.
 TEST(KvReviverBatch, EveryShareHoldsAToken) {
-  const Method method = method_kvreviver();
-  const JobOf job(method, make_rounded_head(shape_of(130), 15), positions(5, 122), {0, 120});
-  const Index pair = job.head().pair_bytes();
-  const Index budget = 60 * pair;
+  const JobOf job("kvreviver", make_rounded_head(shape_of(130), 15), positions(5, 122), {0, 120});
+  const Index budget = 60 * job.head().pair_bytes();
   for (const char* ratio : {"recent_ratio", "candidate_ratio"}) {
     for (const char* prefill : {"batch", "stream"}) {
       EXPECT_THROW(job.run(budget, {{ratio, "0.01"}, {"prefill", prefill}}), Infeasible);
       EXPECT_NO_THROW(job.run(budget, {{ratio, "0"}, {"prefill", prefill}}));
     }
   }
-  StreamTask stream{job.head(), 0, budget, Rng()};
-  EXPECT_THROW(method.open_stream(stream, job.params({{"recent_ratio", "0.01"}})), Infeasible);
+  EXPECT_THROW(StreamOf("kvreviver", job.head(), {{"recent_ratio", "0.01"}}, {}, budget),
+               Infeasible);
 }
 
 // One cell a row holds the sum of all vague tokens, in every protocol.
 TEST(KvReviverBatch, OneCellARowIsDegenerate) {
-  const Method method = method_kvreviver();
-  const JobOf job(method, make_rounded_head(shape_of(130), 16), positions(0, 130), {0, 130});
+  const JobOf job("kvreviver", make_rounded_head(shape_of(130), 16), positions(0, 130), {0, 130});
   const Index pair = job.head().pair_bytes();
   // Cells a row by budget: 0.1 of what is left over 3 pairs.
   for (const Index tokens : {45, 75}) {
@@ -176,31 +158,21 @@ TEST(KvReviverBatch, OneCellARowIsDegenerate) {
         job.run(left + 96 + 2 * pair, {{"prefill", "stream"}, {"slack", "2"}});
     EXPECT_EQ(diag_text(streamed, "cells"), one ? "3" : "6");
     EXPECT_EQ(streamed.degenerate.empty(), !one);
-    const StreamTask task{job.head(), 0, left + 96 + 2 * pair + 4 * 130, Rng(1, {}, "kvreviver")};
-    const auto cache = method.open_stream(task, job.params({{"slack", "2"}}));
-    for (Index j = 0; j < 130; ++j) {
-      cache->append(j, j);
-    }
-    EXPECT_EQ(cache->view().degenerate.empty(), !one);
+    StreamOf stream("kvreviver", job.head(), {{"slack", "2"}}, {}, left + 96 + 2 * pair + 4 * 130);
+    EXPECT_EQ(stream.run().degenerate.empty(), !one);
   }
 }
 
 // Under prefill scores are gone when the compression ends; in a stream each is paid for.
 TEST(KvReviverBatch, OneAccountOfScores) {
-  const Method method = method_kvreviver();
-  const JobOf job(method, make_rounded_head(shape_of(130), 17), positions(0, 130), {0, 130});
+  const JobOf job("kvreviver", make_rounded_head(shape_of(130), 17), positions(0, 130), {0, 130});
   const Index budget = 80 * job.head().pair_bytes();
   const auto candidates = [&](const Compressed& c) {
     return static_cast<Index>(c.held.tokens.size()) + std::stoll(diag_text(c, "revived"));
   };
   const Compressed prefill = job.run(budget, {{"prefill", "stream"}});
   EXPECT_LE(prefill.aux_bytes, 4 * candidates(prefill) + 96);
-  const auto cache =
-      method.open_stream({job.head(), 0, budget, Rng(1, {}, "kvreviver")}, job.params());
-  for (Index j = 0; j < 130; ++j) {
-    cache->append(j, j);
-  }
-  EXPECT_GE(cache->view().aux_bytes, 4 * 130 + 96);
+  EXPECT_GE(StreamOf("kvreviver", job.head(), {}, {}, budget).run().aux_bytes, 4 * 130 + 96);
 }
 
 TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
@@ -228,31 +200,10 @@ TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
   }
 }
 
-TEST(KvReviverBatch, WorksBehindAnotherMethod) {
-  const Method a = method_local();
-  const Method b = method_kvreviver();
-  const JobOf job(b, make_rounded_head(shape_of(130), 19), positions(5, 122), {0, 120});
-  for (const char* vague : {"sketch", "none", "mean"}) {
-    const Method both = composed(a, b);
-    const std::map<std::string, std::string> given{{"kvreviver.vague", vague}};
-    const Params params("local+kvreviver", params_of(both, given), given);
-    const Index budget = 90 * job.head().pair_bytes();
-    const Task task = job.task(budget);
-    const Compressed c = both.compress(task, params);
-    check_compressed(c, task);
-    EXPECT_LE(middle_bytes_of(c, job.head()), budget);
-    EXPECT_EQ(c.made.k.rows() > 0, vague != std::string("none"));
-    EXPECT_EQ((Variant{&both, params}).random(), vague == std::string("sketch"));
-  }
-}
-
 TEST(KvReviverBatch, RefusedBeforeTheFirstRow) {
   const MethodInfo& info = find_method("kvreviver").info;
   const auto check = [&](const Given& given, bool stream, bool fisher) {
-    LayerFacts layer;
-    layer.n = 100;
-    layer.stream = stream;
-    layer.has_fisher = fisher;
+    LayerFacts layer{.n = 100, .stream = stream, .has_fisher = fisher};
     const Params params("kvreviver", info.params, given);
     info.facts(params);
     EXPECT_TRUE(info.resolve(params, layer).empty());

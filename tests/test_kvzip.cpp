@@ -1,9 +1,5 @@
 // kvzip against its definition: scores, shared budgets, and what it refuses.
-#include <numeric>
-
-#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
-#include "reference/extra.hpp"
 #include "refusal.hpp"
 #include "selection_checks.hpp"
 
@@ -43,7 +39,6 @@ TEST(Kvzip, TokensThatNoSegmentIsAboutComeLastAndByPosition) {
 }
 
 TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
-  const Method method = method_kvzip();
   std::vector<KvHead> heads;
   for (unsigned h = 0; h < 4; ++h) {
     heads.push_back(make_head({.n = 60, .nq = 20}, 20 + h));
@@ -51,15 +46,14 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
   }
   const std::vector<Index> tokens = positions(4, 50);
   for (const char* budget : {"layer", "model"}) {
-    SharedJob job(method, heads, 2, tokens, {}, true);
+    SharedJob job("kvzip", heads, 2, tokens, {}, true);
     reference::Rows scores;
     for (std::size_t h = 0; h < 4; ++h) {
       scores.push_back(reference::taken(
           reference::kvzip(heads[h], reference_rows(job.job(h).extra[0]), nullptr), tokens));
     }
     const bool layer = std::string(budget) == "layer";
-    EXPECT_EQ(method.info.facts(job.job(0).params({{"budget", budget}})).scope,
-              layer ? Scope::layer : Scope::layers);
+    EXPECT_EQ(facts_of("kvzip", {{"budget", budget}}).scope, layer ? Scope::layer : Scope::layers);
     for (const Index each : {1, 7, 20}) {
       std::vector<Index> counts;
       std::vector<std::vector<Index>> got;
@@ -69,7 +63,7 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
           counts.insert(counts.end(), part.begin(), part.end());
           const std::vector<KvHead> two(heads.begin() + 2 * static_cast<std::ptrdiff_t>(l),
                                         heads.begin() + 2 * static_cast<std::ptrdiff_t>(l) + 2);
-          const SharedJob of_layer(method, two, 2, tokens, {}, true);
+          const SharedJob of_layer("kvzip", two, 2, tokens, {}, true);
           const auto kept = of_layer.run(each * heads[0].pair_bytes(), {{"budget", budget}});
           got.insert(got.end(), kept.begin(), kept.end());
         }
@@ -86,26 +80,18 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
 }
 
 TEST(Kvzip, TiesGoToThePositionThenTheHeadThenTheLayer) {
-  const Method method = method_kvzip();
   std::vector<Survey> surveys;
   for (Index layer = 0; layer < 2; ++layer) {
     for (Index head = 0; head < 2; ++head) {
-      Survey s;
-      s.tokens = 1;
-      s.data = {0.5, 0.5, 0.5, 10, 11, 12};
-      s.layer = layer;
-      s.kv_head = head;
-      s.middle = 3;
+      Survey s{.tokens = 1,
+               .data = {0.5, 0.5, 0.5, 10, 11, 12},
+               .layer = layer,
+               .kv_head = head,
+               .middle = 3};
       surveys.push_back(s);
     }
   }
-  const auto counts = [&] {
-    std::vector<Index> out;
-    for (const Share& s : method.share(surveys, Params("kvzip", method.info.params, {}))) {
-      out.push_back(s.tokens);
-    }
-    return out;
-  };
+  const auto counts = [&] { return shared_tokens("kvzip", surveys); };
   EXPECT_EQ(counts(), (std::vector<Index>{1, 1, 1, 1}));
   surveys[3].tokens = 0;  // three tokens: head 1 of layer 1 is the last
   EXPECT_EQ(counts(), (std::vector<Index>{1, 1, 1, 0}));
@@ -114,13 +100,12 @@ TEST(Kvzip, TiesGoToThePositionThenTheHeadThenTheLayer) {
 }
 
 TEST(Kvzip, HeadsOfDifferentSizeCannotShare) {
-  const Method method = method_kvzip();
   std::vector<Survey> surveys(2);
   surveys[0].pair_bytes = 8;
   surveys[1].pair_bytes = 16;
   testing_replay::expect_refusal(
       [&] {
-        method.share(surveys, Params("kvzip", method.info.params, {{"budget", "model"}}));
+        shared_tokens("kvzip", surveys, {{"budget", "model"}});
       },
       "budget=model");
 }
@@ -129,9 +114,7 @@ TEST(Kvzip, HeadsOfDifferentSizeCannotShare) {
 TEST(Kvzip, SegmentsWithoutTheirAttributesAreRefused) {
   const MethodInfo& info = find_method("kvzip").info;
   std::vector<ExtraSetInfo> sets{{"second", {{}}}, {"text", {{}}}};
-  LayerFacts layer;
-  layer.n = 90;
-  layer.hidden = 12;
+  LayerFacts layer{.n = 90, .hidden = 12};
   const auto refuses = [&](const Given& given, const std::string& part) {
     layer.extra = sets;
     testing_replay::expect_refusal(

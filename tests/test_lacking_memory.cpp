@@ -1,14 +1,10 @@
 // Jobs that get no memory run again alone; if that fails too, their rows say so and a resumed run
 // computes them.
-#include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <new>
 #include <thread>
 
-#include "core/error.hpp"
 #include "replay_run.hpp"
 #include "report/table_spec.hpp"
 #include "stopping_method.hpp"

@@ -1,8 +1,5 @@
 // lagkv: the arithmetic of partitions by hand, and the selection against the definition.
-#include <cmath>
-
-#include "method_checks.hpp"
-#include "reference/selection.hpp"
+#include "selection_checks.hpp"
 
 namespace kvbench::test_lagkv {
 namespace {
@@ -12,7 +9,6 @@ using reference::Real;
 // Softmax over part p of the channels' sample deviations, scaled by part p + 1.
 reference::Vec reference_part(const reference::Rows& rows, std::size_t begin, std::size_t lag) {
   reference::Vec out;
-  Real z = 0;
   for (std::size_t i = begin; i < begin + lag; ++i) {
     reference::Vec scaled;
     for (std::size_t t = 0; t < rows[0].size(); ++t) {
@@ -32,27 +28,19 @@ reference::Vec reference_part(const reference::Rows& rows, std::size_t begin, st
     for (const Real x : scaled) {
       square += (x - mean) * (x - mean);
     }
-    const Real deviation =
-        scaled.size() < 2 ? 0 : std::sqrt(square / static_cast<Real>(scaled.size() - 1));
-    out.push_back(std::exp(deviation));
-    z += out.back();
+    out.push_back(scaled.size() < 2 ? 0 : std::sqrt(square / static_cast<Real>(scaled.size() - 1)));
   }
-  for (Real& x : out) {
-    x /= z;
-  }
-  return out;
+  return reference::softmax(out);
 }
 
 // Each token's place in the order of keeping: whole ranks; from `lag` on for what ranks highest,
 // the newer the higher.
 reference::Vec reference_ranks(const KvHead& head, const std::vector<Index>& tokens,
                                std::size_t sink, std::size_t lag) {
-  const reference::Rows all_k = reference::rows_of(head.k);
-  const reference::Rows all_v = reference::rows_of(head.v);
   reference::Rows k, v;
   for (const Index i : tokens) {
-    k.push_back(all_k[i]);
-    v.push_back(all_v[i]);
+    k.push_back(reference::rows_of(head.k)[i]);
+    v.push_back(reference::rows_of(head.v)[i]);
   }
   reference::Vec ranks;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -82,20 +70,14 @@ TEST(LagKv, EqualsReference) {
       head.k.row(i)[3] = 0.5F;  // a channel without a scale in any partition
       head.v.row(i)[1] = i < 60 ? 0.25F : head.v.row(i)[1];  // and one in some
     }
-    for (const std::vector<Index>& tokens : {positions(4, 120), gappy(4, 120)}) {
+    for (const std::vector<Index>& tokens : token_lists(4, 120)) {
       const JobOf job("lagkv", head, tokens, {});
-      for (const Index sink : {0, 4, 11}) {
-        for (const Index lag : {1, 2, 7, 16, 40}) {
-          const reference::Vec ranks = reference_ranks(head, tokens, static_cast<std::size_t>(sink),
-                                                       static_cast<std::size_t>(lag));
-          for (const Index kept : {0, 1, 10, 33, 60, 77}) {
-            // Scores of random tokens are no ties within rounding; ranks are whole numbers.
-            ASSERT_EQ(
-                job.kept(kept, {{"lag_sink", std::to_string(sink)}, {"lag", std::to_string(lag)}}),
-                reference::best(tokens, ranks, kept))
-                << sink << " " << lag << " " << kept;
-          }
-        }
+      for (const Given& given : settings("lag_sink=0,4,11;lag=1,2,7,16,40")) {
+        const reference::Vec ranks =
+            reference_ranks(head, tokens, static_cast<std::size_t>(index_in(given, "lag_sink")),
+                            static_cast<std::size_t>(index_in(given, "lag")));
+        // Scores of random tokens are no ties within rounding; ranks are whole numbers.
+        expect_best_kept(job, ranks, 0, given);
       }
     }
   }

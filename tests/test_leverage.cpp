@@ -1,38 +1,21 @@
 // leverage against its definition: exact, through the sketch's own draws, with every layout of
 // rotary tables; how near the sketch comes; what is refused.
-#include <cmath>
+#include <numeric>
 #include <set>
 
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/leverage_scores.hpp"
 #include "reference/leverage.hpp"
-#include "replay_run.hpp"
 #include "selection_checks.hpp"
 
 namespace kvbench::test_leverage {
 namespace {
 
-using testing_replay::refusal;
 using testing_replay::rope_tables;
 
 constexpr reference::Real kRidge = 1e-2L;
 // The matrix has a condition of up to 1e7 (keys of some tens over a ridge of 1e-2), which costs
 // float64 as many of its 16 digits.
 constexpr reference::Real kRounding = 1e-8L;
-
-// The sketch's entries by their definition: draw t * columns + c over sqrt(columns).
-reference::Rows sketch_of(const Rng& rng, Index d, Index columns) {
-  const RngStream normals = rng.stream("sketch");
-  reference::Rows out(static_cast<std::size_t>(d));
-  for (Index t = 0; t < d; ++t) {
-    for (Index c = 0; c < columns; ++c) {
-      out[t].push_back(static_cast<reference::Real>(
-                           normals.normal(static_cast<std::uint64_t>(t * columns + c))) /
-                       std::sqrt(static_cast<reference::Real>(columns)));
-    }
-  }
-  return out;
-}
 
 MatrixD as_double(const Matrix& m) {
   MatrixD out;
@@ -51,8 +34,8 @@ TEST(Leverage, ScoresEqualTheDefinition) {
           keys.row(i)[0] += 5.0F;  // a common offset, which the mean takes out
         }
         for (const Index columns : {0, 1, 5, 48}) {
-          const reference::Rows phi = columns > 0 ? sketch_of(rng, d, columns) : reference::Rows{};
-          const reference::Vec slow = reference::leverage(reference::rows_of(keys), phi, kRidge);
+          const reference::Vec slow = reference::leverage(
+              reference::rows_of(keys), sketch_of(rng.stream("sketch"), d, columns), kRidge);
           const std::vector<double> fast =
               leverage_scores(as_double(keys), columns, rng.stream("sketch"));
           ASSERT_EQ(fast.size(), slow.size());
@@ -78,8 +61,8 @@ TEST(Leverage, KeepsWhatTheDefinitionKeeps) {
                                                         job.rope->sin, layout == RopeLayout::half);
       for (const Index columns : {0, 3, 48}) {
         const Rng rng(1, {"p", 0, 0}, "leverage");
-        const reference::Vec slow = reference::leverage(
-            keys, columns > 0 ? sketch_of(rng, 10, columns) : reference::Rows{}, kRidge);
+        const reference::Vec slow =
+            reference::leverage(keys, sketch_of(rng.stream("sketch"), 10, columns), kRidge);
         expect_best_kept(job, slow, kRounding, {{"sketch", std::to_string(columns)}});
       }
     }
@@ -87,22 +70,15 @@ TEST(Leverage, KeepsWhatTheDefinitionKeeps) {
 }
 
 double correlation(const std::vector<double>& a, const std::vector<double>& b) {
-  const auto n = static_cast<double>(a.size());
-  double ma = 0.0;
-  double mb = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ma += a[i] / n;
-    mb += b[i] / n;
-  }
-  double ab = 0.0;
-  double aa = 0.0;
-  double bb = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ab += (a[i] - ma) * (b[i] - mb);
-    aa += (a[i] - ma) * (a[i] - ma);
-    bb += (b[i] - mb) * (b[i] - mb);
-  }
-  return ab / std::sqrt(aa * bb);
+  const auto centred = [](const std::vector<double>& x) {
+    const double mean = std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+    reference::Vec out;
+    for (const double y : x) {
+      out.push_back(y - mean);
+    }
+    return out;
+  };
+  return static_cast<double>(reference::cosine(centred(a), centred(b)));
 }
 
 // Keys in a space of no more dimensions than the sketch has columns keep their leverage whatever
@@ -136,12 +112,11 @@ TEST(Leverage, TheSketchComesNearTheExactScores) {
 }
 
 TEST(Leverage, TheSketchDiffersByHeadAndSeedAndZeroColumnsDrawNothing) {
-  const Method method = method_leverage();
-  const JobOf job(method, make_head({.n = 200, .d = 64}, 7), positions(10, 190), {}, true);
+  const JobOf job("leverage", make_head({.n = 200, .d = 64}, 7), positions(10, 190), {}, true);
   const auto kept = [&](const Rng& rng, const Given& given) {
     Task task = job.task(30 * job.head().pair_bytes());
     task.rng = rng;
-    return method.compress(task, job.params(given)).held.tokens;
+    return find_method("leverage").compress(task, job.params(given)).held.tokens;
   };
   std::set<std::vector<Index>> drawn;
   std::set<std::vector<Index>> exact;
@@ -153,8 +128,8 @@ TEST(Leverage, TheSketchDiffersByHeadAndSeedAndZeroColumnsDrawNothing) {
   }
   EXPECT_EQ(drawn.size(), 4U);
   EXPECT_EQ(exact.size(), 1U);
-  EXPECT_TRUE(method.info.facts(job.params()).random);
-  EXPECT_FALSE(method.info.facts(job.params({{"sketch", "0"}})).random);
+  EXPECT_TRUE(facts_of("leverage").random);
+  EXPECT_FALSE(facts_of("leverage", {{"sketch", "0"}}).random);
 }
 
 // Keys as large as float32 holds, and repeated ones: the ridge grows until there is a factor.

@@ -1,8 +1,6 @@
 // The codebooks of quant-rotated against published tables, closed forms and a slow search.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "algorithms/shared/lloyd_max.hpp"

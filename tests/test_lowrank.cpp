@@ -1,8 +1,6 @@
 // lowrank against its reference, what its weight is for, ranks and bytes, keys before their
 // rotation.
 #include "algorithms/shared/size.hpp"
-#include "compressed.hpp"
-#include "core/rope.hpp"
 #include "method_checks.hpp"
 #include "reference/lowrank.hpp"
 

@@ -1,21 +1,14 @@
 // The memory that --memory-limit plans with (MethodInfo::copies, memory_need) against what malloc
 // hands out, which is counted to the byte.
-#include <gtest/gtest.h>
 #include <malloc.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <optional>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "algorithms/grid.hpp"
 #include "extra_traces.hpp"
@@ -117,14 +110,14 @@ constexpr Index kWidth = 64;
 
 // Two query heads of one KV head, with all that a method may read.
 std::string make_full_trace(Index n) {
-  testing_replay::TraceShape shape;
-  shape.tokens = {n};
-  shape.q_heads = 2;
-  shape.kv_heads = 1;
-  shape.d = shape.dv = kWidth;
-  shape.rope = testing_replay::rope_tables(n + 512, kWidth);
-  shape.hidden = 128;
-  const std::string path = make_trace(test_folder() / "t.h5", shape);
+  const std::string path = testing_replay::make_trace(
+      test_folder() / "t.h5", {.tokens = {n},
+                               .q_heads = 2,
+                               .kv_heads = 1,
+                               .d = kWidth,
+                               .dv = kWidth,
+                               .rope = testing_replay::rope_tables(n + 512, kWidth),
+                               .hidden = 128});
   testing_traces::alter(path, "/prompts/p0/layers/0", [&](hid_t layer) {
     constexpr Index kChunk = 2048;
     const Index prompt = n - kQueries;
@@ -243,6 +236,7 @@ TEST(SettingMemory, IsAtMostWhatIsPlanned) {
                                 "count-merge@quant-rotated",
                                 "attention-matching@quant-kivi",
                                 "h2o+quant-kivi",
+                                "h2o+attention-matching",
                                 "snapkv+balancekv",
                                 "h2o:store=query-head",
                                 "kvreviver:prefill=stream"}) {
@@ -265,13 +259,14 @@ TEST(SettingMemory, IsAtMostWhatIsPlanned) {
 // whole run, from the first read to the last table.
 TEST(RunMemory, StaysWithinTheLimit) {
   constexpr std::uint64_t kProgram = std::uint64_t{4} << 20;  // buffers of files and of HDF5
-  testing_replay::TraceShape shape;
-  shape.tokens = {4096};
-  shape.q_heads = shape.kv_heads = 4;
-  shape.d = shape.dv = kWidth;
-  shape.hidden = 256;
-  shape.residual_norm = true;
-  const std::string trace = make_trace(test_folder() / "t.h5", shape);
+  const std::string trace =
+      testing_replay::make_trace(test_folder() / "t.h5", {.tokens = {4096},
+                                                          .q_heads = 4,
+                                                          .kv_heads = 4,
+                                                          .d = kWidth,
+                                                          .dv = kWidth,
+                                                          .hidden = 256,
+                                                          .residual_norm = true});
   for (const char* algorithm : {"knorm", "h2o", "adakv", "kmeans"}) {
     ReplayOptions o = options(trace, Protocol::prefill, algorithm);
     o.budgets = {0.25, 0.5};

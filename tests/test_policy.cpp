@@ -1,19 +1,11 @@
 // Policies: each layer's rows are those of a plain run of its algorithm and budget.
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <atomic>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "algorithms/policy.hpp"
 #include "cache_runs.hpp"
-#include "replay/planner.hpp"
 #include "replay/verify.hpp"
 
 namespace kvbench::test_policy {
@@ -25,6 +17,7 @@ struct LayerChoice {
   Index layer = 0;
   std::string algorithm;
   double budget = 0.0;
+  int bytes = -1;  // none
 };
 
 struct HeadChoice {
@@ -46,12 +39,16 @@ class PolicyTest : public testing_caches::CachesTest {
     return (folder_ / name).string();
   }
 
-  std::string write(const std::string& name, double budget,
-                    const std::vector<LayerChoice>& layers) const {
-    nlohmann::json out{{"format", "kvbench-policy"}, {"version", 1}, {"budget", budget}};
+  std::string write(const std::string& name, double budget, const std::vector<LayerChoice>& layers,
+                    const std::string& model = "") const {
+    nlohmann::json out{
+        {"format", "kvbench-policy"}, {"version", 1}, {"budget", budget}, {"model", model}};
     for (const LayerChoice& one : layers) {
       out["layers"].push_back(
           {{"layer", one.layer}, {"algorithm", one.algorithm}, {"budget", one.budget}});
+      if (one.bytes >= 0) {
+        out["layers"].back()["bytes"] = one.bytes;
+      }
     }
     return write_text(name, out.dump());
   }
@@ -275,13 +272,8 @@ TEST_F(PolicyTest, VerifySaysThatTheFileWasChanged) {
 // `made up` is what the trace names.
 TEST_F(PolicyTest, IsForItsModel) {
   const auto plan = [&](const std::string& model) {
-    make_plan(of_policies(
-        "o.csv", {write_text("m.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,)"
-                                       R"("model":")" +
-                                           model +
-                                           R"(","layers":[)"
-                                           R"({"layer":0,"algorithm":"h2o","budget":0.5},)"
-                                           R"({"layer":2,"algorithm":"h2o","budget":0.5}]})")}));
+    make_plan(
+        of_policies("o.csv", {write("m.json", 0.5, {{0, "h2o", 0.5}, {2, "h2o", 0.5}}, model)}));
   };
   for (const char* same : {"", "made up", "Made Up", "somebody/made up @ 1a2b"}) {
     EXPECT_NO_THROW(plan(same)) << same;
@@ -294,10 +286,7 @@ TEST_F(PolicyTest, IsForItsModel) {
 
 TEST_F(PolicyTest, SmallLayersCanHaveMore) {
   EXPECT_NO_THROW(make_plan(of_policies(
-      "o.csv",
-      {write_text("w.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[)"
-                            R"({"layer":0,"algorithm":"h2o","budget":0.75,"bytes":100},)"
-                            R"({"layer":2,"algorithm":"h2o","budget":0.25,"bytes":300}]})")})));
+      "o.csv", {write("w.json", 0.5, {{0, "h2o", 0.75, 100}, {2, "h2o", 0.25, 300}})})));
 }
 
 TEST_F(PolicyTest, Refusals) {
@@ -307,16 +296,11 @@ TEST_F(PolicyTest, Refusals) {
       {write("l.json", 0.5, {good}), "policy l: no layer 2, which the plan replays"},
       {write("m.json", 0.5, {good, {2, "h2o", 0.6}}),
        "got a mean budget of 0.55, expected at most"},
-      {write_text("we.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[)"
-                             R"({"layer":0,"algorithm":"h2o","budget":0.25,"bytes":100},)"
-                             R"({"layer":2,"algorithm":"h2o","budget":0.75,"bytes":300}]})"),
+      {write("we.json", 0.5, {{0, "h2o", 0.25, 100}, {2, "h2o", 0.75, 300}}),
        "got a mean budget of 0.625, expected at most"},
-      {write_text("wa.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[)"
-                             R"({"layer":0,"algorithm":"h2o","budget":0.25},)"
-                             R"({"layer":2,"algorithm":"h2o","budget":0.75,"bytes":300}]})"),
+      {write("wa.json", 0.5, {{0, "h2o", 0.25}, {2, "h2o", 0.75, 300}}),
        "layers: got `bytes` of 1 of 2 layers, expected all or none"},
-      {write_text("wz.json", R"({"format":"kvbench-policy","version":1,"budget":0.5,"layers":[)"
-                             R"({"layer":0,"algorithm":"h2o","budget":0.25,"bytes":0}]})"),
+      {write("wz.json", 0.5, {{0, "h2o", 0.25, 0}}),
        "layer 0: bytes: got 0, expected a number above 0"},
       {write("t.json", 0.5, {good, {0, "h2o", 0.5}}), "layer 0: duplicate layer"},
       {write("n.json", 0.5, {good, {2, "snapkvv", 0.5}}), "layer 2: "},

@@ -31,9 +31,7 @@ class PrecisionTest : public ReplayTest {
 
 template <class Change>
 void PrecisionTest::expect_agreement(const Change& change) const {
-  TraceShape shape;
-  shape.tokens = {200};
-  const std::string trace = make_trace(folder_ / "longer.h5", shape);
+  const std::string trace = make_trace(folder_ / "longer.h5", {.tokens = {200}});
   for (const auto& [precision, out] :
        {std::pair(Precision::float32, "single.csv"), std::pair(Precision::float64, "double.csv")}) {
     ReplayOptions o = options(precision, out);
@@ -91,10 +89,7 @@ TEST_F(PrecisionTest, ARunIsNotResumedInAnother) {
 }
 
 TEST_F(PrecisionTest, WhatFloat32CannotHoldIsRefusedByName) {
-  TraceShape shape;
-  shape.dtype = DType::float32;
-  shape.value_scale = 1e31F;
-  trace_ = make_trace(folder_ / "large.h5", shape);
+  trace_ = make_trace(folder_ / "large.h5", {.dtype = DType::float32, .value_scale = 1e31F});
   expect_refusal([&] { run(options(Precision::float32, "out.csv")); },
                  "large.h5: prompt p0 layer 0 KV head 0");
   run(options(Precision::float64, "double.csv"));

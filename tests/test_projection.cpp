@@ -1,14 +1,8 @@
 // Output projections and residual norms of a trace: read as they were written in every type and
 // layout, refused where they do not fit the layer. What methods get: test_projection_run.cpp.
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <limits>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "core/error.hpp"
 #include "make_trace.hpp"
 #include "spoiled.hpp"
 

@@ -1,13 +1,7 @@
 // Output projections as methods get them: the columns of their head's group, where they ask.
-#include <gtest/gtest.h>
 
-#include <atomic>
-#include <filesystem>
-#include <limits>
 #include <mutex>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "replay/job.hpp"
 #include "replay_run.hpp"
@@ -33,12 +27,8 @@ class ProjectionRun : public ReplayTest {
  protected:
   // Two layers of 2 KV heads of 3 query heads each.
   std::string trace(Index hidden) {
-    TraceShape shape;
-    shape.tokens = {40};
-    shape.layers = {0, 3};
-    shape.q_heads = 6;
-    shape.hidden = hidden;
-    return make_trace(folder_ / "w.h5", shape);
+    return make_trace(folder_ / "w.h5",
+                      {.tokens = {40}, .layers = {0, 3}, .q_heads = 6, .hidden = hidden});
   }
 
   // A plan of one method that looks at its task.

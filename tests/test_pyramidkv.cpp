@@ -1,7 +1,6 @@
 // pyramidkv: layer budgets against exact rational arithmetic, their sum, bounds and order.
 #include <numeric>
 
-#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/selection.hpp"
 
@@ -12,12 +11,7 @@ std::vector<Survey> layers_of(Index layers, Index kv_heads, Index middle, Index 
   std::vector<Survey> out;
   for (Index l = 0; l < layers; ++l) {
     for (Index h = 0; h < kv_heads; ++h) {
-      Survey s;
-      s.layer = l;
-      s.kv_head = h;
-      s.middle = middle;
-      s.tokens = tokens;
-      s.pair_bytes = 64;
+      Survey s{.tokens = tokens, .layer = l, .kv_head = h, .middle = middle, .pair_bytes = 64};
       out.push_back(s);
     }
   }
@@ -25,15 +19,12 @@ std::vector<Survey> layers_of(Index layers, Index kv_heads, Index middle, Index 
 }
 
 std::vector<Index> tokens_of(const std::vector<Survey>& surveys, Index beta) {
-  const Method method = method_pyramidkv();
-  std::vector<Index> out;
-  for (const Share& s : method.share(
-           surveys, Params("pyramidkv", method.info.params, {{"beta", std::to_string(beta)}}))) {
-    out.push_back(s.tokens);
-  }
-  return out;
+  return shared_tokens("pyramidkv", surveys, {{"beta", std::to_string(beta)}});
 }
 
+Index sum_of(const std::vector<Index>& tokens) {
+  return std::accumulate(tokens.begin(), tokens.end(), Index{0});
+}
 // Everything times beta (L - 1), so that all are integers.
 std::vector<Index> reference_budgets(Index layers, Index middle, Index b, Index beta) {
   if (layers == 1) {
@@ -67,7 +58,7 @@ TEST(PyramidKv, BudgetsEqualRationalArithmetic) {
           const std::vector<Index> got = tokens_of(layers_of(layers, 1, middle, b), beta);
           ASSERT_EQ(got, reference_budgets(layers, middle, b, beta))
               << layers << " " << middle << " " << beta << " " << b;
-          ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}), layers * b);
+          ASSERT_EQ(sum_of(got), layers * b);
           for (const Index x : got) {
             ASSERT_GE(x, 0);
             ASSERT_LE(x, middle);
@@ -89,20 +80,15 @@ TEST(PyramidKv, ByHand) {
 }
 
 TEST(PyramidKv, AnyBetaGivesTheWholeSum) {
-  const Method method = method_pyramidkv();
   for (const char* beta : {"1.0000000001", "1.3333333333", "3.141592653589793", "1000000000"}) {
     for (const Index layers : {2, 3, 33, 80}) {
       for (Index b = 0; b <= 500; b += 7) {
-        Index sum = 0;
-        Index before = 501;
-        for (const Share& s :
-             method.share(layers_of(layers, 1, 500, b),
-                          Params("pyramidkv", method.info.params, {{"beta", beta}}))) {
-          EXPECT_LE(s.tokens, before + 1);  // falling, but for the last token of the rounding
-          before = s.tokens;
-          sum += s.tokens;
+        const std::vector<Index> got =
+            shared_tokens("pyramidkv", layers_of(layers, 1, 500, b), {{"beta", beta}});
+        for (std::size_t l = 1; l < got.size(); ++l) {
+          EXPECT_LE(got[l], got[l - 1] + 1);  // falling, but for the last token of the rounding
         }
-        ASSERT_EQ(sum, layers * b) << beta << " " << layers;
+        ASSERT_EQ(sum_of(got), layers * b) << beta << " " << layers;
       }
     }
   }
@@ -130,7 +116,7 @@ TEST(PyramidKv, LayersOfUnequalRoomLoseNoTokens) {
       total += s.tokens;
     }
     const std::vector<Index> got = tokens_of(surveys, 20);
-    ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}), total);
+    ASSERT_EQ(sum_of(got), total);
     for (std::size_t l = 0; l < got.size(); ++l) {
       ASSERT_GE(got[l], 0);
       ASSERT_LE(got[l], surveys[l].middle);

@@ -1,18 +1,8 @@
 // quant-kivi: codes against the definition, bytes as allocated, the format that a budget picks, and
 // the stream.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-
-#include "algorithms/methods.hpp"
 #include "attention/quantize.hpp"
-#include "compressed.hpp"
-#include "metrics/memory.hpp"
 #include "read_rows.hpp"
 #include "reference/quantize.hpp"
-#include "replay/compressed_rows.hpp"
 #include "stream_of.hpp"
 
 namespace kvbench::test_quant_kivi {
@@ -20,9 +10,7 @@ namespace {
 
 Compressed run(const KvHead& head, const std::vector<Index>& tokens, const Given& given,
                std::optional<Index> budget = {}) {
-  const Method m = method_quant_kivi();
-  return m.compress({head, tokens, budget, {0, 0}, {}, Rng()},
-                    Params("quant-kivi", m.info.params, given));
+  return JobOf("quant-kivi", head, tokens, {}).run(budget, given);
 }
 
 Index bytes_of(const Compressed& c) {
@@ -117,31 +105,24 @@ TEST(QuantKivi, EqualsTheReference) {
       tokens.push_back(i);
     }
   }
-  for (const char* bits : {"2", "4", "8"}) {
-    for (const std::size_t group : {7UL, 32UL}) {
-      for (const std::size_t residual : {0UL, 20UL, 1000UL}) {
-        const Compressed c = run(head, tokens,
-                                 {{"bits", bits},
-                                  {"group_size", std::to_string(group)},
-                                  {"residual", std::to_string(residual)}});
-        const std::size_t coded = tokens.size() - std::min(tokens.size(), residual);
-        ASSERT_EQ(
-            c.held.tokens,
-            std::vector<Index>(tokens.begin() + static_cast<std::ptrdiff_t>(coded), tokens.end()));
-        ASSERT_EQ(c.made.k.rows(), static_cast<Index>(coded));
-        ASSERT_EQ(c.quantized, static_cast<Index>(coded));
-        for (std::size_t b = 0; b < coded; b += group) {
-          const std::size_t end = std::min(b + group, coded);
-          const reference::Rows channels = reference::transposed(rows_at(head.k, tokens, b, end));
-          expect_rows(
-              c.made.k, static_cast<Index>(b),
-              reference::transposed(reference::quantized_rows(channels, std::stoi(bits), group)));
-        }
-        expect_rows(
-            c.made.v, 0,
-            reference::quantized_rows(rows_at(head.v, tokens, 0, coded), std::stoi(bits), group));
-      }
+  for (const Given& given : settings("bits=2,4,8;group_size=7,32;residual=0,20,1000")) {
+    const Compressed c = run(head, tokens, given);
+    const int bits = std::stoi(given.at("bits"));
+    const auto group = static_cast<std::size_t>(index_in(given, "group_size"));
+    const std::size_t coded =
+        tokens.size() - std::min<std::size_t>(tokens.size(), index_in(given, "residual"));
+    ASSERT_EQ(c.held.tokens, std::vector<Index>(tokens.begin() + static_cast<std::ptrdiff_t>(coded),
+                                                tokens.end()));
+    ASSERT_EQ(c.made.k.rows(), static_cast<Index>(coded));
+    ASSERT_EQ(c.quantized, static_cast<Index>(coded));
+    for (std::size_t b = 0; b < coded; b += group) {
+      const std::size_t end = std::min(b + group, coded);
+      const reference::Rows channels = reference::transposed(rows_at(head.k, tokens, b, end));
+      expect_rows(c.made.k, static_cast<Index>(b),
+                  reference::transposed(reference::quantized_rows(channels, bits, group)));
     }
+    expect_rows(c.made.v, 0,
+                reference::quantized_rows(rows_at(head.v, tokens, 0, coded), bits, group));
   }
 }
 

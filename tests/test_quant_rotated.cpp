@@ -1,35 +1,19 @@
 // quant-rotated: codes against the definition, bytes against a file of them, the sign residual's
 // mean, what a budget picks, exempt layers.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-
 #include "algorithms/grid.hpp"
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/lloyd_max.hpp"
 #include "algorithms/shared/rotated_codes.hpp"
 #include "algorithms/shared/size.hpp"
-#include "compressed.hpp"
-#include "core/error.hpp"
-#include "core/rope.hpp"
-#include "make_head.hpp"
-#include "make_trace.hpp"
 #include "method_checks.hpp"
 #include "read_rows.hpp"
-#include "reference/quantize.hpp"
 #include "reference/rotated.hpp"
-#include "replay_run.hpp"
 
 namespace kvbench::test_quant_rotated {
 namespace {
 
-KvHead test_head(DType dtype = DType::float16, Index d = 16, Index dv = 8) {
-  KvHead head = make_head({.n = 200, .d = d, .dv = dv, .key_offset = 2.0, .dtype = dtype}, 5);
-  round_to(dtype, head.k.data(), head.n() * d);
-  round_to(dtype, head.v.data(), head.n() * dv);
-  return head;
+KvHead test_head() {
+  return make_rounded_head({.n = 200, .d = 16, .dv = 8, .key_offset = 2.0, .dtype = DType::float16},
+                           5);
 }
 
 std::vector<double> signs_of(const RngStream& stream, Index d) {
@@ -60,30 +44,19 @@ reference::Vec mean_of(const reference::Rows& rows, bool centred, DType dtype) {
   return out;
 }
 
-std::uintmax_t size_of_file(const std::vector<std::uint8_t>& bytes) {
-  const std::string path = ::testing::TempDir() + "codes.bin";
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  const std::uintmax_t size = std::filesystem::file_size(path);
-  std::filesystem::remove(path);
-  return size;
-}
-
 class QuantRotated : public ::testing::Test {
  protected:
   Compressed run(const Given& given, std::optional<Index> budget = {}) const {
-    return JobOf(method_, head_, tokens_, {0, 100}).run(budget, given);
+    return JobOf("quant-rotated", head_, tokens_, {0, 100}).run(budget, given);
   }
   Rng rng() const { return {1, {"p", 0, 0}, "quant-rotated"}; }
 
-  Method method_ = method_quant_rotated();
   KvHead head_ = test_head();
   std::vector<Index> tokens_ = positions(10, 147);
 };
 
 // Codes, norms and means packed by the reference weigh to the byte what the method says.
-TEST_F(QuantRotated, EqualsTheReferenceAndItsFile) {
+TEST_F(QuantRotated, EqualsTheReferenceAndItsBytes) {
   const std::vector<double> k_signs = signs_of(rng().stream("key-rotation"), head_.d());
   const std::vector<double> v_signs = signs_of(rng().stream("value-rotation"), head_.dv());
   const reference::Rows keys = reference::rows_of(copy_rows(head_.k, tokens_));
@@ -103,11 +76,9 @@ TEST_F(QuantRotated, EqualsTheReferenceAndItsFile) {
             mean_of(values, centred, head_.dtype), unit);
         expect_rows(c.made.k, k.rows);
         expect_rows(c.made.v, v.rows);
-        std::vector<std::uint8_t> file = reference::packed(k.codes, k_bits);
-        for (const std::uint8_t byte : reference::packed(v.codes, v_bits)) {
-          file.push_back(byte);
-        }
-        EXPECT_EQ(static_cast<Index>(size_of_file(file)), *c.payload_bytes);
+        EXPECT_EQ(static_cast<Index>(reference::packed(k.codes, k_bits).size() +
+                                     reference::packed(v.codes, v_bits).size()),
+                  *c.payload_bytes);
         // Two float16 norms a token, and the means.
         EXPECT_EQ(c.aux_bytes, 137 * 4 + (centred ? (16 + 8) * 2 : 0));
         EXPECT_EQ(c.quantized, 137);
@@ -120,7 +91,7 @@ TEST_F(QuantRotated, EqualsTheReferenceAndItsFile) {
 // Bytes of a token at d = 128 beside those of vLLM's turboquant presets: 196, 136, 120, 104. vLLM
 // stores a value's scale and zero point (2 bytes more than a norm) and pads to 4 bytes.
 TEST(QuantRotatedBytes, AreThoseOfEnginesLessTheirPadding) {
-  const Quantizer quantizer = method_quant_rotated().quantizer.value();
+  const Quantizer quantizer = find_method("quant-rotated").quantizer.value();
   const auto bytes = [&](const char* k_bits, const char* v_bits) {
     const Params params("quant-rotated", quantizer.params,
                         {{"k_bits", k_bits}, {"v_bits", v_bits}});
@@ -266,7 +237,7 @@ TEST_F(QuantRotated, TheBudgetPicksTheMostBits) {
 // keys=pre codes what the tables un-rotate: with 8 bits nothing is lost either way, with few bits a
 // bias that every un-rotated key shares costs nothing once it is taken off.
 TEST_F(QuantRotated, UnrotatedKeys) {
-  JobOf job(method_, head_, tokens_, {0, 100}, /*equipped=*/true);
+  JobOf job("quant-rotated", head_, tokens_, {0, 100}, /*equipped=*/true);
   Matrix& k = const_cast<KvHead&>(job.head()).k;
   std::vector<double> row(head_.d());
   for (Index i = 0; i < k.rows(); ++i) {
@@ -294,10 +265,7 @@ TEST(QuantRotatedSpec, Refusals) {
                           "quant-rotated:rotation=givens", "h2o@quant-rotated:exempt=1"}) {
     EXPECT_THROW(expand_algorithms({bad}), InputError) << bad;
   }
-  LayerFacts layer;
-  layer.n = 64;
-  layer.d = 80;
-  layer.dv = 64;
+  LayerFacts layer{.n = 64, .d = 80, .dv = 64};
   const auto resolve = [&](const char* spec) {
     return expand_algorithms({spec}).front().resolved(layer);
   };

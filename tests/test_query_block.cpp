@@ -1,8 +1,6 @@
 // A block of queries against its definition, one number at a time: to the bit where it has one
 // order; and float32 attention against float64.
-#include <gtest/gtest.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "attention/estimator.hpp"
@@ -11,7 +9,7 @@
 #include "attention/truth.hpp"
 #include "core/math.hpp"
 #include "make_head.hpp"
-#include "reference/reference.hpp"
+#include "read_rows.hpp"
 #include "reference/selection.hpp"
 
 namespace kvbench::test_query_block {
@@ -153,12 +151,8 @@ TEST(SinglePrecision, ExactAttentionAndScoresAreNearTheReferences) {
     for (Index r = 0; r < 80; ++r) {
       const reference::Attention slow = reference::attention(head, g, at[r]);
       EXPECT_NEAR(got.log_z[r], static_cast<double>(slow.log_z), kSingle);
-      for (Index t = 0; t < head.dv(); ++t) {
-        EXPECT_NEAR(got.output.row(r)[t], static_cast<double>(slow.out[t]), kSingle);
-      }
-      for (Index i = 0; i < head.n(); ++i) {
-        EXPECT_NEAR(p.row(r)[i], static_cast<double>(slow.p[i]), kSingle);
-      }
+      expect_all_near(got.output.row(r), slow.out, kSingle);
+      expect_all_near(p.row(r), slow.p, kSingle);
     }
     const reference::Rows sums = reference::attention_sums(head, 620, 700);
     const auto fast = attention_sums(head, {620, 700});
@@ -192,9 +186,7 @@ TEST(SinglePrecision, EstimatesAreNearTheReference) {
   const reference::Rows q = reference::rows_of(head.q[1]);
   for (Index r = 0; r < 70; ++r) {
     const reference::Estimate slow = reference::estimate(q[20 + r], head.scale, set, set);
-    for (Index t = 0; t < head.dv(); ++t) {
-      EXPECT_NEAR(z.row(r)[t], static_cast<double>(slow.z[t]), kSingle);
-    }
+    expect_all_near(z.row(r), slow.z, kSingle);
     EXPECT_NEAR(sums.log_denominator()[r], static_cast<double>(slow.log_denominator), kSingle);
   }
 }

@@ -1,8 +1,6 @@
 // `store=query-head` against a trace whose keys and values are repeated for every query head: there
 // each query head has a KV head of its own, and an equal part of the bytes is a smaller budget.
-#include <cmath>
 #include <map>
-#include <set>
 
 #include "algorithms/grid.hpp"
 #include "extra_traces.hpp"

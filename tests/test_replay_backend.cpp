@@ -1,15 +1,8 @@
 // What a replay asks of a backend, how a failing device ends a run, and heads that run together:
 // with a backend that counts and asks the CPU.
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "counting_backend.hpp"
 #include "gpu_runs.hpp"
 #include "report/merge.hpp"
-#include "report/run_files.hpp"
-#include "report/table_spec.hpp"
 
 namespace kvbench::test_replay_backend {
 namespace {
@@ -127,13 +120,10 @@ TEST_F(ReplayBackend, AFailingDeviceKeepsFinishedRows) {
 }
 
 TEST_F(ReplayBackend, SeveralHeadsAtOnceProduceTheSameFiles) {
-  TraceShape shape;
-  shape.layers = {0, 2};
-  shape.hidden = 5;
-  shape.residual_norm = true;
   for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
     ReplayOptions o = options("one.csv");
-    o.traces = {make_trace(folder_ / (std::string(name(protocol)) + ".h5"), shape)};
+    o.traces = {make_trace(folder_ / (std::string(name(protocol)) + ".h5"),
+                           {.layers = {0, 2}, .hidden = 5, .residual_norm = true})};
     o.algorithms = {"local", "h2o"};
     o.budgets = {0.5};
     o.protocol = protocol;

@@ -1,12 +1,10 @@
 // Retrieval methods against their definitions, query by query.
-#include <set>
-
 #include "algorithms/composition.hpp"
 #include "algorithms/methods.hpp"
-#include "algorithms/nested_methods.hpp"
+#include "algorithms/shared/size.hpp"
 #include "algorithms/stored.hpp"
-#include "core/float16.hpp"
 #include "metrics/read_figures.hpp"
+#include "reference/kmeans.hpp"
 #include "reference/quantize.hpp"
 #include "retrieval_run.hpp"
 
@@ -45,9 +43,7 @@ TEST(TopK, ReadsTheLargestLogitsOfEveryQuery) {
   for (const std::vector<Index>& tokens : token_lists()) {
     const ReadsOf job("topk", make_rounded_head(retrieval_shape(), 3), tokens, kQueries);
     for (const double share : {0.1, 0.33, 1.0}) {
-      const auto budget =
-          std::max<Index>(job.head().pair_bytes(),
-                          static_cast<Index>(share * static_cast<double>(job.full_bytes())));
+      const Index budget = std::max(job.head().pair_bytes(), job.bytes_of(share));
       const Reads reads = job.run(budget);
       expect_best_read(job, reads, budget / job.head().pair_bytes(),
                        [&](Index g, Index j) { return job.logits(g, j); });
@@ -67,13 +63,11 @@ TEST(TopK, UnionsAreTheLargestThatFitInTheMean) {
   for (const std::vector<Index>& tokens : {positions(8, 120), gappy(8, 120)}) {
     const ReadsOf job("topk", make_rounded_head(retrieval_shape(), 5), tokens, kQueries);
     std::vector<std::vector<Logits>> scores(3);
-    for (Index g = 0; g < 3; ++g) {
-      for (Index j = 0; j < kQueries; ++j) {
-        scores[g].push_back(job.logits(g, j));
-      }
+    for (const auto& [g, j] : job.each_query()) {
+      scores[g].push_back(job.logits(g, j));
     }
     for (const double share : {0.1, 0.4, 1.0}) {
-      const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
+      const Index budget = job.bytes_of(share);
       const Index count = largest_union_count(job, scores, budget);
       ASSERT_GT(count, 0);
       const Reads reads = job.run(budget, {{"union", "group"}});
@@ -98,16 +92,8 @@ TEST(TopK, UnionsAreTheLargestThatFitInTheMean) {
 
 // Softmax over the tokens.
 Logits masses(const Logits& logits) {
-  Logits out;
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double total = 0.0;
-  for (const double x : logits) {
-    total += std::exp(x - top);
-  }
-  for (const double x : logits) {
-    out.push_back(std::exp(x - top) / total);
-  }
-  return out;
+  const reference::Vec p = reference::softmax({logits.begin(), logits.end()});
+  return {p.begin(), p.end()};
 }
 
 // The fewest tokens with mass `p`.
@@ -147,7 +133,7 @@ TEST(TopP, ReadsTheFewestTokensWithTheShare) {
 TEST(TopP, ABudgetTakesTheLargestShareThatFits) {
   const ReadsOf job("topp", make_rounded_head(retrieval_shape(), 7), positions(8, 120), kQueries);
   for (const double share : {0.1, 0.25, 0.6}) {
-    const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
+    const Index budget = job.bytes_of(share);
     const Reads reads = job.run(budget);
     for (Index g = 0; g < 3; ++g) {
       ASSERT_LE(job.mean_bytes(reads, g), static_cast<double>(budget));
@@ -190,36 +176,34 @@ TEST(Quest, ReadsThePagesWithTheLargestBounds) {
         const Index budget = index + (wanted + 1) * page * job.head().pair_bytes() - 1;
         const Reads reads = job.run(budget, {{"page", std::to_string(page)}});
         ASSERT_EQ(reads.index_bytes, index);
-        for (Index g = 0; g < 3; ++g) {
-          for (Index j = 0; j < kQueries; ++j) {
-            Logits bounds;
-            for (Index p = 0; p < pages; ++p) {
-              double bound = 0.0;
-              for (Index c = 0; c < 16; ++c) {
-                double low = std::numeric_limits<double>::infinity();
-                double high = -low;
-                for (Index i = p * page; i < std::min(m, (p + 1) * page); ++i) {
-                  const auto x = static_cast<double>(job.head().k.row(tokens[i])[c]);
-                  low = std::min(low, x);
-                  high = std::max(high, x);
-                }
-                const auto q = static_cast<double>(job.query(g, j)[c]);
-                bound += std::max(q * low, q * high);
+        for (const auto& [g, j] : job.each_query()) {
+          Logits bounds;
+          for (Index p = 0; p < pages; ++p) {
+            double bound = 0.0;
+            for (Index c = 0; c < 16; ++c) {
+              double low = std::numeric_limits<double>::infinity();
+              double high = -low;
+              for (Index i = p * page; i < std::min(m, (p + 1) * page); ++i) {
+                const auto x = static_cast<double>(job.head().k.row(tokens[i])[c]);
+                low = std::min(low, x);
+                high = std::max(high, x);
               }
-              bounds.push_back(bound);
+              const auto q = static_cast<double>(job.query(g, j)[c]);
+              bound += std::max(q * low, q * high);
             }
-            const std::vector<std::size_t> order = by_rank(bounds);
-            Tokens expected;
-            for (Index i = 0; i < wanted; ++i) {
-              const auto first = static_cast<Index>(order[i]) * page;
-              for (Index t = first; t < std::min(m, first + page); ++t) {
-                expected.push_back(static_cast<std::uint32_t>(tokens[t]));
-              }
-            }
-            std::sort(expected.begin(), expected.end());
-            ASSERT_EQ(list_of(reads, g, j), expected);
-            ASSERT_EQ(reads.asked[g * kQueries + j], static_cast<Index>(expected.size()));
+            bounds.push_back(bound);
           }
+          const std::vector<std::size_t> order = by_rank(bounds);
+          Tokens expected;
+          for (Index i = 0; i < wanted; ++i) {
+            const auto first = static_cast<Index>(order[i]) * page;
+            for (Index t = first; t < std::min(m, first + page); ++t) {
+              expected.push_back(static_cast<std::uint32_t>(tokens[t]));
+            }
+          }
+          std::sort(expected.begin(), expected.end());
+          ASSERT_EQ(list_of(reads, g, j), expected);
+          ASSERT_EQ(reads.asked[g * kQueries + j], static_cast<Index>(expected.size()));
         }
       }
       const Index least = index + 3 * page * job.head().pair_bytes();
@@ -314,101 +298,82 @@ TEST(Pq, AsManyCentroidsAsTokensGiveTheKeysThemselves) {
   }
 }
 
-// k-means from the method's own starts, by the definition.
+// Each row's centroid in float16: k-means from the method's own starts, by the definition.
+reference::Rows quantised(const reference::Rows& x, RngStream& rng) {
+  reference::Rows centroids;
+  const auto nearest = [&](const reference::Vec& row) {
+    return std::ranges::min_element(
+        centroids, {}, [&](const reference::Vec& c) { return reference::squared(row, c); });
+  };
+  const auto round_all = [&](DType dtype) {
+    for (reference::Vec& c : centroids) {
+      for (reference::Real& value : c) {
+        value = round_to(dtype, static_cast<float>(value));
+      }
+    }
+  };
+  auto chosen = static_cast<std::size_t>(rng.next_below(x.size()));
+  while (centroids.size() < 64) {
+    centroids.push_back(x[chosen]);
+    Logits weights;
+    for (const reference::Vec& row : x) {
+      weights.push_back(static_cast<double>(reference::squared(row, *nearest(row))));
+    }
+    double left = rng.next_uniform() * std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (chosen = 0; chosen + 1 < x.size() && left >= weights[chosen]; ++chosen) {
+      left -= weights[chosen];
+    }
+  }
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::vector<Index>> members(64);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      members[nearest(x[i]) - centroids.begin()].push_back(static_cast<Index>(i));
+    }
+    for (std::size_t c = 0; c < 64; ++c) {
+      centroids[c] = members[c].empty() ? centroids[c] : reference::mean_of(x, members[c]);
+    }
+    round_all(DType::float32);
+  }
+  round_all(DType::float16);
+  reference::Rows out;
+  for (const reference::Vec& row : x) {
+    out.push_back(*nearest(row));
+  }
+  return out;
+}
+
 TEST(Pq, ReadsTheLargestProductsWithQuantisedKeys) {
   HeadShape shape = retrieval_shape();
   shape.n = 400;
   const std::vector<Index> tokens = positions(8, 360);
   const ReadsOf job("pq", make_rounded_head(shape, 12), tokens, kQueries);
-  const KvHead& head = job.head();
-  const auto m = static_cast<Index>(tokens.size());
   const Reads reads = job.run({}, {{"tokens", "40"}, {"parts", "2"}});
   RngStream rng = job.task({}).rng.stream("centroids");
-  std::vector<std::vector<double>> quantised(m, std::vector<double>(16));
-  for (Index part = 0; part < 2; ++part) {
-    const auto x = [&](Index i, Index t) {
-      return static_cast<double>(head.k.row(tokens[i])[part * 8 + t]);
-    };
-    using Centroid = std::vector<float>;
-    std::vector<Centroid> centroids;
-    const auto distance = [&](Index i, const Centroid& c) {
-      double sum = 0.0;
-      for (Index t = 0; t < 8; ++t) {
-        const double difference = x(i, t) - static_cast<double>(c[t]);
-        sum += difference * difference;
-      }
-      return sum;
-    };
-    const auto nearest = [&](Index i) {
-      std::size_t best = 0;
-      for (std::size_t c = 1; c < centroids.size(); ++c) {
-        best = distance(i, centroids[c]) < distance(i, centroids[best]) ? c : best;
-      }
-      return best;
-    };
-    auto chosen = static_cast<Index>(rng.next_below(static_cast<std::uint64_t>(m)));
-    while (centroids.size() < 64) {
-      Centroid c;
-      for (Index t = 0; t < 8; ++t) {
-        c.push_back(static_cast<float>(x(chosen, t)));
-      }
-      centroids.push_back(c);
-      Logits weights;
-      for (Index i = 0; i < m; ++i) {
-        weights.push_back(distance(i, centroids[nearest(i)]));
-      }
-      double left = rng.next_uniform() * std::accumulate(weights.begin(), weights.end(), 0.0);
-      for (chosen = 0; chosen + 1 < m && left >= weights[chosen]; ++chosen) {
-        left -= weights[chosen];
-      }
+  reference::Rows keys(tokens.size());
+  for (const std::ptrdiff_t part : {0, 8}) {
+    reference::Rows x;
+    for (const Index i : tokens) {
+      const float* key = job.head().k.row(i) + part;
+      x.emplace_back(key, key + 8);
     }
-    for (int round = 0; round < 20; ++round) {
-      std::vector<std::vector<double>> sums(64, std::vector<double>(8, 0.0));
-      std::vector<double> counts(64, 0.0);
-      for (Index i = 0; i < m; ++i) {
-        const std::size_t c = nearest(i);
-        counts[c] += 1.0;
-        for (Index t = 0; t < 8; ++t) {
-          sums[c][t] += x(i, t);
-        }
-      }
-      for (std::size_t c = 0; c < 64; ++c) {
-        for (Index t = 0; t < 8 && counts[c] > 0.0; ++t) {
-          centroids[c][t] = static_cast<float>(sums[c][t] / counts[c]);
-        }
-      }
-    }
-    for (Centroid& c : centroids) {
-      for (float& value : c) {
-        value = round_to(DType::float16, value);
-      }
-    }
-    for (Index i = 0; i < m; ++i) {
-      const Centroid& c = centroids[nearest(i)];
-      for (Index t = 0; t < 8; ++t) {
-        quantised[i][part * 8 + t] = static_cast<double>(c[t]);
-      }
+    const reference::Rows made = quantised(x, rng);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      keys[i].insert(keys[i].end(), made[i].begin(), made[i].end());
     }
   }
-  for (Index g = 0; g < 3; ++g) {
-    for (Index j = 0; j < kQueries; ++j) {
-      Logits scores;
-      for (const std::vector<double>& key : quantised) {
-        double sum = 0.0;
-        for (Index t = 0; t < 16; ++t) {
-          sum += key[t] * static_cast<double>(job.query(g, j)[t]);
-        }
-        scores.push_back(sum);
-      }
-      // Tokens of equal codes tie up to rounding: the sets may differ in tokens of equal score.
-      const Tokens list = list_of(reads, g, j);
-      ASSERT_EQ(list.size(), 40U);
-      const double least = scores[by_rank(scores)[39]];
-      for (Index i = 0; i < m; ++i) {
-        const bool read =
-            std::binary_search(list.begin(), list.end(), static_cast<std::uint32_t>(tokens[i]));
-        ASSERT_TRUE(read ? scores[i] >= least - 1e-9 : scores[i] <= least + 1e-9);
-      }
+  for (const auto& [g, j] : job.each_query()) {
+    const reference::Vec query(job.query(g, j), job.query(g, j) + 16);
+    Logits scores;
+    for (const reference::Vec& key : keys) {
+      scores.push_back(static_cast<double>(reference::dot(key, query)));
+    }
+    // Tokens of equal codes tie up to rounding: the sets may differ in tokens of equal score.
+    const Tokens list = list_of(reads, g, j);
+    ASSERT_EQ(list.size(), 40U);
+    const double least = scores[by_rank(scores)[39]];
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const bool read = std::ranges::binary_search(list, static_cast<std::uint32_t>(tokens[i]));
+      ASSERT_TRUE(read ? scores[i] >= least - 1e-9 : scores[i] <= least + 1e-9);
     }
   }
 }
@@ -416,66 +381,46 @@ TEST(Pq, ReadsTheLargestProductsWithQuantisedKeys) {
 TEST(MagicPig, ReadsWhatCollidesTwiceWithInverseProbabilities) {
   const std::vector<Index> tokens = gappy(8, 120);
   const ReadsOf job("magicpig", make_rounded_head(retrieval_shape(), 13), tokens, kQueries);
-  const KvHead& head = job.head();
-  const auto m = static_cast<Index>(tokens.size());
-  const Index bits = 3;
-  const Index tables = 5;
-  std::vector<double> mean(16, 0.0);
-  for (const Index i : tokens) {
-    for (Index t = 0; t < 16; ++t) {
-      mean[t] += static_cast<double>(head.k.row(i)[t]) / static_cast<double>(m);
-    }
-  }
+  const reference::Rows all = reference::rows_of(copy_rows(job.head().k, tokens));
+  const reference::Rows keys = reference::centred(all, reference::row_mean(all));
   const RngStream rng = job.task({}).rng.stream("directions");
-  const auto sign = [&](const std::vector<double>& x, Index direction) {
-    double sum = 0.0;
-    for (Index t = 0; t < 16; ++t) {
-      sum += x[t] * rng.normal(static_cast<std::uint64_t>(direction * 16 + t));
+  const auto code = [&](const reference::Vec& x, Index table) {
+    std::vector<bool> out;
+    for (Index direction = 3 * table; direction < 3 * (table + 1); ++direction) {
+      reference::Real sum = 0;
+      for (Index t = 0; t < 16; ++t) {
+        sum += x[t] * static_cast<reference::Real>(
+                          rng.normal(static_cast<std::uint64_t>(direction * 16 + t)));
+      }
+      out.push_back(sum >= 0);
     }
-    return sum >= 0.0;
+    return out;
   };
   const Reads reads = job.run({}, {{"bits", "3"}, {"tables", "5"}});
-  EXPECT_EQ(reads.index_bytes, (m * bits * tables + 7) / 8);
+  EXPECT_EQ(reads.index_bytes, (static_cast<Index>(tokens.size()) * 3 * 5 + 7) / 8);
   Index found = 0;
-  for (Index g = 0; g < 3; ++g) {
-    for (Index j = 0; j < kQueries; ++j) {
-      const std::vector<double> q(job.query(g, j), job.query(g, j) + 16);
-      Tokens expected;
-      std::vector<double> weights;
-      for (const Index i : tokens) {
-        std::vector<double> k(16);
-        double dot = 0.0;
-        double kk = 0.0;
-        double qq = 0.0;
-        for (Index t = 0; t < 16; ++t) {
-          k[t] = static_cast<double>(head.k.row(i)[t]) - mean[t];
-          dot += k[t] * q[t];
-          kk += k[t] * k[t];
-          qq += q[t] * q[t];
-        }
-        int collisions = 0;
-        for (Index l = 0; l < tables; ++l) {
-          bool same = true;
-          for (Index b = 0; b < bits; ++b) {
-            same = same && sign(k, l * bits + b) == sign(q, l * bits + b);
-          }
-          collisions += same ? 1 : 0;
-        }
-        if (collisions >= 2) {
-          expected.push_back(static_cast<std::uint32_t>(i));
-          const double p = std::pow(1.0 - std::acos(dot / std::sqrt(kk * qq)) / M_PI, 3.0);
-          double none_or_one = std::pow(1.0 - p, 5.0) + 5.0 * p * std::pow(1.0 - p, 4.0);
-          weights.push_back(1.0 / (1.0 - none_or_one));
-        }
+  for (const auto& [g, j] : job.each_query()) {
+    const reference::Vec q(job.query(g, j), job.query(g, j) + 16);
+    Tokens expected;
+    std::vector<double> weights;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      int collisions = 0;
+      for (Index table = 0; table < 5; ++table) {
+        collisions += code(keys[i], table) == code(q, table) ? 1 : 0;
       }
-      ASSERT_EQ(list_of(reads, g, j), expected);
-      found += static_cast<Index>(expected.size());
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        // Keys less their mean are rounded to float32.
-        ASSERT_NEAR(
-            static_cast<double>(reads.lists.weights[reads.lists.place(g, j)][i]) / weights[i], 1.0,
-            1e-4);
+      if (collisions >= 2) {
+        expected.push_back(static_cast<std::uint32_t>(tokens[i]));
+        const auto cosine = static_cast<double>(reference::cosine(keys[i], q));
+        const double p = std::pow(1.0 - std::acos(cosine) / M_PI, 3.0);
+        weights.push_back(1.0 / (1.0 - std::pow(1.0 - p, 5.0) - 5.0 * p * std::pow(1.0 - p, 4.0)));
       }
+    }
+    ASSERT_EQ(list_of(reads, g, j), expected);
+    found += static_cast<Index>(expected.size());
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      // Keys less their mean are rounded to float32.
+      ASSERT_NEAR(static_cast<double>(reads.lists.weights[reads.lists.place(g, j)][i]) / weights[i],
+                  1.0, 1e-4);
     }
   }
   EXPECT_GT(found, 100);
@@ -485,7 +430,7 @@ TEST(MagicPig, ABudgetTakesTheMostTablesThatFit) {
   const ReadsOf job("magicpig", make_rounded_head(retrieval_shape(), 14), positions(8, 120),
                     kQueries);
   for (const double share : {0.1, 0.25, 0.6}) {
-    const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
+    const Index budget = job.bytes_of(share);
     const Given given = {{"bits", "4"}};
     const Reads reads = job.run(budget, given);
     const std::string tables = reads.diag.front().second;
@@ -506,11 +451,10 @@ TEST(MagicPig, ABudgetTakesTheMostTablesThatFit) {
 
 // Inverse probabilities make the sums unbiased: over many seeds the mean weight of a token is 1.
 TEST(MagicPig, WeightsAreUnbiased) {
-  const Method method = method_magicpig();
   HeadShape shape = retrieval_shape();
   shape.group = 1;
-  const ReadsOf job(method, make_rounded_head(shape, 15), positions(8, 40), 1);
-  const auto weights = mean_weights(method, job, {{"bits", "2"}, {"tables", "6"}}, 4000);
+  const ReadsOf job("magicpig", make_rounded_head(shape, 15), positions(8, 40), 1);
+  const auto weights = mean_weights(job, {{"bits", "2"}, {"tables", "6"}}, 4000);
   for (Index i = 8; i < 40; ++i) {
     // Five standard errors, over 32 tokens: fails once in 50,000 sets of seeds, and these are
     // fixed.
@@ -562,7 +506,7 @@ TEST(ComposedReads, ReadWhatAKeepsAndTheBestOfTheRest) {
   const Method both = composed(a, topk);
   const Params params("knorm+topk", params_of(both, {}), {{"share", "0.4"}});
   for (const double share : {0.1, 0.5, 1.0}) {
-    Task task = job.task(static_cast<Index>(share * static_cast<double>(job.full_bytes())));
+    const Task task = job.task(job.bytes_of(share));
     const Index pair = job.head().pair_bytes();
     const Index kept = static_cast<Index>(0.4 * static_cast<double>(*task.budget_bytes)) / pair;
     const Index count = std::min<Index>(*task.budget_bytes / pair, 75) - kept;  // of 75 tokens
@@ -570,27 +514,21 @@ TEST(ComposedReads, ReadWhatAKeepsAndTheBestOfTheRest) {
     check_reads(reads, task);
     ASSERT_TRUE(reads.fixed);
     Logits sizes;  // the smallest keys stay
-    for (const Index i : tokens) {
-      double square = 0.0;
-      for (Index t = 0; t < 16; ++t) {
-        square += std::pow(static_cast<double>(job.head().k.row(i)[t]), 2.0);
-      }
-      sizes.push_back(-square);
+    for (const reference::Vec& k : reference::rows_of(copy_rows(job.head().k, tokens))) {
+      sizes.push_back(-static_cast<double>(reference::dot(k, k)));
     }
     const Tokens smallest = best_tokens(sizes, kept, tokens);
     ASSERT_EQ(Tokens(reads.fixed->held.tokens.begin(), reads.fixed->held.tokens.end()), smallest);
     std::vector<Index> left;
     std::set_difference(tokens.begin(), tokens.end(), smallest.begin(), smallest.end(),
                         std::back_inserter(left));
-    for (Index g = 0; g < 3; ++g) {
-      for (Index j = 0; j < kQueries; ++j) {
-        Logits logits;
-        for (const Index i : left) {
-          logits.push_back(slow_logit(job.head(), job.head().k.row(i), job.query(g, j)));
-        }
-        ASSERT_EQ(list_of(reads, g, j), best_tokens(logits, count, left));
-        ASSERT_EQ(reads.asked[g * kQueries + j], kept + count);
+    for (const auto& [g, j] : job.each_query()) {
+      Logits logits;
+      for (const Index i : left) {
+        logits.push_back(slow_logit(job.head(), job.head().k.row(i), job.query(g, j)));
       }
+      ASSERT_EQ(list_of(reads, g, j), best_tokens(logits, count, left));
+      ASSERT_EQ(reads.asked[g * kQueries + j], kept + count);
     }
   }
 }
@@ -651,24 +589,22 @@ TEST(ReadLists, AttentionEqualsTheSumTermByTerm) {
         Index degenerate = 0;
         const MatrixD z = sums.output(degenerate);
         for (Index j = 0; j < 3; ++j) {
-          std::vector<double> expected(head.dv(), 0.0);
-          double denominator = 0.0;
           const std::size_t place = lists.place(g, j);
-          for (std::size_t i = 0; i < lists.tokens[place].size(); ++i) {
-            const Index token = lists.tokens[place][i];
-            const double w = weighted ? static_cast<double>(lists.weights[place][i]) : 1.0;
-            const double e =
-                w * std::exp(slow_logit(head, head.k.row(token), head.q[g].row(27 + j)));
-            denominator += e;
-            for (Index c = 0; c < head.dv(); ++c) {
-              expected[c] += e * static_cast<double>(head.v.row(token)[c]);
-            }
-          }
+          const std::vector<Index> read(lists.tokens[place].begin(), lists.tokens[place].end());
+          const auto entries =
+              reference::entries(reference::rows_of(copy_rows(head.k, read)),
+                                 reference::rows_of(copy_rows(head.v, read)),
+                                 weighted ? lists.weights[place] : std::vector<float>());
+          const reference::Vec q(head.q[g].row(27 + j), head.q[g].row(27 + j) + 4);
+          const bool none = std::ranges::all_of(
+              entries, [](const reference::Weighted& entry) { return entry.w == 0; });
+          const reference::Vec expected =
+              none ? reference::Vec() : reference::estimate(q, head.scale, entries, entries).z;
           for (Index c = 0; c < head.dv(); ++c) {
-            if (denominator == 0.0) {
+            if (none) {
               ASSERT_TRUE(std::isnan(z.row(j)[c]));
             } else {
-              ASSERT_NEAR(z.row(j)[c], expected[c] / denominator, 1e-12);  // float64 sums
+              ASSERT_NEAR(z.row(j)[c], static_cast<double>(expected[c]), 1e-12);  // float64 sums
             }
           }
         }
@@ -707,20 +643,15 @@ TEST(ReadFigures, CountWhatTheQueriesRead) {
       for (const std::uint32_t t : lists.at(g, j)) {
         read.insert(t);
       }
-      double z = 0.0;
-      std::vector<double> e;
-      const Index position = head.n() - kQueries + j;
-      for (Index i = 0; i <= position; ++i) {
-        e.push_back(std::exp(slow_logit(head, head.k.row(i), job.query(g, j))));
-        z += e.back();
-      }
-      for (Index i = 0; i <= position; ++i) {
+      const reference::Vec p = reference::attention(head, g, head.n() - kQueries + j).p;
+      for (Index i = 0; i < head.n(); ++i) {
+        const auto mass = static_cast<double>(p[i]);
         const bool in_middle = i >= 8 && i < 120;
         if (!in_middle || read.contains(i)) {
-          kept += e[i] / z;
+          kept += mass;
         } else {
-          lost[i] += e[i] / z;
-          if (e[i] / z > 0.005) {
+          lost[i] += mass;
+          if (mass > 0.005) {
             noticed.insert(i);
           }
         }

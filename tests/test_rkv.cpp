@@ -1,7 +1,5 @@
 // rkv: scores by hand and against the reference, the prefill's selection, and the stream step by
 // step.
-#include <cmath>
-
 #include "algorithms/shared/rkv_scores.hpp"
 #include "reference/rkv.hpp"
 #include "selection_checks.hpp"

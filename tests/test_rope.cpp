@@ -1,17 +1,8 @@
 // Rotary tables: un-rotating undoes the rotation, /rope is read as it was written and refused where
 // it is none, and expected-attention with tables equals its definition.
-#include <gtest/gtest.h>
-#include <hdf5.h>
-
-#include <cmath>
-#include <functional>
-
-#include "algorithms/methods.hpp"
-#include "core/rope.hpp"
-#include "hdf5_values.hpp"
-#include "method_checks.hpp"
 #include "reference/expected_attention.hpp"
 #include "replay_run.hpp"
+#include "selection_checks.hpp"
 #include "trace/reader.hpp"
 #include "trace_files.hpp"
 
@@ -93,11 +84,9 @@ class RopeTrace : public ReplayTest {
   // A trace of 40 tokens, changed by `change` after it was written.
   std::string trace(const std::function<void(hid_t)>& change, Index positions = 40 + 512,
                     Index dim = 8) {
-    TraceShape shape;
-    shape.tokens = {40};
-    shape.layers = {0, 3};
-    shape.rope = rope_tables(positions, dim);
-    const std::string path = make_trace(folder_ / "rope.h5", shape);
+    const std::string path =
+        make_trace(folder_ / "rope.h5",
+                   {.tokens = {40}, .layers = {0, 3}, .rope = rope_tables(positions, dim)});
     testing_traces::alter(path, "/", change);
     return path;
   }
@@ -190,7 +179,7 @@ TEST_F(RopeTrace, RefusesValuesThatAreNoRotation) {
 TEST_F(RopeTrace, AutoIsResolvedInTheRow) {
   ReplayOptions o = basic("out.csv");
   o.traces = {trace([](hid_t) {})};
-  o.algorithms = {"expected-attention", "h2o+expected-attention"};
+  o.algorithms = {"expected-attention", "h2o+expected-attention", "capkv"};
   o.budgets = {0.5};
   o.sink = 2;
   o.overwrite = true;
@@ -216,7 +205,6 @@ TEST_F(RopeTrace, AutoIsResolvedInTheRow) {
 }
 
 TEST(ExpectedAttentionTables, EqualsReference) {
-  const Method method = method_expected_attention();
   HeadShape shape{.n = 110, .nq = 70, .d = 10, .dv = 5, .group = 3};
   for (const double norm : {0.5, 3.0, 20.0}) {
     shape.key_norm = norm;
@@ -228,20 +216,15 @@ TEST(ExpectedAttentionTables, EqualsReference) {
       const RopeTables tables = rope_tables(110 + 512, dim, layout, 50.0, 1.2);
       const std::vector<Index> tokens = gappy(8, 90);
       for (const Range scoring : {Range{40, 100}, Range{45, 46}}) {
-        for (const Index future : {1, 37, 512}) {
-          for (const Index skip : {0, 44}) {
-            const JobOf job(method, head, tokens, scoring);
-            Task task = job.task(20 * head.pair_bytes());
-            task.rope = &tables;
-            const Compressed c =
-                method.compress(task, job.params({{"n_future", std::to_string(future)},
-                                                  {"n_skip", std::to_string(skip)}}));
-            const reference::Vec slow = reference::expected_attention(
-                head, tokens, std::max(scoring.begin, skip), scoring.end, &tables.cos, &tables.sin,
-                layout == RopeLayout::half, future);
-            ASSERT_TRUE(reference::is_top(tokens, slow, c.held.tokens, 20, kRounding))
-                << norm << " " << dim << " " << future << " " << skip;
-          }
+        for (const Given& given : settings("n_future=1,37,512;n_skip=0,44")) {
+          JobOf job("expected-attention", head, tokens, scoring);
+          job.rope = tables;
+          expect_best_kept(job,
+                           reference::expected_attention(
+                               head, tokens, std::max(scoring.begin, index_in(given, "n_skip")),
+                               scoring.end, &tables.cos, &tables.sin, layout == RopeLayout::half,
+                               index_in(given, "n_future")),
+                           kRounding, given);
         }
       }
     }

@@ -1,15 +1,12 @@
 // Accumulated attention against long double, its reduction, and the book that shares it.
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <functional>
 #include <thread>
 
 #include "attention/scores.hpp"
 #include "counting_backend.hpp"
 #include "make_head.hpp"
+#include "read_rows.hpp"
 #include "reference/selection.hpp"
 
 namespace kvbench::test_scores {
@@ -22,9 +19,7 @@ void expect_equal(const std::vector<std::vector<double>>& fast, const reference:
   ASSERT_EQ(fast.size(), slow.size());
   for (std::size_t g = 0; g < slow.size(); ++g) {
     ASSERT_EQ(fast[g].size(), slow[g].size());
-    for (std::size_t i = 0; i < slow[g].size(); ++i) {
-      ASSERT_NEAR(fast[g][i], static_cast<double>(slow[g][i]), kRounding) << g << " " << i;
-    }
+    expect_all_near(fast[g], slow[g], kRounding);
   }
 }
 

@@ -1,9 +1,7 @@
 // What a method sees of the queries: scores=none where it looks at none, how many it had to score
 // with, and that too few or none are never silent.
-#include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include "algorithms/registry.hpp"
 #include "replay/job.hpp"
@@ -22,12 +20,9 @@ class ScoringQueries : public ReplayTest {
  protected:
   // 60 tokens, of which the last `nq` have queries; middle [4, 44), evaluated [52, 60).
   ReplayOptions options(Index nq, const std::vector<std::string>& algorithms) {
-    TraceShape shape;
-    shape.tokens = {60};
-    shape.nq = nq;
-    shape.rope = rope_tables(60 + 512, 8);
     ReplayOptions o = basic("out.csv");
-    o.traces = {make_trace(folder_ / ("q" + std::to_string(nq) + ".h5"), shape)};
+    o.traces = {make_trace(folder_ / ("q" + std::to_string(nq) + ".h5"),
+                           {.tokens = {60}, .nq = nq, .rope = rope_tables(60 + 512, 8)})};
     o.algorithms = algorithms;
     o.budgets = {0.5};
     o.heads = {0};

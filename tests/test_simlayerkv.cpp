@@ -3,7 +3,6 @@
 
 #include <set>
 
-#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/simlayerkv.hpp"
 
@@ -68,10 +67,9 @@ TEST(SimLayerKv, TheLaziestAreReducedUntilTheOthersFit) {
 }
 
 TEST(SimLayerKv, AThresholdReducesTheLazier) {
-  const Method method = method_simlayerkv();
   const std::vector<KvHead> heads = layers();
   const std::vector<Index> tokens = positions(5, 45);
-  const SharedJob job(method, heads, kHeads, tokens, {10, 60});
+  const SharedJob job("simlayerkv", heads, kHeads, tokens, {10, 60});
   const reference::Vec lazy = laziness(heads, tokens, 1);
   std::set<std::vector<bool>> seen;
   std::vector<double> thresholds = {0.0, 1.0};
@@ -102,7 +100,7 @@ TEST(SimLayerKv, OfEqualLayersTheLowestStay) {
 }
 
 TEST(SimLayerKv, LayersOfDifferentSizes) {
-  const Method method = method_simlayerkv();
+  const Method& method = find_method("simlayerkv");
   std::vector<Survey> surveys(3);
   for (std::size_t l = 0; l < 3; ++l) {
     surveys[l].layer = static_cast<Index>(l);

@@ -1,16 +1,12 @@
 // A sink logit is a token without value that every query sees: a head that has it, and a head that
 // has such a token in front, must give the same outputs, scores and decisions.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-
 #include "attention/backend.hpp"
 #include "attention/scores.hpp"
 #include "attention/streams.hpp"
 #include "core/rng.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
+#include "read_rows.hpp"
 #include "replay_run.hpp"
 
 namespace kvbench::test_sink_logit {
@@ -57,9 +53,9 @@ TEST(SinkLogit, IsATokenWithoutValue) {
     const ExactAttention b = exact_attention(token, g, 20, 2);
     for (Index j = 0; j < 20; ++j) {
       ASSERT_NEAR(a.log_z[j], b.log_z[j], kKeyRounding);
-      for (Index c = 0; c < head.dv(); ++c) {
-        ASSERT_NEAR(a.output.row(j)[c], b.output.row(j)[c], kKeyRounding);
-      }
+      expect_all_near(a.output.row(j),
+                      std::span(b.output.row(j), static_cast<std::size_t>(head.dv())),
+                      kKeyRounding);
     }
     for (Index i = 0; i < head.n(); ++i) {
       ASSERT_NEAR(a.mass[i], b.mass[i + 1], kKeyRounding);
@@ -195,9 +191,7 @@ class SinkLogitRun : public testing_replay::ReplayTest {};
 // Whole runs, prefill and stream: the exact cache has neither an error nor lost mass; and a logit
 // that takes next to nothing changes nothing.
 TEST_F(SinkLogitRun, ExactHasNoError) {
-  testing_replay::TraceShape shape;
-  shape.hidden = 5;
-  shape.sink_logit = {3.0F, -1.0F, 0.5F, 2.0F};
+  testing_replay::TraceShape shape{.hidden = 5, .sink_logit = {3.0F, -1.0F, 0.5F, 2.0F}};
   const std::string with = testing_replay::make_trace(folder_ / "with.h5", shape);
   shape.sink_logit.assign(4, -200.0F);
   const std::string faint = testing_replay::make_trace(folder_ / "faint.h5", shape);

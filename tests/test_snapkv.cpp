@@ -1,10 +1,8 @@
 // snapkv and the scores that pyramidkv and adakv share, against their definition.
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
-#include "method_checks.hpp"
-#include "reference/selection.hpp"
-#include "refusal.hpp"
+#include "read_rows.hpp"
+#include "selection_checks.hpp"
 
 namespace kvbench::test_snapkv {
 namespace {
@@ -14,29 +12,18 @@ constexpr double kRounding = 1e-12;
 
 TEST(SnapKv, ScoresAndSelectionEqualReference) {
   // Windows shorter and longer than the scoring range; queries that do not see the last tokens.
-  for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
+  for (const std::vector<Index>& tokens : token_lists(8, 70)) {
     const JobOf job("snapkv", make_head({.n = 90, .nq = 60, .group = 3}, 4), tokens, {35, 60});
-    for (const Index window : {1, 7, 1000}) {
-      for (const Index kernel : {1, 3, 5, 1001}) {
-        for (const char* pool : {"avg", "max"}) {
-          for (const auto& [word, reduce] : reference::kReduces) {
-            const Given given = {{"window", std::to_string(window)},
-                                 {"kernel", std::to_string(kernel)},
-                                 {"pool", pool},
-                                 {"reduce", word}};
-            const reference::Vec slow =
-                reference::snapkv(job.head(), tokens, std::max<Index>(35, 60 - window), 60,
-                                  kernel / 2, std::string(pool) == "max", reduce);
-            const std::vector<double> fast = snapkv_scores(job.task(), job.params(given));
-            ASSERT_EQ(fast.size(), slow.size());
-            for (std::size_t i = 0; i < slow.size(); ++i) {
-              // Relative to the largest weight in reach: pooling subtracts and adds it.
-              ASSERT_NEAR(fast[i], static_cast<double>(slow[i]), kRounding);
-            }
-            ASSERT_TRUE(reference::is_top(tokens, slow, job.kept(20, given), 20, 1e-9L));
-          }
-        }
-      }
+    for (const Given& given :
+         settings("window=1,7,1000;kernel=1,3,5,1001;pool=avg,max;reduce=mean,max,sum")) {
+      const reference::Vec slow =
+          reference::snapkv(job.head(), tokens, std::max<Index>(35, 60 - index_in(given, "window")),
+                            60, index_in(given, "kernel") / 2, given.at("pool") == "max",
+                            reference::kReduces.at(given.at("reduce")));
+      const std::vector<double> fast = snapkv_scores(job.task(), job.params(given));
+      ASSERT_EQ(fast.size(), slow.size());
+      expect_all_near(fast, slow, kRounding);
+      ASSERT_TRUE(reference::is_top(tokens, slow, job.kept(20, given), 20, 1e-9L));
     }
   }
 }
@@ -62,14 +49,11 @@ TEST(SnapKv, EqualScoresStayEqualUnderPooling) {
 }
 
 TEST(SnapKv, SaysHowManyQueriesItsScoresAskFor) {
-  for (const Method& method : {method_snapkv(), method_pyramidkv(), method_adakv()}) {
-    const MethodInfo& info = method.info;
-    EXPECT_EQ(info.facts(Params(info.name, info.params, {})).scoring.front().last, 32);
-    EXPECT_EQ(info.facts(Params(info.name, info.params, {{"window", "5"}})).scoring.front().last,
-              5);
+  for (const char* name : {"snapkv", "pyramidkv", "adakv"}) {
+    EXPECT_EQ(facts_of(name).scoring.front().last, 32);
+    EXPECT_EQ(facts_of(name, {{"window", "5"}}).scoring.front().last, 5);
   }
-  const MethodInfo tova = method_tova().info;
-  EXPECT_EQ(tova.usual_facts().scoring.front().last, 1);
+  EXPECT_EQ(facts_of("tova").scoring.front().last, 1);
 }
 
 TEST(SnapKv, FloorShareIsNotCutByRounding) {

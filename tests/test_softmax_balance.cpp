@@ -1,8 +1,6 @@
 // The walk against its definition in long double, whose exponent range needs no shift.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "attention/softmax_balance.hpp"
 #include "make_head.hpp"
 #include "reference/reference.hpp"
@@ -12,7 +10,6 @@ namespace {
 
 struct Case {
   WalkStep step;
-  reference::ReferenceStep reference_step;
   double gamma;
   bool center;
   double bias;
@@ -27,43 +24,29 @@ struct Case {
   Index padded = 0;
 };
 
+const Case kCases[] = {
+    {WalkStep::theory, 1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
+    {WalkStep::fixed, 1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
+    {WalkStep::fixed, 8.0, false, 0.3, 5, 33, 6.0, 1e-11, 1e-5},
+    {WalkStep::fixed, 0.0, true, 0.0, 8, 64, 3.0, 0.0, 0.0},
+    {WalkStep::self, 1.0, true, 0.0, 8, 64, 3.0, 1e-11, 1e-5},
+    {WalkStep::self, 4.0, true, 0.5, 64, 256, 6.0, 1e-10, 1e-4},
+    {WalkStep::greedy, 1.0, true, 0.0, 64, 256, 6.0, 0.0, 0.0},
+    {WalkStep::repo, 4.0, true, 0.025, 64, 128, 3.0, 1e-11, 1e-4},
+    // Norm 100 at d = 128: s|k|^2 = 884, past float64's exp; long double's reaches 11355.
+    {WalkStep::theory, 1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
+    {WalkStep::fixed, 1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
+    {WalkStep::self, 1.0, true, 0.1, 128, 64, 100.0, 1e-8, 1e-3},
+    {WalkStep::repo, 4.0, false, 0.025, 128, 64, 100.0, 1e-8, 1e-3},
+    {WalkStep::greedy, 1.0, false, 0.0, 128, 64, 100.0, 0.0, 0.0},
+    {WalkStep::repo, 4.0, true, 0.025, 64, 128, 3.0, 1e-11, 1e-4, true, 256},
+    {WalkStep::fixed, 8.0, true, 3.0, 5, 33, 6.0, 1e-11, 1e-5, true, 64},
+    {WalkStep::self, 4.0, true, 0.5, 64, 100, 6.0, 1e-10, 1e-4, true, 0},
+};
+
 class WalkTest : public ::testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(Options, WalkTest,
-                         ::testing::Values(Case{WalkStep::theory, reference::ReferenceStep::theory,
-                                                1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                8.0, false, 0.3, 5, 33, 6.0, 1e-11, 1e-5},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                0.0, true, 0.0, 8, 64, 3.0, 0.0, 0.0},
-                                           Case{WalkStep::self, reference::ReferenceStep::self, 1.0,
-                                                true, 0.0, 8, 64, 3.0, 1e-11, 1e-5},
-                                           Case{WalkStep::self, reference::ReferenceStep::self, 4.0,
-                                                true, 0.5, 64, 256, 6.0, 1e-10, 1e-4},
-                                           Case{WalkStep::greedy, reference::ReferenceStep::greedy,
-                                                1.0, true, 0.0, 64, 256, 6.0, 0.0, 0.0},
-                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
-                                                true, 0.025, 64, 128, 3.0, 1e-11, 1e-4},
-                                           // Norm 100 at d = 128: s|k|^2 = 884, past float64's exp;
-                                           // long double's reaches 11355.
-                                           Case{WalkStep::theory, reference::ReferenceStep::theory,
-                                                1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
-                                           Case{WalkStep::self, reference::ReferenceStep::self, 1.0,
-                                                true, 0.1, 128, 64, 100.0, 1e-8, 1e-3},
-                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
-                                                false, 0.025, 128, 64, 100.0, 1e-8, 1e-3},
-                                           Case{WalkStep::greedy, reference::ReferenceStep::greedy,
-                                                1.0, false, 0.0, 128, 64, 100.0, 0.0, 0.0},
-                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
-                                                true, 0.025, 64, 128, 3.0, 1e-11, 1e-4, true, 256},
-                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
-                                                8.0, true, 3.0, 5, 33, 6.0, 1e-11, 1e-5, true, 64},
-                                           Case{WalkStep::self, reference::ReferenceStep::self, 4.0,
-                                                true, 0.5, 64, 100, 6.0, 1e-10, 1e-4, true, 0}));
+INSTANTIATE_TEST_SUITE_P(Options, WalkTest, ::testing::ValuesIn(kCases));
 
 // A draw within the tolerance of its probability may give either sign, and from there on the walks
 // are two: no more of that seed's is compared. Returns how many tokens were.
@@ -82,14 +65,13 @@ Index expect_reference(const Case& c, double tolerance) {
       weights.push_back(std::exp2(static_cast<double>(generator() % 4)));
       long_weights.push_back(weights.back());
     }
-    WalkOptions options;
-    options.step = c.step;
-    options.gamma = c.gamma;
-    options.scale = head.scale;
-    options.value_bias = c.bias;
-    options.center = c.center;
-    options.plain_bias = c.plain_bias;
-    options.padded = c.padded;
+    WalkOptions options{.step = c.step,
+                        .gamma = c.gamma,
+                        .scale = head.scale,
+                        .value_bias = c.bias,
+                        .plain_bias = c.plain_bias,
+                        .center = c.center,
+                        .padded = c.padded};
     BasicMatrix<T> keys, values;
     gather_rows(head.k, positions(0, c.block), keys);
     gather_rows(head.v, positions(0, c.block), values);
@@ -99,14 +81,14 @@ Index expect_reference(const Case& c, double tolerance) {
     const WalkCounts counts =
         softmax_balance(keys, values, weights, options, uniforms, signs, p, scratch);
 
-    reference::WalkReference t;
-    t.step = c.reference_step;
-    t.gamma = c.gamma;
-    t.scale = head.scale;
-    t.bias = c.bias;
-    t.center = c.center;
-    t.plain_bias = c.plain_bias;
-    t.padded = static_cast<std::size_t>(c.padded);
+    const reference::WalkReference t{
+        .step = static_cast<reference::ReferenceStep>(c.step),  // of the same names in order
+        .gamma = c.gamma,
+        .scale = head.scale,
+        .bias = c.bias,
+        .center = c.center,
+        .plain_bias = c.plain_bias,
+        .padded = static_cast<std::size_t>(c.padded)};
     const reference::WalkResult slow = reference::walk(
         reference::rows_of(head.k), reference::rows_of(head.v), long_weights, t, uniforms);
     int saturated = 0;
@@ -177,10 +159,7 @@ void expect_probabilities(double largest) {
            {WalkStep::theory, WalkStep::fixed, WalkStep::self, WalkStep::greedy, WalkStep::repo}) {
         for (const double gamma : {0.0, 1.0, 1e300}) {
           for (const bool center : {false, true}) {
-            WalkOptions options;
-            options.step = step;
-            options.gamma = gamma;
-            options.center = center;
+            WalkOptions options{.step = step, .gamma = gamma, .center = center};
             run<T>(head, options, p, signs);
             for (std::size_t i = 0; i < p.size(); ++i) {
               ASSERT_TRUE(p[i] >= 0.0 && p[i] <= 1.0) << key_norm << " " << value_norm;
@@ -206,9 +185,7 @@ TEST(Walk, TheoryIsACoinAt256) {
   repeat_first_row(head.v);
   std::vector<double> p;
   std::vector<std::int8_t> signs;
-  WalkOptions options;
-  options.step = WalkStep::theory;
-  options.center = false;
+  WalkOptions options{.step = WalkStep::theory, .center = false};
   const WalkCounts counts = run<double>(head, options, p, signs);
   EXPECT_EQ(counts.failures, 0);
   EXPECT_EQ(counts.saturated, 0);
@@ -224,8 +201,7 @@ TEST(Walk, GreedyAlternatesOnIdenticalTokens) {
   repeat_first_row(head.v);
   std::vector<double> p;
   std::vector<std::int8_t> signs;
-  WalkOptions options;
-  options.step = WalkStep::greedy;
+  WalkOptions options{.step = WalkStep::greedy};
   const WalkCounts counts = run<double>(head, options, p, signs);
   for (std::size_t i = 0; i < 32; i += 2) {
     EXPECT_EQ(p[i], 0.5);  // the sum is exactly 0 again

@@ -1,20 +1,9 @@
 // A@Q: how many tokens equal bytes hold, in which order they are coded, what counts as held, what
 // is shared, and what cannot be stored.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <set>
-
 #include "algorithms/grid.hpp"
-#include "algorithms/registry.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/stored.hpp"
-#include "compressed.hpp"
-#include "core/error.hpp"
 #include "evaluate_run.hpp"
-#include "make_head.hpp"
 #include "method_checks.hpp"
 #include "read_rows.hpp"
 #include "reference/quantize.hpp"

@@ -1,19 +1,10 @@
 // The streams of h2o, cam and tova against step-by-step references, their memory, and causality.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-
+#include "merge_checks.hpp"
 #include "reference/eviction.hpp"
-#include "reference/reference.hpp"
 #include "stream_of.hpp"
 
 namespace kvbench::test_stream_eviction {
 namespace {
-
-// Values are merged in float32 storage, one rounding per merge.
-constexpr double kStoreTolerance = 1e-5;
 
 KvHead head_of(Index n, unsigned seed) {
   return make_head({.n = n, .nq = n, .dv = 5}, seed);
@@ -31,29 +22,21 @@ TEST_P(StreamEvictionIn, H2oEqualsTheReferenceAtEveryStep) {
   KvHead head = head_of(60, 1);
   head.precision = GetParam();
   for (const auto& [sink, recent] : kExact) {
-    for (const Index kept : {0, 1, 2, 11, 53}) {
-      for (const double ratio : {0.0, 0.5, 1.0}) {
-        for (const char* reduce : {"mean", "max"}) {
-          reference::EvictionReference reference;
-          reference.kept = std::clamp<Index>(60 - recent - sink, 0, kept);
-          reference.heavy =
-              static_cast<Index>(std::floor(ratio * static_cast<double>(reference.kept)));
-          reference.window = recent;
-          reference.sink = sink;
-          reference.largest = std::string(reduce) == "max";
-          StreamOf cache("h2o", head,
-                         {{"tokens", std::to_string(kept)},
-                          {"heavy_ratio", std::to_string(ratio)},
-                          {"reduce", reduce}},
-                         {sink, recent});
-          for (Index j = 0; j < 60; ++j) {
-            cache.step();
-            reference.step(head, j);
-            const Compressed c = cache.view();
-            ASSERT_EQ(c.held.tokens, reference.outside(j)) << j;
-            ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(reference.score.size()));
-          }
-        }
+    for (Given given : settings("tokens=0,1,2,11,53;heavy_ratio=0,0.5,1;reduce=mean,max")) {
+      reference::EvictionReference reference;
+      reference.kept = std::clamp<Index>(60 - recent - sink, 0, index_in(given, "tokens"));
+      reference.heavy = static_cast<Index>(
+          std::floor(std::stod(given["heavy_ratio"]) * static_cast<double>(reference.kept)));
+      reference.window = recent;
+      reference.sink = sink;
+      reference.reduce = reference::kReduces.at(given["reduce"]);
+      StreamOf cache("h2o", head, given, {sink, recent});
+      for (Index j = 0; j < 60; ++j) {
+        cache.step();
+        reference.step(head, j);
+        const Compressed c = cache.view();
+        ASSERT_EQ(c.held.tokens, reference.outside(j)) << j;
+        ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(reference.score.size()));
       }
     }
   }
@@ -61,66 +44,28 @@ TEST_P(StreamEvictionIn, H2oEqualsTheReferenceAtEveryStep) {
 
 TEST(StreamEviction, CamEqualsTheReferenceAtEveryStep) {
   const KvHead head = head_of(60, 2);
-  const RngStream draws = Rng(1, {"p", 0, 0}, "cam").stream("merge");
+  std::vector<double> draws(60);
+  Rng(1, {"p", 0, 0}, "cam").stream("merge").uniforms(0, draws);
   for (const auto& [sink, recent] : kExact) {
-    for (const Index kept : {1, 11, 40}) {
-      for (const Index merge : {1, 4, 32}) {
-        reference::EvictionReference reference;
-        reference.kept = std::clamp<Index>(60 - recent - sink, 0, kept);
-        reference.heavy = reference.kept / 2;
-        reference.window = recent;
-        reference.sink = sink;
-        std::map<Index, reference::Vec> values;  // of all tokens, as they stand
-        std::map<Index, bool> changed;
-        for (Index i = 0; i < 60; ++i) {
-          values[i] = reference::rows_of(head.v)[i];
+    for (const Given& given : settings("tokens=1,11,40;merge=1,4,32")) {
+      reference::EvictionReference reference;
+      reference.kept = std::clamp<Index>(60 - recent - sink, 0, index_in(given, "tokens"));
+      reference.heavy = reference.kept / 2;
+      reference.window = recent;
+      reference.sink = sink;
+      reference.merge = index_in(given, "merge");
+      reference.draw = draws;
+      StreamOf cache("cam", head, given, {sink, recent});
+      for (Index j = 0; j < 60; ++j) {
+        cache.step();
+        reference.step(head, j);
+        const Compressed c = cache.view();
+        std::map<Index, reference::Merged> outside;
+        for (const Index i : reference.outside(j)) {
+          outside[i] = reference.held[i];
         }
-        StreamOf cache("cam", head,
-                       {{"tokens", std::to_string(kept)}, {"merge", std::to_string(merge)}},
-                       {sink, recent});
-        for (Index j = 0; j < 60; ++j) {
-          cache.step();
-          const auto [evicted, score] = reference.step(head, j);
-          std::vector<Index> behind;
-          reference::Real sum = 0;
-          for (const Index i : reference.outside(j)) {
-            if (evicted >= 0 && i > evicted && static_cast<Index>(behind.size()) < merge) {
-              behind.push_back(i);
-              sum += static_cast<reference::Real>(reference.score[i]);
-            }
-          }
-          const auto width = static_cast<reference::Real>(behind.size());
-          if (!behind.empty() &&
-              static_cast<reference::Real>(draws.uniform(static_cast<std::uint64_t>(evicted))) <
-                  static_cast<reference::Real>(score) / (sum / width)) {
-            for (const Index i : behind) {
-              for (std::size_t t = 0; t < 5; ++t) {
-                values[i][t] += values[evicted][t] / width;
-              }
-              changed[i] = true;
-            }
-          }
-          const Compressed c = cache.view();
-          std::vector<Index> exact;
-          Index row = 0;
-          for (const Index i : reference.outside(j)) {
-            if (!changed[i]) {
-              exact.push_back(i);
-              continue;
-            }
-            ASSERT_LT(row, c.made.v.rows());
-            ASSERT_TRUE(std::equal(head.k.row(i), head.k.row(i) + 8, c.made.k.row(row)));
-            for (std::size_t t = 0; t < 5; ++t) {
-              const auto e = static_cast<double>(values[i][t]);
-              ASSERT_TRUE(std::abs(static_cast<double>(c.made.v.row(row)[t]) - e) <=
-                          kStoreTolerance * (1.0 + std::abs(e)));
-            }
-            ++row;
-          }
-          ASSERT_EQ(c.held.tokens, exact) << j;
-          ASSERT_EQ(c.made.v.rows(), row);
-          ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(reference.score.size()));
-        }
+        ASSERT_NO_FATAL_FAILURE(expect_merged(c, outside, 0)) << j;
+        ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(reference.score.size()));
       }
     }
   }
@@ -129,7 +74,6 @@ TEST(StreamEviction, CamEqualsTheReferenceAtEveryStep) {
 // TOVA by its definition: the token with the smallest softmax weight of this step goes.
 TEST(StreamEviction, TovaEqualsItsDefinitionAtEveryStep) {
   const KvHead head = head_of(60, 8);
-  const reference::Rows k = reference::rows_of(head.k);
   for (const auto& [sink, recent] : kExact) {
     for (const Index kept : {0, 1, 11, 53}) {
       StreamOf cache("tova", head, {{"tokens", std::to_string(kept)}}, {sink, recent});
@@ -137,34 +81,24 @@ TEST(StreamEviction, TovaEqualsItsDefinitionAtEveryStep) {
       for (Index j = 0; j < 60; ++j) {
         cache.step();
         held.push_back(j);
-        std::map<Index, reference::Real> weight;
-        for (const Matrix& queries : head.q) {
-          const reference::Vec q = reference::rows_of(queries)[j];
-          const auto term = [&](Index i) {
-            return std::exp(static_cast<reference::Real>(head.scale) * reference::dot(k[i], q));
-          };
-          reference::Real sum = 0;
-          for (const Index i : held) {
-            sum += term(i);
-          }
-          for (const Index i : held) {
-            weight[i] += term(i) / sum;
-          }
-        }
-        std::vector<Index> outside;
-        for (const Index i : held) {
-          if (i >= sink && i <= j - recent) {
-            outside.push_back(i);
+        const reference::Vec weight = reference::reduced(
+            reference::weights_within(head, j, held, 0), reference::ReferenceReduce::sum);
+        std::vector<std::pair<reference::Real, Index>> outside;
+        for (std::size_t i = 0; i < held.size(); ++i) {
+          if (held[i] >= sink && held[i] <= j - recent) {
+            outside.emplace_back(weight[i], held[i]);
           }
         }
         if (static_cast<Index>(outside.size()) > kept) {
-          const auto least =
-              std::min_element(outside.begin(), outside.end(),
-                               [&](Index a, Index b) { return weight[a] < weight[b]; });
-          held.erase(std::find(held.begin(), held.end(), *least));
+          const auto least = std::ranges::min_element(outside);
+          std::erase(held, least->second);
           outside.erase(least);
         }
-        ASSERT_EQ(cache.view().held.tokens, outside) << j;
+        std::vector<Index> left;
+        for (const auto& [w, i] : outside) {
+          left.push_back(i);
+        }
+        ASSERT_EQ(cache.view().held.tokens, left) << j;
         ASSERT_EQ(cache.view().aux_bytes, 0);
       }
     }

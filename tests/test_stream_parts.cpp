@@ -1,15 +1,9 @@
 // What the stream protocol is made of beside its jobs: the steps, the truth at any position, the
 // figures over steps, what a plan of streams refuses and what memory it asks for.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <string>
-#include <vector>
-
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
-#include "reference/reference.hpp"
+#include "read_rows.hpp"
 #include "refusal.hpp"
 #include "replay/planner.hpp"
 #include "replay/stream_job.hpp"
@@ -47,8 +41,7 @@ TEST(StreamSteps, ByDefaultAnd64thOfTheStreamIsBetween) {
 }
 
 TEST(StreamTruth, OfAnyPositionsInAnyOrder) {
-  HeadShape shape;
-  shape.n = 70;
+  HeadShape shape{.n = 70};
   shape.nq = 50;  // positions 20 .. 69
   const KvHead head = make_head(shape, 3);
   std::vector<Index> positions = {69, 20, 33};
@@ -61,12 +54,8 @@ TEST(StreamTruth, OfAnyPositionsInAnyOrder) {
     const reference::Attention slow = reference::attention(head, 1, positions[r]);
     const auto row = static_cast<Index>(r);
     EXPECT_NEAR(a.log_z[r], static_cast<double>(slow.log_z), 1e-12);
-    for (Index t = 0; t < head.dv(); ++t) {
-      EXPECT_NEAR(a.output.row(row)[t], static_cast<double>(slow.out[t]), 1e-13);
-    }
-    for (Index i = 0; i < head.n(); ++i) {
-      EXPECT_NEAR(p.row(row)[i], static_cast<double>(slow.p[i]), 1e-13);
-    }
+    expect_all_near(a.output.row(row), slow.out, 1e-13);
+    expect_all_near(p.row(row), slow.p, 1e-13);
   }
 }
 
@@ -96,10 +85,8 @@ TEST(StreamTruth, FiguresOverStepsOfOneCacheAreThoseOfThatCache) {
 }
 
 TEST(StreamPlan, RefusesWhatAStreamCannotDo) {
-  TraceShape shape;
-  shape.nq = 20;
   ReplayOptions o;
-  o.traces = {make_trace(test_folder() / "part.h5", shape)};
+  o.traces = {make_trace(test_folder() / "part.h5", {.nq = 20})};
   o.algorithms = {"exact"};
   o.protocol = Protocol::stream;
   const auto message = [&] { return testing_replay::refusal([&] { make_plan(o); }); };

@@ -1,12 +1,5 @@
 // Whole stream runs: OUT.steps.csv goes with OUT.csv; and exact streams of tests/data/small.h5.
 // Interruptions and shards: test_interruptions.cpp; parts of a plan: test_extend.cpp.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include "replay/stream_job.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"

@@ -1,9 +1,6 @@
 // The streams of exact, local, streamingllm, uniform and random-local against definitions that
 // start from nothing at every step, and the law of the reservoirs.
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
 #include <set>
 
 #include "stream_of.hpp"

@@ -1,13 +1,5 @@
 // Every registered stream method, unasked: budgets at every moment, odd inputs, seeds, and that
 // none looks behind the position that has come.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "stream_of.hpp"
 
 namespace kvbench::test_streams {
@@ -152,19 +144,14 @@ TEST_P(EveryStream, OddInputsGiveDefinedResults) {
 
 TEST_P(EveryStream, SameSeedSameResultAndSeedsMatterOnlyIfSaid) {
   const KvHead head = stream_head(8, 300);
-  const auto seen = [&](std::uint64_t seed) {
-    const Compressed c = open(head, {}, 260 * head.pair_bytes(), seed).run();
-    const std::vector<Index> denominator =
-        c.denominator ? c.denominator->held.tokens : std::vector<Index>();
-    const auto numbers = [](const Matrix& m) {
-      return std::vector<float>(m.data(), m.data() + m.rows() * m.cols());
-    };
-    return std::tuple(c.held.tokens, denominator, numbers(c.made.k), numbers(c.made.v));
+  const auto held = [&](std::uint64_t seed) {
+    return open(head, {}, 260 * head.pair_bytes(), seed).run();
   };
-  EXPECT_EQ(seen(1), seen(1));
+  const Compressed first = held(1);
+  EXPECT_TRUE(same(held(1), first));
   bool differs = false;
   for (std::uint64_t seed = 2; seed < 10; ++seed) {
-    differs = differs || seen(1) != seen(seed);
+    differs = differs || !same(held(seed), first);
   }
   EXPECT_EQ(differs, info().facts(Params(spec_.name, info().params, spec_.given)).random);
 }
@@ -173,29 +160,6 @@ TEST_P(EveryStream, WithoutASizeItRefuses) {
   if (!sized()) {
     EXPECT_THROW(StreamOf(spec_.name, stream_head(1, 10), spec_.given), InputError);
   }
-}
-
-void expect_same(const Compressed& a, const Compressed& b, const std::string& what) {
-  const auto same = [&](const HeldTokens& x, const HeldTokens& y) {
-    EXPECT_EQ(x.tokens, y.tokens) << what;
-    EXPECT_EQ(x.weights, y.weights) << what;
-    EXPECT_EQ(x.common, y.common) << what;
-  };
-  const auto same_made = [&](const MadeTokens& x, const MadeTokens& y) {
-    EXPECT_TRUE(same_bits(x.k, y.k)) << what;
-    EXPECT_TRUE(same_bits(x.v, y.v)) << what;
-    EXPECT_EQ(x.weights, y.weights) << what;
-  };
-  same(a.held, b.held);
-  same_made(a.made, b.made);
-  ASSERT_EQ(a.denominator.has_value(), b.denominator.has_value()) << what;
-  if (a.denominator) {
-    same(a.denominator->held, b.denominator->held);
-    same_made(a.denominator->made, b.denominator->made);
-  }
-  EXPECT_EQ(a.aux_bytes, b.aux_bytes) << what;
-  EXPECT_EQ(a.payload_bytes, b.payload_bytes) << what;
-  EXPECT_EQ(a.diag, b.diag) << what;
 }
 
 // A stream's length is known when it opens (budgets are fractions of it), its tokens are not: views
@@ -218,9 +182,8 @@ TEST_P(EveryStream, LooksAtNothingBehindThePosition) {
         take(other.q[g], head.q[g]);
       }
       const Index budget = 260 * head.pair_bytes();
-      expect_same(open(head, exact, budget).run(j + 1), open(other, exact, budget).run(j + 1),
-                  "sink " + std::to_string(exact.sink) + " recent " + std::to_string(exact.recent) +
-                      " at " + std::to_string(j));
+      EXPECT_TRUE(same(open(head, exact, budget).run(j + 1), open(other, exact, budget).run(j + 1)))
+          << "sink " << exact.sink << " recent " << exact.recent << " at " << j;
     }
   }
 }

@@ -1,7 +1,5 @@
 // think against its reference: which channels go, ties, bytes and budgets, and as a quantizer.
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/size.hpp"
-#include "compressed.hpp"
 #include "method_checks.hpp"
 #include "reference/think.hpp"
 
@@ -142,10 +140,8 @@ TEST(Think, NoQueryKeepsTheFirstChannels) {
 
 // As the Q of A@Q: the entries' own keys, at 0.5 unless given.
 TEST(Think, CodesEntries) {
-  const Method method = method_think();
-  ASSERT_TRUE(method.quantizer.has_value());
-  const Quantizer& quantizer = *method.quantizer;
-  const JobOf job(method, uneven_head(8, DType::float16), positions(10, 60), {60, 84});
+  const Quantizer& quantizer = find_method("think").quantizer.value();
+  const JobOf job("think", uneven_head(8, DType::float16), positions(10, 60), {60, 84});
   std::mt19937_64 generator(3);
   KeptEntries entries;
   entries.k = normal_matrix(9, 12, 3.0, generator);

@@ -1,5 +1,4 @@
 // tova against the definition: the last query's softmax, mean over all query heads of the layer.
-#include "algorithms/methods.hpp"
 #include "layer_job.hpp"
 #include "reference/selection.hpp"
 
@@ -50,7 +49,7 @@ TEST(Tova, AHeadAloneIsALayerOfItsOwn) {
 }
 
 TEST(Tova, DifferentTokensInALayerAreAFault) {
-  const Method method = method_tova();
+  const Method& method = find_method("tova");
   std::vector<Survey> surveys(2);
   surveys[0].data = {1.0, 2.0};
   surveys[1].data = {1.0};

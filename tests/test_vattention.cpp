@@ -1,7 +1,4 @@
 // vattention against its definition, draw by draw, and the laws of what it estimates.
-#include <cmath>
-
-#include "algorithms/methods.hpp"
 #include "algorithms/shared/adaptive_sample.hpp"
 #include "reference/vattention.hpp"
 #include "retrieval_run.hpp"
@@ -55,47 +52,40 @@ reference::Sampled expected_of(const ReadsOf& job, Index g, Index j, Index heavy
 }
 
 TEST(VAttention, EqualsReference) {
-  const Method method = method_vattention();
   int between = 0;
   for (const bool sinks : {false, true}) {
     KvHead head = make_rounded_head(retrieval_shape(), 31);
     head.sink_logit = sinks ? std::vector<float>{1.0F, -2.0F, 7.0F} : std::vector<float>();
     for (const std::vector<Index>& tokens : {positions(8, 120), gappy(8, 120), positions(8, 9)}) {
-      const ReadsOf job(method, head, tokens, kQueries);
+      const ReadsOf job("vattention", head, tokens, kQueries);
       const auto m = static_cast<Index>(tokens.size());
-      for (const double epsilon : {0.1, 0.4, 1.0}) {
-        for (const double heavy : {0.0, 0.1, 1.0}) {
-          for (const auto& [delta, z] :
-               {std::pair{"0.1", 1.2815515655446004L}, std::pair{"0.05", 1.6448536269514722L}}) {
-            const Reads reads = job.run({}, {{"epsilon", std::to_string(epsilon)},
-                                             {"heavy", std::to_string(heavy)},
-                                             {"delta", delta},
-                                             {"base", "0.1"}});
-            const auto tops = static_cast<Index>(heavy * static_cast<double>(m) + 1e-9);
-            const Index n = m - tops;
-            const Index base = n > 0 ? std::max<Index>(2, n / 10) : 0;
-            ASSERT_EQ(reads.index_read, base * 16 * 2);  // keys of 16 float16
-            ASSERT_EQ(reads.index_bytes, 0);
-            for (Index g = 0; g < 3; ++g) {
-              for (Index j = 0; j < kQueries; ++j) {
-                const reference::Sampled slow = expected_of(job, g, j, tops, base, epsilon, z);
-                between += slow.draws > base && slow.draws < n ? 1 : 0;
-                const Tokens list = list_of(reads, g, j);
-                const std::vector<float>& weights = reads.lists.weights[reads.lists.place(g, j)];
-                std::size_t at = 0;
-                for (const Index i : tokens) {
-                  if (slow.weights[i] > 0) {
-                    ASSERT_LT(at, list.size());
-                    ASSERT_EQ(list[at], static_cast<std::uint32_t>(i)) << epsilon << " " << heavy;
-                    ASSERT_FLOAT_EQ(weights[at], static_cast<float>(slow.weights[i]));
-                    ++at;
-                  }
-                }
-                ASSERT_EQ(at, list.size());
-                ASSERT_EQ(reads.asked[g * kQueries + j], static_cast<Index>(at));
-              }
+      for (const Given& given :
+           settings("epsilon=0.1,0.4,1;heavy=0,0.1,1;delta=0.1,0.05;base=0.1")) {
+        const double epsilon = std::stod(given.at("epsilon"));
+        const double heavy = std::stod(given.at("heavy"));
+        const auto z = given.at("delta") == "0.1" ? 1.2815515655446004L : 1.6448536269514722L;
+        const Reads reads = job.run({}, given);
+        const auto tops = static_cast<Index>(heavy * static_cast<double>(m) + 1e-9);
+        const Index n = m - tops;
+        const Index base = n > 0 ? std::max<Index>(2, n / 10) : 0;
+        ASSERT_EQ(reads.index_read, base * 16 * 2);  // keys of 16 float16
+        ASSERT_EQ(reads.index_bytes, 0);
+        for (const auto& [g, j] : job.each_query()) {
+          const reference::Sampled slow = expected_of(job, g, j, tops, base, epsilon, z);
+          between += slow.draws > base && slow.draws < n ? 1 : 0;
+          const Tokens list = list_of(reads, g, j);
+          const std::vector<float>& weights = reads.lists.weights[reads.lists.place(g, j)];
+          std::size_t at = 0;
+          for (const Index i : tokens) {
+            if (slow.weights[i] > 0) {
+              ASSERT_LT(at, list.size());
+              ASSERT_EQ(list[at], static_cast<std::uint32_t>(i)) << epsilon << " " << heavy;
+              ASSERT_FLOAT_EQ(weights[at], static_cast<float>(slow.weights[i]));
+              ++at;
             }
           }
+          ASSERT_EQ(at, list.size());
+          ASSERT_EQ(reads.asked[g * kQueries + j], static_cast<Index>(at));
         }
       }
     }
@@ -106,19 +96,15 @@ TEST(VAttention, EqualsReference) {
 // Inverse rates make the sums unbiased although b depends on the query: over many seeds the mean
 // weight of every token is 1, whether b is drawn (epsilon) or a bound.
 TEST(VAttention, WeightsAreUnbiased) {
-  const Method method = method_vattention();
   HeadShape shape = retrieval_shape();
   shape.group = 1;
-  const ReadsOf job(method, make_rounded_head(shape, 15), positions(8, 40), 1);
-  for (const char* epsilon : {"0.3", "1"}) {
-    for (const char* heavy : {"0", "0.1"}) {
-      const auto weights =
-          mean_weights(method, job, {{"epsilon", epsilon}, {"heavy", heavy}}, 4000);
-      for (Index i = 8; i < 40; ++i) {
-        // Five standard errors and a float32 weight's rounding, over 128 means: fails once in
-        // 10,000 sets of seeds, and these are fixed.
-        EXPECT_NEAR(weights.at(i).mean, 1.0, 5.0 * weights.at(i).error + 1e-6) << i;
-      }
+  const ReadsOf job("vattention", make_rounded_head(shape, 15), positions(8, 40), 1);
+  for (const Given& given : settings("epsilon=0.3,1;heavy=0,0.1")) {
+    const auto weights = mean_weights(job, given, 4000);
+    for (Index i = 8; i < 40; ++i) {
+      // Five standard errors and a float32 weight's rounding, over 128 means: fails once in
+      // 10,000 sets of seeds, and these are fixed.
+      EXPECT_NEAR(weights.at(i).mean, 1.0, 5.0 * weights.at(i).error + 1e-6) << i;
     }
   }
 }
@@ -127,10 +113,9 @@ TEST(VAttention, WeightsAreUnbiased) {
 // variance V = sum (e - S/n)^2. Over K seeds its mean has a standard error of sqrt(V/K), and its
 // sample variance one of V sqrt((k - 1)/K), k the kurtosis of n draws: 3 + (that of one - 3)/n.
 TEST(VAttention, DenominatorsHaveTheSamplesMeanAndVariance) {
-  const Method method = method_vattention();
   HeadShape shape = retrieval_shape();
   shape.group = 1;
-  const ReadsOf job(method, make_rounded_head(shape, 17), positions(8, 40), 1);
+  const ReadsOf job("vattention", make_rounded_head(shape, 17), positions(8, 40), 1);
   const Logits logits = job.logits(0, 0);
   const auto n = static_cast<double>(logits.size());
   double sum = 0.0;
@@ -149,10 +134,8 @@ TEST(VAttention, DenominatorsHaveTheSamplesMeanAndVariance) {
   double mean = 0.0;
   double spread = 0.0;
   for (int seed = 0; seed < static_cast<int>(kSeeds); ++seed) {
-    Task task = job.task({});
-    task.rng = Rng(static_cast<std::uint64_t>(seed), {"p", 0, 0}, "vattention");
     const Reads reads =
-        method.open_reads(task, job.params({{"epsilon", "1"}, {"base", "1"}}))->search();
+        job.run({}, {{"epsilon", "1"}, {"base", "1"}}, static_cast<std::uint64_t>(seed));
     double estimate = 0.0;
     for (std::size_t i = 0; i < reads.lists.tokens[0].size(); ++i) {
       estimate += static_cast<double>(reads.lists.weights[0][i]) *
@@ -166,11 +149,11 @@ TEST(VAttention, DenominatorsHaveTheSamplesMeanAndVariance) {
 }
 
 TEST(VAttention, ABudgetTakesTheSmallestEpsilonThatFits) {
-  const Method method = method_vattention();
-  const ReadsOf job(method, make_rounded_head(retrieval_shape(), 14), positions(8, 120), kQueries);
+  const ReadsOf job("vattention", make_rounded_head(retrieval_shape(), 14), positions(8, 120),
+                    kQueries);
   for (const char* heavy : {"0", "0.05"}) {
     for (const double share : {0.1, 0.25, 0.5}) {
-      const auto budget = static_cast<Index>(share * static_cast<double>(job.full_bytes()));
+      const Index budget = job.bytes_of(share);
       const Reads reads = job.run(budget, {{"heavy", heavy}});
       std::string epsilons = reads.diag.front().second + "/";
       for (Index g = 0; g < 3; ++g) {
@@ -196,10 +179,9 @@ TEST(VAttention, ABudgetTakesTheSmallestEpsilonThatFits) {
 
 // Where all logits are equal, two draws tell as much as all.
 TEST(VAttention, EqualLogitsNeedTheBaseOnly) {
-  const Method method = method_vattention();
   KvHead head = make_rounded_head(retrieval_shape(), 4);
   std::fill_n(head.k.data(), head.n() * head.d(), 0.0F);
-  const ReadsOf job(method, head, positions(5, 100), kQueries);
+  const ReadsOf job("vattention", head, positions(5, 100), kQueries);
   const Reads reads = job.run({}, {{"epsilon", "1e-6"}});
   for (Index j = 0; j < kQueries; ++j) {
     float sum = 0.0F;

@@ -1,7 +1,6 @@
 // wildcat against its reference bin by bin, the law of its draws, what its weights must give,
 // budgets and odd inputs.
 #include "algorithms/shared/size.hpp"
-#include "compressed.hpp"
 #include "merge_checks.hpp"
 #include "reference/wildcat.hpp"
 

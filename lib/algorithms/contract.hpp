@@ -3,15 +3,6 @@
 // methods.inc (docs/extending.md).
 #pragma once
 
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "algorithms/params.hpp"
 #include "algorithms/reads.hpp"
 #include "algorithms/task.hpp"
@@ -195,6 +186,10 @@ struct Method {
 template <class Cache>
 std::unique_ptr<StreamCache> open_as(const StreamTask& task, const Params& params) {
   return std::make_unique<Cache>(task, params);
+}
+template <class Opened>
+std::unique_ptr<ReadIndex> open_reads_as(const Task& task, const Params& params) {
+  return std::make_unique<Opened>(task, params);
 }
 
 }  // namespace kvbench

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <mutex>
 
 #include "algorithms/composition.hpp"

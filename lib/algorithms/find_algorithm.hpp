@@ -1,8 +1,6 @@
 // Methods and compositions by name.
 #pragma once
 
-#include <string>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

@@ -2,11 +2,6 @@
 // listed values. Ranges: core/number_range.hpp.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "algorithms/variant.hpp"
 
 namespace kvbench {

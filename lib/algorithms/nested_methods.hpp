@@ -3,10 +3,6 @@
 // are left to the whole.
 #pragma once
 
-#include <map>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

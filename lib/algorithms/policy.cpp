@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

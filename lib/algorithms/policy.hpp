@@ -2,10 +2,6 @@
 // (docs/policies.md).
 #pragma once
 
-#include <map>
-#include <string>
-#include <vector>
-
 #include "algorithms/grid.hpp"
 
 namespace kvbench {

@@ -1,9 +1,6 @@
 // The list of methods (methods.inc).
 #pragma once
 
-#include <span>
-#include <string_view>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

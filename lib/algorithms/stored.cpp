@@ -146,7 +146,7 @@ Index stored_tokens(const Method& a, const Method& q, const EntryShape& shape, I
   const auto bytes_of = [&](Index count) { return bytes_with(w, q, shape, count, params); };
   const Index least = bytes_of(1);
   if (most > 0 && least > budget) {
-    throw Infeasible(fmt::format("needs {} bytes for one token, budget {}", least, budget), least);
+    refuse_budget(least, budget, "needs", " for one token");
   }
   Index low = 0;
   Index high = most;  // the answer is within [low, high]
@@ -209,10 +209,7 @@ std::vector<Share> stored_shares(const Method& a, const Method& q, std::span<con
       }
     }
     if (!lowered) {
-      throw Infeasible(
-          fmt::format("heads with a shared budget need {} bytes for one token each, budget {}",
-                      needed, limit),
-          needed);
+      refuse_budget(needed, limit, "heads with a shared budget need", " for one token each");
     }
   }
 }

@@ -39,7 +39,7 @@ struct Task {
   std::span<const Index> tokens;
   /// Bytes for `tokens`, all storage counted; none: native parameters set the size.
   std::optional<Index> budget_bytes;
-  Range scoring;  ///< positions of the queries that a method may score with
+  Range scoring = {};  ///< positions of the queries that a method may score with
   /// True attention mass [n] from the evaluated queries, mean over the group's query heads.
   /// Filled only for methods that see them (JobFacts::evaluated).
   std::span<const double> true_mass;
@@ -98,7 +98,7 @@ struct LayerFacts {
   Index d = 0;   ///< head_dim of queries and keys
   Index dv = 0;  ///< head_dim of values
   bool stream = false;
-  Range scoring;  ///< positions of the queries that a method may score with
+  Range scoring = {};  ///< positions of the queries that a method may score with
   bool has_fisher = false;
   Index rope_positions = 0;  ///< rows of the rotary tables; 0: none in the trace
   Index hidden = 0;          ///< rows of the output projection; 0: none in the trace

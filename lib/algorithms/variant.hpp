@@ -1,13 +1,6 @@
 // A method with parameters: what a grid expands to and a job runs.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 #include "algorithms/protocol.hpp"
 

@@ -1,7 +1,4 @@
 // Attention on a device, against the functions of the CPU and the definitions.
-#include <cstring>
-#include <vector>
-
 #include "attention/estimator.hpp"
 #include "attention/scores.hpp"
 #include "attention/truth.hpp"

@@ -1,9 +1,7 @@
 // SoftmaxBalance's walks on a device against the CPU's, to the bit.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "gpu/balance.cuh"
@@ -101,11 +99,7 @@ void expect_equal(Input&& in, bool on_device) {
 class GpuBalance : public testing_gpu::OnDevice {};
 
 TEST_F(GpuBalance, EqualsTheCpuForEveryStepAndOption) {
-  HeadShape shape;
-  shape.n = 200;
-  shape.d = 20;
-  shape.dv = 9;
-  shape.key_offset = 0.5;
+  HeadShape shape{.n = 200, .d = 20, .dv = 9, .key_offset = 0.5};
   for (const WalkStep step :
        {WalkStep::theory, WalkStep::fixed, WalkStep::self, WalkStep::greedy, WalkStep::repo}) {
     for (const bool center : {false, true}) {
@@ -128,9 +122,7 @@ TEST_F(GpuBalance, EqualsTheCpuForEveryStepAndOption) {
 
 // Weights that are no power of two, and a last block of 52 tokens in the mean of 64.
 TEST_F(GpuBalance, PlainBiasAndPaddedMean) {
-  HeadShape shape;
-  shape.n = 200;
-  shape.key_offset = 0.5;
+  HeadShape shape{.n = 200, .key_offset = 0.5};
   for (const WalkStep step : {WalkStep::fixed, WalkStep::self, WalkStep::repo}) {
     for (const bool ones : {false, true}) {
       Input in(shape, 180, 64, 11);
@@ -153,11 +145,7 @@ TEST_F(GpuBalance, EqualsTheCpuForEveryShape) {
        {Size{64, 256, 8, 8}, Size{65, 64, 1, 3}, Size{129, 65, 128, 1}, Size{513, 256, 130, 128},
         Size{300, 300, 33, 31}, Size{200, 127, 17, 65}, Size{257, 257, 3, 2},
         Size{1100, 1024, 3, 2}, Size{1100, 1025, 2, 3}, Size{2100, 2100, 2, 1}}) {
-    HeadShape shape;
-    shape.n = s.count + 5;
-    shape.nq = 1;
-    shape.d = s.d;
-    shape.dv = s.dv;
+    HeadShape shape{.n = s.count + 5, .nq = 1, .d = s.d, .dv = s.dv};
     Input in(shape, s.count, s.block, static_cast<unsigned>(s.count + s.d));
     in.blocks.options.step = WalkStep::self;
     SCOPED_TRACE(testing::Message() << s.count << " " << s.block << " " << s.d << " " << s.dv);
@@ -167,8 +155,7 @@ TEST_F(GpuBalance, EqualsTheCpuForEveryShape) {
 
 // Zero keys, equal keys and values of zero: sums of exactly 0, and logarithms of 0.
 TEST_F(GpuBalance, OddKeys) {
-  HeadShape shape;
-  shape.n = 150;
+  HeadShape shape{.n = 150};
   Input in(shape, 150, 75, 3);
   in.head.k = odd_keys(150, 8, 4);
   std::fill_n(in.head.v.row(0), 8 * 40, 0.0F);
@@ -182,19 +169,13 @@ TEST_F(GpuBalance, OddKeys) {
 
 // Exponents beyond what exp can take.
 TEST_F(GpuBalance, LargeNorms) {
-  HeadShape shape;
-  shape.n = 140;
-  shape.key_norm = 200.0;
+  HeadShape shape{.n = 140, .key_norm = 200.0};
   Input in(shape, 140, 70, 9);
   expect_equal(in);
 }
 
 TEST_F(GpuBalance, ShortAndLongBlocksAreTheCpus) {
-  HeadShape shape;
-  shape.n = 4100;
-  shape.nq = 1;
-  shape.d = 2;
-  shape.dv = 1;
+  HeadShape shape{.n = 4100, .nq = 1, .d = 2, .dv = 1};
   expect_equal(Input(shape, 63, 256, 1), false);
   expect_equal(Input(shape, 500, 63, 2), false);
   expect_equal(Input(shape, 4100, 4097, 3), false);
@@ -202,18 +183,13 @@ TEST_F(GpuBalance, ShortAndLongBlocksAreTheCpus) {
 }
 
 TEST_F(GpuBalance, LongestBlock) {
-  HeadShape shape;
-  shape.n = 4100;
-  shape.nq = 1;
-  shape.d = 2;
-  shape.dv = 1;
+  HeadShape shape{.n = 4100, .nq = 1, .d = 2, .dv = 1};
   const Input in(shape, 4100, 4096, 3);
   expect_same(on_cpu(in), on_gpu(in, 1));
 }
 
 TEST_F(GpuBalance, ProbabilitiesAreOptional) {
-  HeadShape shape;
-  shape.n = 130;
+  HeadShape shape{.n = 130};
   const Input in(shape, 130, 64, 5);
   const gpu::DeviceHead head(gpu::Device(0, 1), in.head);
   std::vector<std::int8_t> signs(in.tokens.size());

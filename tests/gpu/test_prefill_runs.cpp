@@ -1,10 +1,6 @@
 // Whole prefill replays on a GPU against the CPU: the same tokens kept, the same bytes and states,
 // metrics to rounding. Compiled twice: into kvbench_tests, where a real GPU is asked for, and for
 // the emulated device (tests/emulated).
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include "gpu_runs.hpp"
 
 namespace kvbench::test_gpu_replay {

@@ -1,11 +1,8 @@
 // A stream with revival on a device against the CPU's: every move and every score, to the bit.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
-#include <cstring>
 
-#include "core/float16.hpp"
 #include "core/rng.hpp"
 #include "gpu/revival.cuh"
 #include "make_head.hpp"
@@ -103,14 +100,8 @@ void expect_same(const Input& in, Moved& moved, std::size_t scratch = kScratch) 
 }
 
 HeadShape shape_of(Index n, Index d, Index group, DType dtype = DType::float32) {
-  HeadShape shape;
-  shape.n = n;
-  shape.nq = n;
-  shape.d = d;
-  shape.dv = 1;
-  shape.group = group;
-  shape.key_norm = 5.0;
-  shape.dtype = dtype;
+  HeadShape shape{
+      .n = n, .nq = n, .d = d, .dv = 1, .group = group, .key_norm = 5.0, .dtype = dtype};
   return shape;
 }
 

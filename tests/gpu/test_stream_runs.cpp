@@ -1,8 +1,6 @@
 // Whole stream replays on a GPU against the CPU: the same tokens held at every recorded step, the
 // same bytes at every evaluated one, errors to rounding. Compiled twice, as test_gpu_replay.cpp.
-#include <gtest/gtest.h>
 
-#include <string>
 #include <utility>
 
 #include "gpu_runs.hpp"

@@ -1,9 +1,6 @@
 // Streams of a device against the CPU's: every decision and score, to the bit.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
-
 #include "attention/backend.hpp"
 #include "gpu/streams.cuh"
 #include "make_head.hpp"
@@ -15,12 +12,7 @@ namespace {
 enum class Keys { normal, odd, equal, zero };
 
 KvHead head_of(Index n, Index d, Index group, Keys keys, unsigned seed) {
-  HeadShape shape;
-  shape.n = shape.nq = n;
-  shape.d = d;
-  shape.dv = 3;
-  shape.group = group;
-  KvHead head = make_head(shape, seed);
+  KvHead head = make_head({.n = n, .nq = n, .d = d, .dv = 3, .group = group}, seed);
   if (keys == Keys::odd) {
     head.k = odd_keys(n, d, seed);
   }

@@ -194,25 +194,15 @@ inline Vec bounded_fit(const Rows& e, const Vec& y, Real low, Real high) {
 
 /// (X'X + r) D = X'T by its normal equations, column by column.
 inline Rows ridge(const Rows& x, const Rows& t, Real r) {
-  const std::size_t count = columns_of(x);
-  Rows normal(count, Vec(count));
-  for (std::size_t a = 0; a < count; ++a) {
-    for (std::size_t b = 0; b < count; ++b) {
-      normal[a][b] = dot(column(x, a), column(x, b)) + (a == b ? r : 0);
-    }
+  Rows normal = gram(x);
+  for (std::size_t a = 0; a < normal.size(); ++a) {
+    normal[a][a] += r;
   }
-  Rows out(count, Vec(columns_of(t)));
-  for (std::size_t c = 0; c < columns_of(t); ++c) {
-    Vec right(count);
-    for (std::size_t a = 0; a < count; ++a) {
-      right[a] = dot(column(x, a), column(t, c));
-    }
-    const Vec solution = eliminate(normal, right);
-    for (std::size_t a = 0; a < count; ++a) {
-      out[a][c] = solution[a];
-    }
+  Rows out;
+  for (const Vec& right : transposed(product(transposed(x), t))) {
+    out.push_back(eliminate(normal, right));
   }
-  return out;
+  return transposed(out);
 }
 
 /// Orthogonal matching pursuit, step by step: numbers of `count` columns in the order chosen.

@@ -6,10 +6,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <numeric>
-#include <vector>
+#include <string>
 
-#include "core/types.hpp"
 #include "reference/reference.hpp"
 
 namespace reference {
@@ -55,6 +55,20 @@ inline Rows similarities(const Rows& keys, Sim sim, bool grid) {
       out[i][j] = s;
     }
   }
+  return out;
+}
+
+/// The mixture of `keys` without importance, as the parameters sim, lambda and phi say.
+inline Mixture mixture_of(const Rows& keys, std::map<std::string, std::string> given, bool grid) {
+  given.insert({{"sim", "relu"}, {"lambda", "0.3"}, {"phi", "log"}});
+  Mixture out;
+  out.sim = similarities(keys,
+                         given["sim"] == "relu"       ? Sim::relu
+                         : given["sim"] == "one-plus" ? Sim::one_plus
+                                                      : Sim::absolute,
+                         grid);
+  out.lambda = std::stold(given["lambda"]);
+  out.phi.power = given["phi"] == "power";
   return out;
 }
 

@@ -1,13 +1,7 @@
 // Slow reference of capkv: every rotation, weight and matrix written out.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-
-#include "core/types.hpp"
-#include "reference/bounded_fit.hpp"
 #include "reference/expected_attention.hpp"
-#include "reference/selection.hpp"
 
 namespace reference {
 

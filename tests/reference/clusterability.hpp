@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "reference/reference.hpp"
 
@@ -80,20 +79,10 @@ inline Real log_log_r2(const std::vector<std::pair<Index, Index>>& points) {
 
 /// Covariance of the rows' columns, divided by the number of rows.
 inline Rows covariance(const Rows& rows) {
-  const std::size_t d = rows.front().size();
-  const auto n = static_cast<Real>(rows.size());
-  Vec mean(d, 0);
-  for (const Vec& row : rows) {
-    for (std::size_t t = 0; t < d; ++t) {
-      mean[t] += row[t] / n;
-    }
-  }
-  Rows out(d, Vec(d, 0));
-  for (const Vec& row : rows) {
-    for (std::size_t a = 0; a < d; ++a) {
-      for (std::size_t b = 0; b < d; ++b) {
-        out[a][b] += (row[a] - mean[a]) * (row[b] - mean[b]) / n;
-      }
+  Rows out = gram(centred(rows, row_mean(rows)));
+  for (Vec& row : out) {
+    for (Real& x : row) {
+      x /= static_cast<Real>(rows.size());
     }
   }
   return out;

@@ -1,30 +1,59 @@
-// H2O's greedy eviction as a stream, every step from its definition: softmax over what is held,
-// sums, the lightest goes.
+// H2O's greedy eviction, and CaM's merging of what is evicted, as a stream, every step from its
+// definition: softmax over what is held, sums, the lightest goes, one draw, its value is shared
+// out.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <map>
-#include <vector>
-
-#include "reference/reference.hpp"
+#include "reference/kvreviver.hpp"
+#include "reference/merging.hpp"
+#include "reference/selection.hpp"
 
 namespace reference {
 
+/// [group][held]: softmax weights of the query at position j over `held` and sinks [0, sink).
+inline Rows weights_within(const kvbench::KvHead& head, Index j, const std::vector<Index>& held,
+                           Index sink) {
+  const Rows k = rows_of(head.k);
+  Rows out;
+  for (const kvbench::Matrix& queries : head.q) {
+    const Vec q = rows_of(queries)[j - head.q_start()];
+    const auto e = [&](Index i) { return std::exp(static_cast<Real>(head.scale) * dot(k[i], q)); };
+    Real sum = 0;
+    for (Index i = 0; i < sink && i <= j; ++i) {
+      sum += e(i);
+    }
+    Vec& own = out.emplace_back();
+    for (const Index i : held) {
+      own.push_back(e(i));
+      sum += own.back();
+    }
+    for (Real& x : own) {
+      x /= sum;
+    }
+  }
+  return out;
+}
+
 struct EvictionReference {
-  Index kept = 0;        ///< tokens outside the window at most
-  Index heavy = 0;       ///< of which heavy hitters
-  Index window = 0;      ///< most recent tokens that are never evicted
-  bool largest = false;  ///< group reduction: the largest weight instead of the mean
-  Index sink = 0;        ///< first tokens: attended from their arrival on, and nothing else
+  Index kept = 0;    ///< tokens outside the window at most
+  Index heavy = 0;   ///< of which heavy hitters
+  Index window = 0;  ///< most recent tokens that are never evicted
+  Index sink = 0;    ///< first tokens: attended from their arrival on, and nothing else
+  ReferenceReduce reduce = ReferenceReduce::mean;
+  Index merge = 0;           ///< tokens that an evicted one's value is shared out to; 0: to none
+  std::vector<double> draw;  ///< by position, for merging
+  Element element;           ///< of merged values
 
   std::map<Index, float> score;  ///< of every token held, the window's too; sinks have none
+  std::map<Index, Merged> held;
+  Index merged = 0;  ///< draws that succeeded
 
-  /// Position j arrives; the evicted token and its score, or -1.
-  std::pair<Index, float> step(const kvbench::KvHead& head, Index j);
+  /// Position j arrives; `attends`: its query scores.
+  void step(const kvbench::KvHead& head, Index j, bool attends = true);
   /// Tokens held outside the window, given that j came last.
   std::vector<Index> outside(Index j) const;
+
+ private:
+  void share_out(Index gone, const std::vector<Index>& others);
 };
 
 inline std::vector<Index> EvictionReference::outside(Index j) const {
@@ -37,49 +66,55 @@ inline std::vector<Index> EvictionReference::outside(Index j) const {
   return out;
 }
 
-inline std::pair<Index, float> EvictionReference::step(const kvbench::KvHead& head, Index j) {
+inline void EvictionReference::share_out(Index gone, const std::vector<Index>& others) {
+  std::vector<Index> next;
+  Real sum = 0;
+  for (const Index i : others) {
+    if (i > gone && static_cast<Index>(next.size()) < merge) {
+      next.push_back(i);
+      sum += static_cast<Real>(score[i]);
+    }
+  }
+  const auto count = static_cast<Real>(next.size());
+  const auto own = static_cast<Real>(score[gone]);
+  const Real p = sum > 0 ? std::min<Real>(1, own / (sum / count)) : (own > 0 ? 1 : 0);
+  if (next.empty() || static_cast<Real>(draw[gone]) >= p) {
+    return;
+  }
+  ++merged;
+  for (const Index i : next) {
+    for (std::size_t t = 0; t < held[i].v.size(); ++t) {
+      held[i].v[t] = round_element(held[i].v[t] + held[gone].v[t] / count, element);
+    }
+    held[i].changed = true;
+  }
+}
+
+inline void EvictionReference::step(const kvbench::KvHead& head, Index j, bool attends) {
   if (j >= sink) {
     score[j] = 0;
+    held[j] = {rows_of(head.k)[j], rows_of(head.v)[j], 1, false};
   }
-  const Rows k = rows_of(head.k);
-  std::map<Index, Real> weight;
-  for (const kvbench::Matrix& queries : head.q) {
-    const Vec q = rows_of(queries)[j];
-    const auto term = [&](Index token) {
-      return std::exp(static_cast<Real>(head.scale) * dot(k[token], q));
-    };
-    Real sum = 0;
-    for (Index token = 0; token < sink && token <= j; ++token) {
-      sum += term(token);
-    }
-    std::map<Index, Real> own;
-    for (const auto& [token, s] : score) {
-      own[token] = term(token);
-      sum += own[token];
-    }
-    for (const auto& [token, e] : own) {
-      const Real part = e / sum;
-      weight[token] = largest ? std::max(weight[token], part)
-                              : weight[token] + part / static_cast<Real>(head.q.size());
+  std::vector<Index> all;
+  for (const auto& [token, s] : score) {
+    all.push_back(token);
+  }
+  if (attends) {
+    const Vec weight = reduced(weights_within(head, j, all, sink), reduce);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      score[all[i]] = static_cast<float>(static_cast<Real>(score[all[i]]) + weight[i]);
     }
   }
-  for (auto& [token, s] : score) {
-    s = static_cast<float>(static_cast<Real>(s) + weight[token]);
-  }
-  const std::vector<Index> all = outside(j);
-  if (static_cast<Index>(all.size()) <= kept) {
-    return {-1, 0.0F};
-  }
-  const std::size_t candidates = all.size() - static_cast<std::size_t>(kept - heavy);
-  Index lightest = all[0];
-  for (std::size_t i = 1; i < candidates; ++i) {
-    if (score[all[i]] <= score[lightest]) {
-      lightest = all[i];
+  const std::vector<Index> old = outside(j);
+  if (static_cast<Index>(old.size()) > kept) {
+    Index gone = old[0];
+    for (auto i = old.begin(); i != old.end() - (kept - heavy); ++i) {
+      gone = score[*i] <= score[gone] ? *i : gone;
     }
+    share_out(gone, old);
+    score.erase(gone);
+    held.erase(gone);
   }
-  const float last = score[lightest];
-  score.erase(lightest);
-  return {lightest, last};
 }
 
 }  // namespace reference

@@ -1,10 +1,8 @@
 // Slow reference of expected-attention: the definition with every matrix written out.
 #pragma once
 
-#include <cmath>
-
-#include "core/types.hpp"
 #include "reference/bounded_fit.hpp"
+#include "reference/clusterability.hpp"
 #include "reference/selection.hpp"
 
 namespace reference {
@@ -28,14 +26,6 @@ inline Rows rotation(const kvbench::Matrix& cos, const kvbench::Matrix& sin, Ind
     r[b][b] = c;
   }
   return r;
-}
-
-inline Vec times(const Rows& m, const Vec& x) {
-  Vec out;
-  for (const Vec& row : m) {
-    out.push_back(dot(row, x));
-  }
-  return out;
 }
 
 /// Scores of `tokens`: per query head the softmax over them of the log of the mean of exp(s<q,k>)
@@ -68,48 +58,18 @@ inline Vec expected_attention(const kvbench::KvHead& head, const std::vector<Ind
       // The inverse rotation, without assuming what it is.
       rows.push_back(cos == nullptr ? stored : eliminate(rotation(*cos, *sin, j, d, half), stored));
     }
-    const auto count = static_cast<Real>(rows.empty() ? 1 : rows.size());
-    Vec mean(d, 0);
-    Rows covariance(d, Vec(d, 0));
-    for (const Vec& x : rows) {
-      for (std::size_t t = 0; t < d; ++t) {
-        mean[t] += x[t] / count;
-      }
-    }
-    for (const Vec& x : rows) {
-      for (std::size_t a = 0; a < d; ++a) {
-        for (std::size_t b = 0; b < d; ++b) {
-          covariance[a][b] += (x[a] - mean[a]) * (x[b] - mean[b]) / count;
-        }
-      }
-    }
+    Vec mean = row_mean(rows);
+    Rows spread = covariance(rows);
     if (cos != nullptr) {
-      mean = times(mean_rotation, mean);
-      Rows left;  // R C, row by row: C is symmetric, so its rows are its columns
-      for (std::size_t b = 0; b < d; ++b) {
-        left.push_back(times(mean_rotation, covariance[b]));
-      }
-      Rows turned(d, Vec(d, 0));
-      for (std::size_t a = 0; a < d; ++a) {
-        for (std::size_t b = 0; b < d; ++b) {
-          for (std::size_t t = 0; t < d; ++t) {
-            turned[a][b] += mean_rotation[a][t] * left[t][b];
-          }
-        }
-      }
-      covariance = turned;
+      mean = product({mean}, transposed(mean_rotation))[0];
+      spread = product(mean_rotation, product(spread, transposed(mean_rotation)));
     }
-    Vec e;
-    Real z = 0;
+    Vec logits;
     for (const Index i : tokens) {
       const Vec& k = keys[i];
-      e.push_back(std::exp(s * dot(mean, k) + s * s * dot(k, times(covariance, k)) / 2));
-      z += e.back();
+      logits.push_back(s * dot(mean, k) + s * s * dot(k, product({k}, spread)[0]) / 2);
     }
-    for (Real& x : e) {
-      x /= z;
-    }
-    per_head.push_back(e);
+    per_head.push_back(softmax(logits));
   }
   Vec out = reduced(per_head, reduce);
   for (std::size_t i = 0; i < out.size(); ++i) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <vector>
 
 #include "reference/reference.hpp"
 
@@ -20,16 +19,11 @@ struct ExtraRows {
 
 // exp(s <q, k>) of every key, over their sum.
 inline Vec softmax_of(const Vec& q, const Rows& keys, Real scale) {
-  Vec out;
-  Real sum = 0;
+  Vec logits;
   for (const Vec& k : keys) {
-    out.push_back(std::exp(scale * dot(q, k)));
-    sum += out.back();
+    logits.push_back(scale * dot(q, k));
   }
-  for (Real& x : out) {
-    x /= sum;
-  }
-  return out;
+  return softmax(logits);
 }
 
 inline Real output_norm(const Rows& w, const Vec& v, std::size_t g) {

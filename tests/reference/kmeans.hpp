@@ -1,8 +1,6 @@
 // k-means by its definition: everything recomputed from the rows in long double.
 #pragma once
 
-#include <vector>
-
 #include "reference/reference.hpp"
 
 namespace reference {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <vector>
 
 #include "reference/reference.hpp"
 
@@ -156,23 +155,15 @@ inline Vec ReviverReference::rebuilt(Index i, bool value) const {
 }
 
 inline Vec ReviverReference::probabilities(Index g, Index j) const {
-  Vec q;
-  for (Index t = 0; t < head->d(); ++t) {
-    const Index row = j - (head->n() - head->nq());
-    q.push_back(head->q[z(g)].data()[row * head->d() + t]);
-  }
-  Vec p;
-  Real sum = 0;
+  const float* query = head->q[z(g)].row(j - head->q_start());
+  const Vec q(query, query + head->d());
+  Vec logits;
   for (Index i = 0; i <= j; ++i) {
     const Token& token = tokens[z(i)];
     const Vec k = token.place == 'v' ? rebuilt(i, false) : token.k;
-    p.push_back(std::exp(static_cast<Real>(head->scale) * dot(k, q)));
-    sum += p.back();
+    logits.push_back(static_cast<Real>(head->scale) * dot(k, q));
   }
-  for (Real& x : p) {
-    x /= sum;
-  }
-  return p;
+  return softmax(logits);
 }
 
 inline Vec ReviverReference::output(Index g, Index j) const {

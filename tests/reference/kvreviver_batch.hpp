@@ -2,9 +2,6 @@
 // round once, rebuild.
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
 #include "reference/kvreviver.hpp"
 
 namespace reference {

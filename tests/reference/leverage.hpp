@@ -1,10 +1,6 @@
 // Slow references of leverage, compactor, curdkv and criticalkv, from their definitions.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-
-#include "core/types.hpp"
 #include "reference/bounded_fit.hpp"
 #include "reference/selection.hpp"
 
@@ -36,42 +32,18 @@ inline Rows unrotated(const kvbench::KvHead& head, const std::vector<Index>& tok
 /// x' (X'X + ridge)^-1 x of each row of X: `keys` less their mean, times phi [d][columns] where
 /// that is not empty. By elimination.
 inline Vec leverage(const Rows& keys, const Rows& phi, Real ridge) {
-  Rows x = keys;
-  for (std::size_t t = 0; !keys.empty() && t < keys[0].size(); ++t) {
-    Real mean = 0;
-    for (const Vec& key : keys) {
-      mean += key[t] / static_cast<Real>(keys.size());
-    }
-    for (Vec& row : x) {
-      row[t] -= mean;
-    }
-  }
-  if (!phi.empty()) {
-    for (Vec& row : x) {
-      Vec turned(phi[0].size(), 0);
-      for (std::size_t t = 0; t < row.size(); ++t) {
-        for (std::size_t c = 0; c < turned.size(); ++c) {
-          turned[c] += row[t] * phi[t][c];
-        }
-      }
-      row = turned;
-    }
-  }
-  const std::size_t w = x.empty() ? 0 : x[0].size();
-  Rows gram(w, Vec(w, 0));
+  Rows x = centred(keys, row_mean(keys));
+  x = phi.empty() ? x : product(x, phi);
+  Rows normal = gram(x);
+  const std::size_t w = normal.size();
   for (std::size_t a = 0; a < w; ++a) {
-    for (const Vec& row : x) {
-      for (std::size_t b = 0; b < w; ++b) {
-        gram[a][b] += row[a] * row[b];
-      }
-    }
-    gram[a][a] += ridge;
+    normal[a][a] += ridge;
   }
   Rows inverse;
   for (std::size_t a = 0; a < w; ++a) {
     Vec unit(w, 0);
     unit[a] = 1;
-    inverse.push_back(eliminate(gram, unit));
+    inverse.push_back(eliminate(normal, unit));
   }
   Vec out;
   for (const Vec& row : x) {
@@ -85,7 +57,7 @@ inline Vec leverage(const Rows& keys, const Rows& phi, Real ridge) {
 }
 
 /// compactor's attention of `tokens`: chunks filled up with zero keys and queries, every logit
-/// written out, no shift; queries at positions outside [begin, end) are no queries.
+/// written out; queries at positions outside [begin, end) are no queries.
 inline Vec chunk_attention(const kvbench::KvHead& head, const std::vector<Index>& tokens,
                            Index begin, Index end, Index chunk, ReferenceReduce reduce) {
   const Rows keys = rows_of(head.k);
@@ -104,14 +76,13 @@ inline Vec chunk_attention(const kvbench::KvHead& head, const std::vector<Index>
       }
       const Vec query = j < m ? queries[tokens[j] - head.q_start()] : zero;
       const std::size_t first = j / size * size;
-      Vec e;
-      Real z = 0;
+      Vec logits;
       for (std::size_t i = first; i < first + size; ++i) {
-        e.push_back(std::exp(dot(query, i < m ? keys[tokens[i]] : zero)));
-        z += e.back();
+        logits.push_back(dot(query, i < m ? keys[tokens[i]] : zero));
       }
+      const Vec p = softmax(logits);
       for (std::size_t i = 0; i < size; ++i) {
-        sums[first + i] += e[i] / z;
+        sums[first + i] += p[i];
       }
     }
     per_head.push_back(sums);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "reference/reference.hpp"
 
@@ -52,16 +51,6 @@ inline Rows quantized_rows(const Rows& rows, int bits, std::size_t group) {
       made.insert(made.end(), read.begin(), read.end());
     }
     out.push_back(made);
-  }
-  return out;
-}
-
-inline Rows transposed(const Rows& rows) {
-  Rows out(rows.empty() ? 0 : rows[0].size());
-  for (const Vec& row : rows) {
-    for (std::size_t t = 0; t < row.size(); ++t) {
-      out[t].push_back(row[t]);
-    }
   }
   return out;
 }

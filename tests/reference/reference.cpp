@@ -47,6 +47,54 @@ Rows product(const Rows& a, const Rows& b) {
   return out;
 }
 
+Rows transposed(const Rows& x) {
+  Rows out(x.empty() ? 0 : x[0].size());
+  for (const Vec& row : x) {
+    for (std::size_t t = 0; t < row.size(); ++t) {
+      out[t].push_back(row[t]);
+    }
+  }
+  return out;
+}
+
+Rows gram(const Rows& x) {
+  return product(transposed(x), x);
+}
+
+Vec row_mean(const Rows& x) {
+  Vec out;
+  for (const Vec& column : transposed(x)) {
+    out.push_back(0);
+    for (const Real e : column) {
+      out.back() += e / static_cast<Real>(x.size());
+    }
+  }
+  return out;
+}
+
+Rows centred(Rows x, const Vec& mean) {
+  for (Vec& row : x) {
+    for (std::size_t t = 0; t < row.size(); ++t) {
+      row[t] -= mean[t];
+    }
+  }
+  return x;
+}
+
+Vec softmax(const Vec& logits) {
+  const Real shift = *std::max_element(logits.begin(), logits.end());
+  Vec out;
+  Real sum = 0;
+  for (const Real x : logits) {
+    out.push_back(std::exp(x - shift));
+    sum += out.back();
+  }
+  for (Real& x : out) {
+    x /= sum;
+  }
+  return out;
+}
+
 Attention attention(const kvbench::KvHead& head, Index g, Index position) {
   const Rows k = rows_of(head.k);
   const Rows v = rows_of(head.v);

@@ -21,6 +21,11 @@ Real dot(const Vec& a, const Vec& b);
 Real length(const Vec& x);
 Real cosine(const Vec& a, const Vec& b);  // 0 of a zero vector
 Rows product(const Rows& a, const Rows& b);
+Rows transposed(const Rows& x);
+Rows gram(const Rows& x);  // X'X
+Vec row_mean(const Rows& x);
+Rows centred(Rows x, const Vec& mean);
+Vec softmax(const Vec& logits);
 
 /// Exact causal attention of the query at `position`, within the head's window and with its sink
 /// logit: probabilities of all tokens (0 where unseen).

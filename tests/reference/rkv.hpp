@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "reference/reference.hpp"
 
@@ -24,19 +23,6 @@ struct RkvStream {
 
   void step(const kvbench::KvHead& head, Index j);
 };
-
-inline Vec softmax(Vec x) {
-  const Real shift = *std::max_element(x.begin(), x.end());
-  Real sum = 0;
-  for (Real& e : x) {
-    e = std::exp(e - shift);
-    sum += e;
-  }
-  for (Real& e : x) {
-    e /= sum;
-  }
-  return x;
-}
 
 inline std::size_t place_of(const std::vector<Index>& cache, Index token) {
   return static_cast<std::size_t>(std::find(cache.begin(), cache.end(), token) - cache.begin());

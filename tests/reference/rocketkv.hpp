@@ -42,8 +42,7 @@ inline Vec rocket_scores(const kvbench::KvHead& head, const std::vector<Index>& 
       whole += std::abs(q[c]);
       part += std::find(order.begin(), order.end(), c) != order.end() ? std::abs(q[c]) : 0;
     }
-    Vec e;
-    Real z = 0;
+    Vec logits;
     for (std::size_t i = 0; i < kept.size(); ++i) {
       const auto size = static_cast<std::size_t>(page);
       Real bound = 0;
@@ -57,13 +56,9 @@ inline Vec rocket_scores(const kvbench::KvHead& head, const std::vector<Index>& 
         const auto [low, high] = std::minmax_element(of_page.begin(), of_page.end());
         bound += q[c] * (sum[c] > 0 ? *high : *low);
       }
-      e.push_back(std::exp(head.scale * bound / std::sqrt(part / whole)));
-      z += e.back();
+      logits.push_back(head.scale * bound / std::sqrt(part / whole));
     }
-    for (Real& x : e) {
-      x /= z;
-    }
-    per_head.push_back(e);
+    per_head.push_back(softmax(logits));
   }
   return reduced(per_head, ReferenceReduce::mean);
 }

@@ -1,14 +1,10 @@
 // Rotated codes by their definition: matrices written out, sums on grids, one number at a time.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "reference/quantize.hpp"
-#include "reference/reference.hpp"
 
 namespace reference {
 

@@ -1,12 +1,7 @@
 // Slow references of triattention, defensivekv and dropkv, from their definitions.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-
-#include "core/types.hpp"
 #include "reference/leverage.hpp"
-#include "reference/selection.hpp"
 
 namespace reference {
 

@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "algorithms/contract.hpp"
 #include "algorithms/shared/halving.hpp"
@@ -92,13 +91,11 @@ Options read_options(const StreamTask& task, const Params& p) {
   if (!p.is_auto("t") || !p.is_auto("T")) {
     o.t = p.is_auto("t") ? batch_size(n, p.integer("T")) : p.integer("t");
     o.levels = p.is_auto("T") ? levels_for(n, o.t) : p.integer("T");
-  } else if (task.budget_bytes) {
-    o.budget = task.budget_bytes;
+  } else {
+    o.budget = given_budget(task.budget_bytes, "t= or T=");
     while (2 * o.t <= p.integer("t_max")) {
       o.t *= 2;
     }
-  } else {
-    throw InputError("no size: give a budget, t= or T=");
   }
   return o;
 }
@@ -170,9 +167,8 @@ class BalanceKvStream final : public StreamCache {
   void note_peak(Index bytes) { peak_ = std::max(peak_, bytes); }
 
   [[noreturn]] void infeasible(Index j, Index needed) const {
-    throw Infeasible(fmt::format("position {} needs {} bytes with batches of 2 tokens, budget {}",
-                                 j, needed, *options_.budget),
-                     needed);
+    refuse_budget(needed, *options_.budget, fmt::format("position {} needs", j),
+                  " with batches of 2 tokens");
   }
 
   // r^2 of the theorem: a bound on squared key and query norms.

@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <queue>
 
 #include "algorithms/shared/bumblebee_objective.hpp"

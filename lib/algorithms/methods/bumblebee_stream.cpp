@@ -17,13 +17,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <vector>
 
 #include "algorithms/contract.hpp"
 #include "algorithms/shared/bumblebee_objective.hpp"
 #include "algorithms/shared/scoring.hpp"
-#include "core/error.hpp"
+#include "algorithms/shared/size.hpp"
 
 namespace kvbench {
 namespace {
@@ -71,13 +69,9 @@ class BumbleBeeStream final : public StreamCache {
     out.phi = phi_of(params);
     out.window = task.recent;
     out.sink = task.sink;
-    if (!params.is_auto("tokens")) {
-      out.kept = params.integer("tokens");
-    } else if (task.budget_bytes) {
-      out.kept = *task.budget_bytes / (task.head.pair_bytes() + state_bytes(out.lambda));
-    } else {
-      throw InputError("bumblebee-stream: no size: give a budget or tokens=");
-    }
+    out.kept = params.is_auto("tokens") ? given_budget(task.budget_bytes, "tokens=") /
+                                              (task.head.pair_bytes() + state_bytes(out.lambda))
+                                        : params.integer("tokens");
     out.kept = std::min(out.kept, task.head.n());
     return out;
   }

@@ -15,7 +15,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "algorithms/shared/evicting_cache.hpp"
 #include "algorithms/shared/heavy_recent.hpp"

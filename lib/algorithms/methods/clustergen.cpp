@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -27,7 +26,6 @@
 #include "algorithms/shared/stream_tokens.hpp"
 #include "attention/inner_products.hpp"
 #include "attention/online_clusters.hpp"
-#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -42,10 +40,6 @@ struct Sizes {
   Index t = 0;
 };
 
-[[noreturn]] void refuse(Index needed, Index budget) {
-  throw Infeasible(fmt::format("needs {} bytes, budget {}", needed, budget), needed);
-}
-
 // First key, t sampled keys, size.
 Index cluster_bytes(const KvHead& head, Index t) {
   return (1 + t) * head.d() * bytes_per_element(head.dtype) + kCountBytes;
@@ -54,14 +48,11 @@ Index cluster_bytes(const KvHead& head, Index t) {
 // `share` of the budget for pairs, the rest for clusters.
 Sizes sizes_by_budget(const KvHead& head, std::span<const Index> stream,
                       std::optional<Index> budget, const Params& params, const Backend& backend) {
-  if (!budget) {
-    throw InputError("no size: give a budget or delta=");
-  }
   Sizes out;
   out.t = params.integer("t");
   const Index pair = head.pair_bytes();
   const Index full = static_cast<Index>(stream.size()) * pair;
-  out.all = *budget >= full;
+  out.all = given_budget(budget, "delta=") >= full;
   if (out.all) {
     return out;
   }
@@ -69,7 +60,7 @@ Sizes sizes_by_budget(const KvHead& head, std::span<const Index> stream,
   const Index each = cluster_bytes(head, out.t);
   const Index smallest = kMuBytes + (fixed ? params.integer("samples") : 1) * pair + each;
   if (*budget < smallest) {
-    refuse(std::min(smallest, full), *budget);
+    refuse_budget(std::min(smallest, full), *budget);
   }
   const Index left = *budget - kMuBytes;
   const auto shared = static_cast<Index>(params.real("share") * static_cast<double>(left));
@@ -99,7 +90,7 @@ Sizes sizes_by_delta(const KvHead& head, std::span<const Index> stream, std::opt
   if (budget) {
     const Index needed = kMuBytes + out.samples * pair + clusters_bytes;
     if (*budget < needed) {
-      refuse(needed, *budget);
+      refuse_budget(needed, *budget);
     }
     out.samples = fixed ? out.samples : (*budget - kMuBytes - clusters_bytes) / pair;
   } else {

@@ -9,9 +9,7 @@
 // share of mean attention reaches `first_mass`, at most B. In: K, V, Q, W [hidden, group dv]. Out:
 // tokens of weight 1. float64. Time O(group (window m (d + kernel) + n dv hidden)).
 #include <algorithm>
-#include <functional>
 #include <limits>
-#include <memory>
 #include <numeric>
 
 #include "algorithms/shared/output_norms.hpp"

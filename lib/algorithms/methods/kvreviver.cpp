@@ -68,10 +68,7 @@ Index read_budget(const KvHead& head, const Params& p, std::optional<Index> budg
   if (!p.is_auto("tokens") && !by_fisher(p)) {
     budget = p.integer("tokens") * head.pair_bytes();
   }
-  if (!budget) {
-    throw InputError("no size: give a budget or tokens=");
-  }
-  return *budget;
+  return given_budget(budget, "tokens=");
 }
 
 void require_fisher(bool has_fisher) {

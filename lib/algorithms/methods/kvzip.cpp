@@ -14,7 +14,6 @@
 // Time O(group m (chunk + m) d) per segment, once per head; memory O((chunk + m) d).
 #include <algorithm>
 #include <numeric>
-#include <string>
 
 #include "algorithms/shared/extra_attention.hpp"
 #include "algorithms/shared/output_norms.hpp"

@@ -21,8 +21,8 @@
 #include <utility>
 
 #include "algorithms/shared/coded_keys.hpp"
+#include "algorithms/shared/size.hpp"
 #include "core/decompositions.hpp"
-#include "core/error.hpp"
 #include "core/float16.hpp"
 #include "core/rope.hpp"
 
@@ -72,15 +72,10 @@ Ranks choose(const Sizes& sizes, std::optional<Index> budget, const Params& para
   if (const std::optional<Ranks> fixed = fixed_ranks(params)) {
     return sizes.capped(*fixed);
   }
-  if (!budget) {
-    throw InputError("no size: give a budget, rank_k= or rank_v=");
-  }
-  const Ranks out = sizes.fitting(*budget);
+  const Ranks out = sizes.fitting(given_budget(budget, "rank_k= or rank_v="));
   if (out.k == 0) {
-    const Index needed = sizes.bytes({1, 1});
-    throw Infeasible(fmt::format("needs {} bytes for {} tokens at rank 1, budget {}", needed,
-                                 sizes.tokens, *budget),
-                     needed);
+    refuse_budget(sizes.bytes({1, 1}), *budget, "needs",
+                  fmt::format(" for {} tokens at rank 1", sizes.tokens));
   }
   return out;
 }

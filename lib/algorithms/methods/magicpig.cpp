@@ -17,8 +17,8 @@
 #include <numbers>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
-#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -39,17 +39,13 @@ class HashTables : public ReadIndex {
     const KvHead& head = task.head;
     if (!params.is_auto("tables")) {
       tables_ = params.integer("tables");
-    } else if (!task.budget_bytes) {
-      throw InputError("got no size, expected a budget or tables=");
     } else {
       bounded_ = true;
-      const Index needed = index_bytes(kFewestTables);
-      if (*task.budget_bytes < needed) {
-        throw Infeasible(fmt::format("index of two tables needs {} bytes, budget {}", needed,
-                                     *task.budget_bytes),
-                         needed);
+      const Index budget = given_budget(task.budget_bytes, "tables=");
+      if (budget < index_bytes(kFewestTables)) {
+        refuse_budget(index_bytes(kFewestTables), budget, "index of two tables needs");
       }
-      tables_ = 8 * *task.budget_bytes / (bits_ * task.count());
+      tables_ = 8 * budget / (bits_ * task.count());
     }
     RngStream rng = task.rng.stream("directions");
     directions_t_.resize(head.d(), bits_ * tables_);
@@ -143,9 +139,7 @@ class HashTables : public ReadIndex {
       return m * index_bytes(tables) + tokens * task_.read_bytes();
     };
     if (bytes(kFewestTables) > limit) {
-      const Index needed = (bytes(kFewestTables) + m - 1) / m;
-      throw Infeasible(
-          fmt::format("two tables need {} bytes, budget {}", needed, *task_.budget_bytes), needed);
+      refuse_budget((bytes(kFewestTables) + m - 1) / m, *task_.budget_bytes, "two tables need");
     }
     Index tables = kFewestTables;
     while (tables < tables_) {
@@ -215,11 +209,7 @@ Method method_magicpig() {
   info.sizes = {"tables"};
   info.grid = {"bits=4,6,8,10,12"};
   info.facts = [](const Params&) { return JobFacts{.random = true}; };
-  Method out{.info = info};
-  out.open_reads = [](const Task& task, const Params& params) -> std::unique_ptr<ReadIndex> {
-    return std::make_unique<HashTables>(task, params);
-  };
-  return out;
+  return {.info = info, .open_reads = open_reads_as<HashTables>};
 }
 
 }  // namespace kvbench

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "algorithms/shared/coded_keys.hpp"
 #include "algorithms/shared/kv_formats.hpp"
@@ -91,9 +90,7 @@ Compressed compress(const Task& task, const Params& params) {
   const FormatBytes bytes = all_bytes(shape_of(task.head), task.count(), params);
   const Index needed = bytes.codes + bytes.scales;
   if (task.budget_bytes && needed > *task.budget_bytes) {
-    throw Infeasible(fmt::format("needs {} bytes for {} tokens, budget {}", needed, task.count(),
-                                 *task.budget_bytes),
-                     needed);
+    refuse_budget(needed, *task.budget_bytes, "needs", fmt::format(" for {} tokens", task.count()));
   }
   return hold_coded(task.head, code(task, entries_of(task.head, task.tokens), params), task.tokens);
 }

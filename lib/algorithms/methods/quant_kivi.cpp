@@ -137,9 +137,7 @@ Format choose(const EntryShape& h, Index count, std::optional<Index> budget, con
   if (const std::optional<Format> fixed = fixed_format(p)) {
     return *fixed;
   }
-  if (!budget) {
-    throw InputError("no size: give a budget, bits=, or k_bits= and v_bits=");
-  }
+  given_budget(budget, "bits=, or k_bits= and v_bits=");
   const Index residual = p.integer("residual");
   const Index widest = std::max(count - residual, h.dv);
   Index smallest = std::numeric_limits<Index>::max();
@@ -156,9 +154,9 @@ Format choose(const EntryShape& h, Index count, std::optional<Index> budget, con
       }
     }
   }
-  throw Infeasible(fmt::format("needs {} bytes for {} tokens of which {} stay exact, budget {}",
-                               smallest, count, std::min(count, residual), *budget),
-                   smallest);
+  refuse_budget(
+      smallest, *budget, "needs",
+      fmt::format(" for {} tokens of which {} stay exact", count, std::min(count, residual)));
 }
 
 Figures figures_of(const CodedEntries& coded, const ExactEntries& exact, const Format& f) {

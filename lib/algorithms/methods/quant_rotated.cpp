@@ -86,9 +86,7 @@ Formats choose(const EntryShape& shape, Index count, std::optional<Index> budget
   if (!p.is_auto("k_bits")) {
     return formats_of(p);
   }
-  if (!budget) {
-    throw InputError("no size: give a budget, or k_bits= and v_bits=");
-  }
+  given_budget(budget, "k_bits= and v_bits=");
   Index least = 0;
   for (int bits = 8; bits >= 1; --bits) {
     const Formats f = formats_of(p, bits);
@@ -97,9 +95,7 @@ Formats choose(const EntryShape& shape, Index count, std::optional<Index> budget
       return f;
     }
   }
-  throw Infeasible(
-      fmt::format("needs {} bytes for {} tokens at 1 bit, budget {}", least, count, *budget),
-      least);
+  refuse_budget(least, *budget, "needs", fmt::format(" for {} tokens at 1 bit", count));
 }
 
 Survey survey(const Task& task, const Params& /*params*/) {
@@ -125,8 +121,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
     coded += exact ? 0 : 1;
   }
   if (needed > left) {
-    throw Infeasible(fmt::format("the exempt layers need {} bytes, budget {}", needed, left),
-                     needed);
+    refuse_budget(needed, left, "the exempt layers need");
   }
   std::vector<Share> out;
   for (const Survey& s : surveys) {

@@ -13,13 +13,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 #include "algorithms/shared/rkv_scores.hpp"
 #include "algorithms/shared/size.hpp"
+#include "algorithms/shared/snapkv_scores.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
-#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -103,14 +102,6 @@ class RkvCache final : public StreamCache {
   std::vector<Index> own_;
 };
 
-void check(const Params& params) {
-  const Index kernel = params.integer("kernel");
-  if (kernel % 2 == 0) {
-    throw InputError(fmt::format("{}: parameter kernel: got {}, expected an odd integer",
-                                 params.method(), kernel));
-  }
-}
-
 }  // namespace
 
 Method method_rkv() {
@@ -140,10 +131,7 @@ Method method_rkv() {
                      "is faster and keeps fewer")});
   info.grid = {"lambda=0.01,0.07,0.3,0.7;window=8,256", "window=32", "kernel=1", "threshold=0.5"};
   info.holds = Holds::tokens;
-  info.facts = [](const Params& p) {
-    check(p);
-    return JobFacts{.scoring = {{.last = p.integer("window")}}};
-  };
+  info.facts = snapkv_facts;
   return {info, compress, open_as<RkvCache>};
 }
 

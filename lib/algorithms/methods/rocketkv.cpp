@@ -20,7 +20,6 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
-#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -52,10 +51,8 @@ class RocketReads : public ReadIndex {
     const Index d = task.head.d();
     const Index element = bytes_per_element(task.head.dtype);
     const bool bounded = params.is_auto("tokens");
-    if (bounded && !task.budget_bytes) {
-      throw InputError("got no size, expected a budget or tokens=");
-    }
-    count_ = bounded ? *task.budget_bytes / task.head.pair_bytes() : params.integer("tokens");
+    count_ = bounded ? given_budget(task.budget_bytes, "tokens=") / task.head.pair_bytes()
+                     : params.integer("tokens");
     pages_ = pages_of(params, task.count(), d, std::max<Index>(1, bounded ? count_ : 2 * count_));
     index_bytes_ = pages_.pages() * d * element * (pages_.page > 1 ? 2 : 1);
     index_read_ = pages_.pages() * pages_.channels * element;
@@ -140,11 +137,7 @@ Method method_rocketkv() {
   info.matrix_bytes = [](const Params&, const LayerFacts& l, Index) {
     return 24 * l.group * l.evaluated * l.d + (8 * kReadBlock + 24 * l.group) * l.n;
   };
-  Method out{.info = info};
-  out.open_reads = [](const Task& task, const Params& params) -> std::unique_ptr<ReadIndex> {
-    return std::make_unique<RocketReads>(task, params);
-  };
-  return out;
+  return {.info = info, .open_reads = open_reads_as<RocketReads>};
 }
 
 }  // namespace kvbench

@@ -19,24 +19,21 @@
 #include "algorithms/shared/window_weights.hpp"
 #include "attention/estimator.hpp"
 #include "attention/query_block.hpp"
-#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
 
 Survey survey(const Task& task, const Params& params) {
-  if (params.is_auto("threshold") && !task.budget_bytes) {
-    throw InputError("no size: give a budget or threshold=");
-  }
   const Range queries = last_queries(task, params.integer("n_last"));
   const std::vector<double> sums = reduce_group(task.scores->sums(queries), Reduce::mean);
   const std::vector<double> middle = gather_scores(sums, task.tokens);
   const double weight = std::accumulate(middle.begin(), middle.end(), 0.0) /
                         static_cast<double>(std::max<Index>(1, queries.size()));
-  const Index tokens = params.is_auto("threshold")
-                           ? std::min(task.count(), *task.budget_bytes / task.head.pair_bytes())
-                           : task.count();
-  return {tokens, {weight}};
+  if (!params.is_auto("threshold")) {
+    return {task.count(), {weight}};
+  }
+  const Index budget = given_budget(task.budget_bytes, "threshold=");
+  return {std::min(task.count(), budget / task.head.pair_bytes()), {weight}};
 }
 
 struct Layer {

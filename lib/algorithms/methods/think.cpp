@@ -17,7 +17,6 @@
 #include "algorithms/shared/coded_keys.hpp"
 #include "algorithms/shared/size.hpp"
 #include "attention/scores.hpp"
-#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -43,20 +42,16 @@ Index channels_to_drop(const Task& task, const Params& params) {
   if (!params.is_auto("ratio")) {
     return dropped_by_ratio(params, shape.d);
   }
-  if (!task.budget_bytes) {
-    throw InputError("no size: give a budget or ratio=");
-  }
+  const Index budget = given_budget(task.budget_bytes, "ratio=");
   Index needed = 0;
   for (Index dropped = 0; dropped < shape.d; ++dropped) {
     needed = pair_bytes(shape, task.count(), dropped) + mask_bytes(shape.d);
-    if (needed <= *task.budget_bytes) {
+    if (needed <= budget) {
       return dropped;
     }
   }
-  throw Infeasible(
-      fmt::format("needs {} bytes for {} tokens with one channel of their keys, budget {}", needed,
-                  task.count(), *task.budget_bytes),
-      needed);
+  refuse_budget(needed, budget, "needs",
+                fmt::format(" for {} tokens with one channel of their keys", task.count()));
 }
 
 // Channels to keep, ascending, of rows `rows` of `keys`.

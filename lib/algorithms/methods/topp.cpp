@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "algorithms/shared/ranked_reads.hpp"
-#include "core/error.hpp"
+#include "algorithms/shared/size.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
@@ -45,9 +45,7 @@ class ByMass : public ReadIndex {
       p_ = params.real("p");
       return;
     }
-    if (!task.budget_bytes) {
-      throw InputError("got no size, expected a budget or p=");
-    }
+    given_budget(task.budget_bytes, "p=");
     check_least(task, {.entries = task.count(), .entry_bytes = task.read_bytes()});
   }
 
@@ -131,11 +129,7 @@ Method method_topp() {
                  union_param()};
   info.sizes = {"p"};
   info.grid = {"union=head,group"};
-  Method out{.info = info};
-  out.open_reads = [](const Task& task, const Params& params) -> std::unique_ptr<ReadIndex> {
-    return std::make_unique<ByMass>(task, params);
-  };
-  return out;
+  return {.info = info, .open_reads = open_reads_as<ByMass>};
 }
 
 }  // namespace kvbench

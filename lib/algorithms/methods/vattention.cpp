@@ -17,7 +17,7 @@
 #include "algorithms/shared/adaptive_sample.hpp"
 #include "algorithms/shared/ranked_reads.hpp"
 #include "algorithms/shared/scoring.hpp"
-#include "core/error.hpp"
+#include "algorithms/shared/size.hpp"
 
 namespace kvbench {
 namespace {
@@ -39,8 +39,8 @@ class SampledReads : public ReadIndex {
     rules_.z = upper_quantile(params.real("delta"));
     if (!params.is_auto("epsilon")) {
       epsilon_ = params.real("epsilon");
-    } else if (!task.budget_bytes) {
-      throw InputError("got no size, expected a budget or epsilon=");
+    } else {
+      given_budget(task.budget_bytes, "epsilon=");
     }
   }
 
@@ -137,11 +137,7 @@ Method method_vattention() {
   info.grid = {"heavy=0,0.01,0.02,0.05;base=0.01,0.05"};
   info.authors = "heavy=0.02;base=0.01;delta=0.1";
   info.facts = [](const Params&) { return JobFacts{.random = true}; };
-  Method out{.info = info};
-  out.open_reads = [](const Task& task, const Params& params) -> std::unique_ptr<ReadIndex> {
-    return std::make_unique<SampledReads>(task, params);
-  };
-  return out;
+  return {.info = info, .open_reads = open_reads_as<SampledReads>};
 }
 
 }  // namespace kvbench

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <optional>
-#include <span>
 
-#include "algorithms/shared/bounded_fit.hpp"
-#include "attention/inner_products.hpp"
+#include "algorithms/shared/bounded_least_squares.hpp"
 
 namespace kvbench {
 

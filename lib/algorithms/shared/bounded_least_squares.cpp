@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "algorithms/shared/bounded_active_set.hpp"
 #include "attention/cholesky.hpp"

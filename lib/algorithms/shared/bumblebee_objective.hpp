@@ -1,8 +1,6 @@
 // Parameters of BumbleBee's objective, for its offline and streaming forms.
 #pragma once
 
-#include <vector>
-
 #include "algorithms/params.hpp"
 #include "attention/facility_location.hpp"
 #include "streams/concave_phi.hpp"

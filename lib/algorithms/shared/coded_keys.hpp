@@ -1,10 +1,6 @@
 // Shared by quantizers: un-rotation of keys, and the error of codes.
 #pragma once
 
-#include <span>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

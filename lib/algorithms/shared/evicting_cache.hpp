@@ -3,9 +3,6 @@
 //     Models", NeurIPS 2023, arXiv:2306.14048, Algorithm 1.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 #include "attention/streams.hpp"
 

@@ -1,13 +1,6 @@
 // Attention from a trace's extra queries to the prompt (kvzip; ref=NAME).
 #pragma once
 
-#include <functional>
-#include <map>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

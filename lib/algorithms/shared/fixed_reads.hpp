@@ -1,8 +1,6 @@
 // Reads that are the same for all queries.
 #pragma once
 
-#include <memory>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

@@ -3,10 +3,6 @@
 //     from Future Queries Distribution", 2025, arXiv:2510.00636.
 #pragma once
 
-#include <map>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

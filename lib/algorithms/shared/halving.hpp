@@ -4,9 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "algorithms/contract.hpp"
 #include "attention/softmax_balance.hpp"

@@ -2,10 +2,6 @@
 // [1] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048.
 #pragma once
 
-#include <functional>
-#include <span>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

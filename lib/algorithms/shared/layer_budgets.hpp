@@ -1,11 +1,6 @@
 // One budget for the same KV head of several layers (pyramidkv, cake).
 #pragma once
 
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

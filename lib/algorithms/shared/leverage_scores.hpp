@@ -4,9 +4,6 @@
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: LeverageScorePress.
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 #include "attention/inner_products.hpp"
 

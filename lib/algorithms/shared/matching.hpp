@@ -3,10 +3,6 @@
 // queries.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

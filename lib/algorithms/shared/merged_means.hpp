@@ -1,9 +1,6 @@
 // Clusters of tokens held as their mean, weighted by their count (count-merge, kmeans).
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 #include "attention/merge_rows.hpp"
 

@@ -1,9 +1,6 @@
 // Norms of values in the layer's output: |W_h v|.
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

@@ -2,11 +2,6 @@
 // defensivekv, dropkv).
 #pragma once
 
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/error.hpp"
+#include "algorithms/shared/size.hpp"
 
 namespace kvbench {
 namespace {
@@ -32,12 +32,10 @@ class RankedReads : public ReadIndex {
       count_ = std::min(costs.entries, params.integer(size));
       return;
     }
-    if (!task.budget_bytes) {
-      throw InputError(fmt::format("got no size, expected a budget or {}=", size));
-    }
+    const Index budget = given_budget(task.budget_bytes, fmt::format("{}=", size));
     check_least(task, costs);
     bounded_ = true;
-    count_ = std::min(costs.entries, (*task.budget_bytes - costs.index_bytes) / costs.entry_bytes);
+    count_ = std::min(costs.entries, (budget - costs.index_bytes) / costs.entry_bytes);
   }
 
   Reads search() override {
@@ -106,10 +104,8 @@ class RankedReads : public ReadIndex {
     };
     const Index least = std::min(costs.least, costs.entries);
     if (bytes(least) > m * *task_.budget_bytes) {
-      const Index needed = (bytes(least) + m - 1) / m;
-      throw Infeasible(fmt::format("unions of the group's heads need {} bytes, budget {}", needed,
-                                   *task_.budget_bytes),
-                       needed);
+      refuse_budget((bytes(least) + m - 1) / m, *task_.budget_bytes,
+                    "unions of the group's heads need");
     }
     Index fits = least;
     for (Index beyond = count_ + 1; beyond - fits > 1;) {
@@ -210,9 +206,8 @@ std::vector<std::uint32_t> tokens_below(const RankedEntries& list, double limit,
 void check_least(const Task& task, const ReadCosts& costs) {
   const Index needed = costs.index_bytes + std::min(costs.least, costs.entries) * costs.entry_bytes;
   if (task.budget_bytes && *task.budget_bytes < needed) {
-    throw Infeasible(fmt::format("index of {} bytes and the fewest reads need {} bytes, budget {}",
-                                 costs.index_bytes, needed, *task.budget_bytes),
-                     needed);
+    refuse_budget(needed, *task.budget_bytes,
+                  fmt::format("index of {} bytes and the fewest reads need", costs.index_bytes));
   }
 }
 
@@ -224,9 +219,7 @@ double largest_limit(const Task& task, Index queries, double highest,
   }
   double low = std::numeric_limits<double>::denorm_min();
   if (!fits(low)) {
-    const Index needed = (bytes(low) + queries - 1) / queries;
-    throw Infeasible(fmt::format("{} {} bytes, budget {}", least, needed, *task.budget_bytes),
-                     needed);
+    refuse_budget((bytes(low) + queries - 1) / queries, *task.budget_bytes, least);
   }
   for (double middle = highest / 2; low < middle && middle < highest;
        middle = low + (highest - low) / 2) {

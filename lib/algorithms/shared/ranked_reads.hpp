@@ -3,11 +3,6 @@
 // here.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <span>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

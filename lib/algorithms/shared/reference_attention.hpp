@@ -1,10 +1,6 @@
 // Attention from reference queries to a task's tokens, which attention-matching fits.
 #pragma once
 
-#include <span>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 #include "attention/inner_products.hpp"
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
-#include <vector>
 
 #include "algorithms/shared/lloyd_max.hpp"
 #include "core/float16.hpp"

@@ -1,11 +1,6 @@
 // Shared by methods that score tokens with queries.
 #pragma once
 
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

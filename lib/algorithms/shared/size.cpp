@@ -18,6 +18,17 @@ std::vector<ParamSpec> size_params(const std::vector<ParamSpec>& own) {
        own});
 }
 
+Index given_budget(std::optional<Index> budget, std::string_view otherwise) {
+  if (!budget) {
+    throw InputError(fmt::format("got no size, expected a budget, or {}", otherwise));
+  }
+  return *budget;
+}
+
+void refuse_budget(Index needed, Index budget, std::string_view what, std::string_view of) {
+  throw Infeasible(fmt::format("{} {} bytes{}, budget {}", what, needed, of, budget), needed);
+}
+
 Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, Index fixed_bytes) {
   const Index m = task.count();
   if (!params.is_auto("tokens") && !params.is_auto("T")) {
@@ -29,14 +40,11 @@ Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, I
   if (!params.is_auto("T")) {
     return m >> params.integer("T");
   }
-  if (!task.budget_bytes) {
-    throw InputError("got no size, expected a budget, tokens= or T=");
+  const Index budget = given_budget(task.budget_bytes, "tokens= or T=");
+  if (budget < fixed_bytes) {
+    refuse_budget(fixed_bytes, budget);
   }
-  if (*task.budget_bytes < fixed_bytes) {
-    throw Infeasible(fmt::format("needs {} bytes, budget {}", fixed_bytes, *task.budget_bytes),
-                     fixed_bytes);
-  }
-  return std::min(m, (*task.budget_bytes - fixed_bytes) / bytes_each);
+  return std::min(m, (budget - fixed_bytes) / bytes_each);
 }
 
 Index pairs_to_keep(const Task& task, const Params& params) {

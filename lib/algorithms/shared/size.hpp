@@ -2,15 +2,19 @@
 // methods.
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {
 
 /// The parameters `tokens` and `T`, which replace a budget, then `own`.
 std::vector<ParamSpec> size_params(const std::vector<ParamSpec>& own = {});
+
+/// The budget. Throws InputError if there is none; `otherwise`: what may replace it ("T=").
+Index given_budget(std::optional<Index> budget, std::string_view otherwise);
+
+/// Throws Infeasible: `what` ("needs") as many bytes `of`, and the budget.
+[[noreturn]] void refuse_budget(Index needed, Index budget, std::string_view what = "needs",
+                                std::string_view of = "");
 
 /// Tokens to keep of m = task.count(): min(B, m) for tokens=B, floor(m / 2^T) for T, otherwise the
 /// largest B <= m with fixed_bytes + B * bytes_each <= budget. Throws InputError if both `tokens`

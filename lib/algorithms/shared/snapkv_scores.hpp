@@ -3,9 +3,6 @@
 //     arXiv:2404.14469, section 4.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {

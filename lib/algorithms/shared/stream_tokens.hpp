@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
-#include <vector>
 
 #include "algorithms/shared/size.hpp"
 

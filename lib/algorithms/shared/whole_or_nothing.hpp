@@ -2,8 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
-#include <vector>
 
 #include "algorithms/shared/size.hpp"
 

@@ -1,11 +1,6 @@
 // Softmax weights of the last scoring queries, query by query (defensivekv, dropkv).
 #pragma once
 
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "algorithms/contract.hpp"
 
 namespace kvbench {
