@@ -217,7 +217,7 @@ TEST_F(OutputGuardTest, KindsTellEachOtherApart) {
   write_manifest(at("m"), begin_manifest("kvbench", {}));
   add(manifest_kind(), at("m.json"));
   {
-    Journal journal(at("j"), "plan", false);
+    Journal journal(at("j"), "plan", false, Journal::Damage::refuse);
     add(journal_kind(), at("j"));
   }
   for (const Output& file : run_files(at("out.csv"))) {
