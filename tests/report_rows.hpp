@@ -15,7 +15,7 @@
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
 #include "report/schema.hpp"
-#include "report/result_rows.hpp"
+#include "report/summary.hpp"
 
 namespace kvbench {
 

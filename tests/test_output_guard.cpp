@@ -22,7 +22,7 @@
 #include "report/journal.hpp"
 #include "report/manifest.hpp"
 #include "report/run_files.hpp"
-#include "report/summary_formats.hpp"
+#include "report/summary_table.hpp"
 #include "report/table_spec.hpp"
 #include "report_rows.hpp"
 #include "trace/file_kinds.hpp"
