@@ -16,7 +16,6 @@
 #include "parse_enum.hpp"
 #include "report/csv.hpp"
 #include "report/summary.hpp"
-#include "report/summary_formats.hpp"
 #include "report/summary_table.hpp"
 #include "terminal.hpp"
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "core/sha256.hpp"
-#include "report/manifest.hpp"
 #include "report/table_spec.hpp"
+#include "report_rows.hpp"
 
 namespace kvbench::testing_replay {
 

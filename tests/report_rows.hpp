@@ -11,10 +11,24 @@
 #include <string>
 #include <vector>
 
+#include "core/files.hpp"
 #include "report/csv.hpp"
-#include "report/result_rows.hpp"
+#include "report/manifest.hpp"
 #include "report/schema.hpp"
-#include "report/table_reader.hpp"
+#include "report/summary.hpp"
+
+namespace kvbench {
+
+inline Table read_table(const std::filesystem::path& path) {
+  TableReader reader(path);
+  return whole_table(reader);
+}
+
+inline void write_manifest(const std::filesystem::path& csv, const Manifest& manifest) {
+  write_file_atomically(manifest_path(csv), manifest_text(manifest));
+}
+
+}  // namespace kvbench
 
 namespace kvbench::testing_rows {
 

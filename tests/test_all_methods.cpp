@@ -12,7 +12,7 @@
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
-#include "report/table_reader.hpp"
+#include "report_rows.hpp"
 
 namespace kvbench::test_all_methods {
 namespace {

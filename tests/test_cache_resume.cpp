@@ -102,8 +102,7 @@ TEST_F(CacheResumeTest, OverwriteStartsAnew) {
   write_bytes(o.export_caches, "precious\n");
   for (const bool overwrite : {false, true}) {
     o.overwrite = overwrite;
-    const std::string message = refusal([&] { go(o); });
-    EXPECT_NE(message.find("c.h5: exists and is not a caches file"), std::string::npos) << message;
+    expect_refusal([&] { go(o); }, "c.h5: exists and is not a caches file");
     EXPECT_EQ(read_bytes(o.export_caches), "precious\n");
     EXPECT_FALSE(fs::exists(o.out));
   }
@@ -112,8 +111,7 @@ TEST_F(CacheResumeTest, OverwriteStartsAnew) {
   other.sink = 3;
   go(other);
   o.overwrite = false;
-  const std::string message = refusal([&] { go(o); });
-  EXPECT_NE(message.find("c.h5: exists, expected --resume"), std::string::npos) << message;
+  expect_refusal([&] { go(o); }, "c.h5: exists, expected --resume");
   o.overwrite = true;
   go(o);
   expect_whole(o, "over another run's");
@@ -135,21 +133,20 @@ TEST_F(CacheResumeTest, AnotherRunsFileIsRefused) {
       go(options("out.csv", ""), 5);
     }
     const std::string rows = started ? read_bytes(o.out) : "";
-    const std::string message = refusal([&] { go(o); });
-    EXPECT_NE(message.find("c.h5: is of another run"), std::string::npos) << message;
+    expect_refusal([&] { go(o); }, "c.h5: is of another run");
     EXPECT_TRUE(read_bytes(o.export_caches) == file);
     EXPECT_EQ(fs::exists(o.out), started) << "nothing is begun where a run is refused";
     EXPECT_EQ(started ? read_bytes(o.out) : "", rows);
   }
   write_bytes(o.export_caches, "notes\n");
-  EXPECT_NE(refusal([&] { go(o); }).find("is not a caches file"), std::string::npos);
+  expect_refusal([&] { go(o); }, "is not a caches file");
   // A shard of the same plan is another run, too.
   fs::remove(o.export_caches);
   ReplayOptions shard = options("shard.csv");
   shard.shard_index = 1;
   shard.shard_count = 2;
   go(shard);
-  EXPECT_NE(refusal([&] { go(o); }).find("another run"), std::string::npos);
+  expect_refusal([&] { go(o); }, "another run");
 }
 
 TEST_F(CacheResumeTest, NothingIsBegunWhereTheFileCannotBe) {
@@ -172,8 +169,7 @@ TEST_F(CacheResumeTest, NothingIsBegunWhereTheFileCannotBe) {
 TEST_F(CacheResumeTest, TwoRunsDoNotWriteOneFile) {
   const ReplayOptions first = options();
   const FileLock lock(first.export_caches);
-  const std::string message = refusal([&] { go(options("second.csv")); });
-  EXPECT_NE(message.find("another run is writing"), std::string::npos) << message;
+  expect_refusal([&] { go(options("second.csv")); }, "another run is writing");
   EXPECT_FALSE(fs::exists(log_path(at("second.csv"))));
 }
 
@@ -192,7 +188,7 @@ TEST_F(CacheResumeTest, AFileOfItsOwn) {
   }
   ReplayOptions o = options("t.h5", "c.h5");
   o.overwrite = true;
-  EXPECT_NE(refusal([&] { run(o); }).find("t.h5: is also what the run reads"), std::string::npos);
+  expect_refusal([&] { run(o); }, "t.h5: is also what the run reads");
 }
 
 TEST_F(CacheResumeTest, PromptsOfOneNameInTwoTracesAreRefused) {

@@ -14,8 +14,8 @@
 #include "replay/cluster_run.hpp"
 #include "replay/cluster_tables.hpp"
 #include "report/csv.hpp"
-#include "report/table_reader.hpp"
 #include "report/table_spec.hpp"
+#include "report_rows.hpp"
 #include "trace/inspect.hpp"
 #include "trace_files.hpp"
 

@@ -8,7 +8,7 @@
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
-#include "report/table_reader.hpp"
+#include "report_rows.hpp"
 #include "trace/writer.hpp"
 
 namespace kvbench::test_fisher_replay {

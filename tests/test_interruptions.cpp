@@ -99,7 +99,7 @@ class Interruptions : public testing_caches::CachesTest {
   // A log with the manifest and these records of the undivided run.
   void write_log(const fs::path& path, const std::vector<Index>& numbers) const {
     const Journal from(log_path(at("whole.csv")), Journal::Damage::refuse);
-    Journal to(path, from.identity(), false);
+    Journal to(path, from.identity(), false, Journal::Damage::refuse);
     to.append(-1, from.read(-1));
     for (const Index number : numbers) {
       to.append(number, from.read(number));

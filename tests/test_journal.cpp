@@ -51,6 +51,11 @@ class JournalTest : public ::testing::Test {
     testing_replay::write_bytes(copy_, bytes);
   }
 
+  static Journal open(const fs::path& path, bool resume = true,
+                      Journal::Damage damage = Journal::Damage::refuse) {
+    return Journal(path, "plan", resume, damage);
+  }
+
   fs::path folder_ = test_folder();
   fs::path file_ = folder_ / "j.part";
   fs::path copy_ = folder_ / "copy.part";
@@ -58,105 +63,92 @@ class JournalTest : public ::testing::Test {
 
 TEST_F(JournalTest, GivesBackWhatWasWrittenAlsoWhenOpenedAgain) {
   {
-    Journal j(file_, "plan", false);
+    Journal j = open(file_, false);
     EXPECT_FALSE(j.has(3));
     j.append(3, bytes("three"));
     j.append(1, bytes(""));
     j.append(3, bytes("again"));
     EXPECT_EQ(text(j.read(3)), "again");
   }
-  Journal j(file_, "plan", true);
-  EXPECT_TRUE(j.has(1));
+  Journal j = open(file_);
+  EXPECT_EQ(j.numbers(), (std::vector<Index>{1, 3}));
   EXPECT_EQ(text(j.read(1)), "");
   EXPECT_EQ(text(j.read(3)), "again");
   j.clear();
   EXPECT_FALSE(j.has(3));
   j.append(7, bytes("seven"));
-  EXPECT_EQ(text(Journal(file_, "plan", true).read(7)), "seven");
+  EXPECT_EQ(text(open(file_).read(7)), "seven");
   j.remove();
   EXPECT_FALSE(fs::exists(file_));
 }
 
 TEST_F(JournalTest, StartsAnewWithoutResumeAndForAnotherPlan) {
-  Journal(file_, "plan", false).append(1, bytes("one"));
-  EXPECT_FALSE(Journal(file_, "other", true).has(1));
-  Journal(file_, "plan", false).append(1, bytes("one"));
-  EXPECT_FALSE(Journal(file_, "plan", false).has(1));
+  open(file_, false).append(1, bytes("one"));
+  EXPECT_FALSE(Journal(file_, "other", true, Journal::Damage::refuse).has(1));
+  open(file_, false).append(1, bytes("one"));
+  EXPECT_FALSE(open(file_, false).has(1));
 }
 
-// Every cut of the file, and every damaged byte: the records before it are there, and no other.
-TEST_F(JournalTest, KeepsTheRecordsBeforeACutOrADamagedByte) {
-  const std::vector<std::string> records = {"zero", "", "second record"};
+// Every cut of the file leaves the records before it. A damaged byte is refused or costs its record
+// alone; in the last one it is a torn end.
+TEST_F(JournalTest, KeepsWholeRecordsThroughAnyCutAndDamage) {
+  const std::vector<std::string> records{"zero", "", "second record", "last"};
   std::vector<std::uintmax_t> ends;
   {
-    Journal j(file_, "plan", false);
+    Journal j = open(file_, false);
     for (std::size_t i = 0; i < records.size(); ++i) {
       ends.push_back(fs::file_size(file_));
       j.append(static_cast<Index>(i), bytes(records[i]));
     }
     ends.push_back(fs::file_size(file_));
   }
-  const auto expect_until = [&](std::uintmax_t end) {
-    Journal j(copy_, "plan", true);
-    for (std::size_t i = 0; i < records.size(); ++i) {
-      ASSERT_EQ(j.has(static_cast<Index>(i)), ends[i + 1] <= end) << i;
-      if (j.has(static_cast<Index>(i))) {
-        EXPECT_EQ(text(j.read(static_cast<Index>(i))), records[i]);
+  // Then the journal goes on.
+  const auto expect_left = [&](const std::vector<Index>& left, Journal::Damage damage) {
+    {
+      Journal j = open(copy_, true, damage);
+      ASSERT_EQ(j.numbers(), left);
+      for (const Index i : left) {
+        EXPECT_EQ(text(j.read(i)), records[i]);
       }
+      j.append(9, bytes("next"));
     }
-    j.append(9, bytes("next"));
-    EXPECT_EQ(text(Journal(copy_, "plan", true).read(9)), "next");
+    EXPECT_EQ(text(open(copy_, true, damage).read(9)), "next");
+    EXPECT_EQ(std::ssize(Journal(copy_, damage).numbers()), std::ssize(left) + 1);
   };
-  for (std::uintmax_t size = 0; size <= ends.back(); ++size) {
-    SCOPED_TRACE(size);
-    copy_cut(size);
-    expect_until(size);
-    if (size < ends.back()) {
-      copy_damaged(size);
-      // In front of the first record it is another plan's; in a record that one and all behind it.
-      expect_until(size < ends.front() ? 0 : size);
-    }
-  }
-}
-
-// Damage before the last record is refused, or only that record is skipped; a torn end is neither.
-TEST_F(JournalTest, TellsDamageFromATornEnd) {
-  std::vector<std::uintmax_t> ends;
-  {
-    Journal j(file_, "plan", false);
-    for (Index i = 0; i < 4; ++i) {
-      ends.push_back(fs::file_size(file_));
-      j.append(i, bytes("record " + std::to_string(i)));
-    }
-    ends.push_back(fs::file_size(file_));
-  }
-  const auto numbers = [&](Journal::Damage damage) { return Journal(copy_, damage).numbers(); };
-  for (std::uintmax_t at = ends[0]; at < ends[4]; ++at) {
+  for (std::uintmax_t at = 0; at <= ends.back(); ++at) {
     SCOPED_TRACE(at);
-    copy_cut(at);
-    const Index whole = std::ranges::upper_bound(ends, at) - ends.begin() - 1;
-    EXPECT_EQ(std::ssize(numbers(Journal::Damage::refuse)), whole);
-    copy_damaged(at);
+    const Index whole = std::max<Index>(0, std::ranges::upper_bound(ends, at) - ends.begin() - 1);
     std::vector<Index> left{0, 1, 2, 3};
-    left.erase(left.begin() + whole);
-    EXPECT_EQ(numbers(Journal::Damage::skip), left);
-    if (whole < 3) {
-      const std::string what = "record " + std::to_string(whole + 1) + " was changed";
-      EXPECT_NE(testing_replay::refusal([&] { numbers(Journal::Damage::refuse); }).find(what),
-                std::string::npos);
-    } else {
-      EXPECT_EQ(numbers(Journal::Damage::refuse), left);
+    left.resize(whole);
+    copy_cut(at);
+    expect_left(left, Journal::Damage::refuse);
+    if (at == ends.back()) {
+      break;
     }
+    copy_damaged(at);
+    if (at < ends.front()) {  // another plan's
+      expect_left({}, Journal::Damage::skip);
+      continue;
+    }
+    left = {0, 1, 2, 3};
+    left.erase(left.begin() + whole);
+    if (whole < 3) {
+      testing_replay::expect_refusal([&] { Journal(copy_, Journal::Damage::refuse); },
+                                     "record " + std::to_string(whole + 1) + " was changed");
+    } else {
+      EXPECT_EQ(Journal(copy_, Journal::Damage::refuse).numbers(), left);
+    }
+    expect_left(left, Journal::Damage::skip);
   }
   EXPECT_TRUE(Journal::has_records(file_));
   testing_replay::write_bytes(copy_, "a,b\n1,2\n");
-  EXPECT_THROW(numbers(Journal::Damage::refuse), InputError);
+  EXPECT_THROW(Journal(copy_, Journal::Damage::refuse), InputError);
   EXPECT_FALSE(Journal::has_records(copy_));
 }
 
 TEST_F(JournalTest, NamesTheFileThatCannotBeOpenedOrHasChanged) {
-  EXPECT_THROW(Journal(folder_ / "absent" / "j.part", "plan", false), IoError);
-  Journal j(file_, "plan", false);
+  EXPECT_THROW(open(folder_ / "absent" / "j.part"), IoError);
+  Journal j = open(file_, false);
   j.append(2, bytes("abc"));
   std::fstream(file_, std::ios::in | std::ios::out | std::ios::binary)
       .seekp(-1, std::ios::end)

@@ -204,7 +204,7 @@ TEST_F(LayerRunsTest, ValuesAreCheckedBeforeTheFirstRow) {
     EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, norms.data()), 0);
   });
   ReplayOptions o = options("out.csv");
-  EXPECT_NE(refusal([&] { go(o); }).find("residual_norm"), std::string::npos);
+  expect_refusal([&] { go(o); }, "residual_norm");
   EXPECT_FALSE(fs::exists(o.out));
 }
 

@@ -22,7 +22,7 @@
 #include "report/journal.hpp"
 #include "report/manifest.hpp"
 #include "report/run_files.hpp"
-#include "report/summary_formats.hpp"
+#include "report/summary_table.hpp"
 #include "report/table_spec.hpp"
 #include "report_rows.hpp"
 #include "trace/file_kinds.hpp"
@@ -220,7 +220,7 @@ TEST_F(OutputGuardTest, KindsTellEachOtherApart) {
   write_manifest(at("m"), begin_manifest("kvbench", {}));
   add(manifest_kind(), at("m.json"));
   {
-    Journal journal(at("j"), "plan", false);
+    Journal journal(at("j"), "plan", false, Journal::Damage::refuse);
     add(journal_kind(), at("j"));
   }
   for (const Output& file : run_files(at("out.csv"))) {

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "metrics/error.hpp"
+#include "replay/windows.hpp"
 #include "replay_run.hpp"
-#include "report/query_bins.hpp"
 #include "report/table_spec.hpp"
 
 namespace kvbench::test_per_query {
@@ -100,17 +100,17 @@ TEST_F(PerQueryRun, ALinePerBinThatAgreesWithItsQueries) {
   }
   const Table bins = read_table(queries_of(o));
   ASSERT_EQ(bins.header, queries_table().header());
-  const std::vector<QueryBin> expected = query_bins(20);
+  const std::vector<Range> expected = query_bins(20);
   ASSERT_EQ(bins.rows.size(), errors.size() * expected.size());
   for (std::size_t i = 0; i < bins.rows.size(); ++i) {
     const Fields& line = bins.rows[i];
-    const auto& [first, last] = expected[i % expected.size()];
-    EXPECT_EQ(line[bins.column("first")], std::to_string(first));
-    EXPECT_EQ(line[bins.column("last")], std::to_string(last));
-    EXPECT_EQ(line[bins.column("queries")], std::to_string(last - first + 1));
+    const Range bin = expected[i % expected.size()];
+    EXPECT_EQ(line[bins.column("first")], std::to_string(bin.begin));
+    EXPECT_EQ(line[bins.column("last")], std::to_string(bin.end - 1));
+    EXPECT_EQ(line[bins.column("queries")], std::to_string(bin.size()));
     const std::vector<double>& row = errors.at(key_of(bins, line));
     ASSERT_EQ(row.size(), 20U);
-    const std::vector<double> own(row.begin() + first, row.begin() + last + 1);
+    const std::vector<double> own(row.begin() + bin.begin, row.begin() + bin.end);
     double mean = 0.0;
     for (const double x : own) {
       mean += x / static_cast<double>(own.size());
@@ -125,7 +125,7 @@ TEST_F(PerQueryRun, StreamsHaveTheirSteps) {
   ReplayOptions o = options();
   o.protocol = Protocol::stream;
   o.algorithms = {"uniform"};
-  EXPECT_NE(refusal([&] { run(o); }).find("OUT.steps.csv"), std::string::npos);
+  expect_refusal([&] { run(o); }, "OUT.steps.csv");
 }
 
 }  // namespace

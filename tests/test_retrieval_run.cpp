@@ -13,7 +13,7 @@
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
-#include "report/table_reader.hpp"
+#include "report_rows.hpp"
 
 namespace kvbench::test_retrieval_run {
 namespace {

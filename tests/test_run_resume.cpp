@@ -31,7 +31,7 @@ TEST_F(RunTest, ResumeRefusesADamagedLog) {
   records[records.find("uniform")] ^= 1;
   write_bytes(log, records);
   o.resume = true;
-  EXPECT_NE(refusal([&] { run(o); }).find("was changed after it was written"), std::string::npos);
+  expect_refusal([&] { run(o); }, "was changed after it was written");
   EXPECT_TRUE(read_bytes(log) == records);
 }
 
@@ -78,14 +78,14 @@ TEST_F(RunTest, ResumeRefusesAnotherPlanAndLeavesTheFile) {
     ReplayOptions o = options();
     o.resume = true;
     change(o);
-    EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
+    expect_refusal([&] { run(o); }, "options");
   }
   TraceShape other = small_shape();
   other.seed = 2;
   make_trace(trace_, other);
   ReplayOptions o = options();
   o.resume = true;
-  EXPECT_NE(refusal([&] { run(o); }).find("trace"), std::string::npos);
+  expect_refusal([&] { run(o); }, "trace");
   EXPECT_EQ(read_bytes(folder_ / "out.csv"), text);
   EXPECT_EQ(read_bytes(manifest_path(folder_ / "out.csv")), manifest);
   EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv", "out.csv.json"}));
@@ -98,7 +98,7 @@ TEST_F(RunTest, ResumeRefusesChangedAndForeignTablesAndLeavesThem) {
   const auto expect_left = [&](const std::string& text) {
     write_bytes(o.out, text);
     const std::set<std::string> before = names_in(folder_);
-    EXPECT_NE(refusal([&] { run(o); }).find("out.csv"), std::string::npos);
+    expect_refusal([&] { run(o); }, "out.csv");
     EXPECT_EQ(read_bytes(o.out), text);
     EXPECT_EQ(names_in(folder_), before);
   };
@@ -114,7 +114,7 @@ TEST_F(RunTest, AnExistingOutputIsLeftAlone) {
   ReplayOptions o = options();
   run(o);
   const std::string text = read_bytes(o.out);
-  EXPECT_NE(refusal([&] { run(o); }).find("--overwrite"), std::string::npos);
+  expect_refusal([&] { run(o); }, "--overwrite");
   EXPECT_EQ(read_bytes(o.out), text);
   o.overwrite = true;
   EXPECT_GT(run(o).rows, 0);
@@ -123,7 +123,7 @@ TEST_F(RunTest, AnExistingOutputIsLeftAlone) {
   write_bytes(o.out, "precious\n");
   for (const bool overwrite : {false, true}) {
     o.overwrite = overwrite;
-    EXPECT_NE(refusal([&] { run(o); }).find("is not a result table"), std::string::npos);
+    expect_refusal([&] { run(o); }, "is not a result table");
     EXPECT_EQ(read_bytes(o.out), "precious\n");
     EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv"}));
   }
@@ -142,7 +142,7 @@ TEST_F(RunTest, OverwriteRemovesAllOfAnEarlierRunAndNothingElse) {
   ASSERT_TRUE(fs::exists(folder_ / "out.queries.csv"));
   ReplayOptions plain = options();
   fs::rename(o.out, folder_ / "away.csv");
-  EXPECT_NE(refusal([&] { run(plain); }).find("out.kept.csv: exists"), std::string::npos);
+  expect_refusal([&] { run(plain); }, "out.kept.csv: exists");
   fs::rename(folder_ / "away.csv", o.out);
   plain.overwrite = true;
   run(plain);
@@ -150,7 +150,7 @@ TEST_F(RunTest, OverwriteRemovesAllOfAnEarlierRunAndNothingElse) {
                                                       "out.notes.csv", "out2.csv"}));
   // A side table's name may be another result's.
   fs::copy_file(o.out, folder_ / "out.kept.csv");
-  EXPECT_NE(refusal([&] { run(plain); }).find("is not a table OUT.kept.csv"), std::string::npos);
+  expect_refusal([&] { run(plain); }, "is not a table OUT.kept.csv");
   EXPECT_EQ(read_bytes(folder_ / "out.kept.csv"), read_bytes(o.out));
 }
 
@@ -162,7 +162,7 @@ TEST_F(RunTest, TwoRunsDoNotWriteOneFile) {
     ReplayOptions o = options();
     o.resume = resume;
     o.overwrite = !resume;
-    EXPECT_NE(refusal([&] { run(o); }).find("another run"), std::string::npos);
+    expect_refusal([&] { run(o); }, "another run");
     EXPECT_EQ(read_bytes(folder_ / "out.csv"), text);
   }
 }

@@ -8,7 +8,7 @@
 
 #include "refusal.hpp"
 #include "report/summary.hpp"
-#include "report/summary_formats.hpp"
+#include "report/summary_table.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench::test_summary {

@@ -7,7 +7,6 @@
 #include <set>
 #include <sstream>
 
-#include "report/summary_formats.hpp"
 #include "report/summary_table.hpp"
 #include "report_rows.hpp"
 

@@ -178,11 +178,11 @@ TEST_F(TableDamage, SideTablesBelongToTheirRun) {
   fs::copy_file(kept_table().path(other.out), kept, fs::copy_options::overwrite_existing);
   const std::string text = "a.kept.csv: holds rows of run " + read_manifest(other.out).run_id +
                            ", expected " + read_manifest(first.out).run_id;
-  EXPECT_NE(refusal([&] { verify_tables(first.out); }).find(text), std::string::npos);
-  EXPECT_NE(refusal([&] { read_side_table(kept, kept_table()); }).find(text), std::string::npos);
+  expect_refusal([&] { verify_tables(first.out); }, text);
+  expect_refusal([&] { read_side_table(kept, kept_table()); }, text);
   ReplayOptions resumed = first;
   resumed.resume = true;
-  EXPECT_NE(refusal([&] { run(resumed); }).find(text), std::string::npos);
+  expect_refusal([&] { run(resumed); }, text);
 
   // What an earlier run left beside a run without such a table.
   ReplayOptions without = options("d.csv");
@@ -229,15 +229,12 @@ TEST_F(TableDamage, VerifyFindsTheCellThatIsAnotherWhenItRunsAgain) {
   EXPECT_EQ(bad.lines[5].different, Fields{"rel_error is 0.125, again " + was});
 
   forge(o.out, "status", 5, kLackedMemory);
-  EXPECT_NE(refusal([&] {
-              verify_sample(o.out, 1, 1, 1, go_on);
-            }).find("row 6 is `failed: memory`, expected none for --sample"),
-            std::string::npos);
+  expect_refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); },
+                 "row 6 is `failed: memory`, expected none for --sample");
   forge(o.out, "status", 5, "ok");
 
   write_bytes(trace_, read_bytes(trace_) + " ");
-  EXPECT_NE(refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); }).find("t.h5: SHA-256 is"),
-            std::string::npos);
+  expect_refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); }, "t.h5: SHA-256 is");
 }
 
 TEST_F(TableDamage, VerifySaysWhatItCannotCheck) {
@@ -254,8 +251,7 @@ TEST_F(TableDamage, VerifySaysWhatItCannotCheck) {
   m = finished;
   m.plan->hash[0] = m.plan->hash[0] == '0' ? '1' : '0';
   write_manifest(o.out, m);
-  EXPECT_NE(refusal([&] { verify_tables(o.out); }).find("the manifest was changed"),
-            std::string::npos);
+  expect_refusal([&] { verify_tables(o.out); }, "the manifest was changed");
   m = finished;
   ++m.rows;
   write_manifest(o.out, m);

@@ -114,6 +114,24 @@ TEST(BudgetBytes, IsTheFloor) {
   }
 }
 
+// Fine at the prompt's end, 32 wide from offset 32 on; every query is in one bin.
+TEST(QueryBins, FineFirstThen32Wide) {
+  EXPECT_EQ(query_bins(40),
+            (std::vector<Range>{{0, 1}, {1, 2}, {2, 4}, {4, 8}, {8, 16}, {16, 32}, {32, 40}}));
+  EXPECT_EQ(query_bins(256).size(), 13U);
+  EXPECT_EQ(query_bins(256)[7], (Range{64, 96}));
+  for (Index n = 0; n < 300; ++n) {
+    Index next = 0;
+    for (const Range bin : query_bins(n)) {
+      ASSERT_EQ(bin.begin, next);
+      ASSERT_GE(bin.size(), 1);
+      ASSERT_LE(bin.size(), 32);
+      next = bin.end;
+    }
+    ASSERT_EQ(next, n);
+  }
+}
+
 TEST(MiddleBudget, OfAllTokensIsWhatTheExactOnesLeave) {
   ReplayOptions o;
   o.sink = 4;

@@ -6,8 +6,12 @@
 #include <filesystem>
 #include <memory>
 
+#include "cluster/attention_facts.hpp"
+#include "cluster/key_facts.hpp"
+#include "cluster/spectrum.hpp"
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
+#include "metrics/error.hpp"
 #include "replay/clock.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_tables.hpp"
@@ -86,6 +90,12 @@ std::string row_configuration(nlohmann::json configuration) {
   return configuration.dump();
 }
 
+void stage_norms(const ClusterHead& h, Index number, LayerTensor what,
+                 const std::vector<double>& norms, ClusterTables& tables) {
+  const auto p = [&](double share) { return percentile(norms, share); };
+  tables.stage("norms.csv", h, number, what, p(0.0), p(0.25), p(0.5), p(0.75), p(0.95), p(1.0));
+}
+
 // Stages what is known of a head without its clusters. Returns the rows to study, on their backend.
 std::vector<std::unique_ptr<RowSet>> open_head(const ClusterPlan& plan, const ClusterHead& h,
                                                const KvHead& head, int threads,
@@ -95,11 +105,15 @@ std::vector<std::unique_ptr<RowSet>> open_head(const ClusterPlan& plan, const Cl
     const Index q_head = h.kv_head * head.group() + g;
     const std::vector<double> norms = cpu_rows(head.q[g])->norms();
     largest_query = std::max(largest_query, std::ranges::max(norms));
-    tables.add_norms(h, LayerTensor::queries, q_head, norms);
-    tables.add_attention(h, q_head, attention_facts(head, g, threads));
+    stage_norms(h, q_head, LayerTensor::queries, norms, tables);
+    const AttentionFacts of_head = attention_facts(head, g, threads);
+    tables.stage("attention.csv", h, q_head, LayerTensor::queries, of_head.entropy,
+                 of_head.heavy_tokens, of_head.first_mass, of_head.near_mass);
   }
   const auto rope = plan.readers[h.trace].read_rope(h.prompt, h.layer);
-  tables.add_keys(h, key_facts(head.k, rope.get(), largest_query, head.scale));
+  const KeyFacts keys = key_facts(head.k, rope.get(), largest_query, head.scale);
+  tables.stage("keys.csv", h, h.kv_head, LayerTensor::keys, keys.rho, keys.mean_share,
+               keys.mean_share_pre, keys.outlier_channels);
   const std::vector<LayerTensor> sets = plan.sets(h);
   std::vector<std::unique_ptr<RowSet>> out;
   for (const LayerTensor what : {LayerTensor::keys, LayerTensor::values}) {
@@ -108,13 +122,15 @@ std::vector<std::unique_ptr<RowSet>> open_head(const ClusterPlan& plan, const Cl
     }
     const Matrix& rows = rows_of(head, what);
     const auto here = cpu_rows(rows);
-    tables.add_spectrum(h, what, spectrum(*here, rows.cols()));
-    if (std::ranges::find(sets, what) == sets.end()) {
-      tables.add_norms(h, what, h.kv_head, here->norms());
-      continue;
+    const Spectrum variances = spectrum(*here, rows.cols());
+    tables.stage("spectrum.csv", h, h.kv_head, what, variances.participation,
+                 variances.largest_share, variances.dims_90);
+    if (std::ranges::find(sets, what) != sets.end()) {
+      out.push_back(plan.open_rows(rows, plan.scratch_bytes));
+      stage_norms(h, h.kv_head, what, out.back()->norms(), tables);
+    } else {
+      stage_norms(h, h.kv_head, what, here->norms(), tables);
     }
-    out.push_back(plan.open_rows(rows, plan.scratch_bytes));
-    tables.add_norms(h, what, h.kv_head, out.back()->norms());
   }
   return out;
 }

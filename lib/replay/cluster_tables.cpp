@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "metrics/error.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "trace/file_kinds.hpp"
@@ -37,13 +36,6 @@ Fields header(const std::string& table, Index point_width) {
       out.emplace_back(column.name);
     }
   }
-  return out;
-}
-
-template <class... Values>
-Fields line(const Fields& place, const Values&... values) {
-  Fields out = place;
-  (out.push_back(field_text(values)), ...);
   return out;
 }
 
@@ -159,65 +151,27 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, std::string run)
   }
 }
 
-void ClusterTables::add_norms(const ClusterHead& head, LayerTensor what, Index number,
-                              const std::vector<double>& norms) {
-  Fields fields = line(plan_.place(head), std::string(name(what)));
-  fields[3] = field_text(number);
-  for (const double p : {0.0, 0.25, 0.5, 0.75, 0.95, 1.0}) {
-    fields.push_back(field_text(percentile(norms, p)));
-  }
-  staged_["norms.csv"].push_back(std::move(fields));
-}
-
-void ClusterTables::add_keys(const ClusterHead& head, const KeyFacts& facts) {
-  staged_["keys.csv"].push_back(line(plan_.place(head), std::string(name(LayerTensor::keys)),
-                                     facts.rho, facts.mean_share, facts.mean_share_pre,
-                                     facts.outlier_channels));
-}
-
-void ClusterTables::add_attention(const ClusterHead& head, Index q_head,
-                                  const AttentionFacts& facts) {
-  Fields fields = line(plan_.place(head), std::string(name(LayerTensor::queries)), facts.entropy,
-                       facts.heavy_tokens, facts.first_mass, facts.near_mass);
-  fields[3] = field_text(q_head);
-  staged_["attention.csv"].push_back(std::move(fields));
-}
-
-void ClusterTables::add_spectrum(const ClusterHead& head, LayerTensor what,
-                                 const Spectrum& spectrum) {
-  staged_["spectrum.csv"].push_back(line(plan_.place(head), std::string(name(what)),
-                                         spectrum.participation, spectrum.largest_share,
-                                         spectrum.dims_90));
-}
-
 void ClusterTables::add(const ClusterHead& head, const std::vector<LayerTensor>& sets,
                         std::vector<Study>& studies, const KeptSets& kept) {
   const std::lock_guard lock(mutex_);
   if (files_.empty()) {
     return;
   }
-  std::vector<Fields> coverage;
-  std::vector<Fields> delta;
-  std::vector<Fields> growth;
   for (std::size_t s = 0; s < sets.size(); ++s) {
-    const Fields place = line(plan_.place(head), std::string(name(sets[s])));
     for (const CoveragePoint& p : studies[s].coverage.curve) {
-      coverage.push_back(line(place, p.k, p.radius, p.radius_rel, p.center));
+      stage("coverage.csv", head, head.kv_head, sets[s], p.k, p.radius, p.radius_rel, p.center);
     }
     for (const DeltaGrowth& g : studies[s].growth) {
       for (const PrefixCount& c : g.counts) {
-        delta.push_back(line(place, g.delta, c.n_prefix, c.clusters));
+        stage("delta.csv", head, head.kv_head, sets[s], g.delta, c.n_prefix, c.clusters);
       }
-      growth.push_back(line(place, g.delta, g.law.alpha, g.law.r2));
+      stage("growth.csv", head, head.kv_head, sets[s], g.delta, g.law.alpha, g.law.r2);
     }
     if (plan_.options.study.points) {
       kept.fill(plan_.place(head), studies[s].points);
-      add_points(head, place, studies[s].points);
+      add_points(head, sets[s], studies[s].points);
     }
   }
-  append("coverage.csv", head, std::move(coverage));
-  append("delta.csv", head, std::move(delta));
-  append("growth.csv", head, std::move(growth));
   for (auto& [table, lines] : std::exchange(staged_, {})) {
     append(table, head, std::move(lines));
   }
@@ -241,18 +195,17 @@ void ClusterTables::append(const std::string& table, const ClusterHead& head,
   rows_.at(table) += static_cast<Index>(lines.size());
 }
 
-void ClusterTables::add_points(const ClusterHead& head, const Fields& place, const Points& points) {
-  std::vector<Fields> lines;
+void ClusterTables::add_points(const ClusterHead& head, LayerTensor what, const Points& points) {
+  std::vector<Fields>& lines = staged_[kPointsTable];
   for (std::size_t i = 0; i < points.tokens.size(); ++i) {
-    Fields fields =
-        line(place, points.tokens[i], points.is_center[i] ? "1" : "0", points.kept_by[i]);
+    stage(kPointsTable, head, head.kv_head, what, points.tokens[i], points.is_center[i] ? "1" : "0",
+          points.kept_by[i]);
     // Shortest text that reads back as the same float32.
     const auto x = points.x.view().row_span(static_cast<Index>(i));
     for (std::size_t c = 0; c < static_cast<std::size_t>(point_width_); ++c) {
-      fields.push_back(c < x.size() ? fmt::format("{}", x[c]) : "");
+      lines.back().push_back(c < x.size() ? fmt::format("{}", x[c]) : "");
     }
-    lines.push_back(std::move(fields));
-    if (lines.size() == kPointsAtOnce || i + 1 == points.tokens.size()) {
+    if (lines.size() == kPointsAtOnce) {
       append(kPointsTable, head, std::exchange(lines, {}));
     }
   }

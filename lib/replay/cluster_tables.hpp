@@ -6,11 +6,9 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "cluster/attention_facts.hpp"
-#include "cluster/key_facts.hpp"
-#include "cluster/spectrum.hpp"
 #include "cluster/study.hpp"
 #include "core/files.hpp"
 #include "core/output_guard.hpp"
@@ -43,19 +41,17 @@ class ClusterTables {
   /// `run`: run_id of the manifest. Throws IoError.
   ClusterTables(const ClusterPlan& plan, std::string run);
 
-  /// Stages a line of norms.csv, quantiles of the rows' norms, for the next add(). `number`: of the
-  /// query head or KV head.
-  void add_norms(const ClusterHead& head, LayerTensor what, Index number,
-                 const std::vector<double>& norms);
-
-  /// Stages a line of keys.csv for the next add().
-  void add_keys(const ClusterHead& head, const KeyFacts& facts);
-
-  /// Stages a line of attention.csv for the next add().
-  void add_attention(const ClusterHead& head, Index q_head, const AttentionFacts& facts);
-
-  /// Stages a line of spectrum.csv for the next add().
-  void add_spectrum(const ClusterHead& head, LayerTensor what, const Spectrum& spectrum);
+  /// Stages a line of a table for the next add(): the head's place, with `number` as its head
+  /// (norms.csv, attention.csv: a query head's), `what`, and the table's own cells.
+  template <class... Values>
+  void stage(const std::string& table, const ClusterHead& head, Index number, LayerTensor what,
+             const Values&... values) {
+    Fields line = plan_.place(head);
+    line.back() = field_text(number);
+    line.emplace_back(name(what));
+    (line.push_back(field_text(values)), ...);
+    staged_[table].push_back(std::move(line));
+  }
 
   /// Writes the staged lines and the studies of `sets`. Fills the points' kept_by. Throws IoError.
   void add(const ClusterHead& head, const std::vector<LayerTensor>& sets,
@@ -71,7 +67,7 @@ class ClusterTables {
 
  private:
   void append(const std::string& name, const ClusterHead& head, std::vector<Fields> lines);
-  void add_points(const ClusterHead& head, const Fields& place, const Points& points);
+  void add_points(const ClusterHead& head, LayerTensor what, const Points& points);
 
   const ClusterPlan& plan_;
   std::string run_;

@@ -19,13 +19,14 @@
 #include "replay/row_parts.hpp"
 
 namespace kvbench {
-namespace {
 
 void require(bool good, const char* what) {
   if (!good) {
     throw std::logic_error(what);
   }
 }
+
+namespace {
 
 void check_weights(const std::vector<float>& weights, std::size_t count) {
   require(weights.empty() || weights.size() == count, "as many weights as entries, or none");
@@ -95,7 +96,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     check_compressed(result, task);
     memories.push_back(memory_figures(result, head, task.count(), c.windows().seen()));
     held.push_back(held_flags(c, {result.held.tokens, result.counted}));
-    diags.push_back(diag_text(c, entry, result));
+    diags.push_back(diag_text(c, entry, result.diag));
     reasons.push_back(no_input.empty() ? result.degenerate : no_input);
   }
 
@@ -114,19 +115,15 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     const double attend_start = seconds_now();
     SoftmaxSums sums = c.base(g);
     add_compressed(c.backend(), sums, head, result);
-    Index degenerate = 0;
+    Index degenerate = 0;  // their denominators say so too
     const MatrixD z = sums.output(degenerate);
     row.attend_us_per_query = 1e6 * (seconds_now() - attend_start) / static_cast<double>(m);
-    const ErrorFigures errors = error_figures(c.truth(g), c.norms(), z, sums.log_denominator());
     fill(row, memory);
     row.peak_bytes = memory.bytes;
-    fill(row, errors);
     fill(row, held_figures(c.truth(g), held[own], c.sink_mass(g)));
     row.compress_ms = compress_ms;
-    row.status = status_of(errors, degenerate, m, reasons[own]);
     row.diag = diags[own];
-    add_query_errors(c.truth(g).output, z, out);
-    add_layer_part(c, row.q_head, c.truth(g).output, z, out.layer);
+    add_outputs(c, c.truth(g), c.norms(), z, sums.log_denominator(), reasons[own], row, out);
   }
   KeptSet set{head.n() - 1, {}};
   for (Index i = 0; i < head.n(); ++i) {

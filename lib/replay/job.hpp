@@ -44,6 +44,9 @@ class HeadContext : public HeadInput {
   std::vector<double> group_mass_;  // [n]: exact attention of each token, mean over the group
 };
 
+/// Throws std::logic_error(what) unless `good`.
+void require(bool good, const char* what);
+
 /// Throws std::logic_error if a method's result violates the contract (algorithms/contract.hpp):
 /// tokens out of order or not in the task; a wrong number of weights; weights that are negative or
 /// not finite; made entries that are not finite or of a wrong shape; impossible byte counts.

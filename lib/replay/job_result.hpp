@@ -38,7 +38,7 @@ struct JobResult {
   std::vector<Row> rows;                          ///< by replayed query head of the unit
   std::vector<std::vector<Step>> steps;           ///< stream: by row and evaluated step
   std::vector<KeptSet> kept;                      ///< by step of kept_steps()
-  std::vector<std::vector<double>> query_errors;  ///< prefill: by row and evaluated query
+  std::vector<std::vector<double>> query_errors;  ///< by row and evaluated query
   std::optional<HeadCache> cache;                 ///< if the plan exports caches
   LayerPart layer;                                ///< if the plan makes the layer's error
 };

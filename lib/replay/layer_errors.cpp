@@ -61,96 +61,55 @@ nlohmann::json layers_without_error(const PlanSpec& plan) {
   return out;
 }
 
-LayerErrors::LayerErrors(const PlanSpec& plan, bool resume, PutLine put_line)
+LayerErrors::LayerErrors(const PlanSpec& plan, const std::string& run, bool resume,
+                         std::vector<JobState>& states,
+                         const std::function<bool(Index job)>& has_line)
     : plan_(plan),
-      put_line_(std::move(put_line)),
-      entries_(static_cast<Index>(plan.entries.size())),
       jobs_(plan.shard_jobs()),
-      journal_(layers_journal_path(plan.options.out), plan.hash(), resume),
-      states_(jobs_.size(), State::open),
-      written_(jobs_.size()) {
+      states_(states),
+      journal_(layers_journal_path(plan.options.out), run, resume, Journal::Damage::skip) {
   for (const Range units : plan.layers()) {
-    const Unit& unit = plan.units[units.begin];
-    if (plan.makes_layer_error(unit) && jobs_.contains(job_of(units.begin, 0))) {
-      open_.push_back(units);
+    if (!plan.makes_layer_error(plan.units[units.begin]) ||
+        !jobs_.contains(job_of(units.begin, 0))) {
+      continue;
     }
-  }
-}
-
-void LayerErrors::note(Index job, bool measured, bool line) {
-  state(job) = measured ? State::measured : State::unmeasured;
-  written(job) = line;
-}
-
-std::vector<Index> LayerErrors::open() {
-  std::vector<Index> again;
-  for (const Range units : open_) {
-    for (Index e = 0; e < entries_; ++e) {
-      const Index line = job_of(units.begin, e);
-      written(line) = written(line) && measured(units, e);
-      if (written(line) || any(units, e, State::unmeasured)) {
+    OpenLayer& layer = open_.emplace_back(OpenLayer{units, {}});
+    for (Index e = 0; e < std::ssize(plan.entries); ++e) {
+      if (has_line(job_of(units.begin, e)) || any(units, e, JobState::unmeasured)) {
         continue;
       }
+      layer.entries.push_back(e);
       for (Index u = units.begin; u < units.end; ++u) {
-        const Index job = job_of(u, e);
-        if (state(job) != State::measured) {
-          continue;
-        }
-        if (journal_.has(job) && journal_.has(exact_number(u))) {
+        JobState& of_job = state(job_of(u, e));
+        if (!journal_.has(job_of(u, e)) || !journal_.has(exact_number(u))) {
+          of_job = JobState::open;
+        } else if (of_job == JobState::measured) {
           exact_.insert(u);
-        } else {
-          state(job) = State::open;
-          again.push_back(job);
         }
       }
     }
   }
-  if (exact_.empty()) {
-    journal_.clear();  // its records may be of other traces
-  }
-  return again;
 }
 
-void LayerErrors::add(Index job, const JobResult& result) {
-  if (!plan_.makes_layer_error(plan_.unit_of(job))) {
-    return;
-  }
-  if (!has_lines(result.rows.front().status)) {
-    state(job) = State::unmeasured;
-    return;
-  }
+void LayerErrors::add(Index job, const LayerPart& part) {
+  const Index unit = job / static_cast<Index>(plan_.entries.size());
   {
-    const Index unit = job / entries_;
     const std::lock_guard lock(mutex_);  // only the unit's first job stores the exact outputs
     if (!exact_.contains(unit)) {
-      journal_.append(exact_number(unit), bytes_of(result.layer.exact));
+      journal_.append(exact_number(unit), bytes_of(part.exact));
       exact_.insert(unit);
     }
   }
-  journal_.append(job, bytes_of(result.layer.differences));
-  state(job) = State::measured;
+  journal_.append(job, bytes_of(part.differences));
 }
 
-bool LayerErrors::any(Range units, Index entry, State state) const {
+bool LayerErrors::any(Range units, Index entry, JobState state) const {
   for (Index u = units.begin; u < units.end; ++u) {
-    if (states_[job_of(u, entry) - jobs_.begin] == state) {
+    if (this->state(job_of(u, entry)) == state) {
       return true;
     }
   }
   return false;
-}
-
-bool LayerErrors::done(Range units) const {
-  for (Index e = 0; e < entries_; ++e) {
-    if (any(units, e, State::open)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool LayerErrors::measured(Range units, Index entry) const {
-  return !any(units, entry, State::open) && !any(units, entry, State::unmeasured);
 }
 
 // By head: the differences of an entry; for entry -1 the exact outputs.
@@ -172,14 +131,13 @@ std::vector<Matrix> LayerErrors::parts(Range units, Index entry) const {
   return out;
 }
 
-bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& readers, int threads,
-                             const std::atomic<bool>& stop) {
-  std::vector<Index> entries;
-  for (Index e = 0; e < entries_; ++e) {
-    if (measured(units, e) && !written(job_of(units.begin, e))) {
-      entries.push_back(e);
-    }
-  }
+// Returns false if it was stopped.
+bool LayerErrors::make_lines(const OpenLayer& layer, const std::vector<TraceReader>& readers,
+                             int threads, const std::atomic<bool>& stop,
+                             const PutLine& put_line) const {
+  const Range units = layer.units;
+  std::vector<Index> entries = layer.entries;
+  std::erase_if(entries, [&](Index e) { return any(units, e, JobState::unmeasured); });
   if (entries.empty()) {
     return true;
   }
@@ -216,31 +174,32 @@ bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& reader
     for (std::size_t i = 0; i < end - begin; ++i) {
       const LayerError error = layer_error(squares[i]->whole, *exact, residual);
       const Row row = blank_row(plan_, first, plan_.entries[outputs[i]], first.q_heads.front());
-      const Index job = job_of(units.begin, outputs[i]);
-      put_line_(job, layers_table().line(
-                         to_fields(row), error.out_rel, error.residual_rel,
-                         residual ? head_errors(squares[i]->of_heads, *residual) : std::string(),
-                         shared * l.kv_heads * plan_.pair_bytes(first)));
-      written(job) = true;
+      put_line(job_of(units.begin, outputs[i]),
+               layers_table().line(
+                   to_fields(row), error.out_rel, error.residual_rel,
+                   residual ? head_errors(squares[i]->of_heads, *residual) : std::string(),
+                   shared * l.kv_heads * plan_.pair_bytes(first)));
     }
   }
   return true;
 }
 
 void LayerErrors::finish(const std::vector<TraceReader>& readers, int threads,
-                         const std::atomic<bool>& stop) {
+                         const std::atomic<bool>& stop, const PutLine& put_line) {
   for (auto layer = open_.begin(); layer != open_.end() && !stop;) {
-    const bool finished = done(*layer) && make_lines(*layer, readers, threads, stop);
-    layer = finished ? open_.erase(layer) : std::next(layer);
+    const Range units = layer->units;
+    const auto states =
+        std::span(states_).subspan(job_of(units.begin, 0) - jobs_.begin, job_of(units.size(), 0));
+    if (std::ranges::find(states, JobState::open) != states.end() ||
+        !make_lines(*layer, readers, threads, stop, put_line)) {
+      ++layer;
+      continue;
+    }
+    layer = open_.erase(layer);
+    exact_.erase(exact_.lower_bound(units.begin), exact_.lower_bound(units.end));
   }
-  // Parts of open layers are still needed.
-  const bool needed = std::any_of(open_.begin(), open_.end(), [&](Range units) {
-    return std::any_of(exact_.begin(), exact_.end(),
-                       [&](Index unit) { return units.contains(unit); });
-  });
-  if (!needed && !exact_.empty()) {
+  if (exact_.empty()) {
     journal_.clear();
-    exact_.clear();
   }
 }
 

@@ -8,8 +8,8 @@
 #include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <span>
-#include <unordered_set>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "replay/job_result.hpp"
@@ -23,28 +23,29 @@ namespace kvbench {
 /// Layers without lines, if other layers have lines: [[trace, prompt, layer], ...].
 nlohmann::json layers_without_error(const PlanSpec& plan);
 
+/// A measured job has a part of its layer's error.
+enum class JobState : std::uint8_t { open, unmeasured, measured };
+
 class LayerErrors {
  public:
   /// Receives a line of the table; `job`: of the layer's first KV head.
   using PutLine = std::function<void(Index job, const Fields& line)>;
 
-  /// Opens the journal; `resume` keeps its parts. Throws IoError.
-  LayerErrors(const PlanSpec& plan, bool resume, PutLine put_line);
+  /// Opens the journal; `resume` keeps the parts of the same run_id `run`. `states`: of the shard's
+  /// jobs, which the caller keeps current; those set back to `open` must run again, as a line is
+  /// missing that their lost part is needed for. `has_line(job)`: whether an earlier run made the
+  /// line of a job for put_line. Throws IoError.
+  LayerErrors(const PlanSpec& plan, const std::string& run, bool resume,
+              std::vector<JobState>& states, const std::function<bool(Index job)>& has_line);
 
-  /// Takes over a job of an earlier run. `measured`: it has a part; `line`: the layer's line is
-  /// with it. Must be called before open().
-  void note(Index job, bool measured, bool line);
+  /// Stores the part of a measured job of a layer with an error. Call it before the job's record is
+  /// written. Thread-safe. Throws IoError.
+  void add(Index job, const LayerPart& part);
 
-  /// Must be called after note(), before add(). Returns the jobs taken over that must run again: a
-  /// line is missing, and the journal lacks their part.
-  std::vector<Index> open();
-
-  /// Stores a job's part. Call it before the job's record is written. Thread-safe. Throws IoError.
-  void add(Index job, const JobResult& result);
-
-  /// Gives put_line the lines of layers whose jobs are all done, until `stop`. No other thread may
-  /// read the traces or call add() meanwhile. Throws IoError.
-  void finish(const std::vector<TraceReader>& readers, int threads, const std::atomic<bool>& stop);
+  /// Gives `put_line` the missing lines of layers whose jobs are all done, until `stop`. No other
+  /// thread may read the traces or call add() meanwhile. Throws IoError.
+  void finish(const std::vector<TraceReader>& readers, int threads, const std::atomic<bool>& stop,
+              const PutLine& put_line);
 
   bool lacks_lines() const { return !open_.empty(); }
 
@@ -52,28 +53,27 @@ class LayerErrors {
   void remove_parts() { journal_.remove(); }
 
  private:
-  enum class State : std::uint8_t { open, measured, unmeasured };
+  struct OpenLayer {
+    Range units;
+    std::vector<Index> entries;  // without a line
+  };
 
-  Index job_of(Index unit, Index entry) const { return unit * entries_ + entry; }
+  Index job_of(Index unit, Index entry) const {
+    return unit * static_cast<Index>(plan_.entries.size()) + entry;
+  }
   Index exact_number(Index unit) const { return plan_.jobs() + unit; }
-  auto written(Index job) { return written_[job - jobs_.begin]; }
-  State& state(Index job) { return states_[job - jobs_.begin]; }
-  bool any(Range units, Index entry, State state) const;  // on some head
-  bool measured(Range units, Index entry) const;          // on all heads
-  bool done(Range units) const;
+  JobState& state(Index job) const { return states_[job - jobs_.begin]; }
+  bool any(Range units, Index entry, JobState state) const;  // on some head
   std::vector<Matrix> parts(Range units, Index entry) const;
-  bool make_lines(Range units, const std::vector<TraceReader>& readers, int threads,
-                  const std::atomic<bool>& stop);
+  bool make_lines(const OpenLayer& layer, const std::vector<TraceReader>& readers, int threads,
+                  const std::atomic<bool>& stop, const PutLine& put_line) const;
 
   const PlanSpec& plan_;
-  PutLine put_line_;
-  Index entries_;
-  Range jobs_;
+  Range jobs_;  // of the shard
+  std::vector<JobState>& states_;
   Journal journal_;
-  std::vector<State> states_;        // by job of the shard
-  std::vector<Range> open_;          // units of layers that may lack lines
-  std::vector<bool> written_;        // by the job of a line's first unit
-  std::unordered_set<Index> exact_;  // units whose exact outputs are in the journal
+  std::vector<OpenLayer> open_;
+  std::set<Index> exact_;  // units of open layers whose exact outputs are in the journal
   std::mutex mutex_;
 };
 

@@ -29,8 +29,7 @@ struct ResourceOptions {
   bool on_device() const { return device != "cpu"; }
 };
 
-/// Lines of OUT.queries.csv (prefill): bins of evaluated queries (report/query_bins.hpp), or each
-/// query.
+/// Lines of OUT.queries.csv (prefill): bins of evaluated queries (query_bins), or each query.
 enum class PerQuery : std::uint8_t { none, bins, all };
 
 constexpr std::string_view name(PerQuery p) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -65,15 +64,6 @@ std::unique_ptr<JobRecords> earlier_run(const std::string& csv, bool has_log) {
   return fs::exists(csv) ? open_tables(csv, true) : nullptr;
 }
 
-bool any_lacked_memory(JobRecords& run) {
-  for (JobRecord record; run.next(record);) {
-    if (record.lacked_memory) {
-      return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 void ResultStore::check(const PlanSpec& plan) {
@@ -104,7 +94,7 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
       range_(plan.shard_jobs()),
       lock_(plan.options.out),
       unit_places_(places_of(plan)),
-      done_(range_.size()) {
+      states_(range_.size(), JobState::open) {
   const ReplayOptions& o = plan.options;
   const bool has_log = log_started(log_path(o.out));
   if (!o.export_caches.empty()) {
@@ -115,47 +105,27 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
   const bool same_plan = earlier && check_resumable(plan, earlier->manifest(), now);
   remove_leftovers(files(plan));
   if (earlier) {
-    open_layers(true);
-    const bool ended = same_plan && !has_log;
-    const bool lacks = ended && o.export_caches.empty() && earlier->manifest().failures > 0 &&
-                       any_lacked_memory(*earlier_run(o.out, false));
-    if (ended && !lacks) {
-      keep_tables(*earlier);
-    } else {
-      take_over(*earlier, now, same_plan && has_log);
-    }
-    if (layers_) {
-      for (const Index job : layers_->open()) {
-        done_[job - range_.begin] = false;
-        rows_resumed_ -= std::ssize(plan.unit_of(job).q_heads);
-      }
-    }
+    take_over(*earlier, now, same_plan, has_log);
   }
-  if (!earlier || (kept_ && !open_jobs().empty())) {
+  // Tables have no caches: all jobs are taken from them, or none.
+  if (!earlier || (!has_log && !o.export_caches.empty() && !open_jobs().empty())) {
     start_anew(now);
   }
-}
-
-void ResultStore::open_layers(bool resume) {
-  if (!plan_.error_layers.empty()) {
-    layers_.reset();  // closes its journal
-    layers_ = std::make_unique<LayerErrors>(plan_, resume, [this](Index job, const Fields& line) {
-      log_->append_layer(place(job), line_of_run(line, layers_table(), run_));
-    });
+  if (!plan.error_layers.empty()) {
+    layers_.emplace(plan, run_, earlier != nullptr, states_,
+                    [this](Index job) { return log_->has_layer(place(job)); });
+  }
+  for (Index job = range_.begin; job < range_.end; ++job) {
+    rows_resumed_ += state(job) == JobState::open ? 0 : std::ssize(plan.unit_of(job).q_heads);
   }
 }
 
 // Removes what would pass for this run's if it were interrupted. Its tables replace the earlier
 // ones.
 void ResultStore::start_anew(const Manifest& now) {
-  done_.assign(done_.size(), false);
-  rows_resumed_ = 0;
+  std::ranges::fill(states_, JobState::open);
   keeps_caches_ = false;
-  open_layers(false);
-  std::vector<Output> stale;
-  if (!layers_) {
-    stale.push_back({layers_journal_path(plan_.options.out), journal_kind()});
-  }
+  std::vector<Output> stale{{layers_journal_path(plan_.options.out), journal_kind()}};
   if (!plan_.options.export_caches.empty()) {
     stale.push_back({plan_.options.export_caches, caches_kind()});
   }
@@ -163,75 +133,53 @@ void ResultStore::start_anew(const Manifest& now) {
   log_ = std::make_unique<JobLog>(log_path(plan_.options.out), now, false);
 }
 
-// The whole tables of a run of the same plan stay as they are, unless caches or jobs are missing.
-void ResultStore::keep_tables(JobRecords& earlier) {
-  for (JobRecord record; earlier.next(record);) {
-    const Index job = job_at(record.place);
-    if (job >= 0 && !record.lacked_memory) {
-      note(job, record);
-    }
-  }
-  kept_ = earlier.manifest();
-}
-
-// Jobs of the earlier run. `in_place`: they stay in the log of the same plan. Others are copied.
-void ResultStore::take_over(JobRecords& earlier, const Manifest& now, bool in_place) {
+// Jobs of the earlier run. They stay in the log of the same plan; others are copied.
+void ResultStore::take_over(JobRecords& earlier, const Manifest& now, bool same_plan,
+                            bool has_log) {
   const fs::path path = log_path(plan_.options.out);
   std::unordered_map<std::string, Index> by_key;
-  std::unique_ptr<JobLog> copy;
-  if (!in_place) {
-    for (Index job = range_.begin; job < range_.end; ++job) {
-      by_key.emplace(planned_key(plan_, job), job);
-    }
-    copy = std::make_unique<JobLog>(partial_path(path), now, false);
+  for (Index job = range_.begin; job < range_.end && !same_plan; ++job) {
+    by_key.emplace(planned_key(plan_, job), job);
   }
   const auto job_of = [&](const JobRecord& record) -> Index {
     const auto found = by_key.find(record.key);
-    return in_place ? job_at(record.place) : found == by_key.end() ? -1 : found->second;
+    return same_plan ? job_at(record.place) : found == by_key.end() ? -1 : found->second;
   };
   const std::vector<const TableSpec*> tables = written_tables(now);
+  if (!same_plan || !has_log) {
+    log_ = std::make_unique<JobLog>(partial_path(path), now, false);
+  }
   try {
     for (JobRecord record; earlier.next(record);) {
       const Index job = job_of(record);
-      if (job < 0 || record.lacked_memory) {
+      if (job < 0 || record.lacked_memory || lacks_cache(record)) {
         continue;
       }
-      if (copy) {
+      state(job) = record.measured() ? JobState::measured : JobState::unmeasured;
+      if (!same_plan) {
         record.place = place(job);
         move_to_run(record, run_, tables);
-        copy->append(record);
       }
-      note(job, record);
+      if (log_) {
+        log_->append(std::move(record));
+      }
     }
   } catch (...) {
-    if (copy) {
-      copy->remove();
+    if (log_) {
+      log_->remove();
     }
     throw;
   }
-  if (copy) {
-    copy->rename(path);
-    log_ = std::move(copy);
+  if (log_) {
+    log_->rename(path);
   } else {
     log_ = std::make_unique<JobLog>(path, now, true);
   }
 }
 
-// Takes over a job, unless its cache is missing.
-void ResultStore::note(Index job, const JobRecord& record) {
-  if (!plan_.options.export_caches.empty() && record.cache.empty() && !keeps_caches_ &&
-      !record.statuses.contains("failed")) {
-    return;
-  }
-  done_[job - range_.begin] = true;
-  rows_resumed_ += record.rows();
-  for (const auto& [status, rows] : record.statuses) {
-    kept_rows_[status] += rows;
-  }
-  if (layers_) {
-    const auto line = record.lines.find(layers_table().name());
-    layers_->note(job, record.measured(), line != record.lines.end() && !line->second.empty());
-  }
+bool ResultStore::lacks_cache(const JobRecord& record) const {
+  return !plan_.options.export_caches.empty() && record.cache.empty() && !keeps_caches_ &&
+         !record.statuses.contains("failed");
 }
 
 Index ResultStore::place(Index job) const {
@@ -254,9 +202,9 @@ Index ResultStore::job_at(Index place) const {
 
 std::vector<Index> ResultStore::open_jobs() const {
   std::vector<Index> out;
-  for (Index job = range_.begin; job < range_.end; ++job) {
-    if (!done_[job - range_.begin]) {
-      out.push_back(job);
+  for (Index i = 0; i < range_.size(); ++i) {
+    if (states_[i] == JobState::open) {
+      out.push_back(range_.begin + i);
     }
   }
   return out;
@@ -268,45 +216,38 @@ void ResultStore::write(Index job, const JobResult& result) {
   if (!plan_.options.export_caches.empty()) {
     record.cache = exported_cache(result);
   }
-  if (layers_) {
-    layers_->add(job, result);
+  const bool measured = record.measured();
+  if (measured && plan_.makes_layer_error(plan_.unit_of(job))) {
+    layers_->add(job, result.layer);
   }
-  log_->append(record);
+  log_->append(std::move(record));
   const std::lock_guard lock(mutex_);
-  done_[job - range_.begin] = true;
+  state(job) = measured ? JobState::measured : JobState::unmeasured;
 }
 
 void ResultStore::finish_layers(const std::vector<TraceReader>& readers, int threads,
                                 const std::atomic<bool>& stop) {
   if (layers_) {
-    layers_->finish(readers, threads, stop);
+    layers_->finish(readers, threads, stop, [this](Index job, const Fields& line) {
+      log_->append_layer(place(job), line_of_run(line, layers_table(), run_));
+    });
   }
 }
 
 bool ResultStore::complete() const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::find(done_, false) == done_.end() && !(layers_ && layers_->lacks_lines());
+  return open_jobs().empty() && !(layers_ && layers_->lacks_lines());
 }
 
 RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
   const std::lock_guard lock(mutex_);
-  if (!log_) {  // nothing was missing
-    manifest.rows = rows_resumed_;
-    manifest.failures = kept_rows_["failed"];
-    manifest.sha256 = kept_->sha256;
-    write_manifest(plan_.options.out, manifest);
-    if (layers_) {
-      layers_->remove_parts();
-    }
-    return {manifest.rows, manifest.failures, kept_rows_["infeasible"], kept_rows_["degenerate"]};
-  }
   if (whole && !plan_.options.export_caches.empty() && !keeps_caches_) {
     export_caches(plan_, trace_hashes(manifest),
                   [this](Index job) { return log_->read(place(job)).cache; });
   }
   RunTables tables(plan_.options.out, written_tables(manifest));
   for (Index job = range_.begin; job < range_.end; ++job) {
-    if (done_[job - range_.begin]) {
+    if (state(job) != JobState::open) {
       tables.put(log_->read(place(job)));
     }
   }

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -58,11 +57,10 @@ class ResultStore {
   RowCounts publish(Manifest& manifest, bool whole);
 
  private:
-  void open_layers(bool resume);
   void start_anew(const Manifest& now);
-  void keep_tables(JobRecords& earlier);
-  void take_over(JobRecords& earlier, const Manifest& now, bool in_place);
-  void note(Index job, const JobRecord& record);
+  void take_over(JobRecords& earlier, const Manifest& now, bool same_plan, bool has_log);
+  bool lacks_cache(const JobRecord& record) const;
+  JobState& state(Index job) { return states_[job - range_.begin]; }
   Index place(Index job) const;
   Index job_at(Index place) const;
 
@@ -71,15 +69,13 @@ class ResultStore {
   Range range_;  // of jobs
   FileLock lock_;
   std::optional<FileLock> caches_lock_;
-  std::unique_ptr<JobLog> log_;
-  std::unique_ptr<LayerErrors> layers_;
   std::vector<Index> unit_places_;  // of each unit's first row
-  std::vector<bool> done_;          // by job of this shard
-  bool keeps_caches_ = false;       // C.h5 has the caches of all jobs
+  std::vector<JobState> states_;    // by job of this shard
+  std::unique_ptr<JobLog> log_;
+  std::optional<LayerErrors> layers_;
+  bool keeps_caches_ = false;  // C.h5 has the caches of all jobs
   Index rows_resumed_ = 0;
-  std::map<std::string, Index> kept_rows_;  // of the earlier run by status_kind()
-  std::optional<Manifest> kept_;  // of whole tables of the same plan; then there is no log
-  mutable std::mutex mutex_;      // of done_ and publish()
+  mutable std::mutex mutex_;  // of states_ and publish()
 };
 
 }  // namespace kvbench

@@ -144,15 +144,22 @@ void check_layers_alone(const PlanSpec& plan, const Manifest& then, const Manife
   }
 }
 
-// differences(); throws InputError if the manifest lacks a key.
-std::vector<Difference> readable_differences(const PlanSpec& plan, const Manifest& then,
-                                             const Manifest& now) {
-  try {
-    return differences(plan.options, then, now);
-  } catch (const json::exception& error) {
-    throw InputError(fmt::format("{}: configuration: {}", manifest_path(plan.options.out).string(),
-                                 error.what()));
+// Throws InputError unless `extend` and the plan only adds to that of `then`.
+void check_extends(const PlanSpec& plan, const Manifest& then, const Manifest& now) {
+  const ReplayOptions& o = plan.options;
+  const std::vector<Difference> all = differences(o, then, now);
+  const bool more = std::ranges::all_of(all, &Difference::more) && !then.shard && !now.shard;
+  if (!more || !o.extend) {
+    std::vector<std::string> texts;
+    std::ranges::transform(all, std::back_inserter(texts), &Difference::text);
+    throw InputError(fmt::format("{}: options differ from those of the run to {}: {}{} ({})", o.out,
+                                 o.extend ? "extend" : "resume", fmt::join(texts, "; "),
+                                 more       ? "; --extend adds missing rows"
+                                 : o.extend ? "; --extend only adds to a plan"
+                                            : "",
+                                 manifest_path(o.out).string()));
   }
+  check_layers_alone(plan, then, now);
 }
 
 }  // namespace
@@ -160,32 +167,21 @@ std::vector<Difference> readable_differences(const PlanSpec& plan, const Manifes
 bool check_resumable(const PlanSpec& plan, const Manifest& then, const Manifest& now) {
   const std::string& out = plan.options.out;
   check_traces_unchanged(then, out);
-  const bool same = then.plan && then.plan->hash == now.plan->hash &&
-                    then.plan->row_ranges == now.plan->row_ranges;
-  if (!same) {
-    const std::vector<Difference> all = readable_differences(plan, then, now);
-    const bool more = std::ranges::all_of(all, &Difference::more) && !then.shard && !now.shard;
-    if (!more || !plan.options.extend) {
-      std::vector<std::string> texts;
-      std::ranges::transform(all, std::back_inserter(texts), &Difference::text);
-      throw InputError(fmt::format("{}: options differ from those of the run to {}: {}{} ({})", out,
-                                   plan.options.extend ? "extend" : "resume",
-                                   fmt::join(texts, "; "),
-                                   more                  ? "; --extend adds missing rows"
-                                   : plan.options.extend ? "; --extend only adds to a plan"
-                                                         : "",
-                                   manifest_path(out).string()));
+  const bool same =
+      then.plan->hash == now.plan->hash && then.plan->row_ranges == now.plan->row_ranges;
+  try {
+    if (!same) {
+      check_extends(plan, then, now);
     }
-    check_layers_alone(plan, then, now);
+  } catch (const json::exception& error) {  // a key is missing
+    throw InputError(
+        fmt::format("{}: configuration: {}", manifest_path(out).string(), error.what()));
   }
   // Traces of the same names may have other contents.
-  const std::vector<std::string> hashes = trace_hashes(now);
-  const std::vector<std::string> old = trace_hashes(then);
-  if (old.size() < hashes.size() || !std::equal(hashes.begin(), hashes.end(), old.begin())) {
-    throw InputError(
-        fmt::format("{}: the contents of the traces differ from those of the run to {} ({})", out,
-                    plan.options.extend ? "extend" : "resume", manifest_path(out).string()));
-  }
+  check_input(
+      trace_hashes(then) == trace_hashes(now),
+      fmt::format("{}: the contents of the traces differ from those of the run to {} ({})", out,
+                  plan.options.extend ? "extend" : "resume", manifest_path(out).string()));
   return same;
 }
 

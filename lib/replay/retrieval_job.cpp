@@ -17,12 +17,6 @@
 namespace kvbench {
 namespace {
 
-void require(bool good, const char* what) {
-  if (!good) {
-    throw std::logic_error(what);
-  }
-}
-
 // Tokens of the fixed set that are whole tokens of the cache.
 std::vector<Index> fixed_tokens(const Reads& reads) {
   if (!reads.fixed) {
@@ -112,13 +106,12 @@ class RetrievalJob {
                                  : TokenRows{head.k, head.v, {}};
       add_read(rows, g, reads_.lists, sums);
     }
-    Index degenerate = 0;
+    Index degenerate = 0;  // their denominators say so too
     const MatrixD z = sums.output(degenerate);
     const double queries = static_cast<double>(m_);
     row.attend_us_per_query = 1e6 * ((seconds_now() - start) / queries +
                                      search_s_ / (queries * static_cast<double>(head.group())));
     row.compress_ms = compress_ms_;
-    const ErrorFigures errors = error_figures(c_.truth(g), c_.norms(), z, sums.log_denominator());
     const Index index = reads_.index_bytes + fixed_.index;
     Compressed whole;
     if (reads_.coded) {
@@ -133,15 +126,11 @@ class RetrievalJob {
     const MemoryFigures memory = memory_figures(whole, head, task_.count(), c_.windows().seen());
     fill(row, memory);
     row.peak_bytes = memory.bytes;
-    fill(row, errors);
     fill_read(g, read, index, row);
-    std::string reason = degenerate_reason(c_, entry_, task_.tokens.empty());
-    row.status = status_of(errors, degenerate, m_, reason.empty() ? reads_.degenerate : reason);
-    Compressed diagnosed;
-    diagnosed.diag = reads_.diag;
-    row.diag = diag_text(c_, entry_, diagnosed);
-    add_query_errors(c_.truth(g).output, z, out);
-    add_layer_part(c_, row.q_head, c_.truth(g).output, z, out.layer);
+    row.diag = diag_text(c_, entry_, reads_.diag);
+    const std::string reason = degenerate_reason(c_, entry_, task_.tokens.empty());
+    add_outputs(c_, c_.truth(g), c_.norms(), z, sums.log_denominator(),
+                reason.empty() ? reads_.degenerate : reason, row, out);
   }
 
   // Bytes read of the middle, mean over the queries of a query head.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <system_error>
 #include <vector>
@@ -27,12 +28,47 @@ JobResult blank_result(const HeadInput& c, const Entry& entry) {
   return out;
 }
 
+// `reason`: another one to call a measured row degenerate, or "".
+std::string status_of(const ErrorFigures& errors, const std::vector<double>& log_denominator,
+                      const std::string& reason) {
+  const auto degenerate =
+      std::ranges::count_if(log_denominator, [](double x) { return !std::isfinite(x); });
+  if (degenerate > 0) {
+    return fmt::format("degenerate: denominator is 0 or not finite for {} of {} queries",
+                       degenerate, log_denominator.size());
+  }
+  if (errors.infinite > 0) {
+    return fmt::format(
+        "degenerate: exact output is 0 and the estimate is not, for {} of {} queries",
+        errors.infinite, log_denominator.size());
+  }
+  return reason.empty() ? "ok" : "degenerate: " + one_line(reason);
+}
+
+// Outputs of one query head, both [m, dv].
+void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
+                    LayerPart& part) {
+  const Index m = exact.rows();
+  const Index dv = exact.cols();
+  const Index group = c.head().group();
+  if (part.exact.rows() == 0) {
+    part = {Matrix(m, group * dv), Matrix(m, group * dv)};
+  }
+  const Index first = (q_head - c.id().kv_head * group) * dv;
+  for (Index j = 0; j < m; ++j) {
+    for (Index t = 0; t < dv; ++t) {
+      const double a = exact.row(j)[t];
+      part.exact.row(j)[first + t] = static_cast<float>(a);
+      part.differences.row(j)[first + t] = static_cast<float>(estimate.row(j)[t] - a);
+    }
+  }
+}
+
 }  // namespace
 
 JobResult run_guarded(const HeadInput& c, const Entry& entry,
                       const std::function<void(JobResult&)>& measure) {
   JobResult out = blank_result(c, entry);
-  JobResult blank = out;
   try {
     if (const std::string* why = c.plan().lacks(c.unit(), entry.variant)) {
       throw Infeasible(*why, 0);
@@ -47,6 +83,7 @@ JobResult run_guarded(const HeadInput& c, const Entry& entry,
     throw IoError(fmt::format("{}: {}", c.plan().variant_of(c.unit(), entry).name(), e.what()));
   } catch (const std::exception& e) {
     const bool infeasible = dynamic_cast<const Infeasible*>(&e) != nullptr;
+    JobResult blank = blank_result(c, entry);
     for (std::size_t i = 0; i < blank.rows.size(); ++i) {
       blank.rows[i].scoring_queries = out.rows[i].scoring_queries;
       blank.rows[i].status =
@@ -72,20 +109,6 @@ std::string degenerate_reason(const HeadInput& c, const Entry& entry, bool empty
   return queries && queries->none ? "no scoring queries" : "";
 }
 
-std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
-                      const std::string& reason) {
-  if (degenerate > 0) {
-    return fmt::format("degenerate: denominator is 0 or not finite for {} of {} queries",
-                       degenerate, m);
-  }
-  if (errors.infinite > 0) {
-    return fmt::format(
-        "degenerate: exact output is 0 and the estimate is not, for {} of {} queries",
-        errors.infinite, m);
-  }
-  return reason.empty() ? "ok" : "degenerate: " + one_line(reason);
-}
-
 std::vector<std::uint8_t> held_flags(const HeadInput& c,
                                      std::initializer_list<std::span<const Index>> tokens) {
   std::vector<std::uint8_t> held(c.head().n(), 0);
@@ -100,48 +123,32 @@ std::vector<std::uint8_t> held_flags(const HeadInput& c,
   return held;
 }
 
-void add_query_errors(const MatrixD& exact, const MatrixD& z, JobResult& out) {
-  std::vector<double>& errors = out.query_errors.emplace_back();
+void add_outputs(const HeadInput& c, const ExactAttention& truth, const ValueNorms& norms,
+                 const MatrixD& z, const std::vector<double>& log_denominator,
+                 const std::string& reason, Row& row, JobResult& out) {
+  const ErrorFigures errors = error_figures(truth, norms, z, log_denominator);
+  fill(row, errors);
+  row.status = status_of(errors, log_denominator, reason);
+  std::vector<double>& by_query = out.query_errors.emplace_back();
   const auto width = static_cast<std::size_t>(z.cols());
   for (Index j = 0; j < z.rows(); ++j) {
-    errors.push_back(query_error({exact.row(j), width}, {z.row(j), width}));
+    by_query.push_back(query_error({truth.output.row(j), width}, {z.row(j), width}));
+  }
+  if (c.plan().makes_layer_error(c.unit())) {
+    add_layer_part(c, row.q_head, truth.output, z, out.layer);
   }
 }
 
-void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
-                    LayerPart& part) {
-  if (!c.plan().makes_layer_error(c.unit())) {
-    return;
-  }
-  const Index m = exact.rows();
-  const Index dv = exact.cols();
-  const Index group = c.head().group();
-  if (part.exact.rows() == 0) {
-    part = {Matrix(m, group * dv), Matrix(m, group * dv)};
-  }
-  const Index first = (q_head - c.id().kv_head * group) * dv;
-  for (Index j = 0; j < m; ++j) {
-    for (Index t = 0; t < dv; ++t) {
-      const double a = exact.row(j)[t];
-      part.exact.row(j)[first + t] = static_cast<float>(a);
-      part.differences.row(j)[first + t] = static_cast<float>(estimate.row(j)[t] - a);
-    }
-  }
-}
-
-std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& result) {
-  std::string diag;
-  const auto add = [&](const std::string& key, const std::string& value) {
-    diag += fmt::format("{}{}={}", diag.empty() ? "" : ";", key, value);
-  };
-  for (const auto& [key, value] : result.diag) {
-    add(key, value);
-  }
+std::string diag_text(const HeadInput& c, const Entry& entry, Figures diag) {
   const auto queries = scoring_queries(c.plan(), c.unit(), c.plan().variant_of(c.unit(), entry));
   if (queries && queries->fewer) {
-    add("scoring_queries_asked", fmt::format("{}", queries->asked));
+    diag.emplace_back("scoring_queries_asked", fmt::format("{}", queries->asked));
   }
-  return diag;
+  std::string out;
+  for (const auto& [key, value] : diag) {
+    out += fmt::format("{}{}={}", out.empty() ? "" : ";", key, value);
+  }
+  return out;
 }
 
 }  // namespace kvbench

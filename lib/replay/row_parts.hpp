@@ -1,4 +1,5 @@
-// Shared by the jobs of all protocols: exceptions of methods, a row's status and diagnostics.
+// Shared by the jobs of all protocols: exceptions of methods, what is measured of outputs,
+// diagnostics.
 #pragma once
 
 #include <cstdint>
@@ -27,25 +28,19 @@ JobResult lacking_memory(const HeadInput& c, const Entry& entry);
 /// Returns why the input makes measured rows degenerate, or "".
 std::string degenerate_reason(const HeadInput& c, const Entry& entry, bool empty_middle);
 
-/// Returns the status of a measured row. `degenerate` of its m queries have no denominator;
-/// `reason`: another reason to call it degenerate, or "".
-std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
-                      const std::string& reason);
-
 /// Returns [n]: 1 for sinks, recent tokens and `tokens`.
 std::vector<std::uint8_t> held_flags(const HeadInput& c,
                                      std::initializer_list<std::span<const Index>> tokens);
 
-/// Appends a row's errors by evaluated query. `exact`, `z` [m, dv].
-void add_query_errors(const MatrixD& exact, const MatrixD& z, JobResult& out);
+/// Measures the estimated outputs `z` [m, dv] of a row's query head: errors and status of the row,
+/// its errors by query, its part of the layer's error if the plan has one. `log_denominator` [m]:
+/// as in SoftmaxSums; `reason`: why the row is degenerate in any case, or "".
+void add_outputs(const HeadInput& c, const ExactAttention& truth, const ValueNorms& norms,
+                 const MatrixD& z, const std::vector<double>& log_denominator,
+                 const std::string& reason, Row& row, JobResult& out);
 
-/// Writes the outputs of one query head, exact and estimated, both [m, dv], into the job's part of
-/// its layer's error. Does nothing if the plan has no error of this layer.
-void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
-                    LayerPart& part);
-
-/// Returns the `diag` column: the method's diagnostics, and how many scoring queries it asks for if
-/// the trace has fewer.
-std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& result);
+/// Returns the `diag` column: the method's diagnostics `diag`, and how many scoring queries it asks
+/// for if the trace has fewer.
+std::string diag_text(const HeadInput& c, const Entry& entry, Figures diag);
 
 }  // namespace kvbench

@@ -7,7 +7,6 @@
 
 #include "metrics/error.hpp"
 #include "replay/windows.hpp"
-#include "report/query_bins.hpp"
 
 namespace kvbench {
 namespace {
@@ -25,12 +24,11 @@ std::vector<Fields> lines_of(const TableSpec* table, const JobResult& done,
   } else if (table == &queries_table()) {
     for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
       const std::span<const double> errors = done.query_errors[i];
-      for (const auto& [first, last] : query_bins(std::ssize(errors))) {
-        const Index count = last - first + 1;
-        const auto own = errors.subspan(first, count);
+      for (const Range bin : query_bins(std::ssize(errors))) {
+        const auto own = errors.subspan(bin.begin, bin.size());
         const double sum = std::accumulate(own.begin(), own.end(), 0.0);
-        out.push_back(table->line(rows[i], first, last, count, sum / static_cast<double>(count),
-                                  percentile(own, 0.5)));
+        out.push_back(table->line(rows[i], bin.begin, bin.end - 1, bin.size(),
+                                  sum / static_cast<double>(bin.size()), percentile(own, 0.5)));
       }
     }
   } else if (table == &every_query_table()) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -112,8 +111,7 @@ class StreamJob {
     }
     attend(result);
     for (std::size_t h = 0; h < c_.heads(); ++h) {
-      finish(h, result.rows[h]);
-      add_layer_part(c_, result.rows[h].q_head, c_.truth(h).output, z_[h], result.layer);
+      finish(h, result.rows[h], result);
     }
     if (!c_.plan().options.export_caches.empty()) {
       result.cache = exported(c_.head(), view_, result.rows.front(), view_.degenerate);
@@ -274,21 +272,17 @@ class StreamJob {
     }
   }
 
-  void finish(std::size_t h, Row& row) const {
-    const Index m = c_.windows().queries;
-    const ErrorFigures errors = error_figures(c_.truth(h), c_.norms(), z_[h], log_denominator_[h]);
+  void finish(std::size_t h, Row& row, JobResult& result) const {
     fill(row, memory_figures(view_, c_.head(), n_ - exact_));
     row.peak_bytes = peak_bytes_;
     row.transient_bytes = transient_bytes_;
-    fill(row, errors);
     fill(row, figures_[h].figures());
     row.compress_ms = 1e3 * append_s_;
-    row.attend_us_per_query =
-        1e6 * attend_s_ / (static_cast<double>(m) * static_cast<double>(c_.head().group()));
-    const auto degenerate = std::count_if(log_denominator_[h].begin(), log_denominator_[h].end(),
-                                          [](double x) { return !std::isfinite(x); });
-    row.status = status_of(errors, degenerate, m, exact_ == n_ ? "empty middle" : view_.degenerate);
-    row.diag = diag_text(c_, entry_, view_);
+    row.attend_us_per_query = 1e6 * attend_s_ / static_cast<double>(c_.windows().queries) /
+                              static_cast<double>(c_.head().group());
+    row.diag = diag_text(c_, entry_, view_.diag);
+    add_outputs(c_, c_.truth(h), c_.norms(), z_[h], log_denominator_[h],
+                exact_ == n_ ? "empty middle" : view_.degenerate, row, result);
   }
 
   std::size_t in_group(std::size_t h) const { return static_cast<std::size_t>(c_.in_group(h)); }

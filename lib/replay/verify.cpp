@@ -142,42 +142,25 @@ void check_policies(const fs::path& csv, const Manifest& m, const ReplayOptions&
   }
 }
 
-// Rows without memory hold no figure to compute again; a resumed run has them.
-void reject_lacked_memory(const fs::path& csv) {
-  TableReader table(csv);
-  const std::size_t status = table.column("status");
-  while (table.next()) {
-    check_input(table.row()[status] != kLackedMemory,
-                fmt::format("{}: row {} is `{}`, expected none for --sample; replay --resume "
-                            "computes it",
-                            csv.string(), table.rows(), kLackedMemory));
-  }
-}
-
-// Writes a log with the jobs of the tables that have none of the rows in `drawn`.
+// Writes a log with the jobs of the tables that have none of the rows in `drawn`. Throws InputError
+// for a job without memory, which a resumed run has.
 void log_other_jobs(const fs::path& csv, const std::vector<Index>& drawn, const fs::path& log,
                     const Manifest& manifest) {
   const auto records = open_tables(csv);
   JobLog out(log, manifest, false);
   Index row = 0;
-  for (JobRecord record; records->next(record); row += record.rows()) {
+  for (JobRecord record; records->next(record);) {
     const auto first = std::ranges::lower_bound(drawn, row);
-    if (first == drawn.end() || *first >= row + record.rows()) {
-      out.append(record);
+    row += record.rows();
+    if (record.lacked_memory) {
+      throw InputError(
+          fmt::format("{}: row {} is `{}`, expected none for --sample; replay --resume computes it",
+                      csv.string(), row, kLackedMemory));
+    }
+    if (first == drawn.end() || *first >= row) {
+      out.append(std::move(record));
     }
   }
-}
-
-// Tables of a finished run and their paths, OUT.csv first.
-std::vector<std::pair<const TableSpec*, fs::path>> tables_of(const Manifest& m,
-                                                             const fs::path& csv) {
-  std::vector<std::pair<const TableSpec*, fs::path>> out{{&main_table(), csv}};
-  for (const TableSpec* side : side_tables_of(m)) {
-    if (m.sha256->contains(side->name())) {
-      out.emplace_back(side, side->path(csv));
-    }
-  }
-  return out;
 }
 
 std::vector<std::string> cell_differences(const Fields& header, const Fields& first,
@@ -263,7 +246,6 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
               fmt::format("{}: the run has not ended, expected a finished run", csv.string()));
   check_input(m.schema == schema_version, fmt::format("{}: got schema {}, expected {} for --sample",
                                                       csv.string(), m.schema, schema_version));
-  reject_lacked_memory(csv);
   VerifyResult out;
   out.traces = check_traces(csv, m);
   const Temporary scratch = scratch_folder();
@@ -296,8 +278,8 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   if (out.interrupted) {
     return out;
   }
-  for (const auto& [table, path] : tables_of(m, csv)) {
-    compare(path, table->path(options.out), table->is_side() ? nullptr : &drawn, out);
+  for (const TableSpec* table : written_tables(m)) {
+    compare(table->path(csv), table->path(options.out), table->is_side() ? nullptr : &drawn, out);
   }
   return out;
 }

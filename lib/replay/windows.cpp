@@ -52,6 +52,15 @@ std::vector<Index> kept_steps(const ReplayOptions& o, Index n) {
   return o.protocol == Protocol::stream ? steps_until(n - 1, o, n) : std::vector<Index>{n - 1};
 }
 
+std::vector<Range> query_bins(Index queries) {
+  constexpr Index kWidest = 32;
+  std::vector<Range> out;
+  for (Index first = 0; first < queries; first = out.back().end) {
+    out.push_back({first, std::min(first + std::clamp<Index>(first, 1, kWidest), queries)});
+  }
+  return out;
+}
+
 Index budget_bytes(double rho, Index full) {
   // 0.29 * 100 is 28.999999999999996 in double.
   const double bytes = rho * static_cast<double>(full);

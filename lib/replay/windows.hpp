@@ -39,6 +39,10 @@ std::vector<Index> stream_steps(const ReplayOptions& options, Index n);
 /// (j + 1) divisible by --eval-every.
 std::vector<Index> kept_steps(const ReplayOptions& options, Index n);
 
+/// Offsets of evaluated queries that share a line of OUT.queries.csv: 0, 1, 2-3, 4-7, 8-15, 16-31,
+/// then 32 each; the last bin ends with the last query.
+std::vector<Range> query_bins(Index queries);
+
 /// Returns floor(rho * full), the bytes of budget `rho` [0, 1] for `full` bytes. A product within
 /// rounding of an integer is that integer.
 Index budget_bytes(double rho, Index full);

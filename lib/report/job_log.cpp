@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <span>
-#include <unordered_set>
 #include <utility>
 
 #include "core/archive.hpp"
@@ -76,7 +75,7 @@ const std::vector<std::size_t>& job_cells() {
   return cells;
 }
 
-constexpr int kLayerCells = 3;  // of job_cells(): trace, prompt, layer
+constexpr std::size_t kLayerCells = 3;  // of job_cells(): trace, prompt, layer; the KV head follows
 
 void add_head(std::string& heads, const Fields& row) {
   static const std::size_t q_head = column_index("q_head");
@@ -99,13 +98,11 @@ bool is_of_job(const Fields& row, const Fields& job) {
 
 class LogRecords : public JobRecords {
  public:
-  LogRecords(const fs::path& path, Journal::Damage damage) : journal_(path, damage) {
-    if (!journal_.has(kManifest)) {
-      throw InputError(
-          fmt::format("{}: has no manifest, expected the log of a run", path.string()));
-    }
-    manifest_ = manifest_from_text(text_of(journal_.read(kManifest)), path.string());
-    numbers_ = journal_.numbers();
+  LogRecords(const fs::path& path, Journal::Damage damage)
+      : journal_(path, damage), numbers_(journal_.numbers()) {
+    check_input(journal_.has(kManifest),
+                path.string() + ": has no manifest, expected the log of a run");
+    set_manifest(manifest_from_text(text_of(journal_.read(kManifest)), path.string()), path);
     std::erase_if(numbers_, [](Index number) { return number < 0 || number % 2 != 0; });
   }
 
@@ -128,24 +125,19 @@ class LogRecords : public JobRecords {
 // Rows of a job are consecutive, and so are its lines of a side table.
 class TableRecords : public JobRecords {
  public:
-  TableRecords(const fs::path& csv, bool locked)
-      : csv_(csv), lock_(locked ? nullptr : lock_where_possible(csv)) {
-    manifest_ = read_manifest(csv);
-    const auto check = [&](bool good, std::string_view what) {
-      if (!good) {
-        throw InputError(fmt::format("{}: {}", csv.string(), what));
-      }
-    };
-    check(manifest_.plan.has_value(), "the manifest has no plan, expected that of a replay");
-    check(manifest_.end && manifest_.sha256,
-          "the run has not ended, expected its log, OUT.csv.log, or a run that has");
-    check(manifest_.schema == schema_version,
-          fmt::format("schema {}, expected {}", manifest_.schema, schema_version));
+  TableRecords(const fs::path& csv, std::unique_ptr<FileLock> lock)
+      : csv_(csv), lock_(std::move(lock)) {
+    set_manifest(read_manifest(csv), csv);
+    check_input(manifest_.end && manifest_.sha256,
+                fmt::format("{}: the run has not ended, expected its log, OUT.csv.log, or a run "
+                            "that has",
+                            csv.string()));
     Index last = 0;
     for (const Range& r : manifest_.plan->row_ranges) {
-      check(last <= r.begin && r.begin <= r.end && r.end <= manifest_.plan->rows,
-            fmt::format("row range [{}, {}) begins before {} or lies outside the plan's {} rows",
-                        r.begin, r.end, last, manifest_.plan->rows));
+      check_input(last <= r.begin && r.begin <= r.end && r.end <= manifest_.plan->rows,
+                  fmt::format("{}: row range [{}, {}) begins before {} or lies outside the plan's "
+                              "{} rows",
+                              csv.string(), r.begin, r.end, last, manifest_.plan->rows));
       last = r.end;
       expected_ += r.size();
     }
@@ -161,22 +153,17 @@ class TableRecords : public JobRecords {
     Open& main = tables_.front();
     if (!main.more) {
       for (const Open& side : tables_) {
-        if (side.more) {
-          throw InputError(fmt::format("{}: line {}: no row of {} has this line",
-                                       side.reader->source(), side.reader->row_line(),
-                                       csv_.string()));
-        }
+        check_input(!side.more,
+                    fmt::format("{}: line {}: no row of {} has this line", side.reader->source(),
+                                side.reader->row_line(), csv_.string()));
       }
-      if (taken_ < expected_) {
-        throw InputError(fmt::format("{}: {} rows, expected {} as in the manifest", csv_.string(),
-                                     taken_, expected_));
-      }
+      check_input(taken_ == expected_, fmt::format("{}: {} rows, expected {} as in the manifest",
+                                                   csv_.string(), taken_, expected_));
       return false;
     }
     const Fields job = job_of(main.reader->row());
-    if (!std::equal(layer_.begin(), layer_.end(), job.begin(), job.begin() + kLayerCells)) {
-      layer_.assign(job.begin(), job.begin() + kLayerCells);
-      layer_lines_.clear();
+    if (layer_.empty() || !std::equal(job.begin(), job.begin() + kLayerCells, layer_.begin())) {
+      layer_ = job;
     }
     static const std::size_t status = column_index("status");
     std::string& lines = record.lines[main_table().name()];
@@ -193,7 +180,12 @@ class TableRecords : public JobRecords {
       record.count(row[status]);
       add_head(heads, row);
       for (std::size_t t = 1; t < tables_.size(); ++t) {
-        take_lines(tables_[t], row, record.lines[tables_[t].table->name()]);
+        std::string& text = record.lines[tables_[t].table->name()];
+        // A line of a layer is with the first row of its first KV head.
+        if (tables_[t].table->steps() ||
+            (lines.empty() && job[kLayerCells] == layer_[kLayerCells])) {
+          take_lines(tables_[t], row, text);
+        }
       }
       lines += main.reader->text();
       ++taken_;
@@ -210,18 +202,13 @@ class TableRecords : public JobRecords {
     bool more;
   };
 
-  // Appends the row's lines to `text`, unless an earlier row had the same ones.
-  void take_lines(Open& side, const Fields& row, std::string& text) {
+  // Appends the row's lines to `text`.
+  static void take_lines(Open& side, const Fields& row, std::string& text) {
     const std::string mine = side.table->key_of_row(row);
-    // All KV heads of a layer share one line.
-    const bool shared = !side.table->steps();
-    if (shared && !layer_lines_.insert(mine).second) {
-      return;
-    }
     while (side.more && side.table->key(side.reader->row()) == mine) {
       text += side.reader->text();
       side.more = side.reader->next();
-      if (shared) {
+      if (!side.table->steps()) {
         break;
       }
     }
@@ -247,14 +234,23 @@ class TableRecords : public JobRecords {
   std::unique_ptr<FileLock> lock_;
   std::vector<Open> tables_;  // OUT.csv first
   std::size_t range_ = 0;
-  Index before_ = 0;                             // rows of earlier ranges
-  Fields layer_;                                 // of the last job: trace, prompt, layer
-  std::unordered_set<std::string> layer_lines_;  // keys of its lines
-  Index taken_ = 0;                              // rows read
+  Index before_ = 0;  // rows of earlier ranges
+  Fields layer_;      // job_of() the layer's first row
+  Index taken_ = 0;   // rows read
   Index expected_ = 0;
 };
 
 }  // namespace
+
+void JobRecords::set_manifest(Manifest manifest, const fs::path& path) {
+  manifest_ = std::move(manifest);
+  check_input(
+      manifest_.plan.has_value(),
+      fmt::format("{}: the manifest has no plan, expected that of a replay", path.string()));
+  check_input(
+      manifest_.schema == schema_version,
+      fmt::format("{}: schema {}, expected {}", path.string(), manifest_.schema, schema_version));
+}
 
 void JobRecord::count(std::string_view status) {
   lacked_memory = status == kLackedMemory;
@@ -286,7 +282,11 @@ JobLog::JobLog(const fs::path& path, const Manifest& manifest, bool resume)
   journal_.append(kManifest, bytes_of(manifest_text(manifest)));
 }
 
-void JobLog::append(const JobRecord& record) {
+void JobLog::append(JobRecord record) {
+  const auto layer = record.lines.extract(layers_table().name());
+  if (layer && !layer.mapped().empty()) {
+    append_layer(record.place, layer.mapped());
+  }
   Packer packer;
   pass(packer, record);
   journal_.append(job_number(record.place), packer.bytes);
@@ -294,6 +294,10 @@ void JobLog::append(const JobRecord& record) {
 
 void JobLog::append_layer(Index place, std::string_view line) {
   journal_.append(layer_number(place), bytes_of(line));
+}
+
+bool JobLog::has_layer(Index place) const {
+  return journal_.has(layer_number(place));
 }
 
 void JobLog::append_end() {
@@ -314,7 +318,7 @@ std::unique_ptr<JobRecords> open_log(const fs::path& path, Journal::Damage damag
 }
 
 std::unique_ptr<JobRecords> open_tables(const fs::path& csv, bool locked) {
-  return std::make_unique<TableRecords>(csv, locked);
+  return std::make_unique<TableRecords>(csv, locked ? nullptr : lock_where_possible(csv));
 }
 
 RunTables::RunTables(const fs::path& csv, const std::vector<const TableSpec*>& tables) : csv_(csv) {

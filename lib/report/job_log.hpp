@@ -47,9 +47,10 @@ class JobLog {
   /// Throws IoError, or InputError if a record before the last is damaged.
   JobLog(const std::filesystem::path& path, const Manifest& manifest, bool resume);
 
-  void append(const JobRecord& record);
-  /// Adds the line of OUT.layers.csv to the job at this place.
+  void append(JobRecord record);
+  /// Adds the line of OUT.layers.csv to the job at this place, whose record may come later.
   void append_layer(Index place, std::string_view line);
+  bool has_layer(Index place) const;
 
   /// Notes that no job and no line of a layer is missing.
   void append_end();
@@ -77,6 +78,9 @@ class JobRecords {
   virtual bool next(JobRecord& record) = 0;
 
  protected:
+  /// Throws InputError if it has no plan or another schema. `path`: for messages.
+  void set_manifest(Manifest manifest, const std::filesystem::path& path);
+
   Manifest manifest_;
 };
 
@@ -84,13 +88,13 @@ class JobRecords {
 bool log_started(const std::filesystem::path& path);
 
 /// Opens a log, which may still be written. Throws InputError as of Journal, or if it has no
-/// manifest.
+/// manifest of this schema.
 std::unique_ptr<JobRecords> open_log(const std::filesystem::path& path,
                                      Journal::Damage damage = Journal::Damage::refuse);
 
 /// Opens the tables of a finished run. `locked`: the caller holds the lock of OUT.csv. Errors: as
-/// of open_run_table(); InputError if a run is writing them, the run has not ended or a table does
-/// not match the others.
+/// of open_run_table(); InputError if a run is writing them, the run has not ended, is of another
+/// schema, or a table does not match the others.
 std::unique_ptr<JobRecords> open_tables(const std::filesystem::path& csv, bool locked = false);
 
 /// The tables of a run, written together: each is complete before the first gets its name.

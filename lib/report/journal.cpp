@@ -41,10 +41,6 @@ std::uint32_t own_checksum(const RecordHead& head) {
   return checksum_of(&head, offsetof(RecordHead, own));
 }
 
-[[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
-  throw IoError(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
-}
-
 std::string_view bytes_text(const void* data, std::size_t size) {
   return {static_cast<const char*>(data), size};
 }
@@ -60,7 +56,7 @@ std::size_t read_at(int fd, const std::filesystem::path& path, void* to, std::si
       continue;
     }
     if (got < 0) {
-      fail(path, "cannot be read");
+      throw_io("read it", path, errno);
     }
     if (got == 0) {
       break;
@@ -146,7 +142,7 @@ std::optional<std::string> identity_of(int fd, const std::filesystem::path& path
 Descriptor open_file(const std::filesystem::path& path, int flags) {
   Descriptor out(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
   if (out.get() < 0) {
-    fail(path, "cannot be opened");
+    throw_io("open it", path, errno);
   }
   return out;
 }
@@ -163,8 +159,13 @@ Journal::Journal(std::filesystem::path path, std::string_view identity, bool res
     list_records(damage);
     cut(end_);
   } else {
+    const std::string first = fmt::format("{}{}\n", kMagic, identity);
+    cut(0);
+    if (!write_all(fd_.get(), first)) {
+      throw_io("write it", path_, errno);
+    }
     identity_ = identity;
-    reset();
+    begin_ = end_ = first.size();
   }
 }
 
@@ -178,18 +179,9 @@ Journal::Journal(std::filesystem::path path, Damage damage)
 
 void Journal::cut(std::uint64_t size) {
   if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) {
-    fail(path_, "cannot be cut");
+    throw_io("cut it", path_, errno);
   }
   end_ = size;
-}
-
-void Journal::reset() {
-  const std::string first = fmt::format("{}{}\n", kMagic, identity_);
-  cut(0);
-  if (!write_all(fd_.get(), first)) {
-    fail(path_, "cannot be written");
-  }
-  begin_ = end_ = first.size();
 }
 
 // Returns whether the file is a journal.
@@ -210,7 +202,7 @@ void Journal::list_records(Damage damage) {
       end_ = scanner.at();
       continue;
     }
-    if (damage == Damage::cut || !scanner.skip_to_next()) {
+    if (!scanner.skip_to_next()) {
       return;
     }
     if (damage == Damage::refuse) {
@@ -231,8 +223,7 @@ void Journal::append(Index number, std::span<const std::byte> record) {
       !write_all(fd_.get(), bytes_text(record.data(), record.size()))) {
     const int error = errno;
     cut(end_);
-    errno = error;
-    fail(path_, "cannot be written");
+    throw_io("write it", path_, error);
   }
   locations_.push_back({number, offset});
   sorted_ = false;

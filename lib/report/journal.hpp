@@ -26,15 +26,13 @@ class Journal {
   /// What to do with a record whose checksum is wrong and that is not the torn end of the file.
   enum class Damage {
     refuse,  ///< InputError with the record's number in the file
-    cut,     ///< it and all after it are no records
     skip,    ///< it is no record; those after it are
   };
 
   /// Opens PATH for one writer. With `resume` existing records are kept, except a torn last one;
   /// otherwise, or if the journal has another `identity`, it is emptied. Throws IoError, or
   /// InputError of Damage::refuse.
-  Journal(std::filesystem::path path, std::string_view identity, bool resume,
-          Damage damage = Damage::cut);
+  Journal(std::filesystem::path path, std::string_view identity, bool resume, Damage damage);
   /// Opens an existing journal for reading; a writer may append meanwhile. Throws InputError if
   /// PATH is no journal, and as above.
   Journal(std::filesystem::path path, Damage damage);
@@ -68,17 +66,15 @@ class Journal {
     std::uint64_t offset = 0;  // of the record's bytes
   };
   bool read_identity();
-  void reset();
   void list_records(Damage damage);
   void cut(std::uint64_t size);
+  const Location* find(Index number) const;
 
   std::filesystem::path path_;
   std::string identity_;
   Descriptor fd_;
   std::uint64_t begin_ = 0;  // of the first record
   std::uint64_t end_ = 0;    // of the last
-  const Location* find(Index number) const;
-
   // Sorted by number, each once, when something is looked up: runs may have millions of records.
   mutable std::deque<Location> locations_;
   mutable bool sorted_ = true;

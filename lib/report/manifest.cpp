@@ -151,10 +151,6 @@ std::string manifest_text(const Manifest& manifest) {
   return json_text(manifest_to_json(manifest));
 }
 
-void write_manifest(const std::filesystem::path& csv, const Manifest& manifest) {
-  write_file_atomically(manifest_path(csv), manifest_text(manifest));
-}
-
 Manifest manifest_from_text(std::string_view text, const std::string& source) {
   const json j = parse_json(text, source);
   try {

@@ -89,9 +89,6 @@ void end_manifest(Manifest& manifest, Index rows, Index failures, double wall_s)
 /// Indented; bytes of paths that are not UTF-8 are replaced.
 std::string json_text(const nlohmann::json& json);
 
-/// Writes manifest_path(csv). Throws IoError.
-void write_manifest(const std::filesystem::path& csv, const Manifest& manifest);
-
 /// Reads manifest_path(csv). Throws InputError if it is absent, no JSON as of parse_json(), of
 /// another format, or lacks a key.
 Manifest read_manifest(const std::filesystem::path& csv);

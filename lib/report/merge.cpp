@@ -37,29 +37,23 @@ bool is_log(const fs::path& path) {
   return journal_kind().matches(path);
 }
 
+Shard shard_of(const Manifest& m) {
+  return m.shard.value_or(Shard{1, 1});
+}
+
 MergeInput open_part(const fs::path& path, bool salvage) {
   MergeInput part{path, is_log(path), nullptr};
   part.records = part.log
                      ? open_log(path, salvage ? Journal::Damage::skip : Journal::Damage::refuse)
                      : open_tables(path);
   const Manifest& m = part.manifest();
-  const auto check = [&](bool good, const std::string& message) {
-    if (!good) {
-      throw InputError(fmt::format("{}: {}", path.string(), message));
-    }
-  };
-  check(m.plan.has_value(), "the manifest has no plan, expected that of a replay");
-  check(part.log || m.shard, "the manifest has no shard, expected that of a --shard run");
-  check(!m.shard || (1 <= m.shard->index && m.shard->index <= m.shard->count),
-        fmt::format("got shard {}/{}, expected 1 to the count", m.shard ? m.shard->index : 0,
-                    m.shard ? m.shard->count : 0));
-  check(m.schema == schema_version,
-        fmt::format("schema {}, expected {}", m.schema, schema_version));
+  check_input(part.log || m.shard,
+              path.string() + ": the manifest has no shard, expected that of a --shard run");
+  const auto [index, count] = shard_of(m);
+  check_input(
+      1 <= index && index <= count,
+      fmt::format("{}: got shard {}/{}, expected 1 to the count", path.string(), index, count));
   return part;
-}
-
-Index shard_count(const Manifest& m) {
-  return m.shard ? m.shard->count : 1;
 }
 
 void check_alike(const std::vector<MergeInput>& parts) {
@@ -77,26 +71,22 @@ void check_alike(const std::vector<MergeInput>& parts) {
     differ("plan", m.plan->hash, of_first.plan->hash);
     differ("run_id", m.run_id, of_first.run_id);
     differ("plan's row count", m.plan->rows, of_first.plan->rows);
-    differ("shard count", shard_count(m), shard_count(of_first));
+    differ("shard count", shard_of(m).count, shard_of(of_first).count);
     differ("trace hash", fmt::format("{}", fmt::join(trace_hashes(m), " ")),
            fmt::format("{}", fmt::join(trace_hashes(of_first), " ")));
-    if (written_tables(m) != written_tables(of_first)) {
-      throw InputError(fmt::format("{}: its side tables differ from those of {}", p.path.string(),
-                                   first.path.string()));
-    }
-    const Index index = m.shard ? m.shard->index : 1;
+    check_input(written_tables(m) == written_tables(of_first),
+                fmt::format("{}: its side tables differ from those of {}", p.path.string(),
+                            first.path.string()));
+    const auto [index, count] = shard_of(m);
     const auto [it, fresh] = by_index.emplace(index, &p);
-    if (!fresh && !(p.log && it->second->log)) {
-      throw InputError(fmt::format("{}: duplicate shard {}/{}, also in {}", p.path.string(), index,
-                                   shard_count(m), it->second->path.string()));
-    }
+    check_input(fresh || (p.log && it->second->log),
+                fmt::format("{}: duplicate shard {}/{}, also in {}", p.path.string(), index, count,
+                            it->second->path.string()));
   }
   const bool logs = std::ranges::any_of(parts, &MergeInput::log);
-  for (Index i = 1; i <= shard_count(first.manifest()) && !logs; ++i) {
-    if (!by_index.contains(i)) {
-      throw InputError(
-          fmt::format("merge: shard {}/{} is missing", i, shard_count(first.manifest())));
-    }
+  const Index count = shard_of(first.manifest()).count;
+  for (Index i = 1; i <= count && !logs; ++i) {
+    check_input(by_index.contains(i), fmt::format("merge: shard {}/{} is missing", i, count));
   }
 }
 
@@ -189,17 +179,14 @@ Manifest merged_manifest(const std::vector<MergeInput>& parts, const MergeOption
 }  // namespace
 
 MergeResult merge_runs(const MergeOptions& options) {
-  if (options.inputs.empty()) {
-    throw InputError("merge: got no tables or logs");
-  }
+  check_input(!options.inputs.empty(), "merge: got no tables or logs");
   check_output(options);
   std::vector<MergeInput> parts;
   for (const fs::path& input : options.inputs) {
     parts.push_back(open_part(input, options.salvage));
   }
-  std::ranges::stable_sort(parts, {}, [](const MergeInput& p) {
-    return p.manifest().shard ? p.manifest().shard->index : 1;
-  });
+  std::ranges::stable_sort(parts, {},
+                           [](const MergeInput& p) { return shard_of(p.manifest()).index; });
   check_alike(parts);
   Manifest manifest = merged_manifest(parts, options);
   const FileLock lock(options.output);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -80,21 +79,6 @@ std::vector<std::string> to_fields(const Row& row) {
     fields.push_back(blank && c.measured ? std::string() : c.text(row));
   }
   return fields;
-}
-
-std::uint64_t hash_of(const std::string& key) {
-  return std::hash<std::string>{}(key);
-}
-
-std::vector<std::uint64_t> repeated(std::vector<std::uint64_t> hashes) {
-  std::ranges::sort(hashes);
-  std::vector<std::uint64_t> out;
-  const auto end = hashes.end();
-  for (auto at = std::adjacent_find(hashes.begin(), end); at != end;
-       at = std::adjacent_find(std::upper_bound(at, end, *at), end)) {
-    out.push_back(*at);
-  }
-  return out;
 }
 
 std::string_view major_of(std::string_view version) {

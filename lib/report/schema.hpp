@@ -84,12 +84,6 @@ std::size_t column_index(std::string_view name);
 /// empty.
 std::vector<std::string> to_fields(const Row& row);
 
-/// A hash of a row's key.
-std::uint64_t hash_of(const std::string& key);
-
-/// The values that occur more than once, sorted, each once.
-std::vector<std::uint64_t> repeated(std::vector<std::uint64_t> hashes);
-
 /// A version up to its first dot.
 std::string_view major_of(std::string_view version);
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "report/run_tables.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -89,6 +90,80 @@ struct Sums {
   double shown(Index count) const { return unequal ? part / whole : mean(count); }
 };
 
+// The rows of a table that all filters keep.
+class ResultRows {
+ public:
+  ResultRows(const ResultTable& table, std::vector<RowFilter>& filters)
+      : table_(table()), filters_(filters) {
+    for (const RowFilter& filter : filters_) {
+      filter_at_.push_back(column(filter.column()));
+    }
+    for (const std::string_view name : key_columns()) {
+      key_at_.push_back(column(name));
+    }
+  }
+
+  bool next() {
+    while (table_->next()) {
+      bool kept = true;
+      for (std::size_t f = 0; f < filters_.size(); ++f) {
+        kept = filters_[f].keeps(cell(filter_at_[f])) && kept;
+      }
+      if (kept) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::size_t column(std::string_view name) const { return table_->column(name); }
+  const std::string& cell(std::size_t column) const { return table_->row()[column]; }
+  const std::string& source() const { return table_->source(); }
+  std::size_t line() const { return table_->row_line(); }
+  Index row() const { return table_->rows(); }  // its number, 1-based
+
+  std::string key() const { return key_of(table_->row(), key_at_); }  // of the key columns
+  std::uint64_t key_hash() const { return std::hash<std::string>{}(key()); }
+  std::string key_text() const {  // `trace=a.h5, prompt=...`
+    std::string text;
+    for (const std::size_t at : key_at_) {
+      text += fmt::format("{}{}={}", text.empty() ? "" : ", ", table_->header()[at], cell(at));
+    }
+    return text;
+  }
+
+ private:
+  std::unique_ptr<TableReader> table_;
+  std::vector<RowFilter>& filters_;
+  std::vector<std::size_t> filter_at_;
+  std::vector<std::size_t> key_at_;
+};
+
+// Throws InputError if two rows have one key. `hashes`: of all rows, in any order. Rereads the
+// tables only if hashes repeat.
+void check_duplicates(std::span<const ResultTable> tables, std::vector<RowFilter>& filters,
+                      std::vector<std::uint64_t> hashes) {
+  std::ranges::sort(hashes);
+  // Different keys rarely share a hash: the first round almost always finds the row.
+  for (auto at = std::ranges::adjacent_find(hashes); at != hashes.end();
+       at = std::adjacent_find(std::upper_bound(at, hashes.end(), *at), hashes.end())) {
+    std::map<std::string, std::string> seen;  // where, by key
+    for (const ResultTable& table : tables) {
+      for (ResultRows rows(table, filters); rows.next();) {
+        if (rows.key_hash() != *at) {
+          continue;
+        }
+        const auto [first, fresh] =
+            seen.emplace(rows.key(), fmt::format("{}, line {}", rows.source(), rows.line()));
+        if (!fresh) {
+          throw InputError(fmt::format("{}: line {}: duplicate row, also in {}: {}", rows.source(),
+                                       rows.line(), first->second, rows.key_text()));
+        }
+      }
+    }
+  }
+}
+
 using Values = std::set<std::string>;
 
 // Reads all rows twice, with add() and then add_squares(); finish() computes the moments.
@@ -121,7 +196,7 @@ class Collector {
 
   void add(const ResultRows& rows) {
     check_schema(rows);
-    hashes_.push_back(hash_of(rows.key()));
+    hashes_.push_back(rows.key_hash());
     Fields key = cells(rows, group_at_);
     const auto [it, fresh] = index_.emplace(key, summary_.groups.size());
     const std::size_t g = it->second;
@@ -338,6 +413,10 @@ void sort_groups(Summary& summary, const SummaryOptions& options) {
 }
 
 }  // namespace
+
+ResultTable result_table(const std::filesystem::path& csv) {
+  return [csv] { return open_result_table(csv); };
+}
 
 Summary summarize(std::span<const ResultTable> tables, const SummaryOptions& options) {
   Summary summary;

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/types.hpp"
-#include "report/result_rows.hpp"
 #include "report/row_filter.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench {
 
@@ -55,6 +58,12 @@ struct Summary {
   std::vector<std::string_view> spread;  ///< what else differs within a group: "traces", "seeds"
   std::map<std::string, Index> skipped;  ///< rows by `infeasible`, `failed`, `degenerate: reason`
 };
+
+/// Opens a table, which is read twice or more.
+using ResultTable = std::function<std::unique_ptr<TableReader>()>;
+
+/// OUT.csv. Errors on opening: as of open_result_table.
+ResultTable result_table(const std::filesystem::path& csv);
 
 /// Reduces all tables as one. Memory: the groups, the heads, and 8 bytes a row (16 while the list
 /// grows). Throws what reading a table throws, and InputError for: a missing column, no rows or

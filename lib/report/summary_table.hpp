@@ -1,12 +1,15 @@
-// A summary laid out in rows and columns, which every format prints.
+// A summary laid out in rows and columns, and as text: for a terminal, for pages, for programs.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "core/output_guard.hpp"
 #include "core/types.hpp"
 #include "report/summary.hpp"
 
@@ -19,32 +22,31 @@ enum class Detail {
   all      ///< for programs: every column
 };
 
+struct SummaryColumn {
+  std::string name;
+  std::string unit;                     ///< "" if there is none
+  bool right = true;                    ///< aligned right: numbers
+  bool estimates = false;               ///< cells are `mean ± standard error`, or a mean
+  std::vector<std::string> cells = {};  ///< by row
+};
+
+struct SummaryTable {
+  std::vector<SummaryColumn> columns;
+  std::size_t rows = 0;
+  std::size_t labels = 0;  ///< leading columns that identify a row
+  std::string note;        ///< sentence below the table
+};
+
+/// A row per group: counts, and per metric a column with mean and standard error to three digits;
+/// for programs `mean_X` and `sd_X` in full precision. Readers see `-` where there is no value.
+SummaryTable summary_table(const Summary& summary, Detail detail);
+
 /// Mean and standard deviation over `count` rows.
 struct Estimate {
   double mean;
   double sd;
   Index count;
 };
-
-using SummaryCell = std::variant<std::string, Index, Estimate>;
-
-struct SummaryColumn {
-  std::string name;
-  std::string unit;     ///< "" if there is none
-  std::string field;    ///< name for programs; of an Estimate after `mean_` and `sd_`
-  bool right = true;    ///< aligned right: numbers
-  bool number = false;  ///< its texts are numbers
-};
-
-struct SummaryTable {
-  std::vector<SummaryColumn> columns;
-  std::vector<std::vector<SummaryCell>> rows;  ///< as wide as `columns`
-  std::size_t labels = 0;                      ///< leading columns that identify a row
-  std::string note;                            ///< sentence below the table
-};
-
-/// A row per group: counts, and a column per metric.
-SummaryTable summary_table(const Summary& summary, Detail detail);
 
 /// Three significant digits, `nan`, `inf`: 0.0500, 1230 for 1234, 1.50e-07.
 std::string three_digits(double value);
@@ -57,5 +59,32 @@ double standard_error(const Estimate& estimate);
 /// differs between the groups of that algorithm.
 std::vector<std::string> short_labels(std::span<const std::string> algorithms,
                                       std::span<const std::string> params);
+
+enum class TableFormat : std::uint8_t { text, markdown, csv };
+
+constexpr std::string_view name(TableFormat format) {
+  switch (format) {
+    case TableFormat::text: return "text";
+    case TableFormat::markdown: return "markdown";
+    case TableFormat::csv: return "csv";
+  }
+  return "?";
+}
+
+/// CSV is for programs: it has full precision, the others three significant digits.
+constexpr bool for_programs(TableFormat format) {
+  return format == TableFormat::csv;
+}
+
+/// The table and its note in this format.
+///
+/// text: aligned. With `width`, lines have at most that many characters: the longest label is cut
+/// with an ellipsis while labels stay different, or columns are dropped from the right, and a
+/// sentence says so. markdown: GitHub's. csv: fields `mean_X` and `sd_X` per metric X.
+std::string format_table(const SummaryTable& table, TableFormat format,
+                         std::optional<std::size_t> width = {});
+
+/// CSV files of summaries, whatever their columns.
+FileKind summary_kind();
 
 }  // namespace kvbench

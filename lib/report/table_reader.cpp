@@ -231,9 +231,4 @@ Table parse_table(std::string_view text, const std::string& source) {
   return whole_table(reader);
 }
 
-Table read_table(const std::filesystem::path& path) {
-  TableReader reader(path);
-  return whole_table(reader);
-}
-
 }  // namespace kvbench

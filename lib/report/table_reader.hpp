@@ -1,4 +1,4 @@
-// Reads tables: TableReader row after row, read_table whole ones.
+// Reads tables: TableReader row after row, parse_table and whole_table whole ones.
 #pragma once
 
 #include <cstdint>
@@ -86,8 +86,6 @@ struct Table {
 Table whole_table(TableReader& reader);
 /// A text with a header. `source` is for messages. Errors: as of TableReader.
 Table parse_table(std::string_view text, const std::string& source);
-/// A file with a header. Errors: as of TableReader.
-Table read_table(const std::filesystem::path& path);
 
 /// An open regular file. Throws InputError if it is absent or no regular file.
 std::unique_ptr<std::istream> open_text(const std::filesystem::path& path);
