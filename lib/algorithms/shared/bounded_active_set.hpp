@@ -2,8 +2,10 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
-#include "algorithms/shared/bounded_least_squares.hpp"
+#include "algorithms/shared/bounded_fit.hpp"
+#include "attention/inner_products.hpp"
 
 namespace kvbench {
 

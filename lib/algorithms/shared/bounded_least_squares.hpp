@@ -2,17 +2,11 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
+#include "algorithms/shared/bounded_fit.hpp"
 #include "attention/inner_products.hpp"
 
 namespace kvbench {
-
-struct BoundedFit {
-  std::vector<double> w;   ///< [B], each within its bounds
-  double objective = 0.0;  ///< |E w - y|^2
-  double gap = 0.0;        ///< upper bound of objective - optimum, certified by the gradient
-};
 
 /// Returns argmin |E w - y|^2 over low <= w_j <= high. E [R, B] and y [R] finite; 0 <= low <= high;
 /// R may be 0; columns may be dependent. If the optimum is not unique, the result is near the one

@@ -57,7 +57,8 @@ class Every(unittest.TestCase):
                 for begin, end in r["planted"]:
                     self.assertGreaterEqual(begin, ends[-1])
                     self.assertIn(r["text"][max(0, begin - 2):begin], ("", "\n\n"))
-                    self.assertRegex(r["text"][begin:end], r"^(The code of|VAR_|The signal says|In the end|Instruction:).*\.$")
+                    self.assertRegex(r["text"][begin:end],
+                                     r"^(The code of|VAR_|The signal says|In the end|Instruction:).*\.$")
                     self.assertEqual(r["text"][end:end + 2], "\n\n")
                     ends.append(end)
                 self.assertLess(ends[-1] / 5000, pt.LAST + 0.06)
