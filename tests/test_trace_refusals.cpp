@@ -21,6 +21,16 @@ using namespace testing_traces;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
 
+void short_token_ids(hid_t prompt) {
+  H5Ldelete(prompt, "token_ids", H5P_DEFAULT);
+  const std::vector<std::int32_t> ids(99);
+  const hsize_t count = ids.size();
+  const Id space = H5Screate_simple(1, &count, nullptr);
+  const Id d =
+      H5Dcreate2(prompt, "token_ids", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Dwrite(d, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, ids.data());
+}
+
 TEST(TraceRefusals, SayWhereAndWhat) {
   const auto reals = [](const char* name, std::vector<double> values) {
     return [=](hid_t o) { put_number(o, name, H5T_NATIVE_DOUBLE, values.data(), values.size()); };
@@ -83,9 +93,7 @@ TEST(TraceRefusals, SayWhereAndWhat) {
           {kLayer, swap_dataset("v", {3, 99, 9}), {"/v", "[3, 99, 9]"}},
           {kLayer, swap_dataset("q", {6, 101, 24}), {"101 queries", "at most 100"}},
           {kLayer, swap_dataset("q", {7, 37, 24}), {"7 query heads", "3 KV heads"}},
-          {"/prompts/a",
-           bare_dataset("token_ids", {99}, H5T_STD_I32LE),
-           {"token_ids", "99", "100"}},
+          {"/prompts/a", short_token_ids, {"token_ids", "99", "100"}},
           {"/prompts/a", bare_dataset("token_ids", {100}, H5T_IEEE_F32LE), {"token_ids", "int32"}},
           {"/prompts/a",
            bare_dataset("token_ids", {100, 1}, H5T_STD_I32LE),

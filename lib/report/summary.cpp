@@ -35,7 +35,8 @@ constexpr std::array<SpreadColumn, 5> spread_columns{{{"trace", "traces"},
                                                       {"q_head", "query heads"},
                                                       {"seed", "seeds"}}};
 
-constexpr std::size_t kValuesListed = 5;  // of a setting, in a message
+constexpr std::size_t kKeysAtOnce = 4096;  // of repeated rows, in memory
+constexpr std::size_t kValuesListed = 5;   // of a setting, in a message
 
 // Shares of bytes, whose mean is a sum of bytes over a sum of bytes.
 constexpr std::array<std::string_view, 3> shares{"ratio", "middle_ratio", "read_ratio"};
@@ -144,13 +145,19 @@ class ResultRows {
 void check_duplicates(std::span<const ResultTable> tables, std::vector<RowFilter>& filters,
                       std::vector<std::uint64_t> hashes) {
   std::ranges::sort(hashes);
-  // Different keys rarely share a hash: the first round almost always finds the row.
+  std::vector<std::uint64_t> repeated;
   for (auto at = std::ranges::adjacent_find(hashes); at != hashes.end();
        at = std::adjacent_find(std::upper_bound(at, hashes.end(), *at), hashes.end())) {
+    repeated.push_back(*at);
+  }
+  // Different keys rarely share a hash: the first round almost always finds the row.
+  for (std::size_t begin = 0; begin < repeated.size(); begin += kKeysAtOnce) {
+    const auto now =
+        std::span(repeated).subspan(begin, std::min(kKeysAtOnce, repeated.size() - begin));
     std::map<std::string, std::string> seen;  // where, by key
     for (const ResultTable& table : tables) {
       for (ResultRows rows(table, filters); rows.next();) {
-        if (rows.key_hash() != *at) {
+        if (!std::ranges::binary_search(now, rows.key_hash())) {
           continue;
         }
         const auto [first, fresh] =

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/archive.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -81,7 +80,7 @@ inline constexpr Index kVersion = 1;
 std::string entry_path(const CachePlace& place);
 
 /// Visits the attributes of an entry: visit(name, member). Those of an absent one come first.
-template <MaybeConst<HeadCache> Cache, class Visit>
+template <class Cache, class Visit>
 void each_attribute(Cache& cache, const Visit& visit) {
   visit("scoring_queries", cache.scoring_queries);
   visit("infeasible", cache.infeasible);
