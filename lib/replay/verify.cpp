@@ -150,13 +150,13 @@ void log_other_jobs(const fs::path& csv, const std::vector<Index>& drawn, const 
   JobLog out(log, manifest, false);
   Index row = 0;
   for (JobRecord record; records->next(record);) {
-    const auto first = std::ranges::lower_bound(drawn, row);
-    row += record.rows();
     if (record.lacked_memory) {
       throw InputError(
           fmt::format("{}: row {} is `{}`, expected none for --sample; replay --resume computes it",
-                      csv.string(), row, kLackedMemory));
+                      csv.string(), row + 1, kLackedMemory));
     }
+    const auto first = std::ranges::lower_bound(drawn, row);
+    row += record.rows();
     if (first == drawn.end() || *first >= row) {
       out.append(std::move(record));
     }
