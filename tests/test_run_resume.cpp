@@ -35,14 +35,22 @@ TEST_F(RunTest, ResumeRefusesADamagedLog) {
   EXPECT_TRUE(read_bytes(log) == records);
 }
 
-TEST_F(RunTest, ResumeOfACompleteFileChangesNoByteOfIt) {
-  run(options());
-  const std::string text = read_bytes(folder_ / "out.csv");
+TEST_F(RunTest, ResumeOfACompleteFileDoesNotWriteIt) {
   ReplayOptions o = options();
+  const RunResult first = run(o);
+  const std::string text = read_bytes(o.out);
+  const auto written = fs::last_write_time(o.out);
+  const auto hashes = read_manifest(o.out).sha256;
   o.resume = true;
   const RunResult result = run(o);
-  EXPECT_EQ(result.resumed, result.rows);
-  EXPECT_EQ(read_bytes(folder_ / "out.csv"), text);
+  EXPECT_EQ(result.resumed, first.rows);
+  EXPECT_EQ(result.rows, first.rows);
+  EXPECT_EQ(result.failed, first.failed);
+  EXPECT_EQ(result.infeasible, first.infeasible);
+  EXPECT_EQ(result.degenerate, first.degenerate);
+  EXPECT_EQ(read_bytes(o.out), text);
+  EXPECT_EQ(fs::last_write_time(o.out), written);
+  EXPECT_EQ(read_manifest(o.out).sha256, hashes);
 }
 
 TEST_F(RunTest, ResumeBeginsWhereThereIsNothing) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/files.hpp"
 #include "core/output_guard.hpp"
 #include "replay/cache_export.hpp"
 #include "replay/resume_check.hpp"
@@ -101,17 +102,20 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
     keeps_caches_ = check_earlier_caches(plan) && !has_log;
     caches_lock_.emplace(o.export_caches);
   }
-  const auto earlier = o.resume ? earlier_run(o.out, has_log) : nullptr;
+  auto earlier = o.resume ? earlier_run(o.out, has_log) : nullptr;
   const bool same_plan = earlier && check_resumable(plan, earlier->manifest(), now);
   remove_leftovers(files(plan));
-  if (earlier) {
+  if (same_plan && !has_log && !keep_tables(*earlier)) {
+    earlier = earlier_run(o.out, has_log);  // from its first job
+  }
+  if (earlier && !kept_) {
     take_over(*earlier, now, same_plan, has_log);
   }
   // Tables have no caches: all jobs are taken from them, or none.
   if (!earlier || (!has_log && !o.export_caches.empty() && !open_jobs().empty())) {
     start_anew(now);
   }
-  if (!plan.error_layers.empty()) {
+  if (!kept_ && !plan.error_layers.empty()) {
     layers_.emplace(plan, run_, earlier != nullptr, states_,
                     [this](Index job) { return log_->has_layer(place(job)); });
   }
@@ -131,6 +135,26 @@ void ResultStore::start_anew(const Manifest& now) {
   }
   remove_files(stale);
   log_ = std::make_unique<JobLog>(log_path(plan_.options.out), now, false);
+}
+
+// The whole tables of a run of the same plan stay as they are. Returns false if a job must run
+// again.
+bool ResultStore::keep_tables(JobRecords& earlier) {
+  RowCounts rows;
+  for (JobRecord record; earlier.next(record);) {
+    const Index job = job_at(record.place);
+    if (job < 0 || record.lacked_memory || lacks_cache(record)) {
+      std::ranges::fill(states_, JobState::open);
+      return false;
+    }
+    state(job) = record.measured() ? JobState::measured : JobState::unmeasured;
+    rows.rows += record.rows();
+    rows.failed += record.statuses["failed"];
+    rows.infeasible += record.statuses["infeasible"];
+    rows.degenerate += record.statuses["degenerate"];
+  }
+  kept_ = {rows, earlier.manifest()};
+  return true;
 }
 
 // Jobs of the earlier run. They stay in the log of the same plan; others are copied.
@@ -241,6 +265,13 @@ bool ResultStore::complete() const {
 
 RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
   const std::lock_guard lock(mutex_);
+  if (kept_) {
+    manifest.rows = kept_->rows.rows;
+    manifest.failures = kept_->rows.failed;
+    manifest.sha256 = kept_->manifest.sha256;
+    write_file_atomically(manifest_path(plan_.options.out), manifest_text(manifest));
+    return kept_->rows;
+  }
   if (whole && !plan_.options.export_caches.empty() && !keeps_caches_) {
     export_caches(plan_, trace_hashes(manifest),
                   [this](Index job) { return log_->read(place(job)).cache; });

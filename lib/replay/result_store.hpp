@@ -57,7 +57,13 @@ class ResultStore {
   RowCounts publish(Manifest& manifest, bool whole);
 
  private:
+  struct KeptTables {
+    RowCounts rows;
+    Manifest manifest;
+  };
+
   void start_anew(const Manifest& now);
+  bool keep_tables(JobRecords& earlier);
   void take_over(JobRecords& earlier, const Manifest& now, bool same_plan, bool has_log);
   bool lacks_cache(const JobRecord& record) const;
   JobState& state(Index job) { return states_[job - range_.begin]; }
@@ -71,6 +77,7 @@ class ResultStore {
   std::optional<FileLock> caches_lock_;
   std::vector<Index> unit_places_;  // of each unit's first row
   std::vector<JobState> states_;    // by job of this shard
+  std::optional<KeptTables> kept_;  // nothing is missing: there is no log
   std::unique_ptr<JobLog> log_;
   std::optional<LayerErrors> layers_;
   bool keeps_caches_ = false;  // C.h5 has the caches of all jobs
