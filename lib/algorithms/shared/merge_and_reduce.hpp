@@ -4,7 +4,7 @@
 //
 // C^0 takes arrivals and is halved into C^1 after every t; if 2^i divides the number of batches,
 // C^i is halved into C^{i+1}. Between arrivals C^i (0 < i < T) is empty or holds t/2 tokens. Every
-// halved block has exactly t tokens, so level weights sum to the arrivals.
+// halved block has exactly t tokens, so level weights sum to the arrivals for even t.
 #pragma once
 
 #include <functional>

@@ -97,17 +97,26 @@ class Tasks(unittest.TestCase):
             for wrong in r["wrong"]:
                 self.assertNotIn(wrong, r["text"])
 
-    def test_four_keys(self):
+    def one_of_four(self, task, planted, question):
+        """planted: pattern of a name and its answer; question: pattern of the name asked for."""
         asked = set()
         for seed in range(12):
-            r = made("four-keys", seed=seed)
-            found = dict(re.findall(r"The code of the (\w+ \w+) is (\d{5})\.", r["text"]))
+            r = made(task, seed=seed)
+            found = dict(re.findall(planted, r["text"]))
             self.assertEqual(len(found), 4)
-            name = re.search("The code of the (.*) is$", r["question"])[1]
+            name = re.fullmatch(question, r["question"])[1]
             self.assertEqual(found[name], r["answer"])
             self.assertEqual(set(r["wrong"]), set(found.values()) - {r["answer"]})
             asked.add(list(found).index(name))
         self.assertGreater(len(asked), 2)  # not always the same of the four
+
+    def test_four_keys(self):
+        self.one_of_four("four-keys", r"The code of the (\w+ \w+) is (\d{5})\.",
+                         r"What is the code of the (.*)\? The code of the \1 is")
+
+    def test_fact(self):
+        self.one_of_four("fact", r"In the end (\w+ \w+) found work in (\w+) and never",
+                         r"Where did (.*) find work\? In the end \1 found work in")
 
     def test_variable(self):
         for seed in range(12):
@@ -130,19 +139,6 @@ class Tasks(unittest.TestCase):
             times = {word: said.count(word) for word in said}
             self.assertEqual([times[word] for word in (r["answer"], *r["wrong"])], list(pt.COUNTS))
         self.assertGreater(len({made("count", seed=seed)["answer"] for seed in range(6)}), 1)
-
-    def test_fact(self):
-        asked = set()
-        for seed in range(12):
-            r = made("fact", seed=seed)
-            found = dict(re.findall(r"In the end (\w+ \w+) found work in (\w+) and never", r["text"]))
-            self.assertEqual(len(found), 4)
-            person = re.search(r"In the end (\w+ \w+) found work in$", r["question"])[1]
-            self.assertTrue(r["question"].startswith(f"Where did {person} find work?"))
-            self.assertEqual(found[person], r["answer"])
-            self.assertEqual(set(r["wrong"]), set(found.values()) - {r["answer"]})
-            asked.add(list(found).index(person))
-        self.assertGreater(len(asked), 2)
 
     def test_rules(self):
         for seed in range(6):
