@@ -148,6 +148,14 @@ seconds = 1
         after, choice = own.split("[[report]]")
         return f"{text[:reports]}{stages}[[report]]{choice}[[report]]{after}{text[reports:]}"
 
+    def test_only_leaves_out_reports_that_read_those_of_other_stages(self):
+        self.plan_with_choice()
+        self.write("plan.toml", self.read("plan.toml").replace("z={chosen/rows.csv}", "z={equal/rows.csv}"))
+        listed = [line.split("\t")[0] for line in self.run_it("--dry-run", "--only", "equal")[0].splitlines()]
+        self.assertIn("b equal", listed)
+        self.assertNotIn("report after", listed)
+        self.assertNotIn("report choice", listed)
+
     def test_a_report_that_a_stage_reads_comes_first(self):
         self.plan_with_choice()
         said, _ = self.run_it("--dry-run", "--only", "chosen", "--prompts", "a")

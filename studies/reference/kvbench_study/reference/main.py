@@ -56,8 +56,7 @@ class Run:
         self.steps = self.make_steps()
         self.sampled = set()
         self.reports = Reports(self.steps, self.prompts)
-        self.chosen_reports = [r for r in plan.reports.values() if self.publishes and all(
-            name in self.stages and self.prompts[name] for name in r.stages)]
+        self.chosen_reports = self.reports_of_chosen_stages()
         self.clock = Clock(plan, self.layers)
         self.learn()
 
@@ -86,6 +85,14 @@ class Run:
                 chosen |= set(stage.needs)
                 chosen |= {name for report in self.plan.before(stage) for name in report.stages}
         return {name: stage for name, stage in self.plan.stages.items() if name in chosen}
+
+    def reports_of_chosen_stages(self):
+        """Returns the reports that read chosen stages alone, also through earlier reports."""
+        found = {}
+        for report in self.plan.reports.values() if self.publishes else ():
+            if all(name in self.stages and self.prompts[name] for name in report.stages) and set(report.after) <= set(found):
+                found[report.name] = report
+        return list(found.values())
 
     def learn(self):
         for stage in self.plan.stages.values():
