@@ -90,7 +90,8 @@ class Run:
         """Returns the reports that read chosen stages alone, also through earlier reports."""
         found = {}
         for report in self.plan.reports.values() if self.publishes else ():
-            if all(name in self.stages and self.prompts[name] for name in report.stages) and set(report.after) <= set(found):
+            if (set(report.after) <= set(found)
+                    and all(name in self.stages and self.prompts[name] for name in report.stages)):
                 found[report.name] = report
         return list(found.values())
 
