@@ -58,6 +58,20 @@ class LossesTest(CommandCase):
         self.assertEqual(rows["c"]["p_holm"], rows["c"]["p"])  # one comparison
         self.assertAlmostEqual(float(rows["c"]["p"]), 2.0 ** -5)
 
+    def test_only_some_policies(self):
+        path = write_rows(self.path("a.csv"), COLUMNS, [
+            ["t.h5", f"p{i}", algorithm, params, 0.25, 0, 30, kl + 0.01 * i, 0, "ok"] for i in range(6)
+            for algorithm, params, kl in (("a", "", 0.1), ("policy", "name=x;sha256=1", 0.2),
+                                          ("policy", "name=y;sha256=2", 0.3))])
+        for option, names, expected in (("--algorithm", "policy:y,a", ["a", "policy:y"]),
+                                        ("--algorithm", "policy:y", ["policy:y"]),
+                                        ("--algorithm", "policy", ["policy:x", "policy:y"]),
+                                        ("--exclude", "policy:x", ["a", "policy:y"]),
+                                        ("--exclude", "policy", ["a"])):
+            self.run_script(path, option, names, "--csv", self.path("out.csv"))
+            self.assertEqual(sorted(row["method"] for row in self.read("out.csv")), expected, names)
+        self.refused("no rows of algorithm policy:z", path, "--algorithm", "policy:z")
+
     def test_seeds_then_prompts_then_sources(self):
         rows = [("a1", "uniform", 0.25, 0, 1.0), ("a1", "uniform", 0.25, 1, 3.0),  # 2
                 ("a2", "uniform", 0.25, 0, 6.0),                                   # a: 4

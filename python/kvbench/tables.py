@@ -344,9 +344,24 @@ def pick_layers(frame, layers, path):
     return frame[frame["layer"].isin(layers)] if layers else frame
 
 
+def policy_names(frame):
+    """Returns `policy:NAME` of each row, "" of rows without a policy's name."""
+    names = frame["params"].str.extract(r"(?:^|;)name=([^;]*)", expand=False).where(frame["algorithm"] == "policy")
+    return ("policy:" + names).fillna("")
+
+
 def pick_rows(frame, options, path):
-    """Returns the rows that --algorithm, --exclude, --budget and --prompts choose. Raises CsvError."""
-    frame = pick_names(frame[~frame["algorithm"].isin(options.exclude)], "algorithm", options.algorithm, path)
+    """Returns the rows that --algorithm, --exclude, --budget and --prompts choose. Raises CsvError.
+
+    `policy` names all policies, `policy:NAME` those of a file NAME.json.
+    """
+    policy = policy_names(frame)
+    kept = ~(frame["algorithm"].isin(options.exclude) | policy.isin(options.exclude))
+    frame, policy = frame[kept], policy[kept]
+    if options.algorithm:
+        others = [name for name in options.algorithm if name not in set(policy)]
+        pick_names(frame, "algorithm", others, path)
+        frame = frame[frame["algorithm"].isin(others) | policy.isin(options.algorithm)]
     frame = pick_numbers(frame, "budget_requested", options.budget, path)
     return pick_names(frame, "prompt", options.prompts, path).copy()
 

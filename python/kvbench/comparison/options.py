@@ -19,7 +19,8 @@ of a source (column `source`, or the field of --records; otherwise a prompt is i
 source if all its rows there are ok. Per model and budget: geometric mean over sources, which ranks the methods;
 mean with a 95 % studentised bootstrap interval, or with fewer than 8 sources minimum and maximum. --to NAME adds
 ratios to NAME, and tests the differences as above. --tuned names tables of tuned settings, which replace the
-methods' rows. For several models the page and --orders have the rank correlations of their means.
+methods' rows. --algorithm policy:NAME is one policy, policy all of them. For several models the page and --orders
+have the rank correlations of their means.
 
 docs/statistics.md explains the figures. Without an output the Markdown is printed: of rows one table, with --by-layer
 the whole page.
