@@ -126,6 +126,51 @@ for model in "${models[@]}"; do
       --markdown "$out/${model#*:}-policies/against-both-${budget%%:*}.md"
   done
 done
+# Policies that the test works chose, on the development works, against those that the development works chose.
+for model in "${models[@]}"; do
+  folder=$out/${model#*:}-policies
+  table=$folder/store/judged_swapped.scores.csv.gz
+  [[ -e $table ]] || continue
+  compare --score-table "${model%%:*}" "$table" --to h2o@quant-kivi --csv "$folder/swapped.csv"
+  for budget in 4:0.25 8:0.125 16:0.0625; do
+    compare --score-table "${model%%:*}" "$table" --algorithm policy --budget "${budget#*:}" \
+      --to "policy:equal-${budget%%:*}" --csv "$folder/swapped-${budget%%:*}.csv"
+  done
+done
+# Longer prompts beside those of 4096 tokens from the same works. IDs end in -8k or -16k.
+long=()
+for model in "${models[@]}"; do
+  folder=$out/${model#*:}-long
+  [[ -e $folder/store ]] || continue
+  mapfile -t longer < <(works "$folder/store" judged)
+  ((${#longer[@]} >= least)) || continue
+  files=()
+  for stage in "$out/${model#*:}" "$out/${model#*:}-policies"; do
+    found=$(works "$stage/store" judged scores "${longer[@]%-*k}" -o "$parts/long.$(basename "$stage").csv.gz")
+    [[ ! $found ]] || files+=("$found")
+  done
+  tokens=${longer[0]##*-}
+  long+=(--score-table "${model%%:*}, 4096 tokens" "${files[@]}"
+    --score-table "${model%%:*}, $((${tokens%k} * 1024)) tokens" "$folder/store/judged.scores.csv.gz")
+done
+if ((${#long[@]})); then
+  compare "${long[@]}" --to local --csv "$out/long.csv" --markdown "$out/long.md" --algorithm local,h2o,snapkv,\
+expected-attention,attention-matching,quant-kivi,oracle,h2o@quant-kivi,policy:heads-4,policy:heads-8,policy:heads-16
+fi
+# One window of a work, and three.
+store=$out/smollm2-135m-windows/store
+if [[ -e $store ]] && (($(works "$store" judged | wc -l) >= 24)); then
+  mapfile -t first < <(works "$store" judged | sed 's/-w[23]$//' | sort -u)
+  one=()
+  for stage in "$out/smollm2-135m/store/judged" "$out/smollm2-135m-policies/store/judged_controls"; do
+    found=$(works "${stage%/*}" "${stage##*/}" scores "${first[@]}" -o "$parts/window.${stage##*/}.csv.gz")
+    [[ ! $found ]] || one+=("$found")
+  done
+  compare --score-table "one window" "${one[@]}" --score-table "three windows" "${one[@]}" "$store/judged.scores.csv.gz" \
+    --budget 0.125 --to local --csv "$out/windows.csv" --markdown "$out/windows.md" --algorithm local,h2o,snapkv,adakv,\
+expected-attention,attention-matching,oracle,h2o@quant-kivi,snapkv@quant-kivi,attention-matching@quant-kivi,\
+policy:equal-heads-8
+fi
 # Answers under policies beside the single methods.
 for model in "${models[@]}"; do
   folder=$out/${model#*:}
