@@ -150,8 +150,8 @@ for model in "${models[@]}"; do
     [[ ! $found ]] || files+=("$found")
   done
   tokens=${longer[0]##*-}
-  long+=(--score-table "${model%%:*}, 4096 tokens" "${files[@]}"
-    --score-table "${model%%:*}, $((${tokens%k} * 1024)) tokens" "$folder/store/judged.scores.csv.gz")
+  long+=(--score-table "${model%%:*} 4096 tokens" "${files[@]}"
+    --score-table "${model%%:*} $((${tokens%k} * 1024)) tokens" "$folder/store/judged.scores.csv.gz")
 done
 if ((${#long[@]})); then
   compare "${long[@]}" --to local --csv "$out/long.csv" --markdown "$out/long.md" --algorithm local,h2o,snapkv,\
