@@ -83,8 +83,9 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
                "(stream: also every --eval-every tokens)")
       ->group(group);
   sub.add_flag("--per-query", o.per_query,
-               "prefill: write OUT.queries.csv, the relative error per bin of consecutive queries "
-               "(without a value), or of each query (all: 10 to 20 times larger)")
+               "prefill, retrieval: write OUT.queries.csv, the relative error per bin of "
+               "consecutive queries (without a value), or of each query (all: 10 to 20 times "
+               "larger)")
       ->type_name("bins|all")
       ->group(group);
   sub.add_flag(

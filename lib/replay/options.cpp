@@ -65,8 +65,8 @@ void check_options(const ReplayOptions& o) {
   check_threads(o);
   check_input(
       !stream || o.per_query == PerQuery::none,
-      "--per-query: got --protocol stream, expected prefill (OUT.steps.csv has the errors of "
-      "a stream)");
+      "--per-query: got --protocol stream, expected prefill or retrieval (OUT.steps.csv has the "
+      "errors of a stream)");
   check_input(!o.total_budget || (o.protocol == Protocol::prefill && o.policies.empty()),
               "--total-budget: expected --protocol prefill and no --policy");
   check_input(
