@@ -37,17 +37,6 @@ TEST(Windows, ByHand) {
   EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3, 0).queries, 3);
 }
 
-TEST(Windows, LegalEdges) {
-  const Windows none = windows_of(windows(0, 5, 5), 9, 9, 0);
-  EXPECT_EQ(none.sink.size(), 0);
-  EXPECT_EQ(none.middle, (Range{0, 4}));
-  const Windows one = windows_of(windows(256, 256, 256), 1, 1, 0);
-  EXPECT_EQ(one.sink, (Range{0, 1}));
-  EXPECT_EQ(one.middle.size(), 0);
-  EXPECT_EQ(one.recent.size(), 0);
-  EXPECT_EQ(one.queries, 1);
-}
-
 TEST(Windows, PartitionTheTokensWhateverTheSizes) {
   for (Index n = 1; n <= 10; ++n) {
     for (Index sink = 0; sink <= 12; ++sink) {
