@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <limits>
 
 #include "algorithms/registry.hpp"
 #include "replay_run.hpp"
@@ -62,11 +61,9 @@ class OptionFuzz : public testing_replay::ReplayTest {
  protected:
   void SetUp() override {
     folder_ = testing_rows::test_folder();
-    testing_replay::TraceShape shape;
-    shape.tokens = {56};
-    shape.hidden = 12;
-    shape.rope = testing_replay::rope_tables(56 + 512, 4);
-    trace_ = testing_replay::make_trace(folder_ / "t.h5", shape);
+    trace_ = testing_replay::make_trace(
+        folder_ / "t.h5",
+        {.tokens = {56}, .rope = testing_replay::rope_tables(56 + 512, 4), .hidden = 12});
   }
 
   // Whether it ran; a refusal must be one line and leave nothing behind.
