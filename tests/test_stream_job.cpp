@@ -305,10 +305,7 @@ TEST_F(StreamJobTest, BudgetsAreOfTheWholeStreamAndLeaveTheMethodWhatSinksAndWin
   EXPECT_EQ(given, 0);
   const JobResult none = run(method, 0.17);  // 6.8 tokens
   EXPECT_TRUE(none.steps.empty());
-  EXPECT_EQ(none.rows[1].status, "infeasible: sinks and recent window need " +
-                                     std::to_string(7 * pair) + " bytes, budget " +
-                                     std::to_string(budget_bytes(0.17, 40 * pair)) +
-                                     " for the stream");
+  EXPECT_EQ(status_kind(none.rows[1].status), "infeasible");
 }
 
 TEST_F(StreamJobTest, WhatAMethodDoesWrongIsTheRowsStatus) {
