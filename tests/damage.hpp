@@ -1,5 +1,7 @@
-// Seeded damage to the bytes of a file, for the tests of its readers.
+// Seeded damage to the bytes of a file, and the time of its readers, for their tests.
 #pragma once
+
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -47,6 +49,23 @@ inline void damage_bytes(Random& random, std::string& bytes) {
       default: bytes.resize(1 + below(random, bytes.size())); break;
     }
   }
+}
+
+/// Of processor time, for one damaged file. An object may take 2 s, twice; without that limit HDF5
+/// runs for ever on some files.
+inline constexpr double kMaxSeconds = 30;
+
+/// Processor time of this process and of those that it waited for.
+inline double seconds_used() {
+  double all = 0;
+  for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage used{};
+    getrusage(who, &used);
+    for (const timeval& t : {used.ru_utime, used.ru_stime}) {
+      all += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    }
+  }
+  return all;
 }
 
 /// A number that the environment gives.

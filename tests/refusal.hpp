@@ -22,10 +22,14 @@ inline std::string refusal(const std::function<void()>& act, const std::string& 
   return "";
 }
 
-/// `act` is refused by a line that says `part`.
-inline void expect_refusal(const std::function<void()>& act, const std::string& part) {
+/// `act` is refused by a line that says `part`, and `more`.
+template <class... More>
+void expect_refusal(const std::function<void()>& act, const std::string& part,
+                    const More&... more) {
   const std::string message = refusal(act, part);
-  EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
+  for (const std::string& said : {part, std::string(more)...}) {
+    EXPECT_NE(message.find(said), std::string::npos) << "no \"" << said << "\" in: " << message;
+  }
 }
 
 }  // namespace kvbench::testing_replay

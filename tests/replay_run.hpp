@@ -23,6 +23,8 @@
 
 namespace kvbench::testing_replay {
 
+inline const std::atomic<bool> kGoOn = false;  ///< nobody stops what looks at it
+
 /// Rows of a file, timing columns and run_id emptied.
 inline std::vector<Fields> untimed(const std::filesystem::path& path) {
   Table table = read_table(path);
@@ -90,10 +92,8 @@ class ReplayTest : public ::testing::Test {
     return o;
   }
 
-  static RunResult run(const ReplayOptions& o) {
-    static const std::atomic<bool> go_on = false;
-    return run_plan(make_plan(o), "test", go_on);
-  }
+  static RunResult run(const Plan& plan) { return run_plan(plan, "test", kGoOn); }
+  static RunResult run(const ReplayOptions& o) { return run(make_plan(o)); }
 
   /// What a run leaves that is killed when it has written this share of its log.
   static void kill_after(ReplayOptions o, double share) {

@@ -38,6 +38,14 @@ inline Compressed stopping(const Task& task, const Params&) {
   return c;
 }
 
+/// `stopping` on the first KV head; of the second nothing fits.
+inline Compressed unfit(const Task& task, const Params& params) {
+  if (task.kv_head == 1) {
+    throw Infeasible("on purpose", 1);
+  }
+  return stopping(task, params);
+}
+
 /// The plan of `o` with this method alone, `seeds` times.
 inline Plan plan_of_seeds(const ReplayOptions& o, const Method& method, std::uint64_t seeds) {
   ReplayOptions some = o;

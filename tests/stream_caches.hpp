@@ -114,16 +114,4 @@ inline Compressed throws_late(const StreamTask& task, const std::vector<Index>& 
   return keep_all(task, left, j);
 }
 
-/// Random tokens that depend on the seed.
-inline Compressed sampled(const StreamTask& task, const std::vector<Index>& left, Index j) {
-  Compressed c;
-  RngStream random = task.rng.stream("made-up");
-  for (const Index i : left) {
-    if (random.next_below(2) == 1 || i + 12 > j) {
-      c.held.tokens.push_back(i);
-    }
-  }
-  return c;
-}
-
 }  // namespace kvbench::testing_stream

@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "caches_files.hpp"
@@ -22,6 +23,14 @@ using namespace testing_caches;
 using namespace testing_traces;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+auto members(const CacheGroup& g) {
+  return std::tuple(g.name, g.algorithm, g.params, g.budget, g.seed, g.scores, g.scope);
+}
+
+auto members(const CachesMeta& m) {
+  return std::tuple(m.trace_sha256, m.protocol, m.sink, m.recent, m.queries, m.plan);
+}
 
 // What comes back of what was written: an empty list of weights or tokens is the same as none.
 void expect_equal(const HeadCache& got, const HeadCache& expected, const std::string& what) {
@@ -91,23 +100,11 @@ TEST(Caches, WhatIsWrittenComesBack) {
     EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
 
     const CacheReader reader(path);
-    EXPECT_EQ(reader.meta().trace_sha256, meta.trace_sha256);
-    EXPECT_EQ(reader.meta().protocol, "stream");
-    EXPECT_EQ(reader.meta().sink, 3);
-    EXPECT_EQ(reader.meta().recent, 12);
-    EXPECT_EQ(reader.meta().queries, 8);
-    EXPECT_EQ(reader.meta().plan, "plan 1/2");
+    EXPECT_EQ(members(reader.meta()), members(meta));
     ASSERT_EQ(reader.groups().size(), groups.size());
     const CacheReader::Shape shape{kMax, kWidth, kValueWidth};
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      const CacheGroup& got = reader.groups()[g];
-      EXPECT_EQ(got.name, groups[g].name);
-      EXPECT_EQ(got.algorithm, groups[g].algorithm);
-      EXPECT_EQ(got.params, groups[g].params);
-      EXPECT_EQ(got.budget, groups[g].budget);
-      EXPECT_EQ(got.seed, groups[g].seed);
-      EXPECT_EQ(got.scores, groups[g].scores);
-      EXPECT_EQ(got.scope, groups[g].scope);
+      EXPECT_EQ(members(reader.groups()[g]), members(groups[g]));
       for (const auto& [key, cache] : written[g]) {
         const Index at = std::stol(key.substr(3));
         const CachePlace place{key.substr(0, 2), at / 10, at % 10};
@@ -166,16 +163,9 @@ TEST(Caches, AWriterThatIsNotClosedLeavesNoFile) {
 void expect_planted(const std::string& path) {
   const CacheReader reader(path);
   ASSERT_EQ(reader.groups().size(), 1U);
-  const CacheGroup& group = reader.groups()[0];
-  EXPECT_EQ(group.algorithm, "my-own_1.2+x");
-  EXPECT_EQ(group.params, "a=1;b=x y");
-  EXPECT_FALSE(group.budget.has_value());
-  EXPECT_EQ(group.seed, 0U);
-  EXPECT_EQ(group.scores, "past");
-  EXPECT_EQ(group.scope, "head");
-  EXPECT_EQ(reader.meta().trace_sha256, std::vector<std::string>{std::string(64, 'a')});
-  EXPECT_EQ(reader.meta().protocol, "prefill");
-  EXPECT_EQ(reader.meta().plan, "");
+  EXPECT_EQ(members(reader.groups()[0]),
+            members({"a group, with spaces", "my-own_1.2+x", "a=1;b=x y", {}, 0, "past", "head"}));
+  EXPECT_EQ(members(reader.meta()), members({{std::string(64, 'a')}, "prefill", 4, 12, 8, ""}));
   const auto cache = reader.read(0, kPlace, kShape);
   ASSERT_TRUE(cache.has_value());
   ASSERT_EQ(cache->k.rows(), kRows);
@@ -248,10 +238,8 @@ TEST(Caches, OptionalMembersOfOtherPrograms) {
     put_variable_string(entry, "diag", "a=b");
   });
   const CacheReader reader(path);
-  EXPECT_EQ(reader.groups()[0].budget, 1.0);
-  EXPECT_EQ(reader.groups()[0].seed, 12U);
-  EXPECT_EQ(reader.groups()[0].scores, "none");
-  EXPECT_EQ(reader.groups()[0].scope, "layers");
+  EXPECT_EQ(members(reader.groups()[0]),
+            members({"a group, with spaces", "my-own_1.2+x", "", 1.0, 12, "none", "layers"}));
   const auto cache = reader.read(0, kPlace, kShape);
   ASSERT_TRUE(cache && cache->denominator && cache->denominator->k);
   EXPECT_TRUE(cache->token.empty());

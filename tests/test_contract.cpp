@@ -64,11 +64,7 @@ TEST_F(ContractTest, AcceptsWhatIsAllowed) {
 }
 
 TEST_F(ContractTest, RefusesEveryBreach) {
-  struct Breach {
-    const char* what;
-    std::function<void(Compressed&)> make;
-  };
-  const std::vector<Breach> breaches{
+  const std::vector<std::pair<const char*, std::function<void(Compressed&)>>> breaches{
       {"held out of order", [](auto& c) { set(c.held.tokens, 5, 2); }},
       {"held twice", [](auto& c) { set(c.held.tokens, 2, 2); }},
       {"held outside the task", [](auto& c) { set(c.held.tokens, 2, 4); }},
@@ -110,10 +106,10 @@ TEST_F(ContractTest, RefusesEveryBreach) {
       {"denominator made weight", [](auto& c) { c.denominator->made.weights = {kNan}; }},
       {"other keys called the same", [](auto& c) { c.denominator->same_keys = true; }},
   };
-  for (const Breach& b : breaches) {
+  for (const auto& [what, make] : breaches) {
     Compressed c = good();
-    b.make(c);
-    EXPECT_THROW(check_compressed(c, task()), std::logic_error) << b.what;
+    make(c);
+    EXPECT_THROW(check_compressed(c, task()), std::logic_error) << what;
   }
 }
 

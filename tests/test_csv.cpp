@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <random>
 
-#include "core/error.hpp"
 #include "files.hpp"
 #include "refusal.hpp"
 #include "report/csv.hpp"

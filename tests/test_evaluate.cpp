@@ -2,7 +2,6 @@
 // Refusals and exit codes: test_evaluate_refusals.cpp.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -22,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_caches;
-using testing_replay::refusal;
+using testing_replay::expect_refusal;
 using testing_replay::untimed;
 
 // ----------------------------------------------------------------------------- the slow references
@@ -227,10 +226,10 @@ TEST_F(EvaluateTest, OneByteOverTheBudgetIsRefused) {
   write({{named("good", 0.25), with(0)}});
   EXPECT_EQ(run(again()).failed, 0);
   write({{named("good", 0.25), with(0)}, {named("over", 0.25), with(1)}});
-  const std::string message = refusal([&] { run(again("over.csv")); });
-  EXPECT_EQ(message, at("c.h5") +
-                         ": /over/prompts/p0/layers/2/1: 309 bytes of keys, values and "
-                         "aux_bytes, expected at most 308 by the budget 0.25");
+  expect_refusal([&] { run(again("over.csv")); },
+                 at("c.h5") +
+                     ": /over/prompts/p0/layers/2/1: 309 bytes of keys, values and "
+                     "aux_bytes, expected at most 308 by the budget 0.25");
   EXPECT_FALSE(fs::exists(at("over.csv")));
   EXPECT_FALSE(fs::exists(at("over.csv.json")));
   // Heads that are not evaluated may be what they like.
@@ -255,11 +254,11 @@ TEST_F(EvaluateTest, HeadsThatShareABudgetMeetItTogether) {
   const auto by_head = uneven([](const CachePlace& at) { return at.kv_head == 1; }, everywhere);
   const auto by_layer = uneven([](const CachePlace& at) { return at.layer == 2; }, everywhere);
   const auto one_layer = uneven(everywhere, [](const CachePlace& at) { return at.layer == 2; });
-  const auto message = [&](const std::string& scope, const Make& make) {
+  const auto refused = [&](const std::string& scope, const Make& make, const std::string& part) {
     write({{named("all"), uneven(everywhere, everywhere)}, {named("mine", 0.25, scope), make}});
     ReplayOptions e = again();
     e.overwrite = true;
-    return refusal([&] { run(e); });
+    expect_refusal([&] { run(e); }, part);
   };
   const auto accepted = [&](const std::string& scope, const Make& make,
                             const std::vector<Index>& layers = {}) {
@@ -269,23 +268,19 @@ TEST_F(EvaluateTest, HeadsThatShareABudgetMeetItTogether) {
     e.layers = layers;
     EXPECT_EQ(run(e).failed, 0) << scope;
   };
-  EXPECT_NE(message("head", by_head).find("616 bytes of keys"), std::string::npos);
+  refused("head", by_head, "616 bytes of keys");
   accepted("layer", by_head);
   accepted("layers", by_head);
-  const std::string layer = message("layer", by_layer);
-  EXPECT_NE(layer.find("1232 bytes of keys, values and aux_bytes with the other KV heads of the "
-                       "layer, expected at most 616 by the budget 0.25"),
-            std::string::npos)
-      << layer;
+  refused("layer", by_layer,
+          "1232 bytes of keys, values and aux_bytes with the other KV heads of the layer, expected "
+          "at most 616 by the budget 0.25");
   accepted("layers", by_layer);
   // One layer of those that share, whose heads have twice the mean: the others have less.
   accepted("layers", by_layer, {2});
   // A group's share is of the layers that it holds, whatever other groups hold.
-  const std::string layers = message("layers", one_layer);
-  EXPECT_NE(layers.find("1232 bytes of keys, values and aux_bytes with the other heads and layers, "
-                        "expected at most 616"),
-            std::string::npos)
-      << layers;
+  refused("layers", one_layer,
+          "1232 bytes of keys, values and aux_bytes with the other heads and layers, expected at "
+          "most 616");
 }
 
 }  // namespace

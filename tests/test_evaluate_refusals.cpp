@@ -24,33 +24,29 @@ Make some() {
 }
 
 TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
-  const auto message = [&](const std::function<void(ReplayOptions&)>& change = {}) {
+  const auto refused_with = [&](const std::function<void(ReplayOptions&)>& change,
+                                const std::string& part) {
     ReplayOptions e = again();
-    if (change) {
-      change(e);
-    }
-    std::string text = refusal([&] { run(e); });
-    EXPECT_FALSE(fs::exists(e.out)) << text;
-    return text;
+    change(e);
+    expect_refusal([&] { run(e); }, part);
+    EXPECT_FALSE(fs::exists(e.out)) << part;
   };
-  const auto expect = [](const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << text;
-  };
+  const auto refused = [&](const std::string& part) { refused_with([](auto&) {}, part); };
   const auto with = [&](const std::function<void(CachesMeta&)>& change) {
     CachesMeta m = meta();
     change(m);
     write({{named("mine"), some()}}, "c.h5", m);
   };
   with([](CachesMeta& m) { m.trace_sha256 = {std::string(64, 'b'), "c"}; });
-  expect(message(), "t.h5: SHA-256 " + sha256_file(trace_) + " is not in");
+  refused("t.h5: SHA-256 " + sha256_file(trace_) + " is not in");
   with([](CachesMeta& m) { m.trace_sha256.insert(m.trace_sha256.begin(), "another"); });
   run(again("good.csv"));
   with([](CachesMeta& m) { m.protocol = "stream"; });
-  expect(message(), "c.h5: protocol is stream");
+  refused("c.h5: protocol is stream");
   with([](CachesMeta& m) { m.recent = 7; });
-  expect(message(), "recent 7 and queries 8, expected 1 <= queries <= recent");
+  refused("recent 7 and queries 8, expected 1 <= queries <= recent");
   with([](CachesMeta& m) { m.queries = 0; });
-  expect(message(), "queries 0");
+  refused("queries 0");
 
   write({{named("mine"), some()}}, "other.h5", [&] {
     CachesMeta m = meta();
@@ -58,28 +54,28 @@ TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
     return m;
   }());
   write({{named("mine"), some()}});
-  expect(message([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); }),
-         "other.h5: sink 3, expected 4 as in ");
+  refused_with([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); },
+               "other.h5: sink 3, expected 4 as in ");
   write({{named("mine"), some()}}, "other.h5");
-  expect(message([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); }),
-         "other.h5: /mine/prompts/p0/layers/0/0: also in ");
+  refused_with([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); },
+               "other.h5: /mine/prompts/p0/layers/0/0: also in ");
   CacheGroup group = named("mine");
   group.scores = "all";
   write({{group, some()}}, "other.h5");
-  expect(message([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); }),
-         "other.h5: /mine: scores all and scope head, expected none and head");
+  refused_with([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); },
+               "other.h5: /mine: scores all and scope head, expected none and head");
   group.seed = 1;
   group.name = "more of mine";
   write({{named("mine"), some()}, {group, some()}});
-  expect(message(), "scores is all, expected none as in the other groups of mine");
+  refused("scores is all, expected none as in the other groups of mine");
 
   const Make one = [](const KvHead& head, const CachePlace& place) -> std::optional<HeadCache> {
     return place.prompt == "p0" ? std::optional(held(head, 6, 9)) : std::nullopt;
   };
   write({{named("mine"), one}});
-  expect(message([](ReplayOptions& e) { e.prompts = {"p1"}; }),
-         "c.h5: no cache for the selected prompts, layers and heads");
-  expect(message([](ReplayOptions& e) { e.layers = {1}; }), "--layers");
+  refused_with([](ReplayOptions& e) { e.prompts = {"p1"}; },
+               "c.h5: no cache for the selected prompts, layers and heads");
+  refused_with([](ReplayOptions& e) { e.layers = {1}; }, "--layers");
   EXPECT_EQ(run(again("p0.csv")).rows, 8);  // prompts that no group has are left out
 
   const auto changed = [](const std::function<void(HeadCache&)>& change) {
@@ -93,19 +89,19 @@ TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
   };
   const std::string where = "c.h5: /mine/prompts/p1/layers/2/1";
   write({{named("mine"), changed([](HeadCache& c) { c.token[0] = 2; })}});
-  expect(message(), where + ": token: row 0 is 2, expected a position of the middle, 4 to 24");
+  refused(where + ": token: row 0 is 2, expected a position of the middle, 4 to 24");
   write({{named("mine"), changed([](HeadCache& c) { c.v.row(1)[2] *= -2.0F; })}});
-  expect(message(), where + ": v: row 1 is marked as token 7, but channel 2 is");
+  refused(where + ": v: row 1 is marked as token 7, but channel 2 is");
   write({{named("mine"), changed([](HeadCache& c) { c.quantized = 1; })}});
-  expect(message(), where + ": quantised is 1, expected at most the 0");
+  refused(where + ": quantised is 1, expected at most the 0");
   write({{named("mine"), changed([](HeadCache& c) { c.v = Matrix(3, 5); })}});
-  expect(message(), where + "/v: shape is [3, 5], expected [3, 6]");
+  refused(where + "/v: shape is [3, 5], expected [3, 6]");
   write({{named("mine"), changed([](HeadCache& c) {
             c.k = Matrix(22, 8);
             c.v = Matrix(22, 6);
             c.token.clear();
           })}});
-  expect(message(), where + "/k: shape is [22, 8], expected [at most 21, 8]");
+  refused(where + "/k: shape is [22, 8], expected [at most 21, 8]");
 }
 
 // ----------------------------------------------------------------------------------- the program

@@ -1,9 +1,7 @@
 // A table that was extended is the table of one run with everything; what was there is kept.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>

@@ -1,6 +1,5 @@
 // Replays of a trace with extra queries and scores: what the rows say, what is refused before the
 // first row, what is left out of a set.
-#include "algorithms/grid.hpp"
 #include "extra_traces.hpp"
 #include "make_extra.hpp"
 #include "replay_run.hpp"

@@ -1,8 +1,6 @@
 // From what a method returned to an entry of a caches file and back: attention, memory and kept
 // tokens stay what they were; entries that no method may hold are refused.
 
-#include <map>
-
 #include "caches_files.hpp"
 #include "held_sets.hpp"
 #include "make_head.hpp"
@@ -17,7 +15,7 @@ namespace {
 
 using testing_caches::random_cache;
 using testing_caches::random_rows;
-using testing_replay::refusal;
+using testing_replay::expect_refusal;
 
 constexpr Index kTokens = 40, kBegin = 5, kEnd = 30;  // of the middle
 
@@ -289,40 +287,33 @@ TEST(HeadCache, WhatAnEntryMayNotSayIsRefused) {
   std::mt19937_64 random(1);
   result.made.k = random_rows(2, head.d(), DType::float16, random);
   result.made.v = random_rows(2, head.dv(), DType::float16, random);
-  HeadCache good = cache_of(head, result);
+  const HeadCache good = cache_of(head, result);
   ASSERT_NO_THROW(compressed_of(good, head, middle, "F: /g"));
 
-  const auto message = [&](const std::function<void(HeadCache&)>& change) {
+  const auto refused = [&](const std::string& part, const std::function<void(HeadCache&)>& change) {
     HeadCache cache = good;
     change(cache);
-    const std::string text = refusal([&] { compressed_of(cache, head, middle, "F: /g"); });
-    EXPECT_EQ(text.rfind("F: /g: ", 0), 0U) << text;
-    return text;
+    expect_refusal([&] { compressed_of(cache, head, middle, "F: /g"); }, "F: /g: ", part);
   };
-  const auto expect = [](const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << text;
-  };
-  expect(message([](HeadCache& c) { c.token[0] = 4; }), "token: row 0 is 4, expected a position");
-  expect(message([](HeadCache& c) { c.token[0] = 30; }), "of the middle, 5 to 29, or -1");
-  expect(message([](HeadCache& c) { c.token[2] = 19; }), "row 2 is marked as token 19");
-  expect(message([&](HeadCache& c) {
-           c.token[1] = 7;
-           std::copy_n(c.k.row(0), head.d(), c.k.row(1));
-           std::copy_n(c.v.row(0), head.dv(), c.v.row(1));
-         }),
-         "token: duplicate 7");
+  refused("token: row 0 is 4, expected a position", [](HeadCache& c) { c.token[0] = 4; });
+  refused("of the middle, 5 to 29, or -1", [](HeadCache& c) { c.token[0] = 30; });
+  refused("row 2 is marked as token 19", [](HeadCache& c) { c.token[2] = 19; });
+  refused("token: duplicate 7", [&](HeadCache& c) {
+    c.token[1] = 7;
+    std::copy_n(c.k.row(0), head.d(), c.k.row(1));
+    std::copy_n(c.v.row(0), head.dv(), c.v.row(1));
+  });
   // One bit of one element, key or value.
-  expect(message([](HeadCache& c) { c.k.row(1)[3] += 0x1p-8F; }), "k: row 1 is marked as token 8");
-  expect(message([](HeadCache& c) { c.v.row(2)[4] += 0x1p-8F; }), "v: row 2 is marked as token");
+  refused("k: row 1 is marked as token 8", [](HeadCache& c) { c.k.row(1)[3] += 0x1p-8F; });
+  refused("v: row 2 is marked as token", [](HeadCache& c) { c.v.row(2)[4] += 0x1p-8F; });
   // What is made and counted at two bytes an element has two.
-  expect(message([](HeadCache& c) { c.k.row(3)[2] = 1.0F + 0x1p-12F; }), "is no float16 number");
-  expect(message([](HeadCache& c) { c.v.row(4)[0] = 1e6F; }), "v: row 4, channel 0");
-  expect(message([&](HeadCache& c) {
-           c.denominator.emplace().k = Matrix(1, head.d());
-           c.denominator->k->row(0)[5] = 0.1F;
-         }),
-         "k_den: row 0, channel 5");
-  expect(message([](HeadCache& c) { c.quantized = 3; }), "quantised is 3, expected at most the 2");
+  refused("is no float16 number", [](HeadCache& c) { c.k.row(3)[2] = 1.0F + 0x1p-12F; });
+  refused("v: row 4, channel 0", [](HeadCache& c) { c.v.row(4)[0] = 1e6F; });
+  refused("k_den: row 0, channel 5", [&](HeadCache& c) {
+    c.denominator.emplace().k = Matrix(1, head.d());
+    c.denominator->k->row(0)[5] = 0.1F;
+  });
+  refused("quantised is 3, expected at most the 2", [](HeadCache& c) { c.quantized = 3; });
 
   // Numbers of any precision where the bytes are said.
   HeadCache said = good;
@@ -330,8 +321,7 @@ TEST(HeadCache, WhatAnEntryMayNotSayIsRefused) {
   said.payload_bytes = 1000;
   EXPECT_EQ(*compressed_of(said, head, middle, "F: /g").payload_bytes, 1000);
   // No middle, no token.
-  HeadCache one = good;
-  expect(refusal([&] { compressed_of(one, head, {}, "F: /g"); }), "expected a position");
+  expect_refusal([&] { compressed_of(good, head, {}, "F: /g"); }, "expected a position");
 }
 
 }  // namespace

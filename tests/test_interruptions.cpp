@@ -34,14 +34,6 @@ Compressed weighted(const Task& task, const Params& params) {
   return c;
 }
 
-// A sample of the first KV head; of the second nothing fits.
-Compressed unfit(const Task& task, const Params& params) {
-  if (task.kv_head == 1) {
-    throw Infeasible("on purpose", 1);
-  }
-  return stopping(task, params);
-}
-
 class Interruptions : public testing_caches::CachesTest {
  protected:
   // Two prompts of two layers of two KV heads, each with two query heads and four entries.

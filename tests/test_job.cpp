@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -100,7 +99,7 @@ class JobTest : public ::testing::Test {
   Windows windows_;
 };
 
-TEST_F(JobTest, AnExceptionBecomesAStatusOfOneLine) {
+TEST_F(JobTest, WhatGoesWrongBecomesAStatusOfOneLine) {
   expect_blank(run([](const Task&, const Params&) -> Compressed {
                  throw std::runtime_error("went wrong\r\nin two lines");
                }),
@@ -108,6 +107,17 @@ TEST_F(JobTest, AnExceptionBecomesAStatusOfOneLine) {
   expect_blank(
       run([](const Task&, const Params&) -> Compressed { throw InputError("no such size"); }),
       "failed: no such size");
+  expect_blank(
+      run([](const Task&,
+             const Params&) -> Compressed { throw Infeasible("needs 100 bytes,\nbudget 7", 100); },
+          0.25),
+      "infeasible: needs 100 bytes, budget 7");
+  expect_blank(run([](const Task& task, const Params& params) {
+                 Compressed c = keep_all(task, params);
+                 c.held.tokens.front() = 0;  // a sink
+                 return c;
+               }),
+               "failed: held tokens among the task's");
 }
 
 // It says nothing of the method: no row (test_lacking_memory.cpp).
@@ -118,23 +128,6 @@ TEST_F(JobTest, RunningOutOfMemoryOrThreadsIsThrown) {
                  throw std::system_error(std::make_error_code(std::errc::too_many_files_open));
                }),
                IoError);
-}
-
-TEST_F(JobTest, ABreachOfTheContractFails) {
-  const auto rows = run([](const Task& task, const Params& params) {
-    Compressed c = keep_all(task, params);
-    c.held.tokens.front() = 0;  // a sink
-    return c;
-  });
-  expect_blank(rows, "failed: held tokens among the task's");
-}
-
-TEST_F(JobTest, InfeasibleIsAResultWithoutFigures) {
-  expect_blank(
-      run([](const Task&,
-             const Params&) -> Compressed { throw Infeasible("needs 100 bytes,\nbudget 7", 100); },
-          0.25),
-      "infeasible: needs 100 bytes, budget 7");
 }
 
 // 36 tokens of the middle, 28 bytes each; half of them meet a budget of 0.5 to the byte.
@@ -211,13 +204,11 @@ TEST_F(JobTest, OnlyAnOracleSeesTheEvaluatedQueries) {
 
 TEST_F(JobTest, TheWholeCacheHasNoErrorButRounding) {
   for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
-    TraceShape shape;
-    shape.dtype = type;
     for (const auto& [precision, rounding] :
          {std::pair{Precision::float64, 1e-12}, {Precision::float32, 1e-6}}) {
       ReplayOptions o = options();
       o.precision = precision;
-      for (const Row& row : run(keep_all, std::nullopt, shape, o)) {
+      for (const Row& row : run(keep_all, std::nullopt, {.dtype = type}, o)) {
         EXPECT_EQ(row.status, "ok");
         EXPECT_TRUE(row.rel_error <= rounding) << row.rel_error;
         EXPECT_TRUE(row.rel_error_max <= rounding) << row.rel_error_max;
@@ -253,9 +244,7 @@ TEST_F(JobTest, AnEmptyMiddleAsksNoMethod) {
     throw std::logic_error("asked");
   };
   for (const Index n : {1, 2, 11, 12}) {  // sink and recent make 12
-    TraceShape shape;
-    shape.tokens = {n};
-    for (const Row& row : run(never, 0.5, shape)) {
+    for (const Row& row : run(never, 0.5, {.tokens = {n}})) {
       EXPECT_EQ(row.status, "degenerate: empty middle");
       EXPECT_TRUE(row.rel_error <= 1e-12) << row.rel_error;
       EXPECT_EQ(row.middle_ratio, 1.0);
@@ -263,16 +252,13 @@ TEST_F(JobTest, AnEmptyMiddleAsksNoMethod) {
       EXPECT_EQ(row.n_queries, std::min<Index>(7, n));
     }
   }
-  TraceShape shape;
-  shape.tokens = {13};
-  for (const Row& row : run(never, 0.5, shape)) {
+  for (const Row& row : run(never, 0.5, {.tokens = {13}})) {
     EXPECT_EQ(row.status, "failed: asked");
   }
 }
 
 TEST_F(JobTest, ZeroOutputsAreSaidInTheStatus) {
-  TraceShape zeros;
-  zeros.value_scale = 0.0F;
+  const TraceShape zeros{.value_scale = 0.0F};
   for (const Row& row : run(keep_half, std::nullopt, zeros)) {
     EXPECT_EQ(row.status, "ok");
     EXPECT_EQ(row.rel_error, 0.0);
@@ -322,9 +308,7 @@ Compressed everything(const Task& task, const Params&) {
 
 TEST_F(JobTest, FiguresAgreeWithANaiveEstimator) {
   for (const Index nq : {0, 5}) {  // all queries stored; fewer than are to be evaluated
-    TraceShape shape;
-    shape.nq = nq;
-    const std::vector<Row> rows = run(everything, std::nullopt, shape);
+    const std::vector<Row> rows = run(everything, std::nullopt, {.nq = nq});
     std::vector<Index> middle;
     for (Index i = windows_.middle.begin; i < windows_.middle.end; ++i) {
       middle.push_back(i);

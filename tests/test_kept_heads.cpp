@@ -4,11 +4,13 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "make_head.hpp"
 #include "make_trace.hpp"
 #include "replay/executor.hpp"
 #include "replay/kept_heads.hpp"
 #include "replay/planner.hpp"
 #include "replay/resources.hpp"
+#include "report_rows.hpp"
 
 namespace kvbench::test_kept_heads {
 namespace {
@@ -17,16 +19,11 @@ namespace fs = std::filesystem;
 
 const std::atomic<bool> kGoOn = false;
 
-bool same(const Matrix& a, const Matrix& b) {
-  return a.rows() == b.rows() && a.cols() == b.cols() &&
-         std::equal(a.data(), a.data() + a.rows() * a.cols(), b.data());
-}
-
 void expect_same(const KvHead& a, const KvHead& b) {
-  EXPECT_TRUE(same(a.k, b.k) && same(a.v, b.v));
+  EXPECT_TRUE(same_bits(a.k, b.k) && same_bits(a.v, b.v));
   ASSERT_EQ(a.group(), b.group());
   for (Index g = 0; g < a.group(); ++g) {
-    EXPECT_TRUE(same(a.q[g], b.q[g]));
+    EXPECT_TRUE(same_bits(a.q[g], b.q[g]));
   }
 }
 
@@ -34,11 +31,8 @@ class KeptHeadsTest : public ::testing::Test {
  protected:
   // Three layers with two KV heads each.
   void SetUp() override {
-    testing_replay::TraceShape shape{.tokens = {100}, .layers = {0, 1, 2}};
-    options_.traces = {testing_replay::make_trace(
-        ::testing::TempDir() + "/kept_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".h5",
-        shape)};
+    options_.traces = {testing_replay::make_trace(testing_rows::test_folder() / "t.h5",
+                                                  {.tokens = {100}, .layers = {0, 1, 2}})};
     options_.algorithms = {"local"};
     options_.budgets = {0.5};
     options_.sink = 10;

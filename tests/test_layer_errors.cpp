@@ -82,14 +82,12 @@ class LayerErrorsTest : public ReplayTest {
  protected:
   // Two prompts, two layers, 2 KV heads of 3 query heads each; values are narrower than keys.
   std::string trace(const std::string& name = "w.h5", bool norms = true) const {
-    TraceShape shape;
-    shape.tokens = {60, 41};
-    shape.layers = {0, 2};
-    shape.q_heads = 6;
-    shape.hidden = kHidden;
-    shape.residual_norm = norms;
-    shape.rope = rope_tables(60 + 512, 8);
-    return make_trace(folder_ / name, shape);
+    return make_trace(folder_ / name, {.tokens = {60, 41},
+                                       .layers = {0, 2},
+                                       .q_heads = 6,
+                                       .rope = rope_tables(60 + 512, 8),
+                                       .hidden = kHidden,
+                                       .residual_norm = norms});
   }
 
   ReplayOptions options(Protocol protocol = Protocol::prefill) const {
@@ -311,11 +309,8 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
 }
 
 TEST_F(LayerErrorsTest, ExactOutputsOfZeroHaveNoErrorWhereNothingMoves) {
-  TraceShape shape;
-  shape.hidden = kHidden;
-  shape.value_scale = 0.0F;
   ReplayOptions o = options();
-  o.traces = {make_trace(folder_ / "zero.h5", shape)};
+  o.traces = {make_trace(folder_ / "zero.h5", {.value_scale = 0.0F, .hidden = kHidden})};
   o.algorithms = {"streamingllm"};
   o.budgets = {0.5};
   run(o);

@@ -2,8 +2,6 @@
 // file of an undisturbed run.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -26,28 +24,21 @@ namespace fs = std::filesystem;
 using namespace testing_replay;
 using testing_traces::alter;
 
-// `stopping` on the first KV head; the second fits no budget.
-Compressed unfit(const Task& task, const Params&) {
-  if (task.kv_head == 1) {
-    throw Infeasible("on purpose", 1);
-  }
-  return stopping(task, Params());
-}
-
 class LayerRunsTest : public testing_replay::ReplayTest {
  protected:
   void SetUp() override {
     ReplayTest::SetUp();
-    TraceShape shape;
-    shape.tokens = {40, 33};
-    shape.layers = {0, 2};
-    shape.hidden = 5;
-    shape.residual_norm = true;
-    trace_ = make_trace(folder_ / "w.h5", shape);
+    trace_ = make_trace(folder_ / "w.h5", shape());
     stopping_.info.name = "stopping";
     stopping_.compress = stopping;
     unfit_.info.name = "unfit";
     unfit_.compress = unfit;
+  }
+
+  static TraceShape shape(std::uint64_t seed = 1) {
+    const TraceShape out{
+        .tokens = {40, 33}, .layers = {0, 2}, .seed = seed, .hidden = 5, .residual_norm = true};
+    return out;
   }
 
   ReplayOptions options(const std::string& out) const {
@@ -121,13 +112,7 @@ TEST_F(LayerRunsTest, AJournalOfAnotherTraceIsNotUsed) {
   ReplayOptions o = options("out.csv");
   go(o, 3);
   const std::string part = read_bytes(part_of(o));
-  TraceShape other;
-  other.tokens = {40, 33};
-  other.layers = {0, 2};
-  other.hidden = 5;
-  other.residual_norm = true;
-  other.seed = 99;
-  make_trace(trace_, other);
+  make_trace(trace_, shape(99));
   const ReplayOptions whole = options("whole.csv");
   go(whole);
   // As a run leaves it that was killed before its first record.

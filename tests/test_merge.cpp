@@ -84,19 +84,14 @@ MergeOptions options_for(const fs::path& folder, const std::vector<ShardFile>& s
   return options;
 }
 
-/// Merges after `damage` and returns the refusal; nothing may have been written.
-std::string refusal(const auto& damage) {
+/// A merge after `damage` is refused by a line that says `part`; nothing may have been written.
+void expect_refused(const std::string& part, const auto& damage) {
   const fs::path folder = test_folder();
   std::vector<ShardFile> shards = make_shards(folder, 3);
   damage(shards);
   const MergeOptions options = options_for(folder, shards);
-  const std::string message = testing_replay::refusal([&] { merge_runs(options); });
+  testing_replay::expect_refusal([&] { merge_runs(options); }, part);
   EXPECT_FALSE(fs::exists(options.output));
-  return message;
-}
-
-void expect_refusal(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
 TEST(Merge, GivesTheUndividedFileButForTiming) {
@@ -133,50 +128,38 @@ TEST(Merge, GivesTheUndividedFileButForTiming) {
 }
 
 TEST(Merge, RefusesWhatDoesNotFit) {
-  expect_refusal(refusal([](auto& s) { s[1].manifest.plan->hash = "other"; }),
-                 "plan `other` differs from `hash`");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.traces[0].sha256 = "def"; }),
-                 "trace hash `def` differs from `abc`");
-  expect_refusal(refusal([](auto& s) { s[2].manifest.shard->count = 4; }), "shard count `4`");
-  expect_refusal(refusal([](auto& s) { s[2].manifest.shard->index = 9; }),
-                 "got shard 9/3, expected");
-  expect_refusal(refusal([](auto& s) { s.pop_back(); }), "shard 3/3 is missing");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.shard->index = 1; }),
-                 "duplicate shard 1/3, also in ");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.plan->row_ranges[0] = {0, 4}; }), "overlap");
-  expect_refusal(refusal([](auto& s) { s[1].rows.pop_back(); }), "7 rows, expected 8 as in");
-  expect_refusal(refusal([](auto& s) { s[1].rows.push_back(s[1].rows[0]); }),
-                 "more rows than the 8 of the manifest");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.end.reset(); }), "the run has not ended");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.plan.reset(); }), "has no plan");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.shard.reset(); }), "has no shard");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.schema = "0.9"; }), "schema 0.9");
-  expect_refusal(refusal([](auto& s) {
-                   s[1].manifest.plan->row_ranges[0] = {-4, 0};
-                 }),
-                 "outside the plan");
-  expect_refusal(refusal([](auto& s) {
-                   for (auto& shard : s) {
-                     shard.manifest.plan->rows += 1;
-                   }
-                 }),
-                 "no shard contains row 24 of the plan");
+  expect_refused("plan `other` differs from `hash`",
+                 [](auto& s) { s[1].manifest.plan->hash = "other"; });
+  expect_refused("trace hash `def` differs from `abc`",
+                 [](auto& s) { s[1].manifest.traces[0].sha256 = "def"; });
+  expect_refused("shard count `4`", [](auto& s) { s[2].manifest.shard->count = 4; });
+  expect_refused("got shard 9/3, expected", [](auto& s) { s[2].manifest.shard->index = 9; });
+  expect_refused("shard 3/3 is missing", [](auto& s) { s.pop_back(); });
+  expect_refused("duplicate shard 1/3, also in ", [](auto& s) { s[1].manifest.shard->index = 1; });
+  expect_refused("overlap", [](auto& s) { s[1].manifest.plan->row_ranges[0] = {0, 4}; });
+  expect_refused("7 rows, expected 8 as in", [](auto& s) { s[1].rows.pop_back(); });
+  expect_refused("more rows than the 8 of the manifest",
+                 [](auto& s) { s[1].rows.push_back(s[1].rows[0]); });
+  expect_refused("the run has not ended", [](auto& s) { s[1].manifest.end.reset(); });
+  expect_refused("has no plan", [](auto& s) { s[1].manifest.plan.reset(); });
+  expect_refused("has no shard", [](auto& s) { s[1].manifest.shard.reset(); });
+  expect_refused("schema 0.9", [](auto& s) { s[1].manifest.schema = "0.9"; });
+  expect_refused("outside the plan", [](auto& s) { s[1].manifest.plan->row_ranges[0] = {-4, 0}; });
+  expect_refused("no shard contains row 24 of the plan", [](auto& s) {
+    for (auto& shard : s) {
+      shard.manifest.plan->rows += 1;
+    }
+  });
 }
 
-TEST(Merge, OutputAndLockRules) {
+// Outputs that exist or are inputs: tests/cli/shards.sh, outputs.sh.
+TEST(Merge, ARunningInputAndOneWithoutManifestAreRefused) {
   const fs::path folder = test_folder();
-  MergeOptions options = options_for(folder, make_shards(folder, 2));
-  merge_runs(options);
-  EXPECT_THROW(merge_runs(options), InputError);  // exists
-  options.overwrite = true;
-  EXPECT_NO_THROW(merge_runs(options));
+  const MergeOptions options = options_for(folder, make_shards(folder, 2));
   {
     const FileLock lock(options.inputs[1]);
     EXPECT_THROW(merge_runs(options), InputError);  // still being written
   }
-  options.output = options.inputs[0];
-  EXPECT_THROW(merge_runs(options), InputError);
-  options.output = folder / "other.csv";
   fs::remove(manifest_path(options.inputs[1]));
   EXPECT_THROW(merge_runs(options), InputError);
   EXPECT_FALSE(fs::exists(options.output));

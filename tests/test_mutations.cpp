@@ -10,11 +10,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -34,23 +32,7 @@ namespace {
 using namespace testing_replay;
 using namespace testing_traces;
 
-// Of processor time, for one file. An object may take 2 s, twice; without that limit HDF5 runs for
-// ever on some files.
-constexpr double kMaxSeconds = 30;
 constexpr rlim_t kMaxMemory = rlim_t{1} << 30;
-
-// Processor time of this process and of those that it waited for.
-double seconds_used() {
-  double all = 0;
-  for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
-    rusage used{};
-    getrusage(who, &used);
-    for (const timeval& t : {used.ru_utime, used.ru_stime}) {
-      all += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-    }
-  }
-  return all;
-}
 
 // Bounds what this process may hold from now on, as long as it lives.
 class MemoryLimit {

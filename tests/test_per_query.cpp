@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
 
 #include "metrics/error.hpp"
@@ -119,13 +118,6 @@ TEST_F(PerQueryRun, ALinePerBinThatAgreesWithItsQueries) {
     EXPECT_EQ(line[bins.column("rel_error_p50")], number_text(percentile(own, 0.5)));
   }
   EXPECT_LT(fs::file_size(queries_of(o)), fs::file_size(queries_of(every)));
-}
-
-TEST_F(PerQueryRun, StreamsHaveTheirSteps) {
-  ReplayOptions o = options();
-  o.protocol = Protocol::stream;
-  o.algorithms = {"uniform"};
-  expect_refusal([&] { run(o); }, "OUT.steps.csv");
 }
 
 }  // namespace

@@ -81,22 +81,5 @@ TEST_F(PrecisionTest, StreamsDecideAlike) {
   });
 }
 
-TEST_F(PrecisionTest, ARunIsNotResumedInAnother) {
-  run(options(Precision::float32, "out.csv"));
-  ReplayOptions o = options(Precision::float64, "out.csv");
-  o.resume = true;
-  expect_refusal([&] { run(o); }, "--precision: got float64, expected float32");
-}
-
-TEST_F(PrecisionTest, WhatFloat32CannotHoldIsRefusedByName) {
-  trace_ = make_trace(folder_ / "large.h5", {.dtype = DType::float32, .value_scale = 1e31F});
-  expect_refusal([&] { run(options(Precision::float32, "out.csv")); },
-                 "large.h5: prompt p0 layer 0 KV head 0");
-  run(options(Precision::float64, "double.csv"));
-  for (const auto& row : untimed(folder_ / "double.csv")) {
-    EXPECT_EQ(cell(row, "status"), "ok");
-  }
-}
-
 }  // namespace
 }  // namespace kvbench::test_precision

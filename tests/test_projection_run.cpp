@@ -3,7 +3,6 @@
 #include <mutex>
 #include <utility>
 
-#include "replay/job.hpp"
 #include "replay_run.hpp"
 #include "trace_files.hpp"
 
@@ -55,8 +54,7 @@ class ProjectionRun : public ReplayTest {
 TEST_F(ProjectionRun, MethodsThatAskGetTheColumnsOfTheirHead) {
   const std::string path = trace(7);
   seen.clear();
-  const std::atomic<bool> go_on = false;
-  run_plan(plan(path, true), "test", go_on);
+  run(plan(path, true));
   ASSERT_EQ(seen.size(), 4U);  // 2 layers of 2 KV heads, in order
   for (std::size_t i = 0; i < 4; ++i) {
     const auto& [kv_head, w] = seen[i];
@@ -70,11 +68,10 @@ TEST_F(ProjectionRun, MethodsThatAskGetTheColumnsOfTheirHead) {
 }
 
 TEST_F(ProjectionRun, OthersGetNone) {
-  const std::atomic<bool> go_on = false;
   for (const auto& [hidden, reads] : {std::pair{7, false}, {0, true}}) {
     const std::string path = trace(hidden);
     seen.clear();
-    run_plan(plan(path, reads), "test", go_on);
+    run(plan(path, reads));
     ASSERT_EQ(seen.size(), 4U);
     for (const auto& [kv_head, w] : seen) {
       EXPECT_EQ(w.rows(), 0);
@@ -88,13 +85,11 @@ TEST_F(ProjectionRun, IsCheckedBeforeTheFirstRowWhereItIsRead) {
     testing_traces::put_values(layer, "o_proj", {7, 36}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
                                std::vector<float>(7 * 36, std::numeric_limits<float>::quiet_NaN()));
   });
-  const std::atomic<bool> go_on = false;
   for (const bool reads : {true, false}) {  // without the method OUT.layers.csv reads it
-    const std::string message = refusal([&] { run_plan(plan(path, reads), "test", go_on); });
-    EXPECT_NE(message.find("row 0, column 0 is nan"), std::string::npos) << message;
+    expect_refusal([&] { run(plan(path, reads)); }, "row 0, column 0 is nan");
     EXPECT_FALSE(fs::exists(folder_ / "out.csv"));
   }
-  EXPECT_EQ(run_plan(plan(path, false, {0}), "test", go_on).failed, 0);  // no whole layer
+  EXPECT_EQ(run(plan(path, false, {0})).failed, 0);  // no whole layer
 }
 
 TEST_F(ProjectionRun, MemoryIsCountedWhereItIsRead) {

@@ -7,6 +7,7 @@
 #include "make_trace.hpp"
 #include "replay/planner.hpp"
 #include "replay/shared.hpp"
+#include "report_rows.hpp"
 
 namespace kvbench::test_shared {
 namespace {
@@ -54,15 +55,9 @@ class SharedTest : public ::testing::Test {
  protected:
   // One trace of 3 layers with 2 KV heads each; layers 0 and 2 are replayed, KV head 1 alone.
   Plan plan(const Method& m) {
-    testing_replay::TraceShape shape;
-    shape.layers = {0, 1, 2};
-    shape.tokens = {100};
-    path_ = testing_replay::make_trace(
-        ::testing::TempDir() + "/shared_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".h5",
-        shape);
     ReplayOptions o;
-    o.traces = {path_};
+    o.traces = {testing_replay::make_trace(testing_rows::test_folder() / "t.h5",
+                                           {.tokens = {100}, .layers = {0, 1, 2}})};
     o.algorithms = {"exact"};
     o.sink = 10;
     o.recent = 20;
@@ -74,55 +69,43 @@ class SharedTest : public ::testing::Test {
     p.entries = {Entry{0, std::nullopt, 0}};
     return p;
   }
-  std::string path_;
   std::atomic<bool> stop_ = false;
 };
 
-TEST_F(SharedTest, ALayerSurveysAllItsHeads) {
-  const Method m = method_of(Scope::layer, all_to_first);
-  const Plan p = plan(m);
-  ASSERT_EQ(p.units.size(), 2U);
-  const SharedBudgets shares(p, {0, 1}, stop_);
-  Unit first = p.units[0];
-  first.kv_head = 0;
-  ASSERT_NE(shares.find(first, 0), nullptr);
-  EXPECT_EQ(shares.find(first, 0)->share.tokens, 20);
-  EXPECT_EQ(*shares.find(first, 0)->share.data, (std::vector<double>{2.0}));
-  EXPECT_EQ(shares.find(p.units[0], 0)->share.tokens, 0);  // kv head 1
+TEST_F(SharedTest, ALayerSurveysItsHeadsAndLayersThoseOfTheReplayedOnes) {
+  for (const auto& [scope, heads] : {std::pair{Scope::layer, 2}, {Scope::layers, 4}}) {
+    const Method m = method_of(scope, all_to_first);
+    const Plan p = plan(m);
+    ASSERT_EQ(p.units.size(), 2U);
+    const SharedBudgets shares(p, {0, 1}, stop_);
+    Unit first = p.units[0];
+    first.kv_head = 0;
+    ASSERT_NE(shares.find(first, 0), nullptr);
+    EXPECT_EQ(shares.find(first, 0)->share.tokens, 10 * heads);
+    EXPECT_EQ(*shares.find(first, 0)->share.data, (std::vector<double>{1.0 * heads}));
+    EXPECT_EQ(shares.find(p.units[0], 0)->share.tokens, 0);  // KV head 1
+  }
 }
 
-TEST_F(SharedTest, LayersSurveysTheReplayedOnes) {
-  const Method m = method_of(Scope::layers, all_to_first);
-  const Plan p = plan(m);
-  const SharedBudgets shares(p, {0, 1}, stop_);
-  Unit first = p.units[0];
-  first.kv_head = 0;
-  EXPECT_EQ(*shares.find(first, 0)->share.data, (std::vector<double>{4.0}));
-  EXPECT_EQ(shares.find(first, 0)->share.tokens, 40);
-}
-
-TEST_F(SharedTest, SharesAboveTheBudgetFailTheRows) {
-  const Method m = method_of(Scope::layer, too_much);
-  const Plan p = plan(m);
-  const SharedBudgets shares(p, {0, 1}, stop_);
-  const HeadContext context(p, p.units[0], 1);
-  const std::vector<Row> rows = run_job(context, p.entries[0], shares.find(p.units[0], 0)).rows;
-  ASSERT_EQ(rows.size(), 2U);
-  EXPECT_EQ(rows[0].status, "failed: shares that together exceed the budget");
-}
-
-TEST_F(SharedTest, AHeadMayNotHoldMoreThanItsShare) {
-  Method m = method_of(Scope::layer, all_to_first);
-  m.compress = [](const Task& task, const Params&) {
+TEST_F(SharedTest, MoreThanTheShareFailsTheRows) {
+  Method too_large = method_of(Scope::layer, too_much);
+  Method greedy = method_of(Scope::layer, all_to_first);
+  greedy.compress = [](const Task& task, const Params&) {
     Compressed c;
     c.held.tokens.assign(task.tokens.begin(), task.tokens.begin() + 1);
     return c;
   };
-  const Plan p = plan(m);
-  const SharedBudgets shares(p, {0, 1}, stop_);
-  const HeadContext context(p, p.units[0], 1);  // kv head 1, whose share is 0
-  const std::vector<Row> rows = run_job(context, p.entries[0], shares.find(p.units[0], 0)).rows;
-  EXPECT_EQ(rows[0].status.rfind("failed: ", 0), 0U) << rows[0].status;
+  for (const Method* m : {&too_large, &greedy}) {
+    const Plan p = plan(*m);
+    const SharedBudgets shares(p, {0, 1}, stop_);
+    const HeadContext context(p, p.units[0], 1);  // KV head 1, which has no share of the second
+    const std::vector<Row> rows = run_job(context, p.entries[0], shares.find(p.units[0], 0)).rows;
+    ASSERT_EQ(rows.size(), 2U);
+    const std::string& status = rows[0].status;
+    EXPECT_TRUE(m == &greedy ? status.starts_with("failed: ")
+                             : status == "failed: shares that together exceed the budget")
+        << status;
+  }
 }
 
 TEST_F(SharedTest, NobodySharesNobodyReads) {

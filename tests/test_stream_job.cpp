@@ -11,9 +11,7 @@
 
 #include "core/error.hpp"
 #include "held_sets.hpp"
-#include "make_head.hpp"
 #include "make_trace.hpp"
-#include "metrics/memory.hpp"
 #include "replay/planner.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
@@ -223,6 +221,10 @@ TEST_F(StreamJobTest, EqualsTheSlowHarness) {
 
 TEST_F(StreamJobTest, TheWholeCacheHasNoErrorAtAnyStep) {
   const Method method = made_method<keep_all>();
+  struct Case {
+    Index n, sink, recent;
+  };
+  std::vector<Case> cases;
   for (const auto& [sink, recent] : {std::pair<Index, Index>{0, 0},
                                      {0, 7},
                                      {0, 40},
@@ -235,13 +237,23 @@ TEST_F(StreamJobTest, TheWholeCacheHasNoErrorAtAnyStep) {
                                      {40, 0},
                                      {100, 0},
                                      {100, 100}}) {
+    cases.push_back({40, sink, recent});
+  }
+  for (const Index n : {1, 2, 3, 7, 8, 9}) {
+    for (const Index sink : {0, 1, 2, 20}) {
+      cases.push_back({n, sink, 7});
+    }
+  }
+  for (const auto& [n, sink, recent] : cases) {
     ReplayOptions o = options();
     o.sink = sink;
     o.recent = recent;
-    const JobResult got = run(method, 1.0, o);
+    const JobResult got = run(method, 1.0, o, {.tokens = {n}});
     for (std::size_t h = 0; h < 2; ++h) {
       const Row& row = got.rows[h];
-      EXPECT_EQ(row.status, sink + recent >= 40 ? "degenerate: empty middle" : "ok");
+      EXPECT_EQ(row.status, sink + recent >= n ? "degenerate: empty middle" : "ok");
+      EXPECT_EQ(got.steps[h].back().position, n - 1);
+      EXPECT_EQ(row.n_queries, std::min<Index>(n, 5));
       for (const Step& s : got.steps[h]) {
         EXPECT_LE(s.rel_error, 1e-13);
         EXPECT_EQ(s.bytes, (s.position + 1) * head_.pair_bytes());
@@ -253,7 +265,7 @@ TEST_F(StreamJobTest, TheWholeCacheHasNoErrorAtAnyStep) {
       EXPECT_EQ(row.bytes, row.full_bytes);
       EXPECT_EQ(row.peak_bytes, row.full_bytes);
       EXPECT_EQ(row.middle_ratio, 1.0);
-      EXPECT_EQ(row.tokens_kept, 40);
+      EXPECT_EQ(row.tokens_kept, n);
     }
   }
 }
@@ -293,10 +305,7 @@ TEST_F(StreamJobTest, BudgetsAreOfTheWholeStreamAndLeaveTheMethodWhatSinksAndWin
   EXPECT_EQ(given, 0);
   const JobResult none = run(method, 0.17);  // 6.8 tokens
   EXPECT_TRUE(none.steps.empty());
-  EXPECT_EQ(none.rows[1].status, "infeasible: sinks and recent window need " +
-                                     std::to_string(7 * pair) + " bytes, budget " +
-                                     std::to_string(budget_bytes(0.17, 40 * pair)) +
-                                     " for the stream");
+  EXPECT_EQ(status_kind(none.rows[1].status), "infeasible");
 }
 
 TEST_F(StreamJobTest, WhatAMethodDoesWrongIsTheRowsStatus) {
@@ -355,23 +364,6 @@ TEST_F(StreamJobTest, NothingHeldIsDegenerateAndStillHasItsSteps) {
   EXPECT_EQ(r.rows[0].peak_bytes, 0);
   EXPECT_TRUE(std::isnan(r.steps[0][0].rel_error));
   EXPECT_TRUE(std::isnan(r.rows[0].rel_error));
-}
-
-TEST_F(StreamJobTest, TinyStreams) {
-  for (const Index n : {1, 2, 3, 7, 8, 9}) {
-    for (const Index sink : {0, 1, 2, 20}) {
-      TraceShape shape;
-      shape.tokens = {n};
-      ReplayOptions o = options();
-      o.sink = sink;
-      const JobResult r = run(made_method<keep_all>(), std::nullopt, o, shape);
-      EXPECT_EQ(status_kind(r.rows[0].status), n > sink + 7 ? "ok" : "degenerate");
-      EXPECT_EQ(r.steps[0].back().position, n - 1);
-      EXPECT_LE(r.rows[0].rel_error_max, 1e-13);
-      EXPECT_EQ(r.rows[0].n_queries, std::min<Index>(n, 5));
-      EXPECT_EQ(r.rows[0].tokens_kept, n);
-    }
-  }
 }
 
 }  // namespace

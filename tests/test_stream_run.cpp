@@ -8,7 +8,6 @@
 namespace kvbench::test_stream_run {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace testing_replay;
 
 const std::string kSmallTrace = KVBENCH_TEST_DATA_DIR "/small.h5";

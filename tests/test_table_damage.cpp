@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -198,29 +197,28 @@ TEST_F(TableDamage, SideTablesBelongToTheirRun) {
 }
 
 TEST_F(TableDamage, VerifyFindsTheCellThatIsAnotherWhenItRunsAgain) {
-  static const std::atomic<bool> go_on = false;
   const ReplayOptions o = options("out.csv");
   run(o);
   const std::string before = read_bytes(o.out);
   const Table table = read_table(o.out);
   const auto all = static_cast<Index>(table.rows.size());
-  const VerifyResult good = verify_sample(o.out, all + 1, 1, 1, go_on);
+  const VerifyResult good = verify_sample(o.out, all + 1, 1, 1, kGoOn);
   EXPECT_EQ(good.rows_again, all);
   EXPECT_EQ(good.different, 0);
   EXPECT_EQ(good.lines.size(), table.rows.size());
   EXPECT_EQ(read_bytes(o.out), before);
 
-  const VerifyResult few = verify_sample(o.out, 3, 7, 1, go_on);
+  const VerifyResult few = verify_sample(o.out, 3, 7, 1, kGoOn);
   EXPECT_EQ(few.lines.size(), 3U);
   EXPECT_LT(few.rows_again, all);
-  for (Index seed = 8; verify_sample(o.out, 3, seed, 1, go_on).lines[0].row == few.lines[0].row;) {
+  for (Index seed = 8; verify_sample(o.out, 3, seed, 1, kGoOn).lines[0].row == few.lines[0].row;) {
     ASSERT_LT(++seed, 40);  // another seed draws other rows
   }
 
   forge(o.out, "rel_error", 5, "0.125");
   forge(o.out, "compress_ms", 6, "1000");  // a timing is no difference
   EXPECT_NO_THROW(verify_tables(o.out));   // the SHA-256 is right
-  const VerifyResult bad = verify_sample(o.out, all, 1, 1, go_on);
+  const VerifyResult bad = verify_sample(o.out, all, 1, 1, kGoOn);
   EXPECT_EQ(bad.different, 1);
   for (const LineAgain& line : bad.lines) {
     EXPECT_EQ(line.different.empty(), line.row != 6) << line.row;
@@ -230,16 +228,15 @@ TEST_F(TableDamage, VerifyFindsTheCellThatIsAnotherWhenItRunsAgain) {
 
   forge(o.out, "status", 4, kLackedMemory);  // the rows of one job
   forge(o.out, "status", 5, kLackedMemory);
-  expect_refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); },
+  expect_refusal([&] { verify_sample(o.out, 1, 1, 1, kGoOn); },
                  "row 5 is `failed: memory`, expected none for --sample");
   forge(o.out, "status", 5, "ok");
 
   write_bytes(trace_, read_bytes(trace_) + " ");
-  expect_refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); }, "t.h5: SHA-256 is");
+  expect_refusal([&] { verify_sample(o.out, 1, 1, 1, kGoOn); }, "t.h5: SHA-256 is");
 }
 
 TEST_F(TableDamage, VerifySaysWhatItCannotCheck) {
-  static const std::atomic<bool> go_on = false;
   const ReplayOptions o = options("out.csv");
   run(o);
   Manifest m = read_manifest(o.out);
@@ -248,7 +245,7 @@ TEST_F(TableDamage, VerifySaysWhatItCannotCheck) {
   m.end.reset();
   write_manifest(o.out, m);  // as of a killed run
   EXPECT_NE(verify_tables(o.out).front().find("rows are missing"), std::string::npos);
-  EXPECT_THROW(verify_sample(o.out, 1, 1, 1, go_on), InputError);
+  EXPECT_THROW(verify_sample(o.out, 1, 1, 1, kGoOn), InputError);
   m = finished;
   m.plan->hash[0] = m.plan->hash[0] == '0' ? '1' : '0';
   write_manifest(o.out, m);

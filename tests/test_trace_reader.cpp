@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -247,6 +246,8 @@ TEST(TraceReader, ThreadsReadAtTheSameTime) {
     threads.emplace_back([&reader, h] {
       for (int i = 0; i < kReads; ++i) {
         expect_planted(reader.read_rows(0, 0, LayerTensor::keys, h), 'k', h);
+        expect_planted(reader.read_rows(0, 0, LayerTensor::values, h), 'v', h);
+        expect_planted(reader.read_rows(0, 0, LayerTensor::queries, h + 3), 'q', h + 3);
       }
     });
   }
@@ -262,6 +263,10 @@ TEST(TraceReader, RefusesIndicesOutOfRange) {
   EXPECT_THROW(reader.read_head(0, 0, 3), InputError);
   EXPECT_THROW(reader.read_head(0, 0, -1), InputError);
   EXPECT_THROW(reader.read_token_ids(1), InputError);
+  EXPECT_THROW(reader.read_rows(0, 0, LayerTensor::queries, 6), InputError);
+  EXPECT_THROW(reader.read_rows(0, 0, LayerTensor::keys, 3), InputError);
+  EXPECT_THROW(reader.read_rows(0, 1, LayerTensor::keys, 0), InputError);
+  EXPECT_THROW(reader.read_rows(1, 0, LayerTensor::keys, 0), InputError);
 }
 
 TEST(TraceReader, ValidationVisitsEachHeadOnce) {

@@ -1,12 +1,9 @@
 // Every refusal of docs/trace_format.md: one line that names the file, the place, what is wrong and
-// what was expected.
+// what was expected. Files that are no trace at all: tests/cli/bad_traces.sh.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -20,16 +17,6 @@ namespace {
 using namespace testing_traces;
 
 constexpr const char* kLayer = "/prompts/a/layers/0";
-
-void short_token_ids(hid_t prompt) {
-  H5Ldelete(prompt, "token_ids", H5P_DEFAULT);
-  const std::vector<std::int32_t> ids(99);
-  const hsize_t count = ids.size();
-  const Id space = H5Screate_simple(1, &count, nullptr);
-  const Id d =
-      H5Dcreate2(prompt, "token_ids", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  H5Dwrite(d, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, ids.data());
-}
 
 TEST(TraceRefusals, SayWhereAndWhat) {
   const auto reals = [](const char* name, std::vector<double> values) {
@@ -93,7 +80,12 @@ TEST(TraceRefusals, SayWhereAndWhat) {
           {kLayer, swap_dataset("v", {3, 99, 9}), {"/v", "[3, 99, 9]"}},
           {kLayer, swap_dataset("q", {6, 101, 24}), {"101 queries", "at most 100"}},
           {kLayer, swap_dataset("q", {7, 37, 24}), {"7 query heads", "3 KV heads"}},
-          {"/prompts/a", short_token_ids, {"token_ids", "99", "100"}},
+          {"/prompts/a",
+           [](hid_t prompt) {
+             put_values(prompt, "token_ids", {99}, H5T_STD_I32LE, H5T_NATIVE_INT32,
+                        std::vector<std::int32_t>(99));
+           },
+           {"token_ids", "99", "100"}},
           {"/prompts/a", bare_dataset("token_ids", {100}, H5T_IEEE_F32LE), {"token_ids", "int32"}},
           {"/prompts/a",
            bare_dataset("token_ids", {100, 1}, H5T_STD_I32LE),
@@ -102,28 +94,6 @@ TEST(TraceRefusals, SayWhereAndWhat) {
           {kLayer, bare_dataset("k", {hsize_t{1} << 30, hsize_t{1} << 30, 100}, half), {"product"}},
       },
       [] { return planted_trace("t.h5"); });
-}
-
-TEST(TraceRefusals, MissingFile) {
-  expect_refusal(temporary_path("absent.h5"), {"no such file"});
-}
-
-TEST(TraceRefusals, Directory) {
-  expect_refusal(std::filesystem::path(temporary_path("x")).parent_path().string(), {"directory"});
-}
-
-TEST(TraceRefusals, NotHdf5) {
-  const std::string path = temporary_path("text.h5");
-  std::ofstream(path) << "not a trace";
-  expect_refusal(path, {"not HDF5"});
-  std::ofstream(path, std::ios::trunc).close();
-  expect_refusal(path, {"not HDF5"});
-}
-
-TEST(TraceRefusals, Truncated) {
-  const std::string path = planted_trace("t.h5");
-  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
-  expect_refusal(path, {"truncated"});
 }
 
 TEST(TraceRefusals, ImplausibleChunkedSize) {

@@ -114,6 +114,10 @@ TEST(TraceWriter, RoundTrip) {
       for (std::size_t p = 0; p < 2; ++p) {
         for (Index h = 0; h < 2; ++h) {
           const KvHead head = reader.read_head(p, 0, h);
+          EXPECT_EQ(head.window, p == 0 ? 17 : 0);
+          const auto own = first.sink_logit.begin() + 2 * h;
+          EXPECT_EQ(head.sink_logit,
+                    p == 0 ? std::vector<float>(own, own + 2) : std::vector<float>());
           expect_wavy(head.k, static_cast<double>(100 + h), type);
           const auto slow = testing_traces::hdf5_head(
               path, "/prompts/" + meta.prompts[p].id + "/layers/3/k", type, h, head.n(), head.d());
