@@ -85,7 +85,6 @@ if(_test_units)
     string(CONCAT _skipped "AllMethods.OracleKeepsTheMostMass"
       ":AllMethods.CompositionsMeetTheirBudgets"
       ":BumbleBee.LazyEqualsGreedyWithManyTies"
-      ":RunTest.ThreadsAndResumeDoNotChangeARowOfTheSmallTrace"
       ":AllMethods.RowsAreCompleteAndWithinTheirBudgets"
       ":RetrievalRun.RowsAreCompleteAndWithinTheirBudgets"
       ":RetrievalMethods.NeverReadMoreThanTheirBudgets"
