@@ -39,20 +39,14 @@ std::string refusal(const Texts& specs) {
                                  specs.empty() ? "nothing" : specs.front());
 }
 
-TEST(Grid, RangesLeaveTheirEndsOut) {
-  EXPECT_EQ(values_of("uniform:T=1,2,4", "T"), (Texts{"1", "2", "4"}));
+TEST(Grid, RangesLeaveTheirEndsOutAndNumbersAreInOrder) {
+  EXPECT_EQ(values_of("uniform:tokens=10,9,100,2", "tokens"), (Texts{"2", "9", "10", "100"}));
   EXPECT_EQ(values_of("uniform:T=1:4", "T"), (Texts{"1", "2", "3"}));
-  EXPECT_EQ(values_of("uniform:T=2:3", "T"), (Texts{"2"}));
-  EXPECT_EQ(values_of("uniform:T=0:9:3", "T"), (Texts{"0", "3", "6"}));
   EXPECT_EQ(values_of("uniform:T=0:8:3", "T"), (Texts{"0", "3", "6"}));
   EXPECT_EQ(values_of("uniform:T=8,1:3,5:7", "T"), (Texts{"1", "2", "5", "6", "8"}));
-}
-
-TEST(Grid, FractionalRangesMakeTheNumbersThatOneWouldWrite) {
-  // 3 * 0.1 is 0.30000000000000004, and (0.7 - 0) / 0.1 is 6.999999999999999.
+  // 3 * 0.1 is 0.30000000000000004: the numbers are those that one would write.
   EXPECT_EQ(values_of("balancekv:T=1;gamma=0:0.7:0.1", "gamma"),
             (Texts{"0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6"}));
-  EXPECT_EQ(values_of("balancekv:T=1;gamma=0:0.25:0.1", "gamma"), (Texts{"0", "0.1", "0.2"}));
 }
 
 TEST(Grid, SaysWhatRangesBecame) {
@@ -72,10 +66,6 @@ TEST(Grid, CombinesEveryValueWithEveryOther) {
   const Texts all = expanded({"balancekv:T=1:4;step=greedy,fixed;rescale=true,false"});
   EXPECT_EQ(all.size(), 12U);
   EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 12U);
-}
-
-TEST(Grid, OrdersNumbersByValue) {
-  EXPECT_EQ(values_of("uniform:tokens=10,9,100,2", "tokens"), (Texts{"2", "9", "10", "100"}));
 }
 
 TEST(Grid, OrderAndRepetitionOfSpecsDoNotMatter) {
@@ -255,6 +245,7 @@ TEST(Grid, RefusesInOneLineThatNamesTheTrouble) {
     std::string spec;
     std::string says;
   };
+  // What is no number: test_option_fuzz.cpp; what is no range: test_number_range.cpp.
   const std::vector<Case> cases{
       {"nosuch", "nosuch"},
       {"nosuch", "balancekv"},  // all names are listed
@@ -271,12 +262,7 @@ TEST(Grid, RefusesInOneLineThatNamesTheTrouble) {
       {"uniform:X=1", "'X'"},
       {"exact:T=1", "'T'"},
       {"uniform:T=63", "'63'"},
-      {"uniform:T=-1", "'-1'"},
       {"uniform:T=1.5", "'1.5'"},
-      {"uniform:T=nan", "'nan'"},
-      {"uniform:T=inf", "'inf'"},
-      {"uniform:T=0x2", "'0x2'"},
-      {"uniform:T= 2", "' 2'"},
       {"uniform:T=1;T=2", "duplicate parameter T"},
       {"uniform:T=", "'T='"},
       {"uniform:=1", "'=1'"},
@@ -284,15 +270,7 @@ TEST(Grid, RefusesInOneLineThatNamesTheTrouble) {
       {"uniform:T=1;", "''"},
       {"uniform:T=1,,2", "''"},
       {"uniform:T=4:1", "--algorithm uniform:T=4:1: T: got '4:1', which is empty"},
-      {"uniform:T=2:2", "ranges exclude their end"},
       {"uniform:T=1:4:0", "'1:4:0'"},
-      {"uniform:T=1:4:-1", "'1:4:-1'"},
-      {"uniform:T=1:4:nan", "'1:4:nan'"},
-      {"uniform:T=1:2:1:1", "'1:2:1:1'"},
-      {"uniform:T=1:", "'1:'"},
-      {"uniform:T=:2", "':2'"},
-      {"uniform:T=a:b", "'a:b'"},
-      {"uniform:T=1:inf", "'1:inf'"},
       {"balancekv:step=nosuch", "greedy"},
       {"balancekv:rescale=maybe", "true|false"},
       {"uniform:tokens=1:1e9", "999999999 values"},
