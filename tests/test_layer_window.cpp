@@ -250,14 +250,9 @@ TEST_F(LayerWindow, WhatMakesTokensIsRefusedByName) {
        {"attention-matching", "kmeans", "count-merge", "d2o", "cam", "value-merge", "wildcat",
         "kvreviver", "h2o+kmeans", "attention-matching@quant-kivi"}) {
     ReplayOptions o = options(trace, {method});
-    try {
-      run(o);
-      FAIL() << method;
-    } catch (const InputError& e) {
-      const std::string text = e.what();
-      EXPECT_NE(text.find("layer 3"), std::string::npos) << text;
-      EXPECT_NE(text.find("window of 20 tokens"), std::string::npos) << text;
-    }
+    const std::string text = testing_replay::refusal([&] { run(o); }, method);
+    EXPECT_NE(text.find("layer 3"), std::string::npos) << text;
+    EXPECT_NE(text.find("window of 20 tokens"), std::string::npos) << text;
     o.layers = {0};
     EXPECT_NO_THROW(run(o)) << method;
   }
