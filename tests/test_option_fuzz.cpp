@@ -124,18 +124,5 @@ TEST_F(OptionFuzz, EveryParameterIsRefusedOrRuns) {
   EXPECT_GE(ran, tried / kStride / 6);  // bounds themselves, choices and defaults run
 }
 
-// What used to become failed rows.
-TEST_F(OptionFuzz, KnownCombinationsAreRefused) {
-  for (const char* spec :
-       {"snapkv:kernel=8", "pyramidkv:kernel=2", "adakv:kernel=4",
-        "kvreviver:recent_ratio=0.9;candidate_ratio=0.9", "kvreviver:layer_budget=fisher",
-        "h2o+kvreviver:kvreviver.layer_budget=fisher", "h2o+snapkv:snapkv.kernel=8", "d2o-merge",
-        "h2o+adakv"}) {
-    EXPECT_FALSE(runs(spec, Protocol::prefill, true)) << spec;
-  }
-  EXPECT_FALSE(runs("balancekv-stream:t=7", Protocol::stream, true));
-  EXPECT_FALSE(runs("kvreviver:layer_budget=fisher", Protocol::stream, true));
-}
-
 }  // namespace
 }  // namespace kvbench::test_option_fuzz
