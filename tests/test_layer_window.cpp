@@ -107,13 +107,9 @@ class LayerWindow : public testing_replay::ReplayTest {
   }
 };
 
-TEST_F(LayerWindow, IsReadAndRead) {
-  const std::string trace = trace_of(9, true);
-  const TraceReader reader(trace);
-  const LayerMeta& with = reader.meta().prompts[0].layers[1];
-  EXPECT_EQ(with.window, 9);
-  EXPECT_EQ(with.sink_logit, (std::vector<float>{1.0F, -2.0F, 0.0F, 0.5F}));
-  EXPECT_FALSE(reader.meta().prompts[0].layers[0].window.has_value());
+// The layer's own attributes: test_trace_writer.cpp.
+TEST_F(LayerWindow, HeadsHaveThatOfTheirLayer) {
+  const TraceReader reader(trace_of(9, true));
   EXPECT_EQ(reader.read_head(0, 1, 1).window, 9);
   EXPECT_EQ(reader.read_head(0, 1, 1).sink_logit, (std::vector<float>{0.0F, 0.5F}));
   EXPECT_EQ(reader.read_head(0, 0, 0).window, 0);

@@ -46,30 +46,6 @@ TEST(Quantize, RowsEqualTheDefinitionAndBytesAreThoseAllocated) {
   EXPECT_EQ(QuantizedRows::scale_bytes(3, 37, 8), 3 * 5 * 4);
 }
 
-// |error| <= half a step, and what the rounding of zero and scale to 11 bits moves: 2^-11 |zero|
-// and top * 2^-11 scale (plus the spacing of the smallest halves).
-TEST(Quantize, ErrorIsBoundedByTheStep) {
-  std::mt19937_64 generator(2);
-  for (const int bits : {2, 4, 8}) {
-    const double top = std::exp2(bits) - 1.0;
-    for (int round = 0; round < 50; ++round) {
-      const Matrix m = normal_matrix(1, 32, 20.0, generator);
-      QuantizedRows q(bits, 32, 32);
-      q.append(m.view().row_span(0));
-      std::vector<float> read(32);
-      q.read(0, read);
-      const auto [low, high] = std::minmax_element(m.data(), m.data() + 32);
-      const double step = static_cast<double>(*high - *low) / top;
-      const double bound = 0.5 * step +
-                           0x1p-11 * (std::abs(static_cast<double>(*low)) + top * step) +
-                           (1.0 + top) * 0x1p-24;
-      for (std::size_t i = 0; i < 32; ++i) {
-        ASSERT_TRUE(std::abs(static_cast<double>(read[i] - m.data()[i])) <= bound);
-      }
-    }
-  }
-}
-
 TEST(Quantize, ConstantHugeAndTinyGroups) {
   const std::vector<std::vector<float>> groups = {
       {0, 0, 0}, {3, 3, 3}, {1e30F, -1e30F, 0}, {1e-30F, -1e-30F, 2e-30F}, {65504, -65504, 1}};
