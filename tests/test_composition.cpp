@@ -103,7 +103,8 @@ TEST(CompositionSpec, NamesParametersAndRefusals) {
   for (const char* bad :
        {"uniform+balancekv", "exact+uniform", "oracle+exact", "oracle+oracle", "oracle+nope",
         "oracle+uniform:step=self", "oracle+uniform:share=2", "oracle+uniform+local", "h2o+adakv",
-        "adakv+pyramidkv", "h2o+kvreviver:kvreviver.layer_budget=fisher"}) {
+        "adakv+pyramidkv", "h2o+kvreviver:kvreviver.layer_budget=fisher",
+        "h2o+snapkv:snapkv.kernel=8"}) {
     EXPECT_THROW(expand_algorithms({bad}), InputError) << bad;
   }
 }
