@@ -2,8 +2,6 @@
 // share. The emulated device of tests/emulated counts as a GPU.
 #pragma once
 
-#include <cstdlib>
-
 #include "gpu/device.hpp"
 #include "replay_run.hpp"
 #include "report/table_spec.hpp"
@@ -18,13 +16,6 @@ using testing_replay::TraceShape;
 // project promises 1e-5.
 inline constexpr double kRelative = 1e-9;
 inline constexpr double kAbsolute = 1e-11;
-
-/// A file of tests/data: in the folder that KVBENCH_TEST_DATA_DIR names, for a program that was
-/// carried to another machine, else where the sources were.
-inline std::string data_file(const std::string& name) {
-  const char* folder = std::getenv("KVBENCH_TEST_DATA_DIR");
-  return std::string(folder != nullptr ? folder : KVBENCH_TEST_DATA_DIR) + "/" + name;
-}
 
 inline bool cuda_is_here() {
   return choose_device("auto").cuda;
