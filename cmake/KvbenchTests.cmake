@@ -83,7 +83,6 @@ if(_test_units)
   set(_skipped "")
   if(KVBENCH_SANITIZE)
     string(CONCAT _skipped "AllMethods.OracleKeepsTheMostMass"
-      ":AllMethods.CompositionsMeetTheirBudgets"
       ":BumbleBee.LazyEqualsGreedyWithManyTies"
       ":AllMethods.RowsAreCompleteAndWithinTheirBudgets"
       ":RetrievalRun.RowsAreCompleteAndWithinTheirBudgets"

@@ -80,4 +80,15 @@ class SharedJob {
   std::deque<JobOf> jobs_;  // a job points into itself: it never moves
 };
 
+/// By head, whether all of `tokens` is kept; a failure where only a part is.
+inline std::vector<bool> kept_whole(const std::vector<std::vector<Index>>& kept,
+                                    const std::vector<Index>& tokens) {
+  std::vector<bool> out;
+  for (const std::vector<Index>& set : kept) {
+    EXPECT_TRUE(set.empty() || set == tokens);
+    out.push_back(!set.empty());
+  }
+  return out;
+}
+
 }  // namespace kvbench

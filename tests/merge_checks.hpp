@@ -82,30 +82,4 @@ void expect_reference(const std::string& method, const Merge& merged, const Chec
   }
 }
 
-/// The weighted sums of values, and of `keys`, held and made are those of all the task's tokens.
-inline void check_sums_kept(const JobOf& job, const Compressed& c, bool keys = true) {
-  constexpr double kRounding = 1e-4;  // of some tens of float32 terms of size 1, merged in turn
-  for (const auto& [all, made] :
-       {std::pair{&job.head().k, &c.made.k}, {&job.head().v, &c.made.v}}) {
-    if (all == &job.head().k && !keys) {
-      continue;
-    }
-    for (Index t = 0; t < all->cols(); ++t) {
-      double whole = 0.0;
-      double left = 0.0;
-      for (const Index i : job.tokens()) {
-        whole += static_cast<double>(all->row(i)[t]);
-      }
-      for (const Index i : c.held.tokens) {
-        left += static_cast<double>(all->row(i)[t]);
-      }
-      for (Index r = 0; r < made->rows(); ++r) {
-        const float weight = c.made.weights.empty() ? 1.0F : c.made.weights[r];
-        left += static_cast<double>(weight) * static_cast<double>(made->row(r)[t]);
-      }
-      EXPECT_NEAR(left, whole, kRounding);
-    }
-  }
-}
-
 }  // namespace kvbench

@@ -38,10 +38,6 @@ TEST(AdaKv, SharesEqualReferenceWithManyTies) {
       ASSERT_EQ(got, reference::pooled_counts(scores, kept, safe));
       ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}),
                 static_cast<Index>(heads) * kept);
-      for (const Index c : got) {
-        ASSERT_GE(c, safe);
-        ASSERT_LE(c, m);
-      }
     }
   }
 }

@@ -1,37 +1,25 @@
 // Every prefill method on tests/data/small.h5 through the whole replay: rows complete, budgets met,
 // the oracle's promise.
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <cmath>
-#include <filesystem>
 #include <map>
 
 #include "algorithms/grid.hpp"
-#include "replay/planner.hpp"
-#include "replay/run.hpp"
-#include "report/csv.hpp"
-#include "report/schema.hpp"
-#include "report_rows.hpp"
+#include "replay_run.hpp"
 
 namespace kvbench::test_all_methods {
 namespace {
 
-class AllMethods : public ::testing::Test {
+class AllMethods : public testing_replay::ReplayTest {
  protected:
-  static Table run(const std::vector<std::string>& algorithms) {
+  Table rows_of_all() const {
     ReplayOptions o;
     o.traces = {KVBENCH_TEST_DATA_DIR "/small.h5"};
-    o.out = ::testing::TempDir() + "/" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".csv";
-    o.algorithms = algorithms;
+    o.out = (folder_ / "out.csv").string();
+    o.algorithms = {"all"};
     o.budgets = {0.5, 0.1};
     o.layers = {0, 3};
-    o.overwrite = true;
     o.threads = 2;
-    const Plan plan = make_plan(o);
-    const std::atomic<bool> stop = false;
-    run_plan(plan, "test", stop);
+    run(o);
     return read_table(o.out);
   }
 
@@ -46,7 +34,7 @@ class AllMethods : public ::testing::Test {
 constexpr double kMiddleBytes = 1520.0 * 2 * 64 * 2;
 
 TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
-  const Table table = run({"all"});
+  const Table table = rows_of_all();
   std::map<std::string, std::pair<double, double>> shared;  // scope wider than a head: sums
   std::map<std::string, int> rows;
   for (const Fields& row : table.rows) {
@@ -98,7 +86,7 @@ TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
 // Mean over a group's query heads, as the oracle selects by; methods whose budget is the head's
 // own.
 TEST_F(AllMethods, OracleKeepsTheMostMass) {
-  const Table table = run({"all"});
+  const Table table = rows_of_all();
   std::map<std::string, double> oracle;
   std::map<std::string, std::map<std::string, double>> others;
   for (const Fields& row : table.rows) {
@@ -116,25 +104,6 @@ TEST_F(AllMethods, OracleKeepsTheMostMass) {
     for (const auto& [where, mass] : masses) {
       EXPECT_TRUE(mass <= oracle.at(where) + 1e-12) << name << " " << where;  // sums of 2048 terms
     }
-  }
-}
-
-TEST_F(AllMethods, CompositionsMeetTheirBudgets) {
-  const Table table =
-      run({"h2o+balancekv:share=0.25,0.75", "snapkv+uniform", "bumblebee+balancekv",
-           "oracle+quant-kivi:share=0.2", "knorm+count-merge", "snapkv+d2o", "h2o+kmeans",
-           "lagkv+kmeans:share=0.75", "curdkv+value-merge", "leverage+d2o"});
-  ASSERT_FALSE(table.rows.empty());
-  for (const Fields& row : table.rows) {
-    const std::string& status = row[column_index("status")];
-    if (status_kind(status) == "infeasible") {
-      EXPECT_EQ(row[column_index("algorithm")], "oracle+quant-kivi") << status;
-      continue;
-    }
-    ASSERT_EQ(status, "ok") << row[column_index("algorithm")];
-    EXPECT_LE(number(row, "middle_ratio") * kMiddleBytes,
-              std::floor(number(row, "budget_requested") * kMiddleBytes) + 1e-6);
-    EXPECT_TRUE(std::isfinite(number(row, "rel_error")));
   }
 }
 

@@ -248,16 +248,10 @@ TEST_P(EstimatorTest, SeparateSetsEqualReference) {
   EXPECT_EQ(degenerate, 0);
   const std::vector<double> log_d = sums.log_denominator();
 
-  const reference::Rows k = reference::rows_of(head.k);
-  const reference::Rows v = reference::rows_of(head.v);
-  std::vector<reference::Weighted> n_set, d_set;
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    const auto at = static_cast<std::size_t>(kept[i]);
-    n_set.push_back({k[at], v[at], weights[i]});
-  }
-  for (const Index i : denominator) {
-    d_set.push_back({k[i], {}, 2.5L});
-  }
+  const auto n_set = reference::entries(reference::rows_at(head.k, kept),
+                                        reference::rows_at(head.v, kept), weights);
+  const auto d_set = reference::entries(reference::rows_at(head.k, denominator), {},
+                                        std::vector<float>(denominator.size(), 2.5F));
   const reference::Rows queries = reference::rows_of(head.q[1]);
   for (Index j = 0; j < m; ++j) {
     const reference::Estimate slow = reference::estimate(queries[j], head.scale, n_set, d_set);

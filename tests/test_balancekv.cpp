@@ -103,11 +103,8 @@ TEST(BalanceKv, ErrorOfTheWeightedSumIsBelowUniform) {
       for (Index t = 0; t < 8; ++t) {
         double diff = 0.0;
         const auto term = [&](Index i) {
-          double dot = 0.0;
-          for (Index x = 0; x < 8; ++x) {
-            dot += static_cast<double>(head.k.row(i)[x] * head.q[0].row(j)[x]);
-          }
-          return std::exp(head.scale * dot) * static_cast<double>(head.v.row(i)[t]);
+          return std::exp(slow_logit(head, head.k.row(i), head.q[0].row(j))) *
+                 static_cast<double>(head.v.row(i)[t]);
         };
         for (Index i = 0; i < head.n(); ++i) {
           diff -= term(i);

@@ -1,13 +1,14 @@
 // Bounded least squares and matching pursuit against active-set references in long double: the
 // optimum, its conditions, and what is returned where there are many.
 
+#include <gtest/gtest.h>
+
 #include <optional>
 #include <random>
 
 #include "algorithms/shared/bounded_active_set.hpp"
 #include "algorithms/shared/bounded_least_squares.hpp"
 #include "algorithms/shared/matching_pursuit.hpp"
-#include "read_rows.hpp"
 #include "reference/bounded_fit.hpp"
 
 namespace kvbench::test_bounded_fit {
@@ -141,28 +142,6 @@ TEST(ActiveSet, LeavesTheRestToTheInteriorPoint) {
   EXPECT_FALSE(active_set_fit(e, std::vector<double>{4.0}, 1.0, 20.0, 1e-13).has_value());
   const Problem p = attention_problem(12, 40, 40, 0.7, false, 5);  // w = 1 is exact
   EXPECT_FALSE(active_set_fit(p.matrix, p.target, 0.05, 20.0, 1e-12).has_value());
-}
-
-TEST(BoundedLeastSquares, FindsPlantedWeights) {
-  std::mt19937_64 generator(3);
-  std::uniform_real_distribution<double> uniform(0.0, 1.0);
-  Problem p(60, 20);
-  std::vector<double> planted;
-  for (Index j = 0; j < 20; ++j) {
-    planted.push_back(j % 3 == 0 ? 1.0 : 1.0 + 15.0 * uniform(generator));
-  }
-  for (Index i = 0; i < 60; ++i) {
-    double sum = 0.0;
-    for (Index j = 0; j < 20; ++j) {
-      p.matrix.row(i)[j] = uniform(generator);
-      sum += p.matrix.row(i)[j] * planted[j];
-    }
-    p.target.push_back(sum);
-  }
-  p.finish();
-  const BoundedFit got = bounded_least_squares(p.matrix, p.target, 1.0, 20.0);
-  // An objective that is 0 to 1e-13 of |y|^2 leaves the square root of that in the weights.
-  expect_all_near(got.w, planted, 1e-4);
 }
 
 TEST(BoundedLeastSquares, OfManyOptimaTakesOneNearOne) {

@@ -137,7 +137,20 @@ TEST(Cam, KeepsTheSumOfValuesWhenAllMerge) {
     const Compressed c =
         job.run({}, {{"tokens", "10"}, {"heavy_ratio", "0"}, {"prefill", prefill}});
     ASSERT_EQ(c.diag.front().second, "50");
-    check_sums_kept(job, c, /*keys=*/false);
+    for (Index t = 0; t < head.dv(); ++t) {
+      double whole = 0.0;
+      double left = 0.0;
+      for (const Index i : job.tokens()) {
+        whole += static_cast<double>(head.v.row(i)[t]);
+      }
+      for (const Index i : c.held.tokens) {
+        left += static_cast<double>(head.v.row(i)[t]);
+      }
+      for (Index r = 0; r < c.made.v.rows(); ++r) {
+        left += static_cast<double>(c.made.v.row(r)[t]);
+      }
+      EXPECT_NEAR(left, whole, 1e-4);  // some tens of float32 terms of size 1, merged in turn
+    }
   }
 }
 

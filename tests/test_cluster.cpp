@@ -8,7 +8,6 @@
 #include "cluster/pca.hpp"
 #include "cluster/study.hpp"
 #include "make_head.hpp"
-#include "metrics/error.hpp"
 #include "reference/cluster.hpp"
 #include "reference/clusterability.hpp"
 
@@ -127,7 +126,8 @@ TEST(Growth, FitOfLittle) {
   EXPECT_TRUE(std::isnan(fit_power_law(constant).r2));
 }
 
-TEST(Rows, NormsAndQuantiles) {
+// Their quantiles: test_metrics.cpp.
+TEST(Rows, Norms) {
   std::mt19937_64 generator(5);
   for (const Index n : {1, 2, 3, 50}) {
     const Matrix m = normal_matrix(n, 7, 2.0, generator);
@@ -136,10 +136,6 @@ TEST(Rows, NormsAndQuantiles) {
     ASSERT_EQ(found.size(), slow.size());
     for (std::size_t i = 0; i < slow.size(); ++i) {
       ASSERT_NEAR(found[i], static_cast<double>(slow[i]), kRounding * static_cast<double>(slow[i]));
-    }
-    for (const double p : {0.0, 0.25, 0.5, 0.75, 0.95, 1.0}) {
-      const auto q = static_cast<double>(reference::quantile(slow, static_cast<long double>(p)));
-      ASSERT_NEAR(percentile(found, p), q, 2 * kRounding * q);
     }
   }
 }

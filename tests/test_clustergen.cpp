@@ -23,7 +23,7 @@ Index diag(const Compressed& c, const std::string& key) {
 }
 
 long double square(const KvHead& head, Index i) {
-  const reference::Vec v = reference::rows_of(head.v)[i];
+  const reference::Vec v = reference::rows_at(head.v, {i})[0];
   return reference::dot(v, v);
 }
 
@@ -73,12 +73,10 @@ TEST(ClusterGen, StateIsAlgorithmOnes) {
   for (const double offset : {0.0, 1e4}) {
     for (const DType dtype : {DType::bfloat16, DType::float32}) {
       const KvHead head = make_head({.n = 90, .dv = 5, .key_offset = offset, .dtype = dtype}, 3);
-      std::vector<Index> tokens;
-      reference::Rows keys;
+      const std::vector<Index> tokens = gappy(2, 88);
+      const reference::Rows keys = reference::rows_at(head.k, tokens);
       long double mu = 0;
-      for (Index i = 2; i < 88; i += 1 + i % 2) {
-        tokens.push_back(i);
-        keys.push_back(reference::rows_of(head.k)[i]);
+      for (const Index i : tokens) {
         mu += square(head, i);
       }
       for (const Given& given : settings("delta=0,1.5,3.1,4.5,100;t=1,3,8;samples=1,20")) {
@@ -117,6 +115,7 @@ TEST(ClusterGen, StateIsAlgorithmOnes) {
   }
 }
 
+// Zeros among other values: PairsAreDrawnByValueNorm.
 TEST(ClusterGen, ZeroValuesAreNeverDrawn) {
   const KvHead none = line({0, 0, 0});
   const Compressed c =
@@ -126,24 +125,6 @@ TEST(ClusterGen, ZeroValuesAreNeverDrawn) {
   EXPECT_EQ(c.denominator->held.weights, (std::vector<float>{1, 1, 1}));
   // Slots without a pair are allocated all the same.
   EXPECT_EQ(c.payload_bytes, 4 * none.pair_bytes() + 3 * 3 * 8);
-  const KvHead one = line({0, 0, 1e-30, 0});
-  const Compressed single =
-      run(one, positions(0, 4), {{"delta", "0"}, {"t", "2"}, {"samples", "4"}}, 1);
-  EXPECT_EQ(single.held.tokens, (std::vector<Index>{2}));
-  EXPECT_NEAR(static_cast<double>(single.held.weights[0]), 1.0, kFloat);
-}
-
-TEST(ClusterGen, DistanceEqualToDeltaJoins) {
-  const KvHead head = line({1, 1, 1, 1, 1, 1});  // keys 0 .. 5
-  const auto clusters = [&](const char* delta) {
-    return diag(run(head, positions(0, 6), {{"delta", delta}, {"samples", "1"}}), "clusters");
-  };
-  EXPECT_EQ(clusters("0"), 6);
-  EXPECT_EQ(clusters("0.999"), 6);
-  EXPECT_EQ(clusters("1"), 3);
-  EXPECT_EQ(clusters("1.999"), 3);
-  EXPECT_EQ(clusters("2"), 2);
-  EXPECT_EQ(clusters("5"), 1);
 }
 
 TEST(ClusterGen, BudgetIsNeverExceededAndDeltaIsTheSmallest) {
@@ -197,18 +178,12 @@ TEST(ClusterGen, NativeParametersAndBudgetsTogether) {
   EXPECT_EQ(diag(run(head, tokens, {{"samples", "5"}, {"t", "1"}}, 0, 168), "clusters"), 5);
 }
 
-TEST(ClusterGen, OddInputs) {
+TEST(ClusterGen, EqualKeysAreOneCluster) {
   KvHead head = make_head({.n = 40}, 2);
-  EXPECT_TRUE(run(head, {}, {}, 0, 0).held.tokens.empty());
-  EXPECT_EQ(run(head, {7}, {}, 0, head.pair_bytes()).held.tokens, (std::vector<Index>{7}));
   repeat_first_row(head.k);
   const Compressed equal = run(head, positions(0, 40), {}, 0, 20 * head.pair_bytes());
   EXPECT_EQ(diag(equal, "clusters"), 1);
-  float sum = 0.0F;
-  for (const float w : equal.denominator->held.weights) {
-    sum += w;
-  }
-  EXPECT_FLOAT_EQ(sum, 40.0F);
+  EXPECT_NEAR(weight_sum(equal.denominator->held), 40.0, 40 * kFloat);
 }
 
 TEST(ClusterGenStream, EqualsCompressOfWhatHasLeft) {
@@ -258,10 +233,8 @@ void expect_equal(const KvHead& head, const std::vector<Index>& tokens, const ch
                   Index recent, Index kept) {
   const auto m = static_cast<Index>(tokens.size());
   const Index held = std::min(kept, m);
-  reference::Rows points;  // of the others
-  for (Index i = 0; i < m - recent; ++i) {
-    points.push_back(reference::rows_of(head.k)[tokens[i]]);
-  }
+  const reference::Rows points =  // of the others
+      reference::rows_at(head.k, {tokens.begin(), tokens.end() - recent});
   const reference::Vec mean =
       points.empty() ? reference::Vec() : reference::mean_of(points, positions(0, m - recent));
   Index far = 0;  // distances within the mean's rounding of each other are not compared
@@ -342,17 +315,6 @@ TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualReference) {
   }
 }
 
-TEST(ClusterGenKCenter, OddInputs) {
-  KvHead head = make_head({}, 1);
-  EXPECT_EQ(run_kcenter(head, {17}, {{"weights", "cluster"}}, 1000).held.weights,
-            (std::vector<float>{1.0F}));
-  repeat_first_row(head.k);
-  // Equal keys: the lowest positions; the first stands for all that are not kept.
-  const Compressed c =
-      run_kcenter(head, positions(10, 30), {{"weights", "cluster"}, {"tokens", "3"}});
-  EXPECT_EQ(c.held.tokens, (std::vector<Index>{10, 11, 12}));
-  EXPECT_EQ(c.held.weights, (std::vector<float>{18.0F, 1.0F, 1.0F}));
-}
 // Sum of (seen - expected)^2 / expected over cells of the given probabilities.
 double chi_square(const std::vector<double>& seen, const std::vector<double>& probability) {
   const double total = std::accumulate(seen.begin(), seen.end(), 0.0);

@@ -1,7 +1,6 @@
 // defensivekv against its definition: scores, the first stage, budgets of a layer and of layers.
 #include "layer_job.hpp"
 #include "reference/window_scores.hpp"
-#include "refusal.hpp"
 
 namespace kvbench::test_defensivekv {
 namespace {
@@ -114,22 +113,6 @@ TEST(DefensiveKv, AllByMeanAttentionIsSnapKvWithoutPooling) {
   const JobOf job("defensivekv", head, positions(8, 70), {35, 75}, true);
   EXPECT_EQ(job.kept(15, {{"first_mass", "1"}}),
             JobOf("snapkv", head, positions(8, 70), {35, 75}).kept(15, {{"kernel", "1"}}));
-}
-
-TEST(DefensiveKv, LayersOfTwoShapesShareNoTokens) {
-  std::vector<Survey> surveys(2);
-  surveys[0].pair_bytes = 16;
-  surveys[1].pair_bytes = 32;
-  testing_replay::expect_refusal(
-      [&] {
-        shared_tokens("defensivekv", surveys, {{"scope", "layers"}});
-      },
-      "one shape and type");
-}
-
-TEST(DefensiveKv, ScopeIsALayerUnlessGiven) {
-  EXPECT_EQ(facts_of("defensivekv").scope, Scope::layer);
-  EXPECT_EQ(facts_of("defensivekv", {{"scope", "layers"}}).scope, Scope::layers);
 }
 
 }  // namespace

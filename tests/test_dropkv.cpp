@@ -38,8 +38,6 @@ TEST(DropKv, ALayersTokensCompeteByScore) {
   }
   const SharedJob job("dropkv", heads, 3, tokens, {30, 55});
   const Given given = {{"scope", "layer"}};
-  EXPECT_EQ(facts_of("dropkv", given).scope, Scope::layer);
-  EXPECT_EQ(facts_of("dropkv").scope, Scope::head);
   for (const Index each : {1, 8, 20}) {
     // No two of these scores are within rounding of each other.
     EXPECT_EQ(job.run(each * heads[0].pair_bytes(), given),

@@ -13,16 +13,6 @@ std::vector<KvHead> layer() {
   return heads;
 }
 
-std::vector<bool> full(const std::vector<std::vector<Index>>& kept,
-                       const std::vector<Index>& tokens) {
-  std::vector<bool> out;
-  for (const std::vector<Index>& set : kept) {
-    EXPECT_TRUE(set.empty() || set == tokens);
-    out.push_back(!set.empty());
-  }
-  return out;
-}
-
 // Attention mass on `tokens`, by head.
 reference::Vec masses(const std::vector<KvHead>& heads, const std::vector<Index>& tokens,
                       reference::ReferenceReduce reduce) {
@@ -65,7 +55,7 @@ TEST(DuoAttention, LargestMassFirstAsManyAsFit) {
       const reference::Vec mass = masses(heads, tokens, reduce);
       for (Index each = 0; each <= m; ++each) {
         const auto got = job.run(each * heads[0].pair_bytes(), {{"reduce", word}});
-        ASSERT_EQ(full(got, tokens), expected(mass, {true, true, true, true}, 4 * each / m));
+        ASSERT_EQ(kept_whole(got, tokens), expected(mass, {true, true, true, true}, 4 * each / m));
         ASSERT_EQ(job.degenerate, std::vector<std::string>(4, 4 * each < m ? "no head fits" : ""));
       }
     }
@@ -85,9 +75,9 @@ TEST(DuoAttention, TheTracesHeadsAndNoOthers) {
       job.retrieval_heads.push_back((mask >> h & 1U) != 0 ? 1 : 0);
       named.push_back((mask >> h & 1U) != 0);
     }
-    EXPECT_EQ(full(job.run(40 * pair), tokens), named);  // all that are named fit
+    EXPECT_EQ(kept_whole(job.run(40 * pair), tokens), named);  // all that are named fit
     for (const Index count : {0, 1, 2}) {
-      EXPECT_EQ(full(job.run(10 * count * pair), tokens), expected(mass, named, count));
+      EXPECT_EQ(kept_whole(job.run(10 * count * pair), tokens), expected(mass, named, count));
       // A layer without retrieval heads streams in full, as it should.
       const bool none_fits = count == 0 && mask != 0;
       EXPECT_EQ(job.degenerate, std::vector<std::string>(4, none_fits ? "no head fits" : ""));

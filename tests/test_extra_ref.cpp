@@ -1,6 +1,4 @@
 // Methods that score with a set of extra queries (ref=NAME) against references.
-#include "algorithms/methods.hpp"
-#include "refusal.hpp"
 #include "selection_checks.hpp"
 
 namespace kvbench::test_extra_ref {
@@ -10,11 +8,6 @@ namespace {
 constexpr long double kTolerance = 1e-11L;
 
 // A segment may have read less than the other.
-JobOf job_of(const Method& method, unsigned seed, const std::vector<Index>& tokens) {
-  return JobOf(method, make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, seed), tokens, {60, 80},
-               true);
-}
-
 std::vector<ExtraSet> sets_for(const KvHead& head, unsigned seed) {
   return {make_extra("q", head, {{50, 80, {}}, {17, 64, {}}}, seed + 40),
           make_extra("other", head, {{3, 80, {}}}, seed + 90)};
@@ -60,20 +53,6 @@ TEST(ExtraRef, H2oEqualsReference) {
                            reference::ReferenceReduce::mean);
     const reference::Vec scores = reference::taken(all, tokens);
     expect_best_kept(job, scores, kTolerance, {{"ref", "q"}, {"heavy_ratio", "1"}});
-  }
-}
-
-TEST(ExtraRef, WithoutItTheSetIsNotLookedAt) {
-  for (const Method& method : {method_snapkv(), method_h2o(), method_attention_matching()}) {
-    const JobOf with = job_of(method, 1, positions(5, 75));
-    JobOf without(method, with.head(), positions(5, 75), {60, 80});
-    const Compressed a = with.run(20 * with.head().pair_bytes());
-    const Compressed b = without.run(20 * with.head().pair_bytes());
-    EXPECT_EQ(a.held.tokens, b.held.tokens);
-    EXPECT_TRUE(same_bits(a.made.k, b.made.k) && same_bits(a.made.v, b.made.v));
-    EXPECT_TRUE(method.info.facts(with.params()).scoring.front().sets.empty());
-    EXPECT_EQ(method.info.facts(with.params({{"ref", "q"}})).scoring.front().sets,
-              std::vector<std::string>{"q"});
   }
 }
 

@@ -1,7 +1,4 @@
-// kmeans against its reference, what a common key offset and equal keys do to it, what it keeps of
-// sums, budgets and odd inputs.
-#include <numeric>
-
+// kmeans against its reference, and what a common key offset and equal keys do to it.
 #include "merge_checks.hpp"
 #include "reference/cluster.hpp"
 #include "reference/kmeans.hpp"
@@ -16,12 +13,8 @@ Given given(Index tokens, Index iterations = 10) {
 // Clusters by the reference, called by their lowest position.
 std::map<Index, reference::Merged> expected(const KvHead& head, const std::vector<Index>& tokens,
                                             Index count, Index rounds) {
-  reference::Rows k;
-  reference::Rows v;
-  for (const Index i : tokens) {
-    k.push_back(reference::rows_of(head.k)[i]);
-    v.push_back(reference::rows_of(head.v)[i]);
-  }
+  const reference::Rows k = reference::rows_at(head.k, tokens);
+  const reference::Rows v = reference::rows_at(head.v, tokens);
   std::map<Index, reference::Merged> out;
   for (const std::vector<Index>& members :
        reference::lloyd(k, reference::greedy_centers(k, count, 0), rounds)) {
@@ -95,16 +88,6 @@ TEST(KMeans, ACommonOffsetCostsNoDigits) {
     EXPECT_EQ(a.made.weights, b.made.weights);
     EXPECT_TRUE(same_bits(a.made.v, b.made.v));
   }
-}
-
-TEST(KMeans, KeepsTheSumsOfKeysAndValues) {
-  const JobOf job("kmeans", make_head(merging_shape(80), 4), positions(5, 75), {});
-  const Compressed c = job.run({}, given(9));
-  const double weights =
-      std::accumulate(c.made.weights.begin(), c.made.weights.end(), 0.0,
-                      [](double sum, float w) { return sum + static_cast<double>(w); });
-  EXPECT_EQ(weights + static_cast<double>(c.held.tokens.size()), 70.0);
-  check_sums_kept(job, c);
 }
 
 // One cluster for all equal keys, with the mean of their values: what attention makes of them.

@@ -10,10 +10,8 @@ TEST(Knorm, EqualsReference) {
       KvHead head = make_head({.n = 200, .d = 33}, seed);
       std::copy_n(head.k.row(50), 33, head.k.row(21));  // a tie
       const JobOf job("knorm", head, tokens, {});
-      const reference::Rows keys = reference::rows_of(head.k);
       reference::Vec scores;
-      for (const Index i : tokens) {
-        const reference::Vec& k = keys[i];
+      for (const reference::Vec& k : reference::rows_at(head.k, tokens)) {
         scores.push_back(
             -static_cast<float>(std::sqrt(reference::dot(k, k))));  // norms are float32
       }

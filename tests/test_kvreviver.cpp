@@ -138,6 +138,9 @@ TEST(KvReviver, PrefillEqualsReference) {
       expect_same_view(c, slow);
       EXPECT_EQ(diag_text(c, "swaps"), std::to_string(slow.swaps));
       EXPECT_LE(middle_bytes_of(c, head), budget);
+      // Scores are gone when the compression ends.
+      EXPECT_EQ(c.aux_bytes, 4 * static_cast<Index>(slow.in('c').size()) + 32 * sizes.rows +
+                                 (slow.mean ? 4 * sizes.rows * sizes.cells : 0));
       swaps += slow.swaps;
       std::vector<char> mine(head.n(), 0);
       for (const Index i : tokens) {

@@ -163,18 +163,6 @@ TEST(KvReviverBatch, OneCellARowIsDegenerate) {
   }
 }
 
-// Under prefill scores are gone when the compression ends; in a stream each is paid for.
-TEST(KvReviverBatch, OneAccountOfScores) {
-  const JobOf job("kvreviver", make_rounded_head(shape_of(130), 17), positions(0, 130), {0, 130});
-  const Index budget = 80 * job.head().pair_bytes();
-  const auto candidates = [&](const Compressed& c) {
-    return static_cast<Index>(c.held.tokens.size()) + std::stoll(diag_text(c, "revived"));
-  };
-  const Compressed prefill = job.run(budget, {{"prefill", "stream"}});
-  EXPECT_LE(prefill.aux_bytes, 4 * candidates(prefill) + 96);
-  EXPECT_GE(StreamOf("kvreviver", job.head(), {}, {}, budget).run().aux_bytes, 4 * 130 + 96);
-}
-
 TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
   for (const DType dtype : kTypes) {
     KvHead head = make_rounded_head(shape_of(90, dtype), 18);

@@ -53,7 +53,6 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
           reference::kvzip(heads[h], reference_rows(job.job(h).extra[0]), nullptr), tokens));
     }
     const bool layer = std::string(budget) == "layer";
-    EXPECT_EQ(facts_of("kvzip", {{"budget", budget}}).scope, layer ? Scope::layer : Scope::layers);
     for (const Index each : {1, 7, 20}) {
       std::vector<Index> counts;
       std::vector<std::vector<Index>> got;
@@ -97,17 +96,6 @@ TEST(Kvzip, TiesGoToThePositionThenTheHeadThenTheLayer) {
   EXPECT_EQ(counts(), (std::vector<Index>{1, 1, 1, 0}));
   surveys[2].tokens = 0;  // two: head 0 of both layers
   EXPECT_EQ(counts(), (std::vector<Index>{1, 0, 1, 0}));
-}
-
-TEST(Kvzip, HeadsOfDifferentSizeCannotShare) {
-  std::vector<Survey> surveys(2);
-  surveys[0].pair_bytes = 8;
-  surveys[1].pair_bytes = 16;
-  testing_replay::expect_refusal(
-      [&] {
-        shared_tokens("kvzip", surveys, {{"budget", "model"}});
-      },
-      "budget=model");
 }
 
 // What every user of a set refuses: test_methods.cpp.

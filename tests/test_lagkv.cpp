@@ -37,11 +37,8 @@ reference::Vec reference_part(const reference::Rows& rows, std::size_t begin, st
 // the newer the higher.
 reference::Vec reference_ranks(const KvHead& head, const std::vector<Index>& tokens,
                                std::size_t sink, std::size_t lag) {
-  reference::Rows k, v;
-  for (const Index i : tokens) {
-    k.push_back(reference::rows_of(head.k)[i]);
-    v.push_back(reference::rows_of(head.v)[i]);
-  }
+  const reference::Rows k = reference::rows_at(head.k, tokens);
+  const reference::Rows v = reference::rows_at(head.v, tokens);
   reference::Vec ranks;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     ranks.push_back(static_cast<Real>(lag + i));
@@ -103,15 +100,6 @@ TEST(LagKv, OneChannelHasNoSpread) {
   const JobOf job("lagkv", make_head({.d = 1, .dv = 1}, 2), positions(0, 32), {});
   EXPECT_EQ(job.kept(10, {{"lag_sink", "0"}, {"lag", "8"}}),
             (std::vector<Index>{0, 8, 24, 25, 26, 27, 28, 29, 30, 31}));
-}
-
-TEST(LagKv, IdenticalTokensKeepTheLowestOfEachPartition) {
-  KvHead head = make_head({}, 3);
-  repeat_first_row(head.k);
-  repeat_first_row(head.v);
-  const JobOf job("lagkv", head, positions(0, 32), {});
-  EXPECT_EQ(job.kept(12, {{"lag_sink", "0"}, {"lag", "8"}}),
-            (std::vector<Index>{0, 1, 8, 16, 24, 25, 26, 27, 28, 29, 30, 31}));
 }
 
 }  // namespace

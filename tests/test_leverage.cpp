@@ -1,7 +1,6 @@
 // leverage against its definition: exact, through the sketch's own draws, with every layout of
 // rotary tables; how near the sketch comes; what is refused.
 #include <numeric>
-#include <set>
 
 #include "algorithms/shared/leverage_scores.hpp"
 #include "reference/leverage.hpp"
@@ -109,27 +108,6 @@ TEST(Leverage, TheSketchComesNearTheExactScores) {
   EXPECT_GT(usual, 0.6);
   EXPECT_GT(usual, few + 0.1);
   EXPECT_GT(many, 0.99);
-}
-
-TEST(Leverage, TheSketchDiffersByHeadAndSeedAndZeroColumnsDrawNothing) {
-  const JobOf job("leverage", make_head({.n = 200, .d = 64}, 7), positions(10, 190), {}, true);
-  const auto kept = [&](const Rng& rng, const Given& given) {
-    Task task = job.task(30 * job.head().pair_bytes());
-    task.rng = rng;
-    return find_method("leverage").compress(task, job.params(given)).held.tokens;
-  };
-  std::set<std::vector<Index>> drawn;
-  std::set<std::vector<Index>> exact;
-  for (const Rng& rng : {Rng(1, {"p", 0, 0}, "leverage"), Rng(2, {"p", 0, 0}, "leverage"),
-                         Rng(1, {"p", 0, 1}, "leverage"), Rng(1, {"p", 1, 0}, "leverage")}) {
-    EXPECT_EQ(kept(rng, {}), kept(rng, {}));
-    drawn.insert(kept(rng, {}));
-    exact.insert(kept(rng, {{"sketch", "0"}}));
-  }
-  EXPECT_EQ(drawn.size(), 4U);
-  EXPECT_EQ(exact.size(), 1U);
-  EXPECT_TRUE(facts_of("leverage").random);
-  EXPECT_FALSE(facts_of("leverage", {{"sketch", "0"}}).random);
 }
 
 // Keys as large as float32 holds, and repeated ones: the ridge grows until there is a factor.

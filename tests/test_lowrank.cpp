@@ -74,11 +74,11 @@ TEST(LowRank, EqualsTheReference) {
         for (const char* weight : {"none", "queries"}) {
           const Compressed c = job.run({}, given(rank, weight));
           const bool weighted = std::string(weight) == "queries";
-          expect_factors(c.made.k, reference::rows_of(copy_rows(job.head().k, tokens)),
+          expect_factors(c.made.k, reference::rows_at(job.head().k, tokens),
                          weighted ? reference::query_factor(scoring_queries(job.head(), kScoring))
                                   : reference::Rows(),
                          rank, dtype);
-          expect_factors(c.made.v, reference::rows_of(copy_rows(job.head().v, tokens)), {},
+          expect_factors(c.made.v, reference::rows_at(job.head().v, tokens), {},
                          std::min<Index>(rank, 5), dtype);
           ASSERT_EQ(c.made.positions, tokens);
           ASSERT_EQ(c.quantized, static_cast<Index>(tokens.size()));
@@ -177,16 +177,9 @@ TEST(LowRank, BytesAndRanks) {
   EXPECT_EQ(empty.run(0).made.k.rows(), 0);
 }
 
-// Rotated by hand, as models do it.
-void turn(const RopeTables& tables, Index p, const float* from, float* to, Index d) {
-  std::copy_n(from, d, to);
-  for (Index t = 0; t < tables.cos.cols(); ++t) {
-    const Index b = t + tables.cos.cols();
-    const double c = static_cast<double>(tables.cos.row(p)[t]);
-    const double s = static_cast<double>(tables.sin.row(p)[t]);
-    to[t] = static_cast<float>(c * static_cast<double>(from[t]) - s * static_cast<double>(from[b]));
-    to[b] = static_cast<float>(c * static_cast<double>(from[b]) + s * static_cast<double>(from[t]));
-  }
+// A row of 8 channels, rotated.
+void turn(const RopeTables& tables, Index p, const float* from, float* to) {
+  rotate(tables, p, std::vector<double>(from, from + 8), {to, 8});
 }
 
 // With keys=pre and the rotated head it is, rotated, what it is with keys=post and the head before.
@@ -195,9 +188,9 @@ TEST(LowRank, KeysBeforeTheirRotation) {
   const RopeTables tables = testing_replay::rope_tables(90, 6, RopeLayout::half, 100.0);
   KvHead head = bare;
   for (Index i = 0; i < 90; ++i) {
-    turn(tables, i, bare.k.row(i), head.k.row(i), 8);
+    turn(tables, i, bare.k.row(i), head.k.row(i));
     for (std::size_t g = 0; g < head.q.size(); ++g) {
-      turn(tables, i, bare.q[g].row(i), head.q[g].row(i), 8);
+      turn(tables, i, bare.q[g].row(i), head.q[g].row(i));
     }
   }
   const std::vector<Index> tokens = gappy(4, 59);
@@ -212,7 +205,7 @@ TEST(LowRank, KeysBeforeTheirRotation) {
       const Compressed e = plain.run({}, given(rank, weight));
       std::vector<float> turned(8);
       for (Index i = 0; i < c.made.k.rows(); ++i) {
-        turn(tables, tokens[i], e.made.k.row(i), turned.data(), 8);
+        turn(tables, tokens[i], e.made.k.row(i), turned.data());
         for (Index t = 0; t < 8; ++t) {
           // Keys are some units; rotated and back they carry float32's rounding, and so do factors.
           ASSERT_TRUE(std::abs(c.made.k.row(i)[t] - turned[t]) <= 1e-5F) << weight << i << " " << t;

@@ -10,39 +10,47 @@
 namespace kvbench::test_math {
 namespace {
 
+// One unit in the last place of the result that is nearest to the truth.
+template <class T, class Truth>
+void expect_within_ulp(T got, Truth truth, T x) {
+  const T nearest = std::abs(static_cast<T>(truth));
+  const T ulp = std::nextafter(nearest, std::numeric_limits<T>::infinity()) - nearest;
+  ASSERT_TRUE(std::abs(static_cast<Truth>(got) - truth) <= static_cast<Truth>(ulp)) << x;
+}
+
+// Finite in [low, high].
+template <class T>
+void expect_ends(T low, T high) {
+  const T inf = std::numeric_limits<T>::infinity();
+  EXPECT_EQ(exp_shared(T{0}), T{1});
+  EXPECT_EQ(exp_shared(-inf), T{0});
+  EXPECT_EQ(exp_shared(low - T{0.5}), T{0});
+  EXPECT_GT(exp_shared(low), T{0});
+  EXPECT_EQ(exp_shared(inf), inf);
+  EXPECT_EQ(exp_shared(high + T{0.5}), inf);
+  EXPECT_TRUE(std::isfinite(exp_shared(high)));
+  EXPECT_TRUE(std::isnan(exp_shared(std::numeric_limits<T>::quiet_NaN())));
+}
+
 TEST(ExpShared, WithinOneUlpOfLongDouble) {
   std::mt19937_64 generator(1);
   std::uniform_real_distribution<double> wide(-708.0, 709.0);
   std::uniform_real_distribution<double> narrow(-2.0, 2.0);
   for (int i = 0; i < 400000; ++i) {
     const double x = i % 2 == 0 ? wide(generator) : narrow(generator);
-    const long double truth = std::exp(static_cast<long double>(x));
-    const double nearest = static_cast<double>(truth);
-    const double ulp = std::nextafter(nearest, std::numeric_limits<double>::infinity()) - nearest;
-    ASSERT_TRUE(std::abs(static_cast<long double>(exp_shared(x)) - truth) <= 1.0L * ulp) << x;
+    expect_within_ulp(exp_shared(x), std::exp(static_cast<long double>(x)), x);
   }
 }
 
 TEST(ExpShared, EndsAndSpecialValues) {
-  const double inf = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(exp_shared(0.0), 1.0);
-  EXPECT_EQ(exp_shared(-inf), 0.0);
-  EXPECT_EQ(exp_shared(-708.5), 0.0);
-  EXPECT_GT(exp_shared(-708.0), 0.0);
-  EXPECT_EQ(exp_shared(inf), inf);
-  EXPECT_EQ(exp_shared(709.5), inf);
-  EXPECT_TRUE(std::isfinite(exp_shared(709.0)));
-  EXPECT_TRUE(std::isnan(exp_shared(std::numeric_limits<double>::quiet_NaN())));
+  expect_ends<double>(-708.0, 709.0);
+  expect_ends<float>(-87.0F, 88.0F);
 }
 
 // Every float32 of its range would take minutes: a step of 37 of them, and all around 0.
 TEST(ExpShared, Float32WithinOneUlpOfFloat64) {
   const auto expect_close = [](float x) {
-    const double truth = std::exp(static_cast<double>(x));
-    const auto nearest = static_cast<float>(truth);
-    const double ulp = static_cast<double>(
-        std::nextafter(nearest, std::numeric_limits<float>::infinity()) - nearest);
-    ASSERT_TRUE(std::abs(static_cast<double>(exp_shared(x)) - truth) <= 1.0 * ulp) << x;
+    expect_within_ulp(exp_shared(x), std::exp(static_cast<double>(x)), x);
   };
   for (const float end : {-87.0F, 88.0F}) {
     const auto last = std::bit_cast<std::uint32_t>(end);
@@ -51,14 +59,6 @@ TEST(ExpShared, Float32WithinOneUlpOfFloat64) {
     }
     expect_close(end);
   }
-  const float inf = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(exp_shared(0.0F), 1.0F);
-  EXPECT_EQ(exp_shared(-inf), 0.0F);
-  EXPECT_EQ(exp_shared(-87.5F), 0.0F);
-  EXPECT_GT(exp_shared(-87.0F), 0.0F);
-  EXPECT_EQ(exp_shared(inf), inf);
-  EXPECT_EQ(exp_shared(88.5F), inf);
-  EXPECT_TRUE(std::isnan(exp_shared(std::numeric_limits<float>::quiet_NaN())));
 }
 
 // Arguments of every size, near 0 on both sides, near -1 and where 1 + x crosses a power of 2 or
@@ -67,10 +67,7 @@ TEST(Log1pShared, WithinOneUlpOfLongDouble) {
   std::mt19937_64 generator(2);
   std::uniform_real_distribution<double> unit(0.0, 1.0);
   const auto expect_close = [](double x) {
-    const long double truth = std::log1p(static_cast<long double>(x));
-    const double nearest = std::abs(static_cast<double>(truth));
-    const double ulp = std::nextafter(nearest, std::numeric_limits<double>::infinity()) - nearest;
-    ASSERT_TRUE(std::abs(static_cast<long double>(log1p_shared(x)) - truth) <= 1.0L * ulp) << x;
+    expect_within_ulp(log1p_shared(x), std::log1p(static_cast<long double>(x)), x);
   };
   for (int i = 0; i < 200000; ++i) {
     const double size = std::pow(10.0, 324.0 * unit(generator) - 24.0);

@@ -316,6 +316,27 @@ TEST_P(EveryMethod, InfoIsComplete) {
   EXPECT_NO_THROW(Params(name_, info().params, {}));
 }
 
+TEST(SharedBudgets, ScopeIsWhatTheParameterSaysAndLayersOfTwoShapesShareNone) {
+  std::vector<Survey> surveys(2);
+  surveys[1].layer = 1;
+  surveys[0].pair_bytes = 16;
+  surveys[1].pair_bytes = 32;
+  for (const auto& [spec, scope] : {std::pair{"pyramidkv", Scope::layers},
+                                    {"kvzip:budget=model", Scope::layers},
+                                    {"kvzip:budget=layer", Scope::layer},
+                                    {"kvzip:budget=head", Scope::head},
+                                    {"defensivekv:scope=layers", Scope::layers},
+                                    {"defensivekv", Scope::layer},
+                                    {"dropkv:scope=layer", Scope::layer},
+                                    {"dropkv", Scope::head}}) {
+    const auto [name, given] = parsed_spec(spec);
+    EXPECT_EQ(facts_of(name, given).scope, scope) << spec;
+    if (scope == Scope::layers) {
+      EXPECT_THROW(shared_tokens(name, surveys, given), InputError) << spec;
+    }
+  }
+}
+
 std::vector<Index> held(const char* name, const KvHead& head, const std::vector<Index>& tokens,
                         Index kept, std::span<const double> mass = {}) {
   const Method& m = find_method(name);

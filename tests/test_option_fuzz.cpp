@@ -121,12 +121,5 @@ TEST_F(OptionFuzz, EveryParameterIsRefusedOrRuns) {
   EXPECT_GE(ran, tried / kStride / 6);  // bounds themselves, choices and defaults run
 }
 
-// What used to become failed rows. Others: tests/cli/bad_usage.sh.
-TEST_F(OptionFuzz, KnownCombinationsAreRefused) {
-  EXPECT_FALSE(runs("h2o+kvreviver:kvreviver.layer_budget=fisher", Protocol::prefill, true));
-  EXPECT_FALSE(runs("h2o+adakv", Protocol::prefill, true));
-  EXPECT_FALSE(runs("kvreviver:layer_budget=fisher", Protocol::stream, true));
-}
-
 }  // namespace
 }  // namespace kvbench::test_option_fuzz

@@ -29,8 +29,8 @@ TEST(QFilters, EqualsReference) {
           }
         }
         reference::Vec scores;
-        for (const Index i : tokens) {
-          scores.push_back(reference::dot(reference::rows_of(head.k)[i], filter));
+        for (const reference::Vec& k : reference::rows_at(head.k, tokens)) {
+          scores.push_back(reference::dot(k, filter));
         }
         expect_best_kept(job, scores, kRounding);
       }

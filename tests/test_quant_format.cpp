@@ -76,9 +76,7 @@ class QuantFormat : public ::testing::Test {
   Compressed run(const Given& given, std::optional<Index> budget = {}) const {
     return job_.run(budget, given);
   }
-  reference::Rows rows(MatrixView m) const {
-    return reference::rows_of(copy_rows(m, job_.tokens()));
-  }
+  reference::Rows rows(MatrixView m) const { return reference::rows_at(m, job_.tokens()); }
 
   JobOf job_{"quant-format", test_head(), positions(10, 97), {0, 100}};
 };

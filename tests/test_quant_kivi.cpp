@@ -17,16 +17,6 @@ Index bytes_of(const Compressed& c) {
   return *c.payload_bytes + c.aux_bytes;
 }
 
-reference::Rows rows_at(MatrixView m, const std::vector<Index>& tokens, std::size_t begin,
-                        std::size_t end) {
-  const reference::Rows all = reference::rows_of(m);
-  reference::Rows out;
-  for (std::size_t i = begin; i < end; ++i) {
-    out.push_back(all[tokens[i]]);
-  }
-  return out;
-}
-
 TEST(Quantize, RowsEqualTheDefinitionAndBytesAreThoseAllocated) {
   std::mt19937_64 generator(1);
   for (const int bits : {2, 4, 8}) {
@@ -56,30 +46,6 @@ TEST(Quantize, RowsEqualTheDefinitionAndBytesAreThoseAllocated) {
   EXPECT_EQ(QuantizedRows::scale_bytes(3, 37, 8), 3 * 5 * 4);
 }
 
-// |error| <= half a step, and what the rounding of zero and scale to 11 bits moves: 2^-11 |zero|
-// and top * 2^-11 scale (plus the spacing of the smallest halves).
-TEST(Quantize, ErrorIsBoundedByTheStep) {
-  std::mt19937_64 generator(2);
-  for (const int bits : {2, 4, 8}) {
-    const double top = std::exp2(bits) - 1.0;
-    for (int round = 0; round < 50; ++round) {
-      const Matrix m = normal_matrix(1, 32, 20.0, generator);
-      QuantizedRows q(bits, 32, 32);
-      q.append(m.view().row_span(0));
-      std::vector<float> read(32);
-      q.read(0, read);
-      const auto [low, high] = std::minmax_element(m.data(), m.data() + 32);
-      const double step = static_cast<double>(*high - *low) / top;
-      const double bound = 0.5 * step +
-                           0x1p-11 * (std::abs(static_cast<double>(*low)) + top * step) +
-                           (1.0 + top) * 0x1p-24;
-      for (std::size_t i = 0; i < 32; ++i) {
-        ASSERT_TRUE(std::abs(static_cast<double>(read[i] - m.data()[i])) <= bound);
-      }
-    }
-  }
-}
-
 TEST(Quantize, ConstantHugeAndTinyGroups) {
   const std::vector<std::vector<float>> groups = {
       {0, 0, 0}, {3, 3, 3}, {1e30F, -1e30F, 0}, {1e-30F, -1e-30F, 2e-30F}, {65504, -65504, 1}};
@@ -99,12 +65,8 @@ TEST(Quantize, ConstantHugeAndTinyGroups) {
 
 TEST(QuantKivi, EqualsTheReference) {
   const KvHead head = make_head({.n = 200, .dv = 12, .key_offset = 2.0}, 3);
-  std::vector<Index> tokens;  // with gaps
-  for (Index i = 4; i < 190; ++i) {
-    if (i % 5 != 0) {
-      tokens.push_back(i);
-    }
-  }
+  const std::vector<Index> tokens = gappy(4, 190);
+  const reference::Rows keys = reference::rows_at(head.k, tokens);
   for (const Given& given : settings("bits=2,4,8;group_size=7,32;residual=0,20,1000")) {
     const Compressed c = run(head, tokens, given);
     const int bits = std::stoi(given.at("bits"));
@@ -117,12 +79,14 @@ TEST(QuantKivi, EqualsTheReference) {
     ASSERT_EQ(c.quantized, static_cast<Index>(coded));
     for (std::size_t b = 0; b < coded; b += group) {
       const std::size_t end = std::min(b + group, coded);
-      const reference::Rows channels = reference::transposed(rows_at(head.k, tokens, b, end));
+      const reference::Rows channels = reference::transposed(
+          {keys.begin() + static_cast<Index>(b), keys.begin() + static_cast<Index>(end)});
       expect_rows(c.made.k, static_cast<Index>(b),
                   reference::transposed(reference::quantized_rows(channels, bits, group)));
     }
+    const std::vector<Index> first(tokens.begin(), tokens.begin() + static_cast<Index>(coded));
     expect_rows(c.made.v, 0,
-                reference::quantized_rows(rows_at(head.v, tokens, 0, coded), bits, group));
+                reference::quantized_rows(reference::rows_at(head.v, first), bits, group));
   }
 }
 

@@ -1,32 +1,21 @@
 // The retrieval protocol through the whole replay, on tests/data/small.h5.
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <cmath>
 #include <map>
 
 #include "algorithms/grid.hpp"
 #include "algorithms/registry.hpp"
-#include "make_head.hpp"
-#include "refusal.hpp"
-#include "replay/planner.hpp"
-#include "replay/run.hpp"
-#include "report/csv.hpp"
-#include "report/schema.hpp"
-#include "report_rows.hpp"
+#include "replay_run.hpp"
 
 namespace kvbench::test_retrieval_run {
 namespace {
 
-class RetrievalRun : public ::testing::Test {
+class RetrievalRun : public testing_replay::ReplayTest {
  protected:
-  static ReplayOptions options(const std::vector<std::string>& algorithms,
-                               Protocol protocol = Protocol::retrieval) {
+  ReplayOptions options(const std::vector<std::string>& algorithms,
+                        Protocol protocol = Protocol::retrieval) const {
     ReplayOptions o;
     o.traces = {KVBENCH_TEST_DATA_DIR "/small.h5"};
-    o.out = ::testing::TempDir() + "/" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name() +
-            std::string(name(protocol)) + ".csv";
+    o.out = (folder_ / (std::string(name(protocol)) + ".csv")).string();
     o.algorithms = algorithms;
     o.protocol = protocol;
     o.budgets = {0.25};
@@ -36,10 +25,8 @@ class RetrievalRun : public ::testing::Test {
     return o;
   }
 
-  static Table run(const ReplayOptions& o) {
-    const Plan plan = make_plan(o);
-    const std::atomic<bool> stop = false;
-    run_plan(plan, "test", stop);
+  static Table table_of(const ReplayOptions& o) {
+    run(o);
     return read_table(o.out);
   }
 
@@ -60,7 +47,7 @@ TEST_F(RetrievalRun, RowsAreCompleteAndWithinTheirBudgets) {
                "topk@quant-kivi", "quest@quant-rotated", "vattention@quant-rotated"});
   o.budgets = {0.5, 0.25, 0.01};
   std::map<std::string, int> measured;
-  for (const Fields& row : run(o).rows) {
+  for (const Fields& row : table_of(o).rows) {
     const std::string label = cell(row, "algorithm") + " " + cell(row, "params");
     ASSERT_EQ(cell(row, "protocol"), "retrieval");
     if (status_kind(cell(row, "status")) == "infeasible") {
@@ -114,11 +101,11 @@ TEST_F(RetrievalRun, AFixedSetEqualsItsMethodUnderPrefillToTheBit) {
   const auto place = [&](const Fields& row, const std::string& algorithm) {
     return algorithm + " " + cell(row, "q_head") + " " + cell(row, "seed");
   };
-  for (const Fields& row : run(prefill).rows) {
+  for (const Fields& row : table_of(prefill).rows) {
     by_name[place(row, cell(row, "algorithm"))] = row;
   }
   int compared = 0;
-  for (const Fields& row : run(retrieval).rows) {
+  for (const Fields& row : table_of(retrieval).rows) {
     const std::string params = cell(row, "params");
     const std::string of = params.substr(2, params.find(';') - 2);
     const Fields& expected = by_name.at(place(row, of));
@@ -141,7 +128,7 @@ TEST_F(RetrievalRun, AFixedSetEqualsItsMethodUnderPrefillToTheBit) {
 TEST_F(RetrievalRun, EverythingReadIsExact) {
   ReplayOptions o = options({"topk", "topk:union=group"});
   o.budgets = {1.0};
-  for (const Fields& row : run(o).rows) {
+  for (const Fields& row : table_of(o).rows) {
     EXPECT_LT(number(row, "rel_error"), 1e-6);  // float32 products
     EXPECT_EQ(number(row, "read_ratio"), 1.0);
     EXPECT_EQ(number(row, "mass_kept"), 1.0);
@@ -152,10 +139,10 @@ TEST_F(RetrievalRun, EverythingReadIsExact) {
 TEST_F(RetrievalRun, ACodedCacheThatIsReadWholeEqualsItsQuantizer) {
   ReplayOptions o = options({"topk@quant-kivi:tokens=100000;k_bits=4;v_bits=4"});
   o.budgets = {};
-  const Table reads = run(o);
+  const Table reads = table_of(o);
   ReplayOptions prefill = options({"quant-kivi:k_bits=4;v_bits=4;residual=0"}, Protocol::prefill);
   prefill.budgets = {};
-  const Table held = run(prefill);
+  const Table held = table_of(prefill);
   ASSERT_EQ(reads.rows.size(), held.rows.size());
   ASSERT_FALSE(reads.rows.empty());
   for (std::size_t i = 0; i < held.rows.size(); ++i) {

@@ -37,13 +37,13 @@ reference::Vec laziness(const std::vector<KvHead>& heads, const std::vector<Inde
 // By layer; all heads of one must agree.
 std::vector<bool> full(const std::vector<std::vector<Index>>& kept,
                        const std::vector<Index>& tokens) {
+  const std::vector<bool> heads = kept_whole(kept, tokens);
   std::vector<bool> out;
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    EXPECT_TRUE(kept[i].empty() || kept[i] == tokens);
+  for (std::size_t i = 0; i < heads.size(); ++i) {
     if (i % kHeads == 0) {
-      out.push_back(!kept[i].empty());
+      out.push_back(heads[i]);
     }
-    EXPECT_EQ(out.back(), !kept[i].empty());
+    EXPECT_EQ(out.back(), heads[i]);
   }
   return out;
 }

@@ -84,9 +84,7 @@ TEST(SinkLogit, IsATokenWithoutValue) {
 // The estimator's denominator begins with it, under either shift, whatever is added.
 TEST(SinkLogit, EntersTheEstimate) {
   const KvHead head = with_sink_logit(2);
-  const KvHead token = with_sink_token(head);
   const MatrixD q = scaled_queries(head, 0, 8);
-  const MatrixD q_of_token = scaled_queries(token, 0, 8);
   for (const double large : {kSink, 900.0, -900.0}) {
     const std::vector<float> sinks(8, static_cast<float>(large));
     SoftmaxSums sums(q, head.dv(), Precision::float64, sinks);

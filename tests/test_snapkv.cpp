@@ -28,15 +28,6 @@ TEST(SnapKv, ScoresAndSelectionEqualReference) {
   }
 }
 
-TEST(SnapKv, DefaultsAreTheLastThirtyTwoQueriesAndFiveTokens) {
-  const JobOf job("snapkv", make_head({.n = 120, .nq = 100}, 5), positions(10, 90), {20, 110});
-  EXPECT_EQ(job.kept(17),
-            job.kept(17, {{"window", "32"}, {"kernel", "5"}, {"pool", "avg"}, {"reduce", "mean"}}));
-  const reference::Vec slow = reference::snapkv(job.head(), job.tokens(), 78, 110, 2, false,
-                                                reference::ReferenceReduce::mean);
-  EXPECT_TRUE(reference::is_top(job.tokens(), slow, job.kept(17), 17, 1e-9L));
-}
-
 TEST(SnapKv, EqualScoresStayEqualUnderPooling) {
   for (int round = 0; round < 20; ++round) {
     KvHead head = make_head({.n = 50, .group = 3}, 6);

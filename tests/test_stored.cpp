@@ -40,7 +40,7 @@ class Stored : public ::testing::Test {
 // Keys of `positions` as KIVI codes them by its definition.
 reference::Rows coded_keys(const KvHead& head, const std::vector<Index>& positions, int bits,
                            std::size_t group) {
-  const reference::Rows rows = reference::rows_of(copy_rows(head.k, positions));
+  const reference::Rows rows = reference::rows_at(head.k, positions);
   reference::Rows out;
   for (std::size_t b = 0; b < rows.size(); b += group) {
     const reference::Rows part(
@@ -64,8 +64,8 @@ TEST_F(Stored, WhatAKeepsAsQHoldsIt) {
   EXPECT_EQ(c.quantized, 75);
   EXPECT_TRUE(c.made.weights.empty());
   expect_rows(c.made.k, coded_keys(head_, plain.held.tokens, 4, 32));
-  expect_rows(c.made.v, reference::quantized_rows(
-                            reference::rows_of(copy_rows(head_.v, plain.held.tokens)), 3, 32));
+  expect_rows(c.made.v,
+              reference::quantized_rows(reference::rows_at(head_.v, plain.held.tokens), 3, 32));
   // 75 tokens of 16 channels; keys in groups of 32, 32 and 11, values in one group each.
   EXPECT_EQ(*c.payload_bytes, 75 * 16 * 4 / 8 + 75 * 16 * 3 / 8);
   EXPECT_EQ(c.aux_bytes, 4 * (16 * 3 + 75));
@@ -144,14 +144,12 @@ TEST_F(Stored, MergedTokensKeepTheirPlaces) {
 // Of the first query head's outputs.
 double output_error(const KvHead& head, const std::vector<Index>& tokens, Range queries,
                     const Compressed& c) {
-  const auto rows = [](const Matrix& m, const std::vector<Index>& at) {
-    return reference::rows_of(copy_rows(m, at));
-  };
   const auto held = reference::entries(reference::rows_of(c.made.k), reference::rows_of(c.made.v),
                                        c.made.weights);
   return static_cast<double>(reference::relative_error(
-      rows(head.q[0], positions(queries.begin, queries.end)), head.scale,
-      reference::entries(rows(head.k, tokens), rows(head.v, tokens)), held, held));
+      reference::rows_at(head.q[0], positions(queries.begin, queries.end)), head.scale,
+      reference::entries(reference::rows_at(head.k, tokens), reference::rows_at(head.v, tokens)),
+      held, held));
 }
 
 // At 2 bits a fit that knows the stored keys reproduces the reference queries better than one that

@@ -14,6 +14,17 @@ KvHead head_of(Index n, unsigned seed) {
 constexpr ExactTokens kExact[] = {{0, 0},  {0, 7},  {3, 0},  {3, 7},
                                   {20, 7}, {50, 9}, {60, 7}, {70, 0}};
 
+// Of a stream of 60 tokens with these parameters; without merging.
+reference::EvictionReference reference_of(const ExactTokens& exact, Index tokens,
+                                          double heavy_ratio) {
+  reference::EvictionReference out;
+  out.kept = std::clamp<Index>(60 - exact.recent - exact.sink, 0, tokens);
+  out.heavy = static_cast<Index>(std::floor(heavy_ratio * static_cast<double>(out.kept)));
+  out.window = exact.recent;
+  out.sink = exact.sink;
+  return out;
+}
+
 class StreamEvictionIn : public testing::TestWithParam<Precision> {};
 INSTANTIATE_TEST_SUITE_P(Both, StreamEvictionIn,
                          testing::Values(Precision::float32, Precision::float64));
@@ -21,16 +32,12 @@ INSTANTIATE_TEST_SUITE_P(Both, StreamEvictionIn,
 TEST_P(StreamEvictionIn, H2oEqualsTheReferenceAtEveryStep) {
   KvHead head = head_of(60, 1);
   head.precision = GetParam();
-  for (const auto& [sink, recent] : kExact) {
-    for (Given given : settings("tokens=0,1,2,11,53;heavy_ratio=0,0.5,1;reduce=mean,max")) {
-      reference::EvictionReference reference;
-      reference.kept = std::clamp<Index>(60 - recent - sink, 0, index_in(given, "tokens"));
-      reference.heavy = static_cast<Index>(
-          std::floor(std::stod(given["heavy_ratio"]) * static_cast<double>(reference.kept)));
-      reference.window = recent;
-      reference.sink = sink;
-      reference.reduce = reference::kReduces.at(given["reduce"]);
-      StreamOf cache("h2o", head, given, {sink, recent});
+  for (const ExactTokens& exact : kExact) {
+    for (const Given& given : settings("tokens=0,1,2,11,53;heavy_ratio=0,0.5,1;reduce=mean,max")) {
+      reference::EvictionReference reference =
+          reference_of(exact, index_in(given, "tokens"), std::stod(given.at("heavy_ratio")));
+      reference.reduce = reference::kReduces.at(given.at("reduce"));
+      StreamOf cache("h2o", head, given, exact);
       for (Index j = 0; j < 60; ++j) {
         cache.step();
         reference.step(head, j);
@@ -46,16 +53,12 @@ TEST(StreamEviction, CamEqualsTheReferenceAtEveryStep) {
   const KvHead head = head_of(60, 2);
   std::vector<double> draws(60);
   Rng(1, {"p", 0, 0}, "cam").stream("merge").uniforms(0, draws);
-  for (const auto& [sink, recent] : kExact) {
+  for (const ExactTokens& exact : kExact) {
     for (const Given& given : settings("tokens=1,11,40;merge=1,4,32")) {
-      reference::EvictionReference reference;
-      reference.kept = std::clamp<Index>(60 - recent - sink, 0, index_in(given, "tokens"));
-      reference.heavy = reference.kept / 2;
-      reference.window = recent;
-      reference.sink = sink;
+      reference::EvictionReference reference = reference_of(exact, index_in(given, "tokens"), 0.5);
       reference.merge = index_in(given, "merge");
       reference.draw = draws;
-      StreamOf cache("cam", head, given, {sink, recent});
+      StreamOf cache("cam", head, given, exact);
       for (Index j = 0; j < 60; ++j) {
         cache.step();
         reference.step(head, j);

@@ -1,5 +1,5 @@
 // What the stream protocol is made of beside its jobs: the steps, the truth at any position, the
-// figures over steps, defaults of a plan and what memory it asks for.
+// figures over steps, and the defaults of a plan.
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
@@ -93,22 +93,6 @@ TEST(StreamPlan, HasSinksOfItsOwnDefaultAndAHashOfItsSteps) {
   const std::string hash = make_plan(o).hash();
   o.eval_every = 3;
   EXPECT_NE(make_plan(o).hash(), hash);
-}
-
-TEST(StreamMemory, CoversWhatGrowsWithTheStream) {
-  LayerMeta small;
-  small.q_heads = 8;
-  small.kv_heads = 2;
-  small.n = small.nq = 1000;
-  small.d = small.dv = 128;
-  LayerMeta large = small;
-  large.n = large.nq = 4000;
-  const ReplayOptions o;
-  EXPECT_LT(stream_memory_need(small, o).unit, stream_memory_need(large, o).unit);
-  EXPECT_LT(stream_memory_need(small, o).per_thread, stream_memory_need(large, o).per_thread);
-  // The head in float32, and a block of its exact probabilities.
-  EXPECT_GE(stream_memory_need(small, o).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
-  EXPECT_GE(stream_memory_need(small, o).per_thread, 8U * 32U * 1000U);
 }
 
 }  // namespace

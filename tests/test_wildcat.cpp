@@ -27,12 +27,7 @@ std::map<Index, Expected> expected(const JobOf& job, Index kept, Index per_bin, 
   const Index bins = per_bin == 0 ? 1 : std::max<Index>(1, kept / per_bin);
   const reference::Rows k = reference::rows_of(job.head().k);
   const reference::Rows v = reference::rows_of(job.head().v);
-  reference::Vec mean(k[0].size(), 0);
-  for (const Index i : tokens) {
-    for (std::size_t t = 0; t < mean.size(); ++t) {
-      mean[t] += k[i][t] / static_cast<reference::Real>(m);
-    }
-  }
+  const reference::Vec mean = reference::row_mean(reference::rows_at(job.head().k, tokens));
   const RngStream draws = job.task().rng.stream("pivots");
   std::map<Index, Expected> out;
   for (Index b = 0; b < bins; ++b) {

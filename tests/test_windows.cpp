@@ -71,6 +71,7 @@ TEST(Windows, PartitionTheTokensWhateverTheSizes) {
 
 // Products that are whole numbers stay whole: 0.29 * 100 is 28.999999999999996.
 TEST(BudgetBytes, DecimalFractionsOfAnything) {
+  EXPECT_EQ(budget_bytes(0.29, 100), 29);
   std::mt19937_64 random(11);
   std::uniform_int_distribution<Index> sizes(1, 1LL << 36);
   for (int i = 0; i < 20000; ++i) {

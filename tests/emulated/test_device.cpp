@@ -116,15 +116,6 @@ TEST(EmulatedDevice, MemoryIsCountedAndFreed) {
   EXPECT_EQ(emulated::card().live_bytes, 0U);
 }
 
-TEST(EmulatedDevice, OutOfMemoryIsNamed) {
-  const WholeDevice whole;
-  emulated::card().bytes = 10000;
-  const Array<double> x(device(), 1000);
-  expect_says(io_error([] { const Array<double> y(device(), 1000); }),
-              "cuda:0: out of memory: asked for 8000 bytes, 2000 of 10000 are free, expected "
-              "fewer --threads or --queries");
-}
-
 TEST(EmulatedDevice, AddressesOfTheHostAndOfFreedMemoryAreRefused) {
   const WholeDevice whole;
   std::vector<std::int64_t> host(kThreads);

@@ -1,4 +1,5 @@
-// Attention on a device, against the functions of the CPU and the definitions.
+// Attention on a device, against the functions of the CPU, which tests/test_attention.cpp and
+// tests/test_query_block.cpp compare with the definitions.
 #include "attention/estimator.hpp"
 #include "attention/scores.hpp"
 #include "attention/truth.hpp"
@@ -6,7 +7,6 @@
 #include "gpu/device.hpp"
 #include "make_head.hpp"
 #include "on_device.hpp"
-#include "reference/reference.hpp"
 
 namespace kvbench {
 namespace {
@@ -83,38 +83,6 @@ TEST_F(GpuAttention, ExactAttentionIsTheCpus) {
       }
     }
   }
-}
-
-TEST_F(GpuAttention, ExactAttentionIsItsDefinition) {
-  KvHead head = make_head({90, 20, 17, 9, 2}, 5);
-  bound(head, 6);
-  const gpu::DeviceHead there = head_on_device(head);
-  const std::vector<Index> at = positions(70, 90);
-  const ExactAttention got = gpu::exact_attention(there, 1, at);
-  const MatrixD p = gpu::exact_probabilities(there, 1, at);
-  std::vector<double> mass(90);
-  std::vector<std::uint8_t> noticed(90);
-  for (Index r = 0; r < 20; ++r) {
-    const reference::Attention expected = reference::attention(head, 1, 70 + r);
-    std::vector<double> row(expected.p.begin(), expected.p.end());
-    double square = 0.0;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      mass[i] += row[i] / 20.0;
-      noticed[i] = noticed[i] != 0 || row[i] > kAmnesiaThreshold ? 1 : 0;
-      square += row[i] * row[i];
-      if (!head.visible(70 + r).contains(static_cast<Index>(i))) {
-        ASSERT_EQ(p.row(r)[i], 0.0) << "unseen";
-      }
-    }
-    expect_near({p.row(r), 90}, row);
-    expect_near({got.output.row(r), 9},
-                std::vector<double>(expected.out.begin(), expected.out.end()));
-    const auto i = static_cast<std::size_t>(r);
-    expect_near({&got.log_z[i], 1}, std::vector{static_cast<double>(expected.log_z)});
-    expect_near({&got.p_norm[i], 1}, std::vector{std::sqrt(square)});
-  }
-  expect_near(got.mass, mass);
-  EXPECT_EQ(got.noticed, noticed);
 }
 
 TEST_F(GpuAttention, SumsAreTheCpus) {
@@ -272,48 +240,6 @@ TEST_F(GpuAttention, SetsAreTheCpus) {
         expect_near(got[i], expected[i]);
       }
     }
-  }
-}
-
-TEST_F(GpuAttention, SetsAreTheirDefinition) {
-  const KvHead head = make_head({30, 4, 12, 7, 1}, 3);
-  const KvHead made = make_head({6, 1, 12, 7, 1}, 4);
-  const gpu::DeviceHead there = head_on_device(head);
-  const MatrixD queries = scaled_queries(head, 0, 4);
-  const std::vector<Index> held = positions(0, 30);
-  const std::vector<Index> first = positions(0, 6);
-  std::vector<float> weights(30, 1.5F);
-  weights[3] = 0.0F;
-  std::vector<SoftmaxSums> got{SoftmaxSums(queries, 7, head.precision)};
-  const std::vector<WeightedRows> sets{
-      {head.k, head.v, held, weights, 1.0F, SoftmaxPart::numerator, {}, true},
-      {made.k, made.v, first, {}, 0.5F, SoftmaxPart::both, {}, false},
-      {head.k, head.v, held, {}, 2.0F, SoftmaxPart::denominator, {}, true}};
-  gpu::add_rows_to(there, got, {&sets, 1});
-  std::vector<reference::Weighted> numerator;
-  std::vector<reference::Weighted> denominator;
-  const reference::Rows k = reference::rows_of(head.k);
-  const reference::Rows v = reference::rows_of(head.v);
-  for (std::size_t i = 0; i < 30; ++i) {
-    numerator.push_back({k[i], v[i], weights[i]});
-    denominator.push_back({k[i], v[i], 2.0L});
-  }
-  for (std::size_t i = 0; i < 6; ++i) {
-    const reference::Weighted entry{reference::rows_of(made.k)[i], reference::rows_of(made.v)[i],
-                                    0.5L};
-    numerator.push_back(entry);
-    denominator.push_back(entry);
-  }
-  Index degenerate = 0;
-  const MatrixD z = got[0].output(degenerate);
-  EXPECT_EQ(degenerate, 0);
-  for (Index r = 0; r < 4; ++r) {
-    const reference::Estimate expected =
-        reference::estimate(reference::rows_of(head.q[0])[r], static_cast<long double>(head.scale),
-                            numerator, denominator);
-    expect_near({z.row(r), 7}, std::vector<double>(expected.z.begin(), expected.z.end()));
-    const double log_denominator = got[0].log_denominator()[r];
-    expect_near({&log_denominator, 1}, std::vector{static_cast<double>(expected.log_denominator)});
   }
 }
 

@@ -1,4 +1,5 @@
-// Whole runs of `kvbench cluster` on a GPU against the CPU. Compiled twice, as test_gpu_replay.cpp.
+// Whole runs of `kvbench cluster` on a GPU against the CPU. Compiled twice, as
+// test_replay_runs.cpp.
 #include "cluster_runs.hpp"
 #include "gpu/device.hpp"
 

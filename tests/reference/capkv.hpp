@@ -21,8 +21,7 @@ inline Vec capkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, 
     Vec mu(d, 0);  // its length plays no part
     for (Index j = begin; j < end; ++j) {
       const Vec& stored = queries[j - head.q_start()];
-      const Vec before =
-          cos == nullptr ? stored : eliminate(rotation(*cos, *sin, j, d, half), stored);
+      const Vec before = cos == nullptr ? stored : before_rotation(stored, j, *cos, *sin, half);
       for (Index p = end; p < (cos == nullptr ? end + 1 : end + future); ++p) {
         const Rows r = cos == nullptr ? Rows() : rotation(*cos, *sin, p, d, half);
         for (std::size_t t = 0; t < d; ++t) {

@@ -6,28 +6,20 @@
 #include <limits>
 #include <set>
 
-#include "reference/reference.hpp"
+#include "reference/kmeans.hpp"
 
 namespace reference {
 
 inline constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
 
-inline const Vec& at(const Rows& rows, Index i) {
-  return rows[i];
-}
-
 inline Real distance(const Vec& a, const Vec& b) {
-  Real s = 0;
-  for (std::size_t t = 0; t < a.size(); ++t) {
-    s += (a[t] - b[t]) * (a[t] - b[t]);
-  }
-  return std::sqrt(s);
+  return std::sqrt(squared(a, b));
 }
 
 inline Real to_nearest(const Rows& rows, Index i, const std::vector<Index>& centers) {
   Real best = kInfinity;
   for (const Index c : centers) {
-    best = std::min(best, distance(at(rows, i), at(rows, c)));
+    best = std::min(best, distance(rows[i], rows[c]));
   }
   return best;
 }
@@ -71,9 +63,7 @@ inline std::vector<Index> nearest_centers(const Rows& rows, const std::vector<In
     if (own == centers.end()) {
       best = 0;
       for (Index c = 1; c < static_cast<Index>(centers.size()); ++c) {
-        const auto center = [&](Index j) { return centers[j]; };
-        if (distance(at(rows, i), at(rows, center(c))) <
-            distance(at(rows, i), at(rows, center(best)))) {
+        if (distance(rows[i], rows[centers[c]]) < distance(rows[i], rows[centers[best]])) {
           best = c;
         }
       }

@@ -1,4 +1,4 @@
-// What kvbench cluster reports, by the definitions: quantiles, norms, the growth exponent,
+// What kvbench cluster reports, by the definitions: norms, the growth exponent,
 // principal components by Jacobi rotations. Radii and counts: reference/cluster.hpp.
 #pragma once
 
@@ -44,15 +44,6 @@ inline Vec norms(const Rows& rows) {
     out.push_back(std::sqrt(dot(row, row)));
   }
   return out;
-}
-
-/// Quantile p in [0, 1] by linear interpolation between order statistics.
-inline Real quantile(Vec values, Real p) {
-  std::sort(values.begin(), values.end());
-  const Real at = p * static_cast<Real>(values.size() - 1);
-  const auto low = static_cast<std::size_t>(std::floor(at));
-  const auto high = static_cast<std::size_t>(std::ceil(at));
-  return values[low] * (1 - (at - std::floor(at))) + values[high] * (at - std::floor(at));
 }
 
 /// Slope of the least-squares line through (log x, log y), from the normal equations.

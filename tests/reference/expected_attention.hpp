@@ -28,6 +28,12 @@ inline Rows rotation(const kvbench::Matrix& cos, const kvbench::Matrix& sin, Ind
   return r;
 }
 
+/// x before its rotation at `position`, without assuming what the inverse rotation is.
+inline Vec before_rotation(const Vec& x, Index position, const kvbench::Matrix& cos,
+                           const kvbench::Matrix& sin, bool half) {
+  return eliminate(rotation(cos, sin, position, x.size(), half), x);
+}
+
 /// Scores of `tokens`: per query head the softmax over them of the log of the mean of exp(s<q,k>)
 /// over the Gaussian of the queries at positions [begin, end), un-rotated by cos, sin [p, pairs]
 /// and turned by the mean rotation to positions [end, end + future) (tables null: as stored, no
@@ -55,8 +61,7 @@ inline Vec expected_attention(const kvbench::KvHead& head, const std::vector<Ind
     Rows rows;
     for (Index j = begin; j < end; ++j) {
       const Vec& stored = all[j - head.q_start()];
-      // The inverse rotation, without assuming what it is.
-      rows.push_back(cos == nullptr ? stored : eliminate(rotation(*cos, *sin, j, d, half), stored));
+      rows.push_back(cos == nullptr ? stored : before_rotation(stored, j, *cos, *sin, half));
     }
     Vec mean = row_mean(rows);
     Rows spread = covariance(rows);

@@ -1,8 +1,7 @@
 // Slow references of leverage, compactor, curdkv and criticalkv, from their definitions.
 #pragma once
 
-#include "reference/bounded_fit.hpp"
-#include "reference/selection.hpp"
+#include "reference/expected_attention.hpp"
 
 namespace reference {
 
@@ -10,21 +9,9 @@ namespace reference {
 /// turn together, else 2 t and 2 t + 1.
 inline Rows unrotated(const kvbench::KvHead& head, const std::vector<Index>& tokens,
                       const kvbench::Matrix& cos, const kvbench::Matrix& sin, bool half) {
-  const Rows keys = rows_of(head.k);
-  const auto pairs = static_cast<std::size_t>(cos.cols());
-  Rows out;
-  for (const Index i : tokens) {
-    Vec key = keys[i];
-    for (std::size_t t = 0; t < pairs; ++t) {
-      const std::size_t a = half ? t : 2 * t;
-      const std::size_t b = half ? t + pairs : 2 * t + 1;
-      const Real c = cos.row(i)[t];
-      const Real s = sin.row(i)[t];
-      const Vec before = eliminate({{c, -s}, {s, c}}, {key[a], key[b]});
-      key[a] = before[0];
-      key[b] = before[1];
-    }
-    out.push_back(key);
+  Rows out = rows_at(head.k, tokens);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    out[i] = before_rotation(out[i], tokens[i], cos, sin, half);
   }
   return out;
 }

@@ -20,6 +20,11 @@ inline bool has(const std::vector<Index>& set, Index i) {
   return std::find(set.begin(), set.end(), i) != set.end();
 }
 
+/// Of `kept`, the token whose key has the largest cosine to that of token i; ties to the first.
+inline Index most_like(const Rows& k, Index i, const std::vector<Index>& kept) {
+  return *std::ranges::max_element(kept, {}, [&](Index j) { return cosine(k[i], k[j]); });
+}
+
 /// `count` tokens as h2o keeps them: the heaviest of the older ones, and the most recent.
 inline std::vector<Index> heavy_and_recent(const std::vector<Index>& tokens, const Vec& scores,
                                            Index count, Index heavy) {
@@ -56,13 +61,7 @@ inline std::map<Index, Merged> count_merge(const kvbench::KvHead& head,
       continue;
     }
     const auto at = static_cast<std::size_t>(i);
-    Index best = kept[0];
-    for (const Index j : kept) {
-      if (cosine(k[at], k[j]) > cosine(k[at], k[best])) {
-        best = j;
-      }
-    }
-    Merged& m = out[best];
+    Merged& m = out[most_like(k, i, kept)];
     for (std::size_t t = 0; t < m.k.size(); ++t) {
       m.k[t] = (m.k[t] * m.w + k[at][t]) / (m.w + 1);
     }
@@ -88,15 +87,8 @@ inline std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vecto
     if (has(kept, i) || kept.empty()) {
       continue;
     }
-    Index best = kept[0];
-    Real u = -2;
-    for (const Index j : kept) {
-      const Real x = cosine(k[i], k[j]);
-      if (x > u) {
-        best = j;
-        u = x;
-      }
-    }
+    const Index best = most_like(k, i, kept);
+    const Real u = cosine(k[i], k[best]);
     const Real before = started ? tau : u;
     tau = started ? ema * u + (1 - ema) * tau : u;
     started = true;
@@ -179,11 +171,8 @@ inline std::map<Index, Merged> value_merge(const kvbench::KvHead& head,
   const auto norm = [&](Index i) { return std::sqrt(dot(v[i], v[i])); };
   std::map<Index, Index> nearest;
   for (const Index i : tokens) {
-    for (const Index j : kept) {
-      const auto cos_to = [&](Index other) { return cosine(k[i], k[other]); };
-      if (!has(kept, i) && (nearest.count(i) == 0 || cos_to(j) > cos_to(nearest[i]))) {
-        nearest[i] = j;
-      }
+    if (!kept.empty() && !has(kept, i)) {
+      nearest[i] = most_like(k, i, kept);
     }
   }
   std::map<Index, Merged> out;

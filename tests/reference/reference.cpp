@@ -2,20 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace reference {
 
-Rows rows_of(kvbench::MatrixView m) {
+Rows rows_at(kvbench::MatrixView m, const std::vector<Index>& places) {
   Rows out;
-  for (Index i = 0; i < m.rows; ++i) {
-    Vec row;
-    for (Index t = 0; t < m.cols; ++t) {
-      row.push_back(m.data[i * m.cols + t]);
-    }
-    out.push_back(row);
+  for (const Index i : places) {
+    out.emplace_back(m.data + i * m.cols, m.data + (i + 1) * m.cols);
   }
   return out;
+}
+
+Rows rows_of(kvbench::MatrixView m) {
+  std::vector<Index> all(static_cast<std::size_t>(m.rows));
+  std::iota(all.begin(), all.end(), Index{0});
+  return rows_at(m, all);
 }
 
 Real dot(const Vec& a, const Vec& b) {

@@ -16,6 +16,8 @@ using Rows = std::vector<Vec>;
 
 /// Rows of a matrix as long double.
 Rows rows_of(kvbench::MatrixView m);
+/// Those at `places`.
+Rows rows_at(kvbench::MatrixView m, const std::vector<Index>& places);
 
 Real dot(const Vec& a, const Vec& b);
 Real length(const Vec& x);

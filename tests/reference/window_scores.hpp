@@ -32,15 +32,6 @@ inline Real total(const Vec& x) {
   return sum;
 }
 
-// Row x [d] before its rotation at `position`: the reference of leverage takes keys.
-inline Vec before_rotation(const kvbench::Matrix& of, Index row, Index position,
-                           const kvbench::Matrix& cos, const kvbench::Matrix& sin, bool half) {
-  kvbench::KvHead one;
-  one.k = kvbench::Matrix(position + 1, of.cols());
-  std::copy_n(of.row(row), of.cols(), one.k.row(position));
-  return unrotated(one, {position}, cos, sin, half)[0];
-}
-
 /// triattention's scores of `tokens`: un-rotated by cos, sin [p, pairs], frequencies w [pairs] and
 /// amplitude r; the queries at positions [begin, end); offsets counted from `start`; every cosine
 /// written out.
@@ -56,7 +47,8 @@ inline Vec triattention(const kvbench::KvHead& head, const std::vector<Index>& t
   for (const kvbench::Matrix& q : head.q) {
     Vec re(pairs, 0), im(pairs, 0), length(pairs, 0);
     for (Index j = begin; j < end; ++j) {
-      const Vec x = before_rotation(q, j - head.q_start(), j, cos, sin, half);
+      const Vec stored = rows_at(q, {j - head.q_start()})[0];
+      const Vec x = before_rotation(stored, j, cos, sin, half);
       for (std::size_t f = 0; f < pairs; ++f) {
         re[f] += x[first(f)] / static_cast<Real>(end - begin);
         im[f] += x[second(f)] / static_cast<Real>(end - begin);
