@@ -19,6 +19,7 @@ from kvbench.plot.kinds import reads as plot_reads
 from kvbench.plot.kinds import reconstruction as plot_reconstruction
 from kvbench.plot.kinds import stream as plot_stream
 
+
 def points(table, label, x, y="mean"):
     """x and y of a line, by x."""
     line = table[table["label"] == label].sort_values(x)
