@@ -4,7 +4,6 @@ pictures. Its statistics alone: test_kvbench_stats.py."""
 import gzip
 import itertools
 import json
-import math
 import sys
 import unittest
 from unittest import mock
@@ -18,7 +17,7 @@ from kvbench.plot import figures as kf
 
 SCIPY = not missing("scipy")
 if SCIPY:
-    from kvbench import tune, units
+    from kvbench import tune
     from kvbench.comparison import main as compare
 
 SMALL = {  # mean rel_error by prompt and method
@@ -238,12 +237,8 @@ class CompareTest(FigureTest):
                 ("--to: got `z`, expected one of a, b, c", ["--to", "z"]),
                 ("column `nope` is missing", ["--metric", "nope"]),
                 ("no rows of algorithm z; it holds a, b, c", ["--algorithm", "z"]),
-                ("no rows of prompt p9; it holds p0", ["--prompts", "p9"]),
-                ("no rows with budget_requested 0.3", ["--budget", "0.3"]),
                 ("no budget has two methods", ["--algorithm", "a"]),
                 ("no rows are left", ["--exclude", "a,b,c"]),
-                ("no rows with layer 1;", ["--layers", "0:4,1"]),
-                ("argument --layers: got `x`, expected numbers and ranges", ["--layers", "0,x"]),
                 ("--orders: got rows of kvbench replay, which do not have it", ["--orders", "x"]),
                 ("--set: expected the records that say a prompt's `set`: --records", ["--set", "test"]),
                 ("--set: no rows of prompts of the set test", ["--set", "test", "--records", records]),
@@ -262,8 +257,6 @@ class CompareTest(FigureTest):
         path = self.write(rows)
         text, _ = self.run_compare(path, "--to", "a")
         table = [line for line in text.splitlines() if line.startswith("| ")]
-        self.assertEqual(table[0], "| method | budget | of the cache | mean | 95 % | mean rank | minus a | 95 % "
-                         "| p (Holm) | verdict |")
         self.assertEqual((len(table), {line.count("|") for line in table}), (6, {11}))
         self.assertTrue(table[2].startswith("| `a` | 0.5 | 0.5, 2x | 0.25 | ["))
         self.assertIn(" | +0.065 | ", table[3])
@@ -273,9 +266,6 @@ class CompareTest(FigureTest):
         at = next(i for i, line in enumerate(lines) if line.startswith("| method | mean"))
         self.assertEqual({line.count("|") for line in lines[at:at + 6]}, {12})
         self.assertTrue(lines[at + 2].startswith("| `a` | 0.25 |"))
-        for words in ("`b a_b=1`", "Friedman's test of 4 methods at 4 prompts: chi2 =",
-                      "- too few prompts for Wilcoxon's test", "| method | 0 | 3 |"):
-            self.assertIn(words, text)
         self.run_compare(path, *whole, "--latex", self.path("t.tex"), "--markdown", self.path("t.md"))
         self.assertEqual(read_text(self.path("t.md")), text)
         tex = [line for line in read_text(self.path("t.tex")).splitlines() if not line.startswith("%")]
@@ -292,23 +282,16 @@ class CompareTest(FigureTest):
             self.assertEqual(significant(value, 2), text)
 
     def test_pictures(self):
-        """Of few and of many methods with long names: on a page, and the same bytes again."""
+        """Of few and of many methods with long names: on a page."""
         for methods, budgets, options in ((5, (0.5,), []), (33, (0.5, 0.25, 0.125, 0.06), ["--to", "method-1"])):
             rows = [{**row, "algorithm": row["algorithm"] + "-of-a-long-name" * (methods == 5)}
                     for row in planted(methods, 9, worse=range(methods // 2), budgets=budgets)]
-            names, contents, figures = [f"cd.{b:g}" for b in budgets] + ["intervals"], [], []
-
-            def keep(figure, stem, figures=figures, save=kf.save_figure):
-                figures.append(figure)
-                save(figure, stem)
-            for stem in ("one", "two"):
-                with mock.patch.object(kf, "save_figure", keep):
-                    self.run_compare(self.write(rows), "--figures", self.path(stem), "--resamples", "200", *options)
-                contents.append([read_bytes(self.path(f"{stem}.{name}{end}")) for name in names
-                                 for end in (".png", ".pdf")])
-            self.assertTrue(contents[0] == contents[1])
-            self.assertEqual(len(figures), 2 * len(names))
-            for figure in figures:
+            figures = {}
+            with mock.patch.object(kf, "save_figure", lambda figure, stem: figures.update({stem: figure})):
+                self.run_compare(self.write(rows), "--figures", self.path("one"), "--resamples", "200", *options)
+            self.assertEqual({*figures}, {self.path(f"one.{name}")
+                                          for name in (*(f"cd.{budget:g}" for budget in budgets), "intervals")})
+            for figure in figures.values():
                 self.on_one_page(figure)
 
 
@@ -352,15 +335,6 @@ class SourceTest(FigureTest):
         self.assertAlmostEqual(found["b", "one"], 0.6, delta=1e-12)
         layers = [row for row in read_rows(self.path("c.layers.csv")) if (row["method"], row["layer"]) == ("a", "3")]
         self.assertAlmostEqual(float(layers[0]["mean"]), 1.5 * want, delta=1e-12)
-
-    def test_columns_may_be_numbers(self):
-        """Layers, say: places of units are no names of columns."""
-        values = kt.pd.DataFrame({0: [1.0, 3.0, 5.0], 1: [2.0, 6.0, float("nan")]}, ["p", "q", "r"])
-        found = units.mean_by(values, {"p": "one", "q": "one", "r": "two"})
-        self.assertEqual((list(found.index), list(found.columns)), (["one", "two"], [0, 1]))
-        self.assertEqual(found[0].tolist(), [2.0, 5.0])
-        self.assertEqual((found.loc["one", 1], math.isnan(found.loc["two", 1])), (4.0, True))
-        self.assertEqual(units.mean_by(values[:1], {"p": "one"}).to_numpy().tolist(), [[1.0, 2.0]])
 
     def test_sources_of_the_table_come_first(self):
         self.compared(self.rows, "--records", self.records)

@@ -61,8 +61,6 @@ class AttnCheckTest(DumpCase):
             self.assertGreater(rounding, own)
         # So large that a limit for all models would refuse it, or would let a wrong formula pass.
         self.assertGreater(max(rounding for _, rounding in found), 0.02)
-        self.assertIn("; rounding to float16 moves it by", self.stderr)
-        self.assertIn("by logits of size", self.stderr)
         for own, rounding in self.said("biased", dtype="float32"):
             self.assertLess(own, 1e-4)
             self.assertIsNone(rounding)
@@ -91,7 +89,6 @@ class AttnCheckTest(DumpCase):
 
     def test_what_the_type_cannot_hold_is_called_that(self):
         self.expect_error("layer 0: queries, keys or values that float16 cannot hold", *self.options("tiny"))
-        self.expect_error("expected --dtype bfloat16 or float32", *self.options("tiny"))
         for _, rounding in self.said("tiny", dtype="bfloat16"):
             self.assertLess(rounding, 0.1)
 

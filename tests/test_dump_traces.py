@@ -114,13 +114,6 @@ class DumpTracesTest(DumpCase):
         self.assertEqual(self.run_script(*common, "--layers", "0", "--overwrite").code, 0)
         self.assertEqual(list(read_trace(path)), [0])
 
-    def test_it_says_how_long_it_takes(self):
-        lines = self.file("two.jsonl", "[5, 6]\n[7, 8, 9]\n")
-        self.dump(self.model("llama"), prompts=("--token-ids", lines))
-        self.assertRegex(self.stderr, r"p0: 2 tokens, 3 layers, \d+:\d\d; 1 more, about \d+:\d\d\n")
-        self.assertRegex(self.stderr, r"p1: 3 tokens, 3 layers, \d+:\d\d\n")
-        self.assertNotIn("\r", self.stderr)
-
     def test_chunks_make_the_same_trace(self):
         for name in ARCHITECTURES:
             whole = read_trace(self.dump(self.model(name)))

@@ -69,9 +69,7 @@ class ProgramsTest(FolderCase):
     def test_help_and_unknown_names(self):
         done = call(lambda: entry.run(["--help"]), "kvbench-py")
         self.assertEqual((done.code, done.err), (0, ""))
-        for name, program in programs.PROGRAMS.items():
-            self.assertRegex(done.out, rf"(?m)^  {name} +{re.escape(program.about)}$")
-        self.assertLess(max(map(len, done.out.splitlines())), 100)
+        self.assertEqual(re.findall(rf"(?m)^  ({'|'.join(programs.PROGRAMS)}) +\S", done.out), [*programs.PROGRAMS])
         self.assertEqual(call(lambda: entry.run([]), "kvbench-py").code, 2)
         for words, says in ((["plots"], "kvbench-py: got `plots`, expected a program: "),
                             (["plot"], "kvbench-py plot: expected one of amnesia, "),
@@ -79,10 +77,6 @@ class ProgramsTest(FolderCase):
             done = call(lambda words=words: entry.run(words), "kvbench-py")
             self.assertEqual((done.code, done.out, done.err.count("\n")), (2, "", 1))
             self.assertTrue(done.err.startswith(says), done.err)
-        done = call(lambda: entry.run(["plot", "--help"]), "kvbench-py")
-        self.assertEqual((done.code, done.err), (0, ""))
-        self.assertEqual(re.findall(r"^  (plot \S+) ", done.out, re.M),
-                         [name for name in programs.PROGRAMS if name.startswith("plot ")])
 
     @unittest.skipIf(missing("pandas", "matplotlib", "scipy"), "packages are missing")
     def test_completion(self):
@@ -143,22 +137,16 @@ class HelpTest(FolderCase):
         return subprocess.run([sys.executable, *flags, "-c", code], text=True, capture_output=True,
                               check=False, stdin=subprocess.DEVNULL)
 
-    def expect_help(self, name, *flags):
-        done = self.start(name, "--help", flags=flags)
-        self.assertEqual((done.returncode, done.stderr), (0, ""), name)
-        self.assertRegex(done.stdout, rf"usage: (scripts/)?{name}")
-
     @unittest.skipIf(PACKAGES, f"{sys.executable} lacks {', '.join(PACKAGES)}")
     def test_every_program_says_its_help(self):
+        self.assertLessEqual({"dump", "score"}, set(NEED_TORCH))
         for name in (*TOOLS, *(f"kvbench-py {name}" for name in programs.PROGRAMS)):
             with self.subTest(name):
-                self.expect_help(name)
-
-    def test_those_for_models_need_no_package_for_it(self):
-        self.assertLessEqual({"dump", "score"}, set(NEED_TORCH))
-        for name in NEED_TORCH:
-            with self.subTest(name):
-                self.expect_help(f"kvbench-py {name}", "-S")
+                # Those for models need no package for it.
+                flags = ["-S"] if name.removeprefix("kvbench-py ") in NEED_TORCH else []
+                done = self.start(name, "--help", flags=flags)
+                self.assertEqual(done.returncode, 0, done.stderr)  # a slow machine says how long it takes
+                self.assertRegex(done.stdout, rf"usage: (scripts/)?{name}")
 
     def test_a_wrong_word_is_said_before_torch_is_missed(self):
         for name in NEED_TORCH:

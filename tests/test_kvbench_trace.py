@@ -80,7 +80,6 @@ class TraceWriterTest(FolderCase):
             ("a/layers/1/q: head 0, row 1 was never written", rows(np.ones((1, 4)))),
             ("got shape (1, 3, 5), expected [heads, rows, 4]", rows(np.ones((3, 5)))),
             ("expected them within (2, 3, 4)", rows(np.ones((3, 4)), 0, 1)),
-            ("expected them within", rows(np.ones((3, 3, 4)))),
             ("is written twice", lambda w: w.write("k", 0, 2, np.ones((1, 4), np.float32))),
             ("got 70000.0, expected a finite float16", rows(np.full((1, 4), 7e4))),
             ("expected floating point", rows(np.ones((1, 4), int))),
@@ -379,10 +378,8 @@ class ExtraTest(FolderCase):
     def test_info_shows_sets_and_scores(self):
         self.write(self.usual)
         text = self.done("info", self.trace)
-        for words in ("    extra repeat: 20 queries in 2 segments, prefix 52, about tokens [0, 52), "
-                      "residual norms (1 of 2 segments)\n",
-                      "    extra second: 3 queries in 1 segment, prefix 52 (layer 2)\n",
-                      "    scores gate.v1: prefix 52\n"):
+        for words in ("extra repeat: 20 queries in 2 segments", "extra second: 3 queries in 1 segment",
+                      "scores gate.v1"):
             self.assertIn(words, text)
         first, second = json.loads(self.done("info", "--json", self.trace))[0]["prompts"][0]["layers"]
         self.assertEqual([one["name"] for one in second["extra"]], ["question-a", "repeat", "second"])

@@ -2,11 +2,9 @@
 
 import math
 
-from matplotlib.collections import PolyCollection
 from plot_tables import FigureTest, np
 
 from kvbench import tables as kt
-from kvbench.plot import style as ks
 from kvbench.plot.kinds import bits as plot_bits
 from kvbench.plot.kinds import bits_maps as kbm
 from kvbench.plot.kinds import bits_rows as kb
@@ -98,46 +96,38 @@ class BitsOfRowsTest(FigureTest):
 
 
 class LinesTest(FigureTest):
-    def lines(self, axes):
-        """{(colour, marker): (x, y)} of the lines of methods."""
-        return {(line.get_color(), line.get_marker()): line.get_xydata() for line in axes.lines
-                if line.get_marker() not in ("None", "_", "|", "")}
+    def points(self, rows):
+        """{(panel, line, bits): (x, mean)} of the lines of these rows, in order of x."""
+        table = load_lines(self.write(rows)).sort_values("x")
+        return {place: part[["x", "mean"]].to_numpy() for place, part in table.groupby(["panel", "line", "bits"])}
 
     def test_lines(self):
-        figure = self.picture(plot_bits, self.write(everything((0, 1))))
-        self.assertEqual([axes.get_title() for axes in figure.axes], list(QUANTIZERS))
-        for axes, quantizer in zip(figure.axes, QUANTIZERS):
-            lines = self.lines(axes)
-            self.assertEqual(len(lines), 2 * (1 + len(BITS)) + len(BITS))
-            for method in METHODS:
-                color = ks.styles([method])[method]["color"]
-                self.near(lines[color, "o"], [(b, plain(method, b)["rel_error"]) for b in (0.125, 0.25)])
-                for bits, marker in ((4, "D"), (8, "s")):
-                    self.near(lines[color, marker], [(b, worth(method, quantizer, bits, bits, b))
-                                                     for b in (0.125, 0.25)])
+        found = self.points(everything((0, 1)))
+        self.assertEqual(len(found), len(METHODS) * (1 + len(QUANTIZERS) * len(BITS)) + len(QUANTIZERS) * len(BITS))
+        for method in METHODS:
+            self.near(found["", method, "16"], [(b, plain(method, b)["rel_error"]) for b in (0.125, 0.25)])
+            for quantizer in QUANTIZERS:
+                for bits in (4, 8):
+                    self.near(found[quantizer, method, str(bits)],
+                              [(b, worth(method, quantizer, bits, bits, b)) for b in (0.125, 0.25)])
                 # At 2 bits 1/8 of the bytes are all tokens, and 1/4 as well: one point.
-                self.near(lines[color, "v"], [(0.125, worth(method, quantizer, 2, 2, 0.25))])
-            for bits, marker in ((2, "v"), (4, "D"), (8, "s")):
+                self.near(found[quantizer, method, "2"], [(0.125, worth(method, quantizer, 2, 2, 0.25))])
+        for quantizer in QUANTIZERS:
+            for bits in BITS:
                 row = whole(quantizer, bits, bits)
-                self.near(lines[plot_bits.ALONE[0], marker], [[row["middle_ratio"], row["rel_error"]]])
-        named = [text.get_text() for text in figure.legends[0].get_texts()]
-        self.assertEqual(named, ["h2o", "snapkv", "all tokens", "16 bits", "8 bits", "4 bits", "2 bits"])
+                self.near(found[quantizer, "all tokens", str(bits)], [[row["middle_ratio"], row["rel_error"]]])
 
     def test_quantizers_alone_are_in_one_panel(self):
         rows = [whole(quantizer, k, v) for quantizer in QUANTIZERS for k in BITS for v in BITS]
         rows += [{"algorithm": "quant-kivi", "params": f"bits=auto;{KIVI};k_bits=auto;v_bits=auto",
                   "budget_requested": budget, "middle_ratio": 0.9 * budget, "rel_error": 0.02 / budget,
                   "diag": f"bits={bits};group=32"} for budget, bits in ((0.3, 4), (0.2, 2))]
-        figure = self.picture(plot_bits, self.write(rows))
-        (axes,) = figure.axes
-        named = [text.get_text() for text in figure.legends[0].get_texts()]
-        self.assertEqual(named, [*QUANTIZERS, "quant-kivi from a budget", "8 bits", "4 bits", "2 bits"])
-        color = plot_bits.colours_of(load_lines(self.path("t.csv")))["quant-kivi"]
-        joined = {line.get_linestyle(): line for line in axes.lines
-                  if line.get_color() == color and line.get_marker() == "None"}
-        self.near(joined["-"].get_ydata(), [whole("quant-kivi", b, b)["rel_error"] for b in BITS])
-        self.near(joined["--"].get_xydata(), [[0.18, 0.1], [0.27, 0.02 / 0.3]])
-        _, said = self.quiet(load_lines, self.path("t.csv"))
+        found, said = self.quiet(self.points, rows)
+        self.assertEqual({place[:2] for place in found},
+                         {("", line) for line in (*QUANTIZERS, "quant-kivi from a budget")})
+        for bits, budget in ((4, 0.3), (2, 0.2)):
+            self.near(found["", "quant-kivi", str(bits)][:, 1], [whole("quant-kivi", bits, bits)["rel_error"]])
+            self.near(found["", "quant-kivi from a budget", str(bits)], [[0.9 * budget, 0.02 / budget]])
         self.assertIn("note: points of all tokens with other bits of keys than of values are left out: 12", said)
 
     def test_settings_of_methods_and_quantizers(self):
@@ -150,7 +140,6 @@ class LinesTest(FigureTest):
                                                      for keys in ("post", "pre"))})
         self.assertEqual(set(table["line"]), {"all tokens", *(f"{name} reduce={reduce}" for name in
                                                               METHODS for reduce in ("mean", "max"))})
-        self.picture(plot_bits, self.path("t.csv"))
 
     def test_points_that_some_heads_lack(self):
         rows = [*everything((0, 1)), *(stored("h2o", "quant-kivi", 3, 3, b) for b in BUDGETS)]
@@ -160,81 +149,56 @@ class LinesTest(FigureTest):
 
 
 class MapTest(FigureTest):
-    def cells(self, axes):
-        """{column: errors from below} and the texts of a panel."""
-        out = {}
-        for drawn in axes.collections:
-            if isinstance(drawn, PolyCollection):
-                at = int(round(np.mean([path.vertices[:4, 0].mean() for path in drawn.get_paths()])))
-                out[at] = list(drawn.get_array())
-        return out
-
-    def columns(self, axes):
-        """Numbers of the x axis, which panels of one column share."""
-        return axes.xaxis.get_major_formatter().format_ticks(axes.get_xticks())
+    def cells(self, rows):
+        """{panel: {(k, v): errors by ascending share of tokens}}"""
+        table = kbm.load_map(rows_of(self.write(rows))).sort_values("share", kind="stable")
+        return {panel: {pair: cells["mean"].tolist() for pair, cells in part.groupby(["k", "v"])}
+                for panel, part in table.groupby("panel")}
 
     def test_map(self):
-        figure = self.picture(plot_bits, self.write(everything((0, 1))), "--kind", "map")
-        panels = {a.get_title(): a for a in figure.axes if a.get_title()}
-        self.assertEqual(list(panels), [f"{m} @ {q}" for m in METHODS for q in QUANTIZERS])
+        panels = self.cells(everything((0, 1)))
+        self.assertEqual({*panels}, {f"{m} @ {q}" for m in METHODS for q in QUANTIZERS})
         for method in METHODS:
             for quantizer in QUANTIZERS:
-                axes = panels[f"{method} @ {quantizer}"]
-                cells = self.cells(axes)
-                self.assertEqual(self.columns(axes), ["2", "4", "8", "16"])
-                # At 2 bits both budgets keep all: the smaller error stays.
-                self.near(cells[0], [worth(method, quantizer, 2, 2, 0.25), 0.275])
-                for at, bits in ((1, 4), (2, 8)):
-                    self.near(cells[at], [worth(method, quantizer, bits, bits, b)
-                                          for b in (0.125, 0.25)] + [0.55 / bits])
-                self.near(cells[3], [plain(method, b)["rel_error"] for b in (0.125, 0.25)])
-                written = [t.get_text() for t in axes.texts]
-                values = [value for column in cells.values() for value in column]
-                self.assertEqual(sorted(t for t in written if "=" not in t),
-                                 sorted(kbm.number(value) for value in values))
-                self.assertEqual([t for t in written if "=" in t], ["= 1/8", "= 1/4"])
-                # What a budget buys: 1/8 of the bytes are 1/2, 1/4, 1/8 of the tokens at 4, 8, 16 bits.
-                eighth = axes.lines[0].get_xydata()
-                self.near(eighth[-3:], [(1, -1), (2, -2), (3, -3)])
+                cells = panels[f"{method} @ {quantizer}"]
+                self.assertEqual([*cells], [(2, 2), (4, 4), (8, 8), (16, 16)])
+                # At 2 bits both budgets keep all: the smaller error stays. All tokens are another row.
+                self.near(sorted(cells[2, 2]), [worth(method, quantizer, 2, 2, 0.25), 0.275])
+                for bits in (4, 8):
+                    self.near(cells[bits, bits], [worth(method, quantizer, bits, bits, b)
+                                                  for b in (0.125, 0.25)] + [0.55 / bits])
+                self.near(cells[16, 16], [plain(method, b)["rel_error"] for b in (0.125, 0.25)])
 
     def test_other_bits_of_keys_and_values_are_columns(self):
-        rows = [*everything(), stored("h2o", "quant-kivi", 4, 2, 0.125)]
-        figure = self.picture(plot_bits, self.write(rows), "--kind", "map")
-        axes = next(a for a in figure.axes if a.get_title() == "h2o @ quant-kivi")
-        self.assertEqual(self.columns(axes), ["2", "4/2", "4", "8", "16"])
-        self.near(self.cells(axes)[1], [worth("h2o", "quant-kivi", 4, 2, 0.125)])
+        cells = self.cells([*everything(), stored("h2o", "quant-kivi", 4, 2, 0.125)])["h2o @ quant-kivi"]
+        self.near(cells[4, 2], [worth("h2o", "quant-kivi", 4, 2, 0.125)])
 
 
 class KeysValuesTest(FigureTest):
-    def maps(self, figure):
-        return {a.get_title(): np.ma.filled(a.images[0].get_array(), np.nan)
-                for a in figure.axes if a.images and a.get_title()}
+    def maps(self, path, budget=None):
+        """{label: errors [bits of keys, bits of values]}, and what was said."""
+        table, said = self.quiet(kbm.load_keys_values, rows_of(path), budget=budget)
+        return {label: part.pivot(index="k", columns="v", values="mean")
+                for label, part in table.groupby("label")}, said
 
     def test_map(self):
         rows = [whole("quant-kivi", k, v, q_head=head, rel_error=(0.5 / k + 0.05 / v) * (1 + head))
                 for k in BITS for v in (*BITS, 3) if (k, v) != (8, 3) for head in (0, 1)]
-        figure = self.picture(plot_bits, self.write(rows), "--kind", "keys-values")
-        ((title, cells),) = self.maps(figure).items()
-        self.assertEqual(title, "exact@quant-kivi")
+        ((title, cells),) = self.maps(self.write(rows))[0].items()
+        self.assertEqual((title, [*cells.index], [*cells.columns]), ("exact@quant-kivi", [2, 4, 8], [2, 3, 4, 8]))
         want = [[1.5 * (0.5 / k + 0.05 / v) for v in (2, 3, 4, 8)] for k in BITS]
-        want[2][1] = math.nan
+        want[2][1] = math.nan  # hatched
         np.testing.assert_allclose(cells, want, rtol=1e-12)
-        axes = figure.axes[0]
-        self.assertEqual([t.get_text() for t in axes.get_xticklabels()], ["2", "3", "4", "8"])
-        self.assertEqual([t.get_text() for t in axes.get_yticklabels()], ["2", "4", "8"])
-        self.assertEqual([t.get_text() for t in axes.texts],
-                         [kbm.number(v) for row in want for v in row if not math.isnan(v)])
-        self.assertIn("native sizes; hatched", self.caption(plot_bits, self.path("t.csv"), "--kind", "keys-values"))
+        self.picture(plot_bits, self.path("t.csv"), "--kind", "keys-values")
 
     def test_one_budget(self):
         rows = [stored("h2o", "quant-kivi", k, v, budget) for k in BITS for v in BITS for budget in BUDGETS]
         path = self.write(rows)
-        for options, budget in (([], 0.125), (["--budget", "0.25"], 0.25)):
-            figure = self.picture(plot_bits, path, "--kind", "keys-values", *options)
-            self.near(self.maps(figure)["h2o@quant-kivi"],
-                      [[worth("h2o", "quant-kivi", k, v, budget) for v in BITS] for k in BITS])
-        self.assertIn("budget 0.125 is shown", self.must(
-            plot_bits, path, "--kind", "keys-values", "-o", self.path("x.png"))[1])
+        for budget, shown, says in ((None, 0.125, "budget 0.125 is shown"), (0.25, 0.25, "")):
+            maps, said = self.maps(path, budget)
+            self.near(maps["h2o@quant-kivi"],
+                      [[worth("h2o", "quant-kivi", k, v, shown) for v in BITS] for k in BITS])
+            self.assertIn(says, said)
 
 
 class FormatsTest(FigureTest):

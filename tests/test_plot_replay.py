@@ -5,11 +5,12 @@ import errno
 import math
 from unittest import mock
 
-from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows, load, np, revive_rows
+from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows, load, revive_rows
 
 from kvbench import tables as kt
 from kvbench.errors import DeviceError
 from kvbench.plot import figures as kf
+from kvbench.plot import layers as kl
 from kvbench.plot import style as ks
 from kvbench.plot.kinds import amnesia as plot_amnesia
 from kvbench.plot.kinds import bumblebee_lambda as plot_lambda
@@ -18,24 +19,11 @@ from kvbench.plot.kinds import reads as plot_reads
 from kvbench.plot.kinds import reconstruction as plot_reconstruction
 from kvbench.plot.kinds import stream as plot_stream
 
-H2O = ks.styles(["h2o"])["h2o"]["color"]
 
-
-def colors_of(*labels):
-    return [look["color"] for look in ks.styles(labels).values()]
-
-
-def line_of(axes, color):
-    """x and y of the one plotted line of this colour; the caps of error bars have other markers."""
-    found = [a for a in axes.lines if a.get_color() == color and len(a.get_xdata()) > 0
-             and a.get_marker() in (*ks.MARKERS, "None")]
-    assert len(found) == 1, f"{len(found)} lines of {color}"
-    return list(found[0].get_xdata()), list(found[0].get_ydata())
-
-
-def spans(axes):
-    """Lower and upper ends of the error bars."""
-    return [tuple(sorted(segment[:, 1])) for container in axes.containers for segment in container[2][0].get_segments()]
+def points(table, label, x, y="mean"):
+    """x and y of a line, by x."""
+    line = table[table["label"] == label].sort_values(x)
+    return [line[x].tolist(), line[y].tolist()]
 
 
 class SharedTest(FigureTest):
@@ -49,35 +37,28 @@ class SharedTest(FigureTest):
 
 
 class LambdaTest(FigureTest):
-    colors = colors_of("bumblebee phi=log", "bumblebee phi=power", "h2o", "random-local")
-
     def test_lines_and_levels(self):
-        figure = plot_lambda.draw(load(plot_lambda, [self.write(lambda_rows())], "rel_error"))
-        axes = figure.axes[0]
-        xs, ys = line_of(axes, self.colors[0])  # means over heads: 0.1 more than head 0's
-        self.near([xs, ys], [[0, 0.3, 1], [0.6, 0.4, 0.5]])
-        self.near(line_of(axes, self.colors[1]), [[0.3], [0.3]])
-        self.near(line_of(axes, self.colors[2])[1], [0.35, 0.35])  # h2o, across the panel
-        self.near(line_of(axes, self.colors[3])[1], [0.4, 0.4])  # seeds' means 0.3 and 0.5
-        patch = axes.patches[0]  # a polygon, of newer versions of matplotlib a rectangle
-        band = patch.get_patch_transform().transform(patch.get_path().vertices)
-        self.near([band[:, 1].min(), band[:, 1].max()], [0.4 - math.sqrt(0.02), 0.4 + math.sqrt(0.02)])
-        self.assertEqual([t.get_text() for t in figure.legends[0].texts],
-                         ["bumblebee phi=log", "bumblebee phi=power", "h2o", "random-local"])
+        table = load(plot_lambda, [self.write(lambda_rows())], "rel_error")
+        # Means over heads: 0.1 more than head 0's.
+        self.near(points(table, "bumblebee phi=log", "lambda"), [[0, 0.3, 1], [0.6, 0.4, 0.5]])
+        self.near(points(table, "bumblebee phi=power", "lambda"), [[0.3], [0.3]])
+        levels = table[table["lambda"].isna()].set_index("label")
+        self.near(levels.loc["h2o", "mean"], 0.35)
+        self.near(levels.loc["random-local", ["mean", "sd"]], [0.4, math.sqrt(0.02)])  # seeds' means 0.3 and 0.5
+        self.assertEqual({*table["label"]}, {"bumblebee phi=log", "bumblebee phi=power", "h2o", "random-local"})
 
     def test_panels(self):
         rows = [{**r, "layer": layer, "budget_requested": budget, "rel_error": r["rel_error"] * f}
                 for r in lambda_rows() for layer, budget, f in
                 ((0, 0.5, 1), (0, 0.25, 2), (3, 0.5, 3), (3, 0.25, 4))]
         path = self.write(rows)
-        figure = plot_lambda.draw(load(plot_lambda, [path], "rel_error", by_layer=True))
-        drawn = {a.get_title(): line_of(a, self.colors[1])[1][0] for a in figure.axes if a.get_visible()}
-        self.assertEqual(list(drawn), ["budget 0.5, layer 0", "budget 0.5, layer 3",
-                                       "budget 0.25, layer 0", "budget 0.25, layer 3"])
-        self.near(list(drawn.values()), [0.3, 0.9, 0.6, 1.2])
-        figure = plot_lambda.draw(load(plot_lambda, [path], "rel_error", budgets=[0.25]))
-        self.assertEqual([a.get_title() for a in figure.axes], ["budget 0.25"])
-        self.near(line_of(figure.axes[0], self.colors[1])[1], [0.9])  # mean of 0.6 and 1.2
+        for options, expected in (
+                ({"by_layer": True}, {(0.25, 0): 0.6, (0.25, 3): 1.2, (0.5, 0): 0.3, (0.5, 3): 0.9}),
+                ({"budgets": [0.25]}, {(0.25, kl.ALL): 0.9})):  # mean of 0.6 and 1.2
+            table = load(plot_lambda, [path], "rel_error", **options)
+            power = table[table["label"] == "bumblebee phi=power"].set_index(["budget_requested", "layer"])["mean"]
+            self.assertEqual({*power.index}, {*expected})
+            self.near([power[place] for place in expected], [*expected.values()])
 
 
 class AmnesiaTest(FigureTest):
@@ -98,19 +79,17 @@ class AmnesiaTest(FigureTest):
                  "tokens_kept": 20 + 80 * budget, "amnesia_count": count + 4 * head,
                  "amnesia_mass": count / 100}
                 for head in (0, 1) for budget, count in ((0.5, 6), (0.25, 10))]
-        figure = plot_amnesia.draw(load(plot_amnesia, [self.write(rows)]))
-        counts, masses = figure.axes
-        self.near(line_of(counts, H2O), [[0.25, 0.5], [12, 8]])
-        self.near(line_of(masses, H2O), [[0.25, 0.5], [0.1, 0.06]])
-        band = counts.collections[0].get_paths()[0].vertices  # heads 4 apart: sd 2 sqrt(2)
-        self.near([band[:, 1].min(), band[:, 1].max()], [8 - math.sqrt(8), 12 + math.sqrt(8)])
+        table = load(plot_amnesia, [self.write(rows)])
+        counts, masses = (table[table["column"] == name] for name in ("amnesia_count", "amnesia_mass"))
+        self.near(points(counts, "h2o", "x"), [[0.25, 0.5], [12, 8]])
+        self.near(counts["sd"], [math.sqrt(8)] * 2)  # heads 4 apart
+        self.near(points(masses, "h2o", "x"), [[0.25, 0.5], [0.1, 0.06]])
 
     def test_layers(self):
-        rows = [{"layer": layer, "amnesia_count": layer} for layer in range(7)]
-        path = self.write(rows)
-        figure = plot_amnesia.draw(load(plot_amnesia, [path], layers=[5, 2], by_layer=True))
-        self.assertEqual([a.get_title() for a in figure.axes[:2]], ["layer 2", "layer 5"])
-        self.near([line_of(a, H2O)[1][0] for a in figure.axes[:2]], [2, 5])
+        path = self.write({"layer": layer, "amnesia_count": layer} for layer in range(7))
+        table = load(plot_amnesia, [path], layers=[5, 2], by_layer=True)
+        counts = table[table["column"] == "amnesia_count"]
+        self.near(counts.set_index("layer")["mean"].sort_index(), [2, 5])
         for count, panels in ((6, 12), (7, 2)):  # of more than six: means, and maps
             figure = plot_amnesia.draw(load(plot_amnesia, [path], layers=range(count), by_layer=True))
             self.assertEqual(len([a for a in figure.axes if a.lines]), panels)
@@ -132,16 +111,13 @@ class ReadsTest(FigureTest):
 
     def test_recall_and_prices_by_hand(self):
         table = load(plot_reads, [self.write(list(self.rows()))])
-        recall, prices = plot_reads.draw(table).axes
-        looks = ks.styles(table["label"])
-        colors = [looks[label]["color"] for label in ("topk union=head", "topk union=group", "pq")]
         x = [0.245, 0.495]
-        self.near(line_of(recall, colors[2]), [x, [0.32, 0.57]])
-        self.near(line_of(recall, colors[0]), [x, [1, 1]])
-        self.near(line_of(prices, colors[2]), [x, [2, 2]])
-        self.near(line_of(prices, colors[0]), [x, [1, 1]])  # topk by head is the base
-        self.near(line_of(prices, colors[1]), [x, [1.5, 1.5]])
-        for axes, lines in ((recall, 3), (prices, 4)):  # fitted keys have no recall
+        for label, recall, price in (("topk union=head", [1, 1], 1),  # the base of prices
+                                     ("topk union=group", [1, 1], 1.5), ("pq", [0.32, 0.57], 2)):
+            self.near(points(table, label, "x", "recall"), [x, recall])
+            self.near(points(table, label, "x", "price"), [x, [price] * 2])
+        # Fitted keys have no recall.
+        for axes, lines in zip(plot_reads.draw(table).axes, (3, 4), strict=True):
             self.assertEqual(sum(a.get_marker() in ks.MARKERS for a in axes.lines), lines)
 
     def test_named_lines(self):
@@ -153,28 +129,29 @@ class ReadsTest(FigureTest):
 
 
 class ReconstructionTest(FigureTest):
-    colors = colors_of("kvreviver estimate=sum", "kvreviver estimate=mean")
+    def part(self, table, part, y="mean"):
+        """x and y of the line of sums, and the line of means."""
+        own = table[table["part"] == part]
+        return [points(own, f"kvreviver estimate={name}", "x", y) for name in ("sum", "mean")]
 
     def test_errors_over_the_mean_square(self):
-        path = self.write([*revive_rows(), {"algorithm": "h2o"}])
-        figure = plot_reconstruction.draw(load(plot_reconstruction, [path]))
-        keys, values = figure.axes
-        self.assertEqual(keys.get_title(), "budget 0.5")
-        self.near(line_of(keys, self.colors[0]), [[0.1, 0.2], [5, 2]])  # 2.5 / 0.5, 1 / 0.5
-        self.near(line_of(keys, self.colors[1])[1], [0.5, 0.2])
-        self.near(line_of(values, self.colors[0])[1], [0.5, 0.5])
-        self.near(line_of(keys, "0.3"), [[0.1, 0.2], [2 * math.pi, math.pi]])
-        self.assertTrue(any(np.allclose(span, (5 - math.sqrt(2), 5 + math.sqrt(2))) for span in spans(keys)))
+        table = load(plot_reconstruction, [self.write([*revive_rows(), {"algorithm": "h2o"}])])
+        keys, of_means = self.part(table, "k")
+        self.near(keys, [[0.1, 0.2], [5, 2]])  # 2.5 / 0.5, 1 / 0.5
+        self.near(of_means[1], [0.5, 0.2])
+        self.near(self.part(table, "v")[0][1], [0.5, 0.5])
+        self.near(self.part(table, "k", "bound")[0][1], [2 * math.pi, math.pi])
+        self.near(self.part(table, "k", "sd")[0][1], [math.sqrt(2), 0])
 
     def test_other_axes(self):
         path = self.write(revive_rows())
         table = load(plot_reconstruction, [path], "load")
-        keys = plot_reconstruction.draw(table, "load").axes[0]
-        self.near(line_of(keys, self.colors[0]), [[1, 2], [2, 5]])
-        self.near(line_of(keys, "0.3"), [[1, 2], [math.pi, 2 * math.pi]])
-        figure = plot_reconstruction.draw(load(plot_reconstruction, [path], "budget"), "budget")
-        self.assertEqual([a.get_title() for a in figure.axes[:2]], ["vague ratio 0.2", "vague ratio 0.1"])
-        self.near(line_of(figure.axes[1], self.colors[0]), [[0.5], [5]])
+        self.near(self.part(table, "k")[0], [[1, 2], [2, 5]])
+        self.near(self.part(table, "k", "bound")[0][1], [math.pi, 2 * math.pi])
+        table = load(plot_reconstruction, [path], "budget")
+        self.near(self.part(table[table["vague_ratio"] == 0.1], "k")[0], [[0.5], [5]])
+        for x in ("load", "budget"):
+            plot_reconstruction.draw(load(plot_reconstruction, [path], x), x)
 
     def test_what_is_left_out(self):
         uneven = {"algorithm": "kvreviver", "diag": next(revive_rows())["diag"],
@@ -190,20 +167,12 @@ class ReconstructionTest(FigureTest):
 
 class StreamTest(FigureTest):
     def test_lines(self):
-        path = self.write_stream()
-        table = load(plot_stream, [path], bins=2)
-        figure = plot_stream.draw(table)
-        errors, memory = figure.axes
-        self.assertEqual(errors.get_title(), "budget 0.5")
+        table = load(plot_stream, [self.write_stream()], bins=2)
         # Bin 0: steps 9 and 19, bin 1: 59 and 99; heads add 0 and 0.02, 0.01 in the mean.
-        xs, ys = line_of(errors, H2O)
-        self.near([xs, ys], [[14, 79], [0.16, 0.81]])
-        self.near(line_of(memory, H2O)[1], [15, 80])
-        exact = [a for a in errors.lines if a.get_color() == ks.styles(["exact"])["exact"]["color"]]
-        self.assertEqual(exact, [])  # no error to draw
-        grey = [a for a in memory.lines if a.get_color() == "0.5"]
-        self.near(grey[0].get_ydata(), [2000 * 0.15 / 1024, 2000 * 0.8 / 1024])
-        self.near(grey[1].get_ydata(), [1000 / 1024, 1000 / 1024])
+        for column, expected in (("rel_error", [0.16, 0.81]), ("bytes", [15 * 1024, 80 * 1024]),
+                                 ("full", [2000 * 0.15, 2000 * 0.8]), ("limit", [1000, 1000])):
+            self.near(points(table[table["column"] == column], "h2o", "step"), [[14, 79], expected])
+        self.near(points(table[table["column"] == "rel_error"], "exact", "step")[1], [0, 0])
 
     def test_steps_of_degenerate_rows_are_left_out(self):
         path = self.write_stream()
@@ -238,15 +207,10 @@ class HeatmapTest(FigureTest):
         table, said = self.quiet(load, plot_heatmap, [self.write(rows)])
         self.assertIn("budget 0.5 is shown", said)
         self.assertIn("exact is exact", said)
-        figure = plot_heatmap.draw(table)
-        first, second = figure.axes[:2]
-        self.assertEqual([first.get_title(), second.get_title()], ["a", "b"])
-        self.near(first.images[0].get_array(), [[0.101, 0.111], [0.501, 0.511]])
-        array = np.ma.filled(second.images[0].get_array(), np.nan)
-        self.assertTrue(math.isnan(array[1, 1]))
-        self.near(array[0], [0.101, 0.111])
-        self.near(first.images[0].norm.vmax, 0.511)
-        self.near(second.images[0].norm.vmin, 0.101)
+        means = table.set_index(["label", "layer", "q_head"])["mean"]
+        self.near(means["a"], [0.101, 0.111, 0.501, 0.511])
+        self.near(means["b"], [0.101, 0.111, 0.501])  # a head without a measurement
+        plot_heatmap.draw(table)
         self.assertEqual(plot_heatmap.marks(table), "; hatched: no measurement")
         table, _ = self.quiet(load, plot_heatmap, [self.write(rows)], budget=0.75)
         self.near(table["mean"], [9])

@@ -112,8 +112,6 @@ class MakeTest(CommandCase):
     def test_without_sensitivities(self):
         ran, said = self.make("--max-prompts", "1", measure=False)
         self.assertEqual((ran, self.code), (["dump", "replay", "replay"], 0), said)
-        for at, name in enumerate(("dump", "replay", "choose"), 1):
-            self.assertIn(f"[{at}/3] {name}: ", said)
         text = read_text(self.path("p.json"))
         curves = [self.path("p.steps", f"dev-{at}.layers.csv") for at in range(2)]
         self.call("choose", "equal", *curves, "--budget", "0.25", "-o", self.path("q.json"))

@@ -80,9 +80,9 @@ class PressCase(PeerCase):
         if not os.path.exists(self.trace_file):
             os.rename(self.dump(self.folder_of_model, "--dtype", "float32", "--o-proj"), self.trace_file)
 
-    def press(self, out, *presses, options=(), code=0):
-        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", self.folder_of_model,
-                      self.trace_file, "-o", out, *WINDOWS, *options,
+    def press(self, out, *presses, options=(), code=0, model=None, trace=None):
+        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", model or self.folder_of_model,
+                      trace or self.trace_file, "-o", out, *WINDOWS, *options,
                       *(word for one in presses for word in ("--press", one)))
         self.assertEqual(result.code, code, result.err)
         return result
@@ -208,16 +208,13 @@ class RunsTest(PressCase):
     def test_another_model_and_a_short_prompt_are_refused(self):
         other = self.model("other", "llama", max_position_embeddings=2048, rope_theta=500.0,
                            change=lambda model: model.model.embed_tokens.weight.neg_())
-        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", other,
-                      self.trace_file, "-o", self.path(".h5"), "--press", SNAP, *WINDOWS)
-        self.assertEqual(result.code, 2)
-        self.assertIn("not the model of the trace", result.err)
-        self.assertIn("there is no middle", self.press(self.path(".h5"), SNAP, code=2, options=("--recent", "690")).err)
         windowed = self.model("gemma3", max_position_embeddings=2048)
-        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", windowed, self.dump(windowed), "-o",
-                      self.path(".h5"), "--press", SNAP, *WINDOWS)
-        self.assertEqual(result.code, 2)
-        self.assertIn("layer 0 of Gemma3ForCausalLM has a sliding window of 64 tokens, the press reads 636", result.err)
+        for words, more in (
+                ("not the model of the trace", {"model": other}),
+                ("there is no middle", {"options": ("--recent", "690")}),
+                ("layer 0 of Gemma3ForCausalLM has a sliding window of 64 tokens, the press reads 636",
+                 {"model": windowed, "trace": self.dump(windowed)})):
+            self.assertIn(words, self.press(self.path(".h5"), SNAP, code=2, **more).err)
 
     def test_kept_tokens_against_the_methods_of_kvbench(self):
         mine, theirs = self.path(".h5"), self.path("-kvbench.h5")
