@@ -181,7 +181,8 @@ class ConvertTracesTest(ConvertCase):
                  self.npz({0: layer(53), 1: other}, "two.npz"), *PLAIN),
                 ("--rope: got pre, expected post or none", path, *PLAIN, "--rope", "pre"),
                 ("argument --undo-repeat: got `0`", path, *PLAIN, "--undo-repeat", "0"),
-                ("scale: got nan, expected a finite number", path, *PLAIN, "--scale", "nan")):
+                ("scale: got nan, expected a finite number", path, *PLAIN, "--scale", "nan"),
+                ("prompt id: got `a/b`", path, *PLAIN, "--prompt-id", "a/b")):
             with self.subTest(words):
                 self.refuse(words, *arguments)
         self.convert(path, *PLAIN)

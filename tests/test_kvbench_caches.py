@@ -132,7 +132,7 @@ class CachesTest(FolderCase):
                 self.assertTrue((codes.k[1] == values.astype(np.float32)).all())
         self.assertTrue(np.isinf(kc.round_to(1e6, "float16")))
         trace = self.path("float16.h5")
-        self.refused("k[1, 2]: got inf, expected a finite number", lambda w: w.group("m").put(
+        self.refused("k[1, 2]: got inf, expected a finite float32", lambda w: w.group("m").put(
             "a", 3, 0, np.where(np.arange(8).reshape(2, 4) == 6, 1e6, 1), np.zeros((2, DV))),
             traces=[trace])
 
@@ -164,7 +164,7 @@ class CachesTest(FolderCase):
         bad = self.entry()["k"]
         bad[2, 1] = np.nan
         for text, fill in (
-                (where + "k[2, 1]: got nan, expected a finite number", put(k=bad)),
+                (where + "k[2, 1]: got nan, expected a finite float32", put(k=bad)),
                 (where + "k: shape: got [5, 3], expected [B, 4]", put(k=np.ones((5, 3)))),
                 (where + "k: shape: got [4], expected [B, 4]", put(k=np.ones(4))),
                 (where + "v: rows: got 4, expected 5", put(v=np.ones((4, DV)))),
@@ -172,7 +172,7 @@ class CachesTest(FolderCase):
                 (where + "k: elements: got int64", put(k=np.ones((5, 4), int))),
                 (where + "k_den: shape: got [2, 5]", put(k_den=np.ones((2, 5)))),
                 (where + "log_weight: shape: got [4], expected [5]", put(log_weight=np.ones(4))),
-                (where + "log_weight[1]: got inf, expected a number or -inf", put(log_weight=[0.0, np.inf, 0, 0, 0])),
+                (where + "log_weight[1]: got inf, expected a float32 or -inf", put(log_weight=[0.0, np.inf, 0, 0, 0])),
                 (where + "log_weight_den: shape: got [5], expected [2]",
                  put(k_den=np.ones((2, 4)), log_weight_den=np.ones(5))),
                 (where + "token: elements: got float64", put(token=np.ones(5))),
@@ -243,6 +243,9 @@ class CachesTest(FolderCase):
         read = (
             (where + "k: got nothing, expected a dataset", lambda f: f[inner].__delitem__("k")),
             (where + "v[4, 5]: got inf", replace("v", last_inf)),
+            (where + "k[0, 0]: got 1e+300, expected a finite float32", replace("k", np.full((5, D), 1e300))),
+            (where + f"token: got {2 ** 63}, expected a position", replace("token", np.full(5, 2 ** 63, np.uint64))),
+            (where + f"counted: got [{2 ** 63}]", replace("counted", np.full(1, 2 ** 63, np.uint64))),
             (where + "aux_bytes: got -1", put(inner, "aux_bytes", -1)),
             ("0/k: got a group", lambda f: (f[inner].__delitem__("k"), f.create_group(inner + "/k"))))
         for text, act in (*opened, *read):

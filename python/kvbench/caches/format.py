@@ -20,6 +20,7 @@ SCOPES = ("head", "layer", "layers")
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}  # of an element
 DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den", "counted")  # of an entry
 POSITIONS = ("token", "counted")  # integer datasets
+LARGEST = np.iinfo(np.int64).max  # position
 # Attributes of an entry, by type.
 COUNTS = ("aux_bytes", "payload_bytes", "quantised", "transient_bytes", "scoring_queries")
 NUMBERS = ("compress_ms",)
@@ -93,23 +94,26 @@ def check_entry(where: str, sizes: tuple[int | None, int | None], quantised: int
         if array.dtype.kind != "f" or array.dtype.itemsize not in (2, 4, 8):
             fail(f"{name}: elements", array.dtype, "16-, 32- or 64-bit floats")
         weight = name.startswith("log")
-        bad = ~(np.isfinite(array) | ((array == -np.inf) if weight else False))
+        with np.errstate(over="ignore"):
+            bad = ~(np.isfinite(array.astype(np.float32)) | ((array == -np.inf) if weight else False))
         if bad.any():
             at = np.argwhere(bad)[0]
-            fail(f"{name}{[int(i) for i in at]}", array[tuple(at)], "a number or -inf" if weight else "a finite number")
+            fail(f"{name}{[int(i) for i in at]}", array[tuple(at)],
+                 "a float32 or -inf" if weight else "a finite float32")
     if token is not None:
         if token.dtype.kind not in "iu":
             fail("token: elements", token.dtype, "integers")
         held = token[token >= 0]
-        if (token < -1).any():
-            fail("token", int(token.min()), "a position, or -1")
+        wrong = (token < -1) | (token > LARGEST)
+        if wrong.any():
+            fail("token", int(token[wrong][0]), "a position, or -1")
         if len(np.unique(held)) < len(held):
             fail("token", f"{np.sort(held)[:-1][np.diff(np.sort(held)) == 0][0]} twice", "each position once")
     if counted is None:
         return
     if counted.ndim != 1 or counted.dtype.kind not in "iu":
         fail("counted", f"{counted.dtype} of shape {list(counted.shape)}", "integers [C]")
-    if (counted < 0).any() or (np.diff(counted.astype(np.int64)) <= 0).any():
+    if ((counted < 0) | (counted > LARGEST)).any() or (np.diff(counted.astype(np.int64)) <= 0).any():
         fail("counted", counted.tolist(), "ascending positions")
     if len(counted) > quantised:
         fail("counted", f"{len(counted)} tokens", f"at most the {quantised} quantised")
