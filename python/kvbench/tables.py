@@ -345,9 +345,11 @@ def pick_layers(frame, layers, path):
 
 
 def policy_names(frame):
-    """Returns `policy:NAME` of each row, "" of rows without a policy's name."""
-    names = frame["params"].str.extract(r"(?:^|;)name=([^;]*)", expand=False).where(frame["algorithm"] == "policy")
-    return ("policy:" + names).fillna("")
+    """Returns `policy:NAME` of each row of a policy, as labels have it, "" of other rows."""
+    names = pd.Series("", frame.index)
+    of_policy = frame["algorithm"] == "policy"
+    names[of_policy] = [f"policy:{parse_params(text).get('name')}" for text in frame.loc[of_policy, "params"]]
+    return names
 
 
 def pick_rows(frame, options, path):

@@ -95,7 +95,8 @@ def check_entry(where: str, sizes: tuple[int | None, int | None], quantised: int
             fail(f"{name}: elements", array.dtype, "16-, 32- or 64-bit floats")
         weight = name.startswith("log")
         with np.errstate(over="ignore"):
-            bad = ~(np.isfinite(array.astype(np.float32)) | ((array == -np.inf) if weight else False))
+            single = array.astype(np.float32, copy=False)
+        bad = ~(np.isfinite(single) | ((array == -np.inf) if weight else False))
         if bad.any():
             at = np.argwhere(bad)[0]
             fail(f"{name}{[int(i) for i in at]}", array[tuple(at)],
