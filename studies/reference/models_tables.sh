@@ -26,6 +26,15 @@ apart=(exact oracle oracle-matching {h2o,snapkv,attention-matching}@quant-kivi q
 works() {
   PYTHONPATH=python:studies/reference "$python" -m kvbench_study.reference.works "$@"
 }
+# Appends to an array the files with the rows of the works `ids` in stages: add_works ARRAY TABLE STORE/STAGE...
+add_works() {
+  local -n files_of=$1
+  local stage found
+  for stage in "${@:3}"; do
+    found=$(works "${stage%/*}" "${stage##*/}" "$2" "${ids[@]}" -o "$(mktemp -p "$parts" XXXXXX.csv.gz)")
+    [[ ! $found ]] || files_of+=("$found")
+  done
+}
 usual=()
 sampled=()
 tuned=()  # with the rows of the defaults
@@ -88,20 +97,15 @@ for model in "${models[@]}"; do
   single=$(works "$folder/store" judged)
   both=$(comm -12 <(sort <<<"$both") <(sort <<<"$single"))
   [[ $both ]] || continue
-  mapfile -t both <<<"$both"
-  files=()
-  layers=()
-  for stage in "$folder-policies/store/"judged{,_controls,_more} "$folder/store/judged"; do
-    part=$parts/$(basename "${stage%/store/*}").${stage##*/}
-    found=$(works "${stage%/*}" "${stage##*/}" scores "${both[@]}" -o "$part.csv.gz")
-    [[ ! $found ]] || files+=("$found")
-    found=$(works "${stage%/*}" "${stage##*/}" layers "${both[@]}" -o "$part.layers.csv.gz")
-    [[ ! $found ]] || layers+=("$found")
-  done
+  mapfile -t ids <<<"$both"
+  stages=("$folder-policies/store/"judged{,_controls,_more} "$folder/store/judged")
+  files=() layers=() settings=()
+  add_works files scores "${stages[@]}"
+  add_works layers layers "${stages[@]}"
+  add_works settings scores "$folder/store/tuned"
   policies+=(--score-table "$name" "${files[@]}")
   errors+=(--score-table "$name" "${layers[@]}")
-  found=$(works "$folder/store" tuned scores "${both[@]}" -o "$parts/$name.tuned.csv.gz")
-  [[ ! $found ]] || better+=(--tuned "$name" "$found")
+  ((${#settings[@]} == 0)) || better+=(--tuned "$name" "${settings[@]}")
 done
 if ((${#policies[@]})); then
   compare "${policies[@]}" --exclude exact --to h2o@quant-kivi --csv "$out/policies.csv" --markdown "$out/policies.md"
@@ -144,11 +148,8 @@ for model in "${models[@]}"; do
   [[ -e $folder/store ]] || continue
   mapfile -t longer < <(works "$folder/store" judged)
   ((${#longer[@]} >= least)) || continue
-  files=()
-  for stage in "$out/${model#*:}" "$out/${model#*:}-policies"; do
-    found=$(works "$stage/store" judged scores "${longer[@]%-*k}" -o "$parts/long.$(basename "$stage").csv.gz")
-    [[ ! $found ]] || files+=("$found")
-  done
+  ids=("${longer[@]%-*k}") files=()
+  add_works files scores "$out/${model#*:}/store/judged" "$out/${model#*:}-policies/store/judged"
   tokens=${longer[0]##*-}
   long+=(--score-table "${model%%:*} 4096 tokens" "${files[@]}"
     --score-table "${model%%:*} $((${tokens%k} * 1024)) tokens" "$folder/store/judged.scores.csv.gz")
@@ -160,12 +161,9 @@ fi
 # One window of a work, and three.
 store=$out/smollm2-135m-windows/store
 if [[ -e $store ]] && (($(works "$store" judged | wc -l) >= 24)); then
-  mapfile -t first < <(works "$store" judged | sed 's/-w[23]$//' | sort -u)
+  mapfile -t ids < <(works "$store" judged | sed 's/-w[23]$//' | sort -u)
   one=()
-  for stage in "$out/smollm2-135m/store/judged" "$out/smollm2-135m-policies/store/judged_controls"; do
-    found=$(works "${stage%/*}" "${stage##*/}" scores "${first[@]}" -o "$parts/window.${stage##*/}.csv.gz")
-    [[ ! $found ]] || one+=("$found")
-  done
+  add_works one scores "$out/smollm2-135m/store/judged" "$out/smollm2-135m-policies/store/judged_controls"
   compare --score-table "one window" "${one[@]}" --score-table "three windows" "${one[@]}" "$store/judged.scores.csv.gz" \
     --budget 0.125 --to local --csv "$out/windows.csv" --markdown "$out/windows.md" --algorithm local,h2o,snapkv,adakv,\
 expected-attention,attention-matching,oracle,h2o@quant-kivi,snapkv@quant-kivi,attention-matching@quant-kivi,\
