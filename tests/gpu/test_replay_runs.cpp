@@ -68,9 +68,8 @@ TEST_F(GpuReplay, LittleMemory) {
   ReplayOptions o = options();
   o.algorithms = {"all"};
   o.budgets = {0.3};
-  Plan plan = make_plan(o);
   o.device = "cuda";
-  plan = make_plan(o);
+  const Plan plan = make_plan(o);
   ASSERT_TRUE(plan.open_device);
   const OpenDevice open = plan.open_device;
   o.device = "cpu";
