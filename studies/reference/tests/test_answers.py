@@ -32,16 +32,18 @@ class AnswersTest(CommandCase):
     def module(self):
         return answers
 
-    def table(self, name, rows):
-        """A table of scores of (prompt, algorithm, budget, growth, right[, seed[, status]])."""
+    def table(self, name, rows, said=None):
+        """A table of scores of (prompt, algorithm, budget, growth, right[, seed[, status]]). `said` gives answer_right
+        of (prompt, algorithm)."""
         opened = gzip.open if name.endswith(".gz") else open
         with opened(self.path(name), "wt", encoding="utf-8", newline="") as file:
             out = csv.writer(file, lineterminator="\n")
-            out.writerow(COLUMNS)
+            out.writerow([*COLUMNS, *(["answer_right"] if said else [])])
             for prompt, algorithm, budget, growth, right, *more in rows:
                 seed, status = [*more, *(0, "ok")[len(more):]]
                 nats = "" if growth == "" else EXACT_NATS + growth
-                out.writerow(["t.h5", prompt, algorithm, "", budget, seed, 30, nats, EXACT_NATS, 1, right, status])
+                out.writerow(["t.h5", prompt, algorithm, "", budget, seed, 30, nats, EXACT_NATS, 1, right, status,
+                              *([said(prompt, algorithm)] if said else [])])
         return self.path(name)
 
     def records(self, sources=12, tasks=("one-key",), wrong=("2", "3", "4"), name="r.jsonl", **more):
@@ -95,6 +97,24 @@ class AnswersTest(CommandCase):
         single = {(row["method"], row["budget"], row["source"]): row for row in self.read("s.csv")}
         self.assertAlmostEqual(float(single["h2o", "0.25", "s3"]["change"]), self.growth(3, 1, 0.25), 12)
         self.assertEqual(single["h2o", "0.25", "s3"]["right"], "0.0")
+
+    def test_texts_that_have_the_answer(self):
+        """Said at three of twelve sources under snapkv, at all others otherwise; empty without texts."""
+        def said(prompt, algorithm):
+            return int(algorithm != "snapkv" or prompt in ("one-key-0", "one-key-4", "one-key-7"))
+
+        options = ("--records", self.records(), "--csv", self.path("o.csv"), "--sources", self.path("s.csv"),
+                   "--markdown", "-")
+        out, _ = self.run_script("--score-table", "unseen", self.table("u.csv", self.rows(), said), *options)
+        self.assertEqual({(row["method"], row["said"]) for row in self.read("o.csv")},
+                         {("snapkv", "0.25"), ("h2o", "1.0"), ("local", "1.0"), ("oracle", "1.0"), ("exact", "1.0")})
+        self.assertEqual({row["source"] for row in self.read("s.csv") if row["said"] == "1.0" and
+                          row["method"] == "snapkv"}, {"s0", "s4", "s7"})
+        self.assertIn("| snapkv | 6/12; said 3/12; +3.10 [+", out)
+        self.assertIn("greedy text contains it (said)", out)
+        out, _ = self.run_script("--score-table", "unseen", self.table("u.csv", self.rows()), *options)
+        self.assertEqual({row["said"] for row in self.read("o.csv")}, {""})
+        self.assertNotIn("(said)", out)
 
     def test_the_order_of_prompts_in_tables_is_no_matter(self):
         rows, found = self.rows(), []

@@ -10,10 +10,10 @@ source, with one prompt of each task; seeds are averaged first. At a budget a me
 sources where all its rows are ok.
 
 Per setting, task, budget and method: the number of sources at which the right answer is likelier
-than every wrong one, and the growth of the answer's negative log likelihood over the whole cache,
-in nats: mean with a 95 % BCa bootstrap interval over sources (growths have two modes, an answer kept
-and one lost, of which studentised intervals are unbounded), or with fewer than 8 sources the minimum
-and maximum.
+than every wrong one; if the model wrote texts, the number of sources whose text contains the answer
+(`said`); and the growth of the answer's negative log likelihood over the whole cache, in nats: mean
+with a 95 % BCa bootstrap interval over sources (growths have two modes, an answer kept and one lost,
+of which studentised intervals are unbounded), or with fewer than 8 sources the minimum and maximum.
 
 Controls: `exact`, which holds everything, must choose right more often than chance (lower bound of
 its exact binomial interval), and more often than a method that must fail (--control at its smallest

@@ -57,7 +57,8 @@ def reach(found):
 
 def cell(row, n, digits):
     low, high = (f"{row[end]:+.{digits}f}" for end in ("change_low", "change_high"))
-    text = f"{counted(row['right'], row['sources'])}; {row['change']:+.{digits}f} "
+    said = "" if math.isnan(row["said"]) else f"said {counted(row['said'], row['sources'])}; "
+    text = f"{counted(row['right'], row['sources'])}; {said}{row['change']:+.{digits}f} "
     return text + (f"({low} to {high})" if row["sources"] < FEWEST else f"[{low}, {high}]")
 
 
@@ -79,8 +80,10 @@ def markdown(found, rows, digits):
            *control_rows(found, rows), "", *reach(found), ""]
     kept = found.kept()
     if kept:
+        said = ("" if all(math.isnan(row["said"]) for row in rows) else
+                "at how many the model's greedy text contains it (said); ")
         out += ["Then by method and budget: at how many sources the right answer is likelier than every wrong one; "
-                "how much its negative log likelihood grows over that with the whole cache, nats, mean over sources "
+                f"{said}how much its negative log likelihood grows over that with the whole cache, nats, mean over sources "
                 "[95 % interval over sources]" + (f", or of fewer than {FEWEST} sources (least to largest)."
                                                   if few else ".") + " The least mean growth stands first.", ""]
     for place in kept:

@@ -12,12 +12,13 @@ from kvbench.comparison.scores import KEY, extent, refuse_other_layers, without_
 from kvbench_study import intervals as ki
 
 MEASURES = ("change", "right")
+SAID = "answer_right"  # absent or empty if the model wrote no text
 EXACT, ORACLE = "exact", "oracle"
 FIGURES = ["answer_nll", "answer_nll_exact", "choice_right", "choice_exact_right"]
 TEXT = ("trace", "prompt", "source", "algorithm", "params", "status")
-COLUMNS = ["setting", "task", "budget", "method", "sources", "right", "right_low", "right_high", "change",
-           "change_low", "change_high", "chance", "control", "dropped"]
-SOURCE_COLUMNS = ["setting", "task", "budget", "method", "source", "right", "change"]
+COLUMNS = ["setting", "task", "budget", "method", "sources", "right", "right_low", "right_high", "said",
+           "change", "change_low", "change_high", "chance", "control", "dropped"]
+SOURCE_COLUMNS = ["setting", "task", "budget", "method", "source", "right", "said", "change"]
 ALPHA = 0.05
 REASON = "controls do not separate"
 
@@ -46,7 +47,7 @@ class Controls:
 
 @dataclass
 class Answers:
-    """means: a row per setting, task, budget, method (label) and source; `right` and `change`."""
+    """means: a row per setting, task, budget, method (label) and source; `right`, `said` and `change`."""
 
     means: pd.DataFrame
     controls: dict  # (setting, task): Controls
@@ -81,7 +82,7 @@ def read_tasks(paths):
 
 
 def read(paths):
-    frame = kt.read_table(paths, [*KEY, *FIGURES, "status"], TEXT, others=["layers", "source"])
+    frame = kt.read_table(paths, [*KEY, *FIGURES, "status"], TEXT, others=["layers", "source", SAID])
     good = frame["status"].map(kt.status_kind) == "ok"
     for column in FIGURES:
         values = frame[column]
@@ -116,13 +117,14 @@ def load(scores, records, control="local", exclude=()):
     refuse_several(frame)
     frame["change"] = frame["answer_nll"] - frame["answer_nll_exact"]
     frame["right"] = frame["choice_right"]
+    frame["said"] = frame[SAID] if SAID in frame else math.nan
     keys = ["setting", "task", "budget_requested", "label", "unit"]
     frame, gone = without_spoiled(frame, keys)
     notes = [f"{setting}, {task}: {label} at {budget:g}: {count} sources with rows that are not ok are left "
              "out" for (setting, task, budget, label), count in gone]
     if frame.empty:
         raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
-    means = frame.groupby([*keys, "algorithm", "chance"], sort=False, dropna=False)[list(MEASURES)].mean()
+    means = frame.groupby([*keys, "algorithm", "chance"], sort=False, dropna=False)[[*MEASURES, "said"]].mean()
     means = means.reset_index().rename(columns={"budget_requested": "budget", "label": "method",
                                                 "unit": "source"})
     places = means[["setting", "task"]].drop_duplicates().itertuples(index=False, name=None)
@@ -193,8 +195,9 @@ def lines(found):
             algorithm = some["algorithm"].iloc[0]
             out.append({"setting": place[0], "task": place[1], "budget": float(budget), "method": method,
                         "sources": len(some), "right": float(right.mean()), "right_low": right_low,
-                        "right_high": right_high, "change": float(change.mean()), "change_low": low,
-                        "change_high": high, "chance": controls.chance,
+                        "right_high": right_high, "said": float(some["said"].mean(skipna=False)),
+                        "change": float(change.mean()), "change_low": low, "change_high": high,
+                        "chance": controls.chance,
                         "control": ("must answer" if algorithm == EXACT else "must fail"
                                     if algorithm == controls.failing and budget == controls.budget else ""),
                         "dropped": f"{REASON}: {controls.why}" if controls.why else ""})
@@ -204,7 +207,7 @@ def lines(found):
 def by_source(found):
     columns = found.means[[*SOURCE_COLUMNS]]
     return [{**row, "budget": float(row["budget"]), "right": float(row["right"]),
-             "change": float(row["change"])} for row in columns.to_dict("records")]
+             "said": float(row["said"]), "change": float(row["change"])} for row in columns.to_dict("records")]
 
 
 def order_of(rows):
