@@ -4,10 +4,10 @@
 #include <type_traits>
 
 #include "attention/facility_location.hpp"
-#include "attention/streams.hpp"
 #include "make_head.hpp"
 #include "reference/bumblebee.hpp"
 #include "streams/concave_phi.hpp"
+#include "streams/retention.hpp"
 
 namespace kvbench::test_facility_location {
 namespace {
@@ -20,6 +20,30 @@ template <class T>
 long double slack_of_pair(Index d) {
   return std::is_same_v<T, double> ? 1 : 64 * (2 * d + 6);
 }
+
+// The retained set S of a stream without scores: its members and the loss of removing each.
+template <class T>
+class RetainedKeys {
+ public:
+  RetainedKeys(Index capacity, Index d, Similarity kind) {
+    state_.rules.lambda = 1.0;  // neighbours are kept
+    state_.rules.kind = kind;
+    state_.d = d;
+    reserve(state_, capacity, arena_);
+  }
+
+  Index size() const { return state_.members; }
+  void add(std::span<const float> key) { add_member(OneThread(), state_, key.data(), 0, 0); }
+  // The newest moves to `place`.
+  void remove(Index place) { remove_member(OneThread(), state_, place); }
+  // f(S) - f(S - i) and f(S), in units of 1 / kSimilarityOne.
+  std::int64_t loss(Index place) const { return state_.loss(place); }
+  std::int64_t value() const { return state_.nonzero * kSimilarityOne; }
+
+ private:
+  HostArena arena_;
+  RetentionState<T> state_;
+};
 
 template <class T>
 class FacilityLocationIn : public testing::Test {};
@@ -98,7 +122,7 @@ TYPED_TEST(RetainedKeysIn, LossEqualsTheDefinitionWithDuplicatesAndZeroKeys) {
       const Matrix k = odd_keys(160, 4, seed);
       const reference::Rows sim_all =
           reference::similarities(reference::rows_of(k), reference_of(kind), true);
-      RetainedKeys<TypeParam> kept(150, 4, kind, true);
+      RetainedKeys<TypeParam> kept(150, 4, kind);
       std::vector<Index> members;  // by place
       std::mt19937_64 generator(seed);
       const auto check = [&] {
@@ -147,7 +171,7 @@ TYPED_TEST(RetainedKeysIn, LossEqualsTheDefinitionWithDuplicatesAndZeroKeys) {
 TYPED_TEST(RetainedKeysIn, EqualKeysBeyondOneBlock) {
   const std::vector<float> x = {1, 0};
   const std::vector<float> y = {0.6F, 0.8F};
-  RetainedKeys<TypeParam> kept(400, 2, Similarity::relu, true);
+  RetainedKeys<TypeParam> kept(400, 2, Similarity::relu);
   kept.add(x);
   for (int i = 0; i < 390; ++i) {
     kept.add(y);

@@ -90,9 +90,10 @@ TEST_F(IsaTest, Grams) {
 
 // Exact attention and scores of a head: every kernel of a query block.
 template <class T>
-std::vector<double> attention(const KvHead& head, Index queries) {
+std::vector<double> attention(KvHead head, Index queries) {
+  head.precision = std::is_same_v<T, float> ? Precision::float32 : Precision::float64;
   const std::vector<Index> last = positions(head.n() - queries, head.n());
-  const ExactAttention exact = exact_attention<T>(head, 0, last, 1);
+  const ExactAttention exact = exact_attention(head, 0, last, 1);
   std::vector<double> out = elements(exact.output);
   for (const auto* more : {&exact.mass, &exact.log_z, &exact.p_norm}) {
     out.insert(out.end(), more->begin(), more->end());

@@ -175,8 +175,7 @@ TEST(SinglePrecision, EstimatesAreNearTheReference) {
   sums.add_rows(head.k, head.v, kept, weights, 1.0F, SoftmaxPart::both);
   const std::vector<Index> first = positions(0, 30);
   sums.add_rows(head.k, head.v, first, {}, 1.0F, SoftmaxPart::both);
-  Index degenerate = 0;
-  const MatrixD z = sums.output(degenerate);
+  const MatrixD z = sums.output();
   const reference::Rows k = reference::rows_of(head.k);
   const reference::Rows v = reference::rows_of(head.v);
   std::vector<reference::Weighted> set;

@@ -586,8 +586,7 @@ TEST(ReadLists, AttentionEqualsTheSumTermByTerm) {
         const MatrixD queries = scaled_queries(head, g, 3);
         SoftmaxSums sums(queries, head.dv(), Precision::float64);
         add_read({head.k, head.v, {}}, g, lists, sums);
-        Index degenerate = 0;
-        const MatrixD z = sums.output(degenerate);
+        const MatrixD z = sums.output();
         for (Index j = 0; j < 3; ++j) {
           const std::size_t place = lists.place(g, j);
           const std::vector<Index> read(lists.tokens[place].begin(), lists.tokens[place].end());

@@ -1,5 +1,4 @@
-// The CPU's backend, and the operations that dispatch on the head's precision: below this file the
-// element type is a template parameter.
+// The CPU's backend.
 #include "attention/backend.hpp"
 #include "attention/nearest_keys.hpp"
 #include "attention/scores.hpp"
@@ -7,54 +6,6 @@
 #include "attention/value_norms.hpp"
 
 namespace kvbench {
-
-ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
-                               int threads) {
-  return with_element(head.precision, [&](auto element) {
-    return exact_attention<decltype(element)>(head, g, positions, threads);
-  });
-}
-
-MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
-  return with_element(head.precision, [&](auto element) {
-    return exact_probabilities<decltype(element)>(head, g, positions);
-  });
-}
-
-ValueNorms value_norms(const KvHead& head, Index m, int threads) {
-  return with_element(head.precision, [&](auto element) {
-    return value_norms<decltype(element)>(head, m, threads);
-  });
-}
-
-std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries) {
-  return with_element(head.precision, [&](auto element) {
-    return attention_sums<decltype(element)>(head, queries);
-  });
-}
-
-WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                          std::span<std::int8_t> signs, std::span<double> probability,
-                          WalkScratch& scratch) {
-  return with_element(head.precision, [&](auto element) {
-    return balance_blocks(head, blocks, signs, probability, scratch.of<decltype(element)>());
-  });
-}
-
-std::unique_ptr<EvictionStream> open_eviction(const KvHead& head, const EvictionRules& rules) {
-  return with_element(head.precision,
-                      [&](auto element) { return open_eviction<decltype(element)>(head, rules); });
-}
-
-std::unique_ptr<RetentionStream> open_retention(const KvHead& head, const RetentionRules& rules) {
-  return with_element(head.precision,
-                      [&](auto element) { return open_retention<decltype(element)>(head, rules); });
-}
-
-std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task) {
-  return with_element(head.precision,
-                      [&](auto element) { return open_revival<decltype(element)>(head, task); });
-}
 
 namespace {
 

@@ -128,13 +128,11 @@ WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index 
   return {head.k, head.v, rows, {}, 1.0F, SoftmaxPart::both, head.n() - m + 1, true, head.window};
 }
 
-MatrixD SoftmaxSums::output(Index& degenerate) const {
+MatrixD SoftmaxSums::output() const {
   MatrixD z(sums_.numerator.rows(), sums_.numerator.cols());
-  degenerate = 0;
   for (Index r = 0; r < z.rows(); ++r) {
     const double den = sums_.denominator[r];
     const bool good = std::isfinite(den) && den > 0.0;
-    degenerate += good ? 0 : 1;
     for (Index c = 0; c < z.cols(); ++c) {
       z.row(r)[c] =
           good ? sums_.numerator.row(r)[c] / den : std::numeric_limits<double>::quiet_NaN();

@@ -84,8 +84,8 @@ class SoftmaxSums {
   /// For a backend that does so itself, part by part (parts_of).
   PartialSums& sums() { return sums_; }
 
-  /// z [m, dv]. Rows whose denominator is 0 or not finite are NaN; `degenerate` counts them.
-  MatrixD output(Index& degenerate) const;
+  /// z [m, dv]. Rows whose denominator is 0 or not finite are NaN.
+  MatrixD output() const;
 
   /// [m]: log of the denominator; -inf where nothing entered it.
   std::vector<double> log_denominator() const;

@@ -45,16 +45,12 @@ void add_sums(const KvHead& head, Range queries, std::vector<std::vector<double>
 
 }  // namespace
 
-template <class T>
 std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries) {
   const Range held{std::max(queries.begin, head.q_start()), queries.end};
   std::vector<std::vector<double>> out(head.group(), std::vector<double>(head.n(), 0.0));
-  add_sums<T>(head, held, out);
+  with_element(head.precision, [&](auto element) { add_sums<decltype(element)>(head, held, out); });
   return out;
 }
-
-template std::vector<std::vector<double>> attention_sums<float>(const KvHead&, Range);
-template std::vector<std::vector<double>> attention_sums<double>(const KvHead&, Range);
 
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce) {
   std::vector<double> out = scores.front();

@@ -21,9 +21,6 @@ namespace kvbench {
 /// the head's sink logit; 0 where no query sees i. Positions before q_start are skipped. The order
 /// of summation is fixed. Time O(group m n d), memory O(group n) and a block of queries' weights.
 std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries);
-/// The same with products in T.
-template <class T>
-std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries);
 
 /// Element-wise reduction over the group: [group][n] -> [n].
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce);

@@ -132,10 +132,12 @@ template WalkCounts softmax_balance(Matrix&, const Matrix&, std::span<const doub
                                     const WalkOptions&, std::span<const double>,
                                     std::span<std::int8_t>, std::span<double>, WalkNumbers<float>&);
 
+namespace {
+
 template <class T>
-WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                          std::span<std::int8_t> signs, std::span<double> probability,
-                          WalkNumbers<T>& scratch) {
+WalkCounts walk_blocks(const KvHead& head, const BalanceBlocks& blocks,
+                       std::span<std::int8_t> signs, std::span<double> probability,
+                       WalkNumbers<T>& scratch) {
   const auto block = static_cast<std::size_t>(blocks.block);
   const auto parts = static_cast<Index>((blocks.tokens.size() + block - 1) / block);
   const auto walk = [&](Index part, WalkNumbers<T>& numbers) {
@@ -171,9 +173,14 @@ WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
   return counts;
 }
 
-template WalkCounts balance_blocks(const KvHead&, const BalanceBlocks&, std::span<std::int8_t>,
-                                   std::span<double>, WalkNumbers<float>&);
-template WalkCounts balance_blocks(const KvHead&, const BalanceBlocks&, std::span<std::int8_t>,
-                                   std::span<double>, WalkNumbers<double>&);
+}  // namespace
+
+WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
+                          std::span<std::int8_t> signs, std::span<double> probability,
+                          WalkScratch& scratch) {
+  return with_element(head.precision, [&](auto element) {
+    return walk_blocks(head, blocks, signs, probability, scratch.of<decltype(element)>());
+  });
+}
 
 }  // namespace kvbench

@@ -108,11 +108,6 @@ extern template WalkCounts softmax_balance(Matrix&, const Matrix&, std::span<con
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
                           WalkScratch& scratch);
-/// The same in T.
-template <class T>
-WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                          std::span<std::int8_t> signs, std::span<double> probability,
-                          WalkNumbers<T>& scratch);
 
 // The parts of a walk that every backend shares.
 

@@ -102,17 +102,6 @@ template class AttendedTokens<float>;
 template class AttendedTokens<double>;
 
 template <class T>
-RetainedKeys<T>::RetainedKeys(Index capacity, Index d, Similarity kind, bool track) {
-  state_.rules.lambda = track ? 1.0 : 0.0;
-  state_.rules.kind = kind;
-  state_.d = d;
-  reserve(state_, capacity, arena_);
-}
-
-template class RetainedKeys<float>;
-template class RetainedKeys<double>;
-
-template <class T>
 ReviveState<T> ReviveTask::state(const StreamHead& head, Index n) const {
   ReviveState<T> s;
   static_cast<StreamHead&>(s) = head;
@@ -130,28 +119,22 @@ ReviveState<T> ReviveTask::state(const StreamHead& head, Index n) const {
 template ReviveState<float> ReviveTask::state(const StreamHead&, Index) const;
 template ReviveState<double> ReviveTask::state(const StreamHead&, Index) const;
 
-template <class T>
 std::unique_ptr<EvictionStream> open_eviction(const KvHead& head, const EvictionRules& rules) {
-  return std::make_unique<CpuEviction<T>>(head, rules);
+  return with_element(head.precision, [&](auto element) -> std::unique_ptr<EvictionStream> {
+    return std::make_unique<CpuEviction<decltype(element)>>(head, rules);
+  });
 }
 
-template <class T>
 std::unique_ptr<RetentionStream> open_retention(const KvHead& head, const RetentionRules& rules) {
-  return std::make_unique<CpuRetention<T>>(head, rules);
+  return with_element(head.precision, [&](auto element) -> std::unique_ptr<RetentionStream> {
+    return std::make_unique<CpuRetention<decltype(element)>>(head, rules);
+  });
 }
 
-template <class T>
 std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task) {
-  return std::make_unique<CpuRevival<T>>(head, task);
+  return with_element(head.precision, [&](auto element) -> std::unique_ptr<ReviveStream> {
+    return std::make_unique<CpuRevival<decltype(element)>>(head, task);
+  });
 }
-
-template std::unique_ptr<EvictionStream> open_eviction<float>(const KvHead&, const EvictionRules&);
-template std::unique_ptr<EvictionStream> open_eviction<double>(const KvHead&, const EvictionRules&);
-template std::unique_ptr<RetentionStream> open_retention<float>(const KvHead&,
-                                                                const RetentionRules&);
-template std::unique_ptr<RetentionStream> open_retention<double>(const KvHead&,
-                                                                 const RetentionRules&);
-template std::unique_ptr<ReviveStream> open_revival<float>(const KvHead&, const ReviveTask&);
-template std::unique_ptr<ReviveStream> open_revival<double>(const KvHead&, const ReviveTask&);
 
 }  // namespace kvbench

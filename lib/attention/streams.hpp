@@ -64,14 +64,6 @@ std::unique_ptr<EvictionStream> open_eviction(const KvHead& head, const Eviction
 std::unique_ptr<RetentionStream> open_retention(const KvHead& head, const RetentionRules& rules);
 std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task);
 
-/// The same with logits in T.
-template <class T>
-std::unique_ptr<EvictionStream> open_eviction(const KvHead& head, const EvictionRules& rules);
-template <class T>
-std::unique_ptr<RetentionStream> open_retention(const KvHead& head, const RetentionRules& rules);
-template <class T>
-std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task);
-
 /// The tokens that queries attend to, with the softmax weight that each received within this set. A
 /// step costs O(group size d). T: element type of logits.
 template <class T>
@@ -107,30 +99,5 @@ class AttendedTokens {
 };
 extern template class AttendedTokens<float>;
 extern template class AttendedTokens<double>;
-
-/// The retained set S without scores: its members and the loss of removing each.
-template <class T>
-class RetainedKeys {
- public:
-  /// Without `track`, no neighbours are kept and loss() must not be called.
-  RetainedKeys(Index capacity, Index d, Similarity kind, bool track);
-
-  Index size() const { return state_.members; }
-  /// S += key, at place size() - 1. Time O(|S| d).
-  void add(std::span<const float> key) { add_member(OneThread(), state_, key.data(), 0, 0); }
-  /// S -= the member at `place`; the newest moves there. Time O(|S|) for the newest right after its
-  /// add(), otherwise O((1 + r) |S| d) with r members whose neighbour it was.
-  void remove(Index place) { remove_member(OneThread(), state_, place); }
-  /// f(S) - f(S - i), in units of 1 / kSimilarityOne.
-  std::int64_t loss(Index place) const { return state_.loss(place); }
-  /// f(S), in the same units.
-  std::int64_t value() const { return state_.nonzero * kSimilarityOne; }
-
- private:
-  HostArena arena_;
-  RetentionState<T> state_;
-};
-extern template class RetainedKeys<float>;
-extern template class RetainedKeys<double>;
 
 }  // namespace kvbench

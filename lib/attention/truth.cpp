@@ -7,9 +7,11 @@
 #include "attention/query_block.hpp"
 
 namespace kvbench {
+namespace {
+
 template <class T>
-ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
-                               int threads) {
+ExactAttention attention_in(const KvHead& head, Index g, std::span<const Index> positions,
+                            int threads) {
   const Index n = head.n();
   const auto m = static_cast<Index>(positions.size());
   const Index blocks = (m + kTruthBlock - 1) / kTruthBlock;
@@ -54,7 +56,7 @@ ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Inde
 }
 
 template <class T>
-MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
+MatrixD probabilities_in(const KvHead& head, Index g, std::span<const Index> positions) {
   const auto m = static_cast<Index>(positions.size());
   MatrixD out(m, head.n());
   QueryBlock<T> block;
@@ -71,10 +73,20 @@ MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> 
   return out;
 }
 
-template ExactAttention exact_attention<float>(const KvHead&, Index, std::span<const Index>, int);
-template ExactAttention exact_attention<double>(const KvHead&, Index, std::span<const Index>, int);
-template MatrixD exact_probabilities<float>(const KvHead&, Index, std::span<const Index>);
-template MatrixD exact_probabilities<double>(const KvHead&, Index, std::span<const Index>);
+}  // namespace
+
+ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
+                               int threads) {
+  return with_element(head.precision, [&](auto element) {
+    return attention_in<decltype(element)>(head, g, positions, threads);
+  });
+}
+
+MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
+  return with_element(head.precision, [&](auto element) {
+    return probabilities_in<decltype(element)>(head, g, positions);
+  });
+}
 
 ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads) {
   std::vector<Index> last(m);

@@ -33,15 +33,8 @@ ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Inde
                                int threads);
 /// The last `m` queries, 1 <= m <= nq.
 ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads);
-/// Products in T.
-template <class T>
-ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
-                               int threads);
 
 /// Rows p_j [positions, n] of exact attention, 0 where unseen.
-MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions);
-/// Products in T.
-template <class T>
 MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions);
 
 /// The probability of the sink logit for a query of query head `g`; 0 without one. `log_z`: of the

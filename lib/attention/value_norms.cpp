@@ -240,7 +240,6 @@ void LargestEigenvalue::tridiagonal_vector(Index size, double value) {
 
 }  // namespace
 
-template <class T>
 ValueNorms value_norms(const KvHead& head, Index m, int threads) {
   const Index before = head.n() - m;
   const MatrixView values = head.v.view();
@@ -248,7 +247,9 @@ ValueNorms value_norms(const KvHead& head, Index m, int threads) {
   // share the sum over the tokens that all of them see, [first, before), and add the others.
   const Index first = std::min(before, head.visible(head.n() - 1).begin);
   MatrixD seen_by_all(head.dv(), head.dv());
-  add_all_values<T>(values.slice({first, before}), seen_by_all);
+  with_element(head.precision, [&](auto element) {
+    add_all_values<decltype(element)>(values.slice({first, before}), seen_by_all);
+  });
   ValueNorms out;
   out.frobenius.resize(m);
   out.spectral.resize(m);
@@ -283,8 +284,5 @@ ValueNorms value_norms(const KvHead& head, Index m, int threads) {
   }
   return out;
 }
-
-template ValueNorms value_norms<float>(const KvHead&, Index, int);
-template ValueNorms value_norms<double>(const KvHead&, Index, int);
 
 }  // namespace kvbench

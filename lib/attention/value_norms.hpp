@@ -16,11 +16,8 @@ struct ValueNorms {
 
 /// Norms of V_j for the last `m` positions, 1 <= m <= n. Spectral norms come from the eigenvalues
 /// of V'V [dv, dv], a sum over the values seen: none is subtracted. Time O((n + m^2 / 32) dv^2), at
-/// worst O(m dv^3).
-ValueNorms value_norms(const KvHead& head, Index m, int threads);
-/// The same with products in T of the values that all m queries see and that precede them; in
-/// float64 if their squares overflow or lose digits in T.
-template <class T>
+/// worst O(m dv^3). Products of the values that all m queries see and that precede them are in the
+/// head's precision, or in float64 if their squares overflow or lose digits.
 ValueNorms value_norms(const KvHead& head, Index m, int threads);
 
 }  // namespace kvbench

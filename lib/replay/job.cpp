@@ -115,8 +115,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     const double attend_start = seconds_now();
     SoftmaxSums sums = c.base(g);
     add_compressed(c.backend(), sums, head, result);
-    Index degenerate = 0;  // their denominators say so too
-    const MatrixD z = sums.output(degenerate);
+    const MatrixD z = sums.output();
     row.attend_us_per_query = 1e6 * (seconds_now() - attend_start) / static_cast<double>(m);
     fill(row, memory);
     row.peak_bytes = memory.bytes;

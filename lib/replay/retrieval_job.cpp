@@ -106,8 +106,7 @@ class RetrievalJob {
                                  : TokenRows{head.k, head.v, {}};
       add_read(rows, g, reads_.lists, sums);
     }
-    Index degenerate = 0;  // their denominators say so too
-    const MatrixD z = sums.output(degenerate);
+    const MatrixD z = sums.output();
     const double queries = static_cast<double>(m_);
     row.attend_us_per_query = 1e6 * ((seconds_now() - start) / queries +
                                      search_s_ / (queries * static_cast<double>(head.group())));

@@ -218,8 +218,7 @@ class StreamJob {
     c_.backend().add_rows_to(c_.head(), sums, all);
     std::vector<MatrixD> z;
     for (const SoftmaxSums& s : sums) {
-      Index degenerate = 0;
-      z.push_back(s.output(degenerate));
+      z.push_back(s.output());
     }
     const double each = (seconds_now() - start) / static_cast<double>(snapshots_.size());
     for (std::size_t i = 0; i < snapshots_.size(); ++i) {
