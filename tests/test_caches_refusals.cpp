@@ -81,7 +81,7 @@ TEST(CachesRefusals, OfGroups) {
   }
   cases.push_back({kGroup, text("algorithm", std::string(101, 'a')), {"up to 100"}});
   for (const char* params : {"b=1;a=2", "a=1;a=2", "a", "=1", "a=1;", ";a=1", "a=1;;b=2", "a b=1",
-                             "a=1\n", "a=\xc3\xa9", "a=1;b"}) {
+                             "a=1\n", "a=\x7f", "a=1;b"}) {
     cases.push_back({kGroup,
                      text("params", params),
                      {kGroup, "params is", "expected key=value;key=value with ascending keys"}});

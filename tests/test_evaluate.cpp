@@ -79,6 +79,19 @@ void expect_figures(const std::string& trace, const std::string& table, const Ma
   }
 }
 
+// Parameters are text of another program, whatever they mean in kvbench.
+TEST_F(EvaluateTest, ParametersAreNotThoseOfOwnMethods) {
+  CacheGroup group = named("mine", 1.0);
+  group.params =
+      "note=gr\xc3\xb6\xc3\x9f"
+      "er;store=query-head";
+  write({{group, [](const KvHead& head, const CachePlace&) {
+            return held(head, kSink, head.n() - kRecent);
+          }}});
+  EXPECT_EQ(run(again()).failed, 0);
+  EXPECT_EQ(untimed(at("out.csv")).front()[column_index("params")], group.params);
+}
+
 TEST_F(EvaluateTest, WhoKeepsEverythingIsExact) {
   const Make all = [](const KvHead& head, const CachePlace&) {
     return held(head, kSink, head.n() - kRecent);

@@ -34,8 +34,7 @@ using CodeKeys = std::function<Matrix(const Matrix& keys, std::span<const Index>
 /// One job: compress these tokens of one KV head.
 struct Task {
   const KvHead& head;
-  /// Positions to compress, strictly ascending, may be empty. All others stay uncompressed and are
-  /// not visible to the method.
+  /// Positions to compress, strictly ascending, may be empty. All others stay uncompressed.
   std::span<const Index> tokens;
   /// Bytes for `tokens`, all storage counted; none: native parameters set the size.
   std::optional<Index> budget_bytes;
@@ -64,8 +63,6 @@ struct Task {
   /// [hidden, group dv]: the columns of the layer's output projection for this KV head's query
   /// heads, in order, or null if the trace has none.
   const Matrix* o_proj = nullptr;
-  /// The cache made by another program (`kvbench evaluate`), or null.
-  const Compressed* external = nullptr;
   /// Encodes kept keys; null unless the method is to fit to stored keys.
   const CodeKeys* code_keys = nullptr;
   /// Retrieval: bytes of a token of the middle as it is held; none: those of a (k,v) pair.
@@ -81,8 +78,9 @@ struct Task {
 
 /// One stream: positions 0 .. n-1 of one KV head arrive in order.
 struct StreamTask {
-  const KvHead& head;  ///< nq == n; must not be read past the current position
-  Index recent = 0;    ///< last tokens kept exact outside the budget
+  /// nq == n. What a method uses of positions past the current one is among its departures.
+  const KvHead& head;
+  Index recent = 0;  ///< last tokens kept exact outside the budget
   /// Bytes at any time, beside the recent window; none: native parameters set the size.
   std::optional<Index> budget_bytes;
   Rng rng;

@@ -66,26 +66,21 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   const KvHead& head = c.head();
   Task task = c.job_task(entry, share);
   std::optional<Index> allowed = variant.allowed_bytes(task);
-  if (loaded != nullptr) {
-    task.external = &loaded->compressed;
-    allowed.reset();  // checked before the first row
-  }
-
   ScoreBook::reset_charged_seconds();
   const double start = seconds_now();
-  const bool compresses = !task.tokens.empty() || loaded != nullptr;
   // One for all query heads of the group, or one for each.
   std::vector<Compressed> results(1);
-  if (compresses && variant.by_query_head()) {
+  if (loaded != nullptr) {
+    results.front() = loaded->compressed;
+    allowed.reset();  // checked before the first row
+  } else if (!task.tokens.empty() && variant.by_query_head()) {
     results = compress_by_query_head(
         variant, task, [&](Index g) { return std::span<const double>(c.truth(g).mass); });
-  } else if (compresses) {
+  } else if (!task.tokens.empty()) {
     results.front() = variant.compress(task);
   }
-  double compress_ms = 1e3 * (seconds_now() - start + ScoreBook::reset_charged_seconds());
-  if (loaded != nullptr) {
-    compress_ms = loaded->compress_ms;
-  }
+  const double seconds = seconds_now() - start + ScoreBook::reset_charged_seconds();
+  const double compress_ms = loaded != nullptr ? loaded->compress_ms : 1e3 * seconds;
 
   const std::string no_input = degenerate_reason(c, entry, task.tokens.empty());
   std::vector<MemoryFigures> memories;

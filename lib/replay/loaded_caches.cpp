@@ -19,11 +19,6 @@
 namespace kvbench {
 namespace {
 
-// Method::compress of loaded caches.
-Compressed loaded_result(const Task& task, const Params&) {
-  return *task.external;
-}
-
 Params params_of(const CacheGroup& group) {
   std::vector<ParamSpec> specs;
   for (const auto& [key, value] : split_params(group.params)) {
@@ -87,7 +82,6 @@ LoadedCaches::LoadedCaches(const std::vector<std::string>& paths) : paths_(paths
       if (fresh) {
         Method method;
         method.info.name = group.algorithm;
-        method.compress = loaded_result;
         groups_.push_back({group, {}, std::move(method)});
       }
       Group& own = groups_[at->second];

@@ -76,8 +76,7 @@ void check_params(const std::string& params, const Place& where) {
     const std::string_view part = rest.substr(0, end);
     const std::string_view key = part.substr(0, part.find('='));
     where.expect(key != part && !key.empty() && key > last && end + 1 != rest.size() &&
-                     std::ranges::all_of(key, is_word) &&
-                     std::ranges::none_of(part, [](char c) { return c < ' '; }),
+                     std::ranges::all_of(key, is_word) && std::ranges::none_of(part, is_control),
                  "params is \"{}\", expected key=value;key=value with ascending keys", params);
     last = key;
     rest.remove_prefix(std::min(end + 1, rest.size()));
