@@ -271,6 +271,16 @@ TEST(MatchingSpecs, NamedMethodsBringTheirParameters) {
   refused("attention-matching:keys=attention-matching",
           "cannot select a requested number of tokens");
   refused("attention-matching:heads=h2o", "shares no budget");
+  // Scopes are those of the parameters, not of the defaults.
+  EXPECT_EQ(expand_algorithms({"attention-matching:heads=defensivekv;defensivekv.scope=layers"})
+                .front()
+                .scope(),
+            Scope::layers);
+  EXPECT_EQ(
+      expand_algorithms({"attention-matching:heads=dropkv;dropkv.scope=layer"}).front().scope(),
+      Scope::layer);
+  refused("attention-matching:heads=dropkv", "shares no budget");
+  refused("attention-matching:keys=dropkv;dropkv.scope=layer", "expected heads=dropkv");
   refused("attention-matching:h2o.heavy_ratio=0.5", "no parameter 'h2o.heavy_ratio'");
   refused("attention-matching:keys=h2o;h2o.tokens=5", "no parameter 'h2o.tokens'");
   refused("attention-matching:w_min=3;w_max=2", "w_min <= w_max");

@@ -24,6 +24,11 @@ TEST(BalanceKv, BudgetBetweenHalvingsTouchesOnlyTheOldest) {
   EXPECT_EQ(c.aux_bytes, 4 * 90);
 }
 
+TEST(BalanceKv, BlocksAreEven) {
+  testing_replay::expect_refusal([] { expand_algorithms({"balancekv:block=3;select=block"}); },
+                                 "block: got 3, expected an even integer");
+}
+
 TEST(BalanceKv, WeightsAfterFullHalvings) {
   const KvHead head = make_head({.n = 128}, 3);
   const Compressed strict = run("balancekv", head, {{"select", "strict"}, {"T", "3"}});

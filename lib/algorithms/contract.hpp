@@ -113,7 +113,8 @@ struct MethodInfo {
   std::map<std::string, std::string> (*resolve)(const Params&, const LayerFacts&) = nullptr;
 };
 
-/// One head's input to `share`. The method fills the first two fields, the replay the others.
+/// One head's input to `share`. The method fills the first two fields, and budget_bytes if it is
+/// not the task's; the replay fills the others.
 struct Survey {
   Index tokens = 0;               ///< tokens that it could keep on its own
   std::vector<double> data = {};  ///< the method's own

@@ -14,6 +14,7 @@
 
 #include "algorithms/shared/halving.hpp"
 #include "algorithms/shared/size.hpp"
+#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -257,6 +258,10 @@ Method method_balancekv() {
   info.authors = "step=repo;select=repo;center=padded;bias=plain;denominator=uniform";
   info.holds = Holds::weighted_tokens;
   info.facts = [](const Params& p) {
+    if (p.integer("block") % 2 != 0) {
+      throw InputError(fmt::format("balancekv: parameter block: got {}, expected an even integer",
+                                   p.text("block")));
+    }
     return JobFacts{
         .random = true, .weights = {4, 0}, .own_denominator = p.text("denominator") != "shared"};
   };

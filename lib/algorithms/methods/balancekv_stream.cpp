@@ -70,7 +70,7 @@ Index batch_size(Index n, Index levels) {
   return t + t % 2;
 }
 
-// Called before the first row, and when a cache is opened without `check`.
+// Called before the first row.
 void check(const Params& p) {
   if (!p.is_auto("t") && p.integer("t") % 2 != 0) {
     throw InputError(fmt::format("balancekv-stream: parameter t: got {}, expected an even integer",

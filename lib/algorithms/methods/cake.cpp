@@ -135,7 +135,7 @@ Method method_cake() {
   info.holds = Holds::tokens;
   info.copies = 1;
   info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index) {
-    return 8 * l.n * (p.integer("window") + 4 * l.group);
+    return 8 * l.n * (std::min(p.integer("window"), l.scoring.size()) + 4 * l.group);
   };
   info.facts = [](const Params& p) {
     JobFacts out = snapkv_facts(p);

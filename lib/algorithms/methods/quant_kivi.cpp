@@ -78,12 +78,12 @@ struct Bytes {
   Index all() const { return codes + scales; }
 };
 
-// Of `count` blocks of a stream, `tokens` each.
-Bytes block_bytes(const EntryShape& h, Index count, Index tokens, const Format& f) {
-  return {count * (QuantizedRows::code_bytes(f.k_bits, h.d, tokens, f.group) +
-                   QuantizedRows::code_bytes(f.v_bits, tokens, h.dv, f.group)),
-          count * (QuantizedRows::scale_bytes(h.d, tokens, f.group) +
-                   QuantizedRows::scale_bytes(tokens, h.dv, f.group))};
+// Of a block of a stream, of so many tokens.
+Bytes block_bytes(const EntryShape& h, Index tokens, const Format& f) {
+  return {QuantizedRows::code_bytes(f.k_bits, h.d, tokens, f.group) +
+              QuantizedRows::code_bytes(f.v_bits, tokens, h.dv, f.group),
+          QuantizedRows::scale_bytes(h.d, tokens, f.group) +
+              QuantizedRows::scale_bytes(tokens, h.dv, f.group)};
 }
 
 // Of `coded` tokens at once; codes of keys and of values are whole bytes each.
@@ -112,7 +112,7 @@ Index stream_bytes(const EntryShape& h, Index count, Index residual, const Forma
     largest = std::max(largest, coded + exact * h.pair_bytes());
     if (exact == residual + f.group) {
       exact -= f.group;
-      coded += block_bytes(h, 1, f.group, f).all();
+      coded += block_bytes(h, f.group, f).all();
     }
   }
   return largest;

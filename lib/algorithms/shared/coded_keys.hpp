@@ -17,8 +17,8 @@ void require_tables_for_keys(const Params& params, const LayerFacts& layer);
 Matrix unrotated(const RopeTables& tables, MatrixView keys, std::span<const Index> positions);
 Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index> positions);
 
-/// made - exact|_F / |exact|_F with six digits, for `diag`; 0 if equal. Row i of `made` is compared
-/// with row rows[i] of `exact`, or row i if `rows` is empty.
+/// |made - exact|_F / |exact|_F with six digits, for `diag`; 0 if equal. Row i of `made` is
+/// compared with row rows[i] of `exact`, or row i if `rows` is empty.
 std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows = {});
 
 KeptEntries entries_of(const KvHead& head, std::span<const Index> tokens);

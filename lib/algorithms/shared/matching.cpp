@@ -24,6 +24,7 @@ namespace {
 
 constexpr Index kWeightBytes = 4;
 constexpr const char* kEqual = "equal";  // heads: no method shares
+constexpr const char* kPursuit = "omp";  // keys: orthogonal matching pursuit
 // Bounds on weights for keys=omp; those of the paper's public code.
 constexpr double kPursuitLow = 1e-12;
 constexpr double kPursuitHigh = 1096.6331584284585;  // exp(7)
@@ -42,14 +43,9 @@ void takes_selecting(const Method& m) {
 }
 
 void takes_sharing(const Method& m) {
-  if (m.info.usual_facts().scope == Scope::head || m.survey == nullptr || m.share == nullptr) {
+  if (m.survey == nullptr || m.share == nullptr) {
     throw InputError(fmt::format("{} shares no budget over heads", m.info.name));
   }
-}
-
-const Method* sharing(const Params& params) {
-  const std::string& heads = params.text("heads");
-  return heads == kEqual ? nullptr : &find_method(heads);
 }
 
 std::optional<KeyScore> score_of(const std::string& keys) {
@@ -57,6 +53,11 @@ std::optional<KeyScore> score_of(const std::string& keys) {
          : keys == "mean" ? std::optional(KeyScore::mean)
          : keys == "max"  ? std::optional(KeyScore::max)
                           : std::nullopt;
+}
+
+const Method* sharing(const Params& params) {
+  const std::string& heads = params.text("heads");
+  return heads == kEqual ? nullptr : &find_method(heads);
 }
 
 std::vector<Index> selected_by(const Method& method, const Task& task, const Params& params,
@@ -82,7 +83,7 @@ std::vector<Index> keys_to_keep(const Task& task, const Params& params,
   if (score_of(keys)) {
     return keep_top(task.tokens, reference.scores(), count);
   }
-  if (keys == "omp") {
+  if (keys == kPursuit) {
     std::vector<Index> out = matching_pursuit(reference.exponentials(task.head, task.tokens),
                                               reference.mass(), count, kPursuitLow, kPursuitHigh);
     for (Index& i : out) {
@@ -258,9 +259,24 @@ JobFacts matching_facts(const Params& params) {
     throw InputError(fmt::format("{}: got tokens or T with heads={}, expected a budget to share",
                                  params.method(), params.text("heads")));
   }
-  const Method* method = sharing(params);
-  return {.scope = method == nullptr ? Scope::head : method->info.usual_facts().scope,
-          .weights = {params.text("weights") == "fitted" ? kWeightBytes : 0, 0}};
+  const auto scope_of = [&](const Method& part) {
+    return part.info.facts(part_params(part, params)).scope;
+  };
+  const std::string& keys = params.text("keys");
+  if (!score_of(keys) && keys != kPursuit && scope_of(find_method(keys)) != Scope::head) {
+    throw InputError(
+        fmt::format("{0}: got keys={1} that shares its budget with other heads, expected heads={1}",
+                    params.method(), keys));
+  }
+  const Method* const heads = sharing(params);
+  const Scope scope = heads == nullptr ? Scope::head : scope_of(*heads);
+  if (heads != nullptr && scope == Scope::head) {
+    throw InputError(
+        fmt::format("{}: got heads={} that shares no budget over heads, expected "
+                    "parameters with which it does",
+                    params.method(), params.text("heads")));
+  }
+  return {.scope = scope, .weights = {params.text("weights") == "fitted" ? kWeightBytes : 0, 0}};
 }
 
 Method matching_method(std::string name, Compressed (*compress)(const Task&, const Params&),
@@ -268,7 +284,7 @@ Method matching_method(std::string name, Compressed (*compress)(const Task&, con
   MethodInfo info;
   info.name = std::move(name);
   const std::vector<ParamSpec> common = {
-      method_param("keys", {"rms", "mean", "max", "omp"}, "a method that selects tokens (h2o)",
+      method_param("keys", {"rms", "mean", "max", kPursuit}, "a method that selects tokens (h2o)",
                    takes_selecting,
                    "which tokens are kept: the largest root mean square, mean or maximum over "
                    "reference queries of the softmax over the middle; orthogonal matching pursuit "
@@ -304,7 +320,7 @@ Index matching_bytes(const Params& params, const LayerFacts& layer, Index querie
   if (params.real("ridge") == 0.0) {
     cells = std::max(cells, 4 * (queries + kept) * kept + 2 * side * side);
   }
-  if (params.text("keys") == "omp") {
+  if (params.text("keys") == kPursuit) {
     cells = std::max(cells, queries * (layer.n + 2 * kept) + kept * kept);
   }
   return 8 * (cells + queries * (layer.d + 2 * layer.dv));

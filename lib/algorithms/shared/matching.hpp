@@ -12,7 +12,8 @@ namespace kvbench {
 Method matching_method(std::string name, Compressed (*compress)(const Task&, const Params&),
                        const std::vector<ParamSpec>& own = {});
 
-/// Throws InputError if w_min > w_max, or for a native size if heads share a budget.
+/// Throws InputError if w_min > w_max, for a native size if heads share a budget, and if the method
+/// named by `keys` shares a budget or that named by `heads` shares none, with their parameters.
 JobFacts matching_facts(const Params& params);
 
 /// MethodInfo::matrix_bytes for so many reference queries.

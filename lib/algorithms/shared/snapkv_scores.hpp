@@ -1,4 +1,4 @@
-// Observation-window scores of snapkv, pyramidkv, adakv and criticalkv.
+// Observation-window scores of snapkv and of the methods that score as it does.
 // [1] Li et al., "SnapKV: LLM Knows What You are Looking for Before Generation", NeurIPS 2024,
 //     arXiv:2404.14469, section 4.
 #pragma once
@@ -7,10 +7,10 @@
 
 namespace kvbench {
 
-/// The common part of these methods. Parameters: the sizes, `own`, `window`, `kernel`, `pool`,
-/// `reduce`. The check rejects an even `kernel`, as pooling is symmetric.
-/// Throws InputError if the kernel is even.
+/// Throws InputError if the kernel is even: pooling is symmetric.
 JobFacts snapkv_facts(const Params& params);
+/// The common part of these methods. Parameters: the sizes, `own`, `window`, `kernel`, `pool`,
+/// `reduce`.
 MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own = {});
 
 /// Scores of the task's tokens [m], finite and >= 0. Per query head: mean softmax weight from the
