@@ -5,6 +5,7 @@ import itertools
 import math
 import unittest
 
+import pandas as pd
 from matplotlib.text import Text
 from plot_tables import STEP_COLUMNS, FigureTest, load, np, points_of
 
@@ -124,6 +125,15 @@ class FrontTest(FigureTest):
         for x, expected in (("middle_ratio", of_middle), ("ratio", [(560 + 375) / 2500, (480 + 500) / 2500])):
             self.near(load(plot_pareto, [path], x=x)["x"], expected)
         self.near(load(plot_error, [path], [], "seeds", mean_over_layers=True)["middle_ratio"], of_middle)
+
+    def test_the_middle_is_that_of_the_row(self):
+        """Of 100 and 300 bytes, by what rows read that leave nothing out, and of 50 and 250 with other windows."""
+        rows = [{"trace": "t", "prompt": "p", "layer": layer, "q_head": 0, "recent": recent, "full_bytes": 1000.0,
+                 "bytes": 1000.0 if recent == 10 else 1000.0 - middle / 2, "middle_ratio": 1 if recent == 10 else 0.5,
+                 "read_bytes": 0.25 * middle, "read_ratio": 0.25}
+                for recent, middles in ((10, (100, 300)), (60, (50, 250))) for layer, middle in enumerate(middles)]
+        weights = kt.bytes_of(pd.DataFrame(rows).astype({"middle_ratio": float}), "read_ratio")
+        self.near(list(300 * weights), [100, 300, 50, 250])
 
     def rows(self):
         points = [("a", 0.5, 0.01), ("a", 0.25, 0.2), ("b", 0.5, 0.1), ("b", 0.25, 0.1),

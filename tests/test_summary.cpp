@@ -64,6 +64,29 @@ TEST(Summary, MeansOfSharesAreBytesOverBytes) {
   EXPECT_NEAR(mean(1, 1), 160.0 / 400.0, rounding);
 }
 
+// Of 100 and 300 bytes, by what the rows read of them: nothing is left out of the middle. Other
+// windows of the same heads leave middles of 50 and 250.
+TEST(Summary, SharesAreOfTheMiddleThatARowHas) {
+  std::vector<Row> rows;
+  for (const auto& [recent, layer, middle] :
+       {std::tuple{10, 0, 100}, {10, 1, 300}, {60, 0, 50}, {60, 1, 250}}) {
+    Row row = make_row("a", "x", layer, 0, 0, 0.5);
+    row.recent = recent;
+    row.full_bytes = 1000;
+    row.bytes = recent == 10 ? 1000 : 1000 - middle / 2;
+    row.middle_ratio = recent == 10 ? 1.0 : 0.5;
+    row.read_bytes = layer == 0 ? 0.25 * middle : 0.5 * middle;
+    row.read_ratio = layer == 0 ? 0.25 : 0.5;
+    rows.push_back(row);
+  }
+  SummaryOptions options;
+  options.by = {"recent"};
+  options.metrics = {"read_ratio"};
+  const Summary s = summarize({as_table(rows)}, options);
+  EXPECT_NEAR(s.groups.at(0).moments.at(0).mean, (25.0 + 150.0) / 400.0, rounding);
+  EXPECT_NEAR(s.groups.at(1).moments.at(0).mean, (12.5 + 125.0) / 300.0, rounding);
+}
+
 TEST(Summary, AgreesWithANaiveReference) {
   std::mt19937 random(3);
   std::vector<Row> rows;

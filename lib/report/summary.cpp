@@ -118,6 +118,11 @@ class ResultRows {
   }
 
   std::size_t column(std::string_view name) const { return table_->column(name); }
+  std::optional<std::size_t> find(std::string_view name) const {
+    const auto at = std::ranges::find(table_->header(), name);
+    return at == table_->header().end() ? std::nullopt
+                                        : std::optional(at - table_->header().begin());
+  }
   const std::string& cell(std::size_t column) const { return table_->row()[column]; }
   const std::string& source() const { return table_->source(); }
   std::size_t line() const { return table_->row_line(); }
@@ -195,8 +200,9 @@ class Collector {
     status_at_ = rows.column("status");
     for (std::size_t m = 0; m < summary_.metrics.size(); ++m) {
       if (std::ranges::count(shares, summary_.metrics[m]) > 0) {
-        share_at_ = {rows.column("bytes"), rows.column("full_bytes"), rows.column("middle_ratio")};
-        head_at_ = positions(rows, {"trace", "prompt", "layer", "kv_head"});
+        share_at_ = {rows.column("bytes"), rows.column("full_bytes"), rows.column("middle_ratio"),
+                     rows.find("read_bytes"), rows.find("read_ratio")};
+        head_at_ = positions(rows, {"trace", "prompt", "layer", "kv_head", "sink", "recent"});
       }
     }
   }
@@ -241,10 +247,8 @@ class Collector {
       state.sums[m].add(number(rows, metric_at_[m], summary_.metrics[m]));
     }
     if (share_at_) {
-      const double left = 1.0 - number(rows, share_at_->middle_ratio, "middle_ratio");
-      if (std::abs(left) > 1e-9) {  // what is not held of the middle, by its share
-        middles_.emplace(cells(rows, head_at_),
-                         (full_bytes(rows) - number(rows, share_at_->bytes, "bytes")) / left);
+      if (const double middle = middle_bytes(rows); middle > 0.0) {
+        middles_.emplace(cells(rows, head_at_), middle);
       }
     }
   }
@@ -346,6 +350,20 @@ class Collector {
     return number(rows, share_at_->full_bytes, "full_bytes");
   }
 
+  // Full bytes of the head's middle, by what the row holds or reads of it; 0: it does not tell.
+  double middle_bytes(const ResultRows& rows) const {
+    const double left = 1.0 - number(rows, share_at_->middle_ratio, "middle_ratio");
+    if (std::abs(left) > 1e-9) {
+      return (full_bytes(rows) - number(rows, share_at_->bytes, "bytes")) / left;
+    }
+    double bytes = 0.0;
+    double ratio = 0.0;
+    const bool reads = share_at_->read_bytes && share_at_->read_ratio &&
+                       parse_number(rows.cell(*share_at_->read_bytes), bytes) &&
+                       parse_number(rows.cell(*share_at_->read_ratio), ratio) && ratio > 0.0;
+    return reads ? bytes / ratio : 0.0;
+  }
+
   static double number(const ResultRows& rows, std::size_t at, std::string_view name) {
     double value = 0.0;
     const std::string& text = rows.cell(at);
@@ -367,6 +385,7 @@ class Collector {
   std::size_t status_at_ = 0;
   struct ShareColumns {
     std::size_t bytes, full_bytes, middle_ratio;
+    std::optional<std::size_t> read_bytes, read_ratio;
   };
   std::optional<ShareColumns> share_at_;  // if some metric is a share
   std::vector<std::size_t> head_at_;

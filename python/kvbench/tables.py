@@ -521,8 +521,11 @@ def bytes_of(frame, share):
     if share != "ratio":
         rest = 1 - frame["middle_ratio"]
         middle = ((out - frame["bytes"]) / rest).where(rest.abs() > 1e-9)
-        # Of a head, whatever the row holds.
-        of_head = middle.groupby([frame[name] for name in HEAD_COLUMNS], dropna=False).transform("median").round()
+        if "read_bytes" in frame and "read_ratio" in frame:
+            middle = middle.fillna((frame["read_bytes"] / frame["read_ratio"]).where(frame["read_ratio"] > 0))
+        # Of a head and its windows, whatever the row holds.
+        keys = [frame[name] for name in (*HEAD_COLUMNS, "sink", "recent") if name in frame]
+        of_head = middle.groupby(keys, dropna=False).transform("median").round()
         out = of_head.where(of_head > 0, out)
     return out / out.max()
 
