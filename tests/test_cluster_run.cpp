@@ -46,6 +46,20 @@ void expect_refusal(const ClusterOptions& o, const std::string& words) {
   testing_replay::expect_refusal([&] { run(o); }, words);
 }
 
+TEST(ClusterRun, BadRotaryTablesAreFoundBeforeAnythingIsWritten) {
+  const std::string trace =
+      make_trace(temporary_path("t.h5"), {.tokens = {40}, .rope = rope_tables(552, 8)});
+  alter(trace, "/rope", [](hid_t rope) {
+    const Id cos = H5Dopen2(rope, "cos", H5P_DEFAULT);
+    const std::vector<float> zeros(552 * 4, std::nanf(""));
+    H5Dwrite(cos, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data());
+    H5Adelete(cos, "sha256");
+  });
+  const ClusterOptions o = options(trace);
+  expect_refusal(o, "/rope/cos");
+  EXPECT_FALSE(fs::exists(o.out));
+}
+
 TEST(ClusterRun, RowsOfEveryTable) {
   ClusterOptions o =
       options(make_trace(temporary_path("t.h5"), {.tokens = {48, 20}, .layers = {0, 3}}));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <string>
@@ -220,8 +221,16 @@ TEST_F(RunTest, ABadValueIsFoundBeforeAnythingIsWritten) {
   o.traces = {trace_, bad};
   expect_refusal([&] { run(o); }, "bad.h5");
   EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "bad.h5"}));
-  // Heads that are not replayed are not read: the bad one is in layer 1.
-  o.layers = {0};
+  // Also a head that is not replayed and shares a budget with one that is. The bad one is in
+  // layer 1.
+  o.traces = {bad};
+  o.layers = {1};
+  o.heads = {0};
+  o.algorithms = {"adakv"};
+  expect_refusal([&] { run(o); }, "bad.h5");
+  EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "bad.h5"}));
+  // Others are not read.
+  o.algorithms = {"uniform"};
   EXPECT_GT(run(o).rows, 0);
 }
 
@@ -258,6 +267,24 @@ TEST_F(RunTest, FailuresAreCountedAndTheRestGoesOn) {
   EXPECT_EQ(result.failed, 2 * 2 * 4);  // prompts, layers, heads
   EXPECT_EQ(result.rows, plan.row_range({0, plan.jobs()}).size());
   EXPECT_EQ(read_manifest(folder_ / "out.csv").failures, result.failed);
+}
+
+// A signal may come while the tables are written, or when they are whole.
+TEST_F(RunTest, WhatASignalCallsLivesUntilTheTablesAreWritten) {
+  const ReplayOptions o = options();
+  std::function<void()> publish;
+  const AtEnd at_end = [&](std::function<void()> next) {
+    if (!next) {
+      ASSERT_TRUE(fs::exists(o.out));
+      const std::string table = read_bytes(o.out);
+      publish();
+      EXPECT_EQ(read_bytes(o.out), table);
+      EXPECT_TRUE(read_manifest(o.out).sha256.has_value());
+    }
+    publish = std::move(next);
+  };
+  EXPECT_GT(run_plan(make_plan(o), "test", kGoOn, at_end).rows, 0);
+  EXPECT_FALSE(publish);
 }
 
 // ------------------------------------------------------------------------------------ the machine

@@ -166,6 +166,17 @@ TEST_F(RunTest, TwoRunsDoNotWriteOneFile) {
   }
 }
 
+// Between the first check and the lock another run may have ended.
+TEST_F(RunTest, ARunThatEndedMeanwhileIsNotReplaced) {
+  const Plan plan = make_plan(options());
+  ResultStore::check(plan);
+  run(options());
+  const std::string text = read_bytes(folder_ / "out.csv");
+  const Manifest now = read_manifest(folder_ / "out.csv");
+  expect_refusal([&] { const ResultStore store(plan, now); }, "out.csv: exists");
+  EXPECT_EQ(read_bytes(folder_ / "out.csv"), text);
+}
+
 // A second run could take the lock between the removal of the old files and the first new one.
 TEST_F(RunTest, OverwriteTakesTheLockOnce) {
   ReplayOptions o = options();

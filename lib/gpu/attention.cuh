@@ -3,7 +3,7 @@
 // with the CPU's to about sqrt(n) 2^-53 of the sum of absolute values, so a token with a
 // probability that close to the threshold may be noticed by one only. Bits do not depend on the run
 // or on scratch_bytes. Memory beside the head: as many queries at a time as keep every array within
-// scratch_bytes, at least one, which takes n elements.
+// scratch_bytes, at least one, which takes n elements (with values the larger of n and n dv / 256).
 #pragma once
 
 #include <span>

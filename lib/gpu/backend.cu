@@ -104,8 +104,8 @@ class GpuBackend final : public Backend {
 }  // namespace
 
 DeviceInfo device_info(int ordinal) {
-  // Both settings must precede the first use of the device. Jobs wait on their own streams: use as
-  // many hardware queues as possible, and let waiting threads yield their core.
+  // Before the first use of the device. Jobs wait on their own streams: use as many hardware queues
+  // as possible, and let waiting threads yield their core.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
@@ -123,7 +123,7 @@ DeviceInfo device_info(int ordinal) {
   gpu::check(cudaGetDeviceProperties(&properties, ordinal), "reading properties", ordinal);
   gpu::check(cudaSetDevice(ordinal), "selecting the device", ordinal);
   if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) {
-    cudaGetLastError();  // the device was used before; its waiting mode stays
+    cudaGetLastError();  // an older driver keeps the waiting mode of a device in use
   }
   cudaFuncAttributes attributes;
   if (cudaFuncGetAttributes(&attributes, any_kernel) != cudaSuccess) {
@@ -140,6 +140,7 @@ DeviceInfo device_info(int ordinal) {
   DeviceInfo out;
   out.model = properties.name;
   out.driver = version_text(driver);
+  gpu::Device(ordinal, 0).trim_pool();
   std::size_t free = 0;
   std::size_t total = 0;
   gpu::check(cudaMemGetInfo(&free, &total), "getting free memory", ordinal);

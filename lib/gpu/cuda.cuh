@@ -25,12 +25,16 @@ KVB_HD constexpr Index ceil_div(Index a, Index b) {
   return (a + b - 1) / b;
 }
 
-/// Throws IoError (what failed, CUDA's message) unless `code` is success.
+/// Throws OutOfMemory or another IoError (what failed, CUDA's message) unless `code` is success.
 inline void check(cudaError_t code, const char* what, int ordinal) {
   if (code != cudaSuccess) {
     cudaGetLastError();  // reset, so that a later call does not report it
-    throw IoError("cuda:" + std::to_string(ordinal) + ": " + what + ": " +
-                  cudaGetErrorString(code));
+    const std::string text =
+        "cuda:" + std::to_string(ordinal) + ": " + what + ": " + cudaGetErrorString(code);
+    if (code == cudaErrorMemoryAllocation) {
+      throw OutOfMemory(text);
+    }
+    throw IoError(text);
   }
 }
 
@@ -48,8 +52,13 @@ class Device {
   void* allocate(std::size_t bytes) const {
     use();
     void* p = nullptr;
-    const cudaError_t code =
-        has_pool() ? cudaMallocAsync(&p, bytes, cudaStreamPerThread) : cudaMalloc(&p, bytes);
+    cudaError_t code = allocate_at(&p, bytes);
+    if (code == cudaErrorMemoryAllocation) {  // the pool may hold what other threads have freed
+      cudaGetLastError();
+      wait();
+      trim_pool();
+      code = allocate_at(&p, bytes);
+    }
     if (code == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       std::size_t free = 0;
@@ -82,6 +91,15 @@ class Device {
            has != 0;
   }
 
+  /// Gives the pool's free memory back to the device.
+  void trim_pool() const {
+    cudaMemPool_t pool = nullptr;
+    if (has_pool()) {
+      check(cudaDeviceGetDefaultMemPool(&pool, ordinal_), "getting the memory pool", ordinal_);
+      check(cudaMemPoolTrimTo(pool, 0), "trimming the memory pool", ordinal_);
+    }
+  }
+
   void wait() const {
     use();
     check(cudaStreamSynchronize(cudaStreamPerThread), "waiting for the device", ordinal_);
@@ -109,6 +127,10 @@ class Device {
   }
 
  private:
+  cudaError_t allocate_at(void** p, std::size_t bytes) const {
+    return has_pool() ? cudaMallocAsync(p, bytes, cudaStreamPerThread) : cudaMalloc(p, bytes);
+  }
+
   int ordinal_;
   std::size_t scratch_bytes_;
 };

@@ -45,7 +45,8 @@ inline constexpr Index kScratchArrays = 8;
 /// launch.
 inline constexpr Index kGpuBatchBytes = Index{1} << 26;
 
-/// Uploads a head, which must outlive the backend. Scratch arrays keep to `scratch_bytes` each.
+/// Uploads a head, which must outlive the backend. Scratch arrays keep to `scratch_bytes` each,
+/// unless one query or one block of a walk needs more.
 /// Throws IoError if memory does not suffice or the build has no CUDA.
 std::unique_ptr<Backend> open_gpu(const KvHead& head, int ordinal, std::size_t scratch_bytes);
 

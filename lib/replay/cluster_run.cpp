@@ -48,14 +48,16 @@ const Matrix& rows_of(const KvHead& head, LayerTensor what) {
   return what == LayerTensor::keys ? head.k : head.v;
 }
 
-// Reads all heads: the reader rejects bad values.
+// Reads all heads and rotary tables: the reader rejects bad values.
 void check_values(const ClusterPlan& plan, const std::atomic<bool>& stop) {
   Progress progress(static_cast<Index>(plan.heads.size()), "checking", "KV heads");
+  std::shared_ptr<const RopeTables> rope;  // one table serves many heads
   for (const ClusterHead& h : plan.heads) {
     if (stop) {
       return;
     }
     read(plan, h);
+    rope = plan.readers[h.trace].read_rope(h.prompt, h.layer);
     progress.tick();
   }
 }
@@ -184,9 +186,10 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   check_output(o);  // again: another run may have ended meanwhile
   remove_leftovers(cluster_files(o.out));
   ClusterTables tables(plan, manifest.run_id);
+  // Lives until the tables are written: a signal may come meanwhile.
+  const Ending ending(at_end,
+                      [&, unfinished = manifest]() mutable { tables.publish(unfinished, false); });
   try {
-    const Ending ending(
-        at_end, [&, unfinished = manifest]() mutable { tables.publish(unfinished, false); });
     study_heads(plan, kept, threads, stop, tables);
   } catch (...) {
     tables.publish(manifest, false);  // finished heads stay; the manifest has no end time

@@ -4,6 +4,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -42,7 +43,7 @@ struct JobRunner {
     std::future<Wave<Context>> ahead;
     for (Jobs begin = open.begin(); begin != open.end() && !stop;) {
       const Jobs end = wave_end(begin, open.end());
-      const Wave<Context> wave = ahead.valid() ? ahead.get() : open_wave<Context>(begin, end);
+      const Wave<Context> wave = take_wave(ahead, begin, end);
       sink.between_waves();
       if (plan.open_device && end != open.end()) {
         ahead = std::async(std::launch::async, [this, end, then = wave_end(end, open.end())] {
@@ -52,6 +53,18 @@ struct JobRunner {
       run_wave(wave, begin, end, run_one);
       begin = end;
     }
+  }
+
+  // What got no memory beside the last wave's jobs may get it when they are done.
+  template <class Context>
+  Wave<Context> take_wave(std::future<Wave<Context>>& ahead, Jobs begin, Jobs end) const {
+    if (ahead.valid()) {
+      try {
+        return ahead.get();
+      } catch (const OutOfMemory&) {
+      }
+    }
+    return open_wave<Context>(begin, end);
   }
 
   // Jobs that get no memory run again when the others are done, one at a time.
@@ -142,9 +155,16 @@ Executor::Executor(const Plan& plan, int threads, const std::atomic<bool>& stop)
     : plan_(plan), threads_(threads), stop_(stop), kept_(kept_bytes(plan)) {}
 
 void Executor::check_values() {
-  Progress progress(static_cast<Index>(plan_.units.size()), "checking", "KV heads");
   LoadedCaches::Checked budgets;
   const Range jobs = plan_.shard_jobs();
+  std::set<UnitKey> others;  // that are surveyed, and not replayed
+  if (!plan_.stream()) {
+    others = heads_to_survey(plan_, positions_of(jobs));
+    for (const Unit& unit : plan_.units) {
+      others.erase(unit.key());
+    }
+  }
+  Progress progress(std::ssize(plan_.units) + std::ssize(others), "checking", "KV heads");
   Index next = 0;  // the unit's first job
   for (const Unit& unit : plan_.units) {
     if (stop_) {
@@ -165,6 +185,14 @@ void Executor::check_values() {
     if (mine.begin < jobs.end && jobs.begin < mine.end) {
       kept_.keep(unit, std::move(input).head());
     }
+    progress.tick();
+  }
+  for (const auto& [trace, prompt, layer, kv_head] : others) {
+    if (stop_) {
+      return;
+    }
+    const Unit unit{trace, prompt, layer, kv_head, {}};
+    check_range(plan_, unit, HeadInput(plan_, unit, {}, /*upload=*/false).head());
     progress.tick();
   }
 }

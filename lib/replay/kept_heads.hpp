@@ -27,7 +27,7 @@ class KeptHeads {
 
  private:
   std::mutex lock_;
-  std::map<decltype(Unit().key()), KvHead> heads_;
+  std::map<UnitKey, KvHead> heads_;
   std::uint64_t left_;
 };
 

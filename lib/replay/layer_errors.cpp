@@ -49,18 +49,6 @@ std::string head_errors(const std::vector<double>& moved, double residual) {
 
 }  // namespace
 
-nlohmann::json layers_without_error(const PlanSpec& plan) {
-  nlohmann::json out = nlohmann::json::array();
-  for (const Range units : plan.layers()) {
-    const Unit& unit = plan.units[units.begin];
-    if (!plan.error_layers.empty() && !plan.makes_layer_error(unit)) {
-      out.push_back(
-          {plan.trace_names[unit.trace], plan.prompt_meta(unit).id, plan.layer_meta(unit).layer});
-    }
-  }
-  return out;
-}
-
 LayerErrors::LayerErrors(const PlanSpec& plan, const std::string& run, bool resume,
                          std::vector<JobState>& states,
                          const std::function<bool(Index job)>& has_line)

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,9 +18,6 @@
 #include "trace/reader.hpp"
 
 namespace kvbench {
-
-/// Layers without lines, if other layers have lines: [[trace, prompt, layer], ...].
-nlohmann::json layers_without_error(const PlanSpec& plan);
 
 /// A measured job has a part of its layer's error.
 enum class JobState : std::uint8_t { open, unmeasured, measured };

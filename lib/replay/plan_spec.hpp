@@ -19,6 +19,9 @@
 
 namespace kvbench {
 
+/// Trace, prompt, layer and KV head, as in Unit.
+using UnitKey = std::tuple<std::size_t, std::size_t, std::size_t, Index>;
+
 /// One KV head of one layer of one prompt. Ground truth and memory are counted per unit.
 struct Unit {
   std::size_t trace = 0;   ///< index into PlanSpec::traces
@@ -28,8 +31,7 @@ struct Unit {
   std::vector<Index> q_heads;  ///< replayed query heads of the group, ascending
 
   std::array<std::size_t, 3> layer_key() const { return {trace, prompt, layer}; }
-  /// Identifies the KV head.
-  auto key() const { return std::tuple(trace, prompt, layer, kv_head); }
+  UnitKey key() const { return {trace, prompt, layer, kv_head}; }
 };
 
 struct PlanSpec {

@@ -116,11 +116,12 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
     return;
   }
   const std::uint64_t memory = device_memory(plan.options, device_info(device.ordinal).free_bytes);
-  const auto jobs = static_cast<std::uint64_t>(wanted_threads(plan.options));
+  const auto threads = static_cast<std::uint64_t>(wanted_threads(plan.options));
+  const std::uint64_t jobs = threads + 1;  // opening the next heads takes what a job takes
   // Enough heads to keep all threads busy until the last jobs of a wave.
   constexpr std::uint64_t kJobsPerThread = 4;
   const std::uint64_t entries = plan.entries.size();
-  std::uint64_t heads = (kJobsPerThread * jobs + entries - 1) / entries;
+  std::uint64_t heads = (kJobsPerThread * threads + entries - 1) / entries;
   std::size_t scratch = plan.scratch_bytes;
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
@@ -129,9 +130,10 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
     if (smallest > memory) {
       throw IoError(fmt::format(
           "--device {}: prompt {} layer {} needs {} bytes for two KV heads and {} for each of {} "
-          "threads, {} available; expected fewer --threads, or --device cpu",
+          "threads and the opening of heads, {} available; expected fewer --threads, or --device "
+          "cpu",
           plan.options.device, plan.prompt_meta(unit).id, l.layer, one.heads,
-          (one.jobs + one.min_scratch) / jobs, jobs, memory));
+          (one.jobs + one.min_scratch) / jobs, threads, memory));
     }
     // Further heads take at most half of the rest: too little scratch splits the work.
     heads = std::min(heads, std::max<std::uint64_t>(1, (memory - smallest) / 2 / one.heads));

@@ -97,6 +97,7 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
       unit_places_(places_of(plan)),
       states_(range_.size(), JobState::open) {
   const ReplayOptions& o = plan.options;
+  check(plan);  // again, under the lock: another run may have ended meanwhile
   const bool has_log = log_started(log_path(o.out));
   if (!o.export_caches.empty()) {
     keeps_caches_ = check_earlier_caches(plan) && !has_log;
@@ -265,6 +266,9 @@ bool ResultStore::complete() const {
 
 RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
   const std::lock_guard lock(mutex_);
+  if (published_) {
+    return *published_;
+  }
   if (kept_) {
     manifest.rows = kept_->rows.rows;
     manifest.failures = kept_->rows.failed;
@@ -283,7 +287,10 @@ RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
     }
   }
   tables.publish(manifest, whole);
+  const RowCounts counts{tables.rows(), tables.count("failed"), tables.count("infeasible"),
+                         tables.count("degenerate")};
   if (whole) {
+    published_ = counts;
     if (layers_) {
       layers_->remove_parts();
     }
@@ -293,8 +300,7 @@ RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
       log_->remove();
     }
   }
-  return {tables.rows(), tables.count("failed"), tables.count("infeasible"),
-          tables.count("degenerate")};
+  return counts;
 }
 
 }  // namespace kvbench

@@ -9,7 +9,6 @@
 #include "gpu/device.hpp"
 #include "replay/clock.hpp"
 #include "replay/executor.hpp"
-#include "replay/layer_errors.hpp"
 #include "replay/option_list.hpp"
 #include "replay/progress.hpp"
 #include "replay/resources.hpp"
@@ -24,8 +23,7 @@ nlohmann::json configuration(const PlanSpec& plan) {
   }
   nlohmann::json out{{"traces", plan.options.traces},
                      {"algorithms", algorithms},
-                     {"layer_errors", !plan.error_layers.empty()},
-                     {"layer_errors_without", layers_without_error(plan)}};
+                     {"layer_errors", !plan.error_layers.empty()}};
   visit_options(plan.options, [&](const char* key, const auto& value, OptionEffect) {
     out[key] = option_to_json(value);
   });
@@ -109,14 +107,13 @@ RunResult run_plan(const Plan& plan, const std::string& command_line, const std:
   ResultStore store(plan, manifest);
   result.resumed = store.rows_resumed();
   manifest.rows_resumed = result.resumed;
-  const auto publish = [&](bool whole) {
-    Manifest ended = manifest;
-    result.wall_s = seconds_now() - start;
-    end_manifest(ended, 0, 0, result.wall_s);
-    static_cast<RowCounts&>(result) = store.publish(ended, whole);
+  const auto publish = [&store, start](Manifest ended, bool whole) {
+    end_manifest(ended, 0, 0, seconds_now() - start);
+    return store.publish(ended, whole);
   };
+  // Lives until the tables are written: a signal may come meanwhile.
+  const Ending ending(at_end, [&publish, manifest] { publish(manifest, false); });
   {
-    const Ending ending(at_end, [&] { publish(false); });
     Progress progress(plan.row_range(jobs).size(), "replay", "rows");
     progress.skip(result.resumed);
     const auto finish_layers = [&] { store.finish_layers(plan.readers, threads, stop); };
@@ -130,7 +127,8 @@ RunResult run_plan(const Plan& plan, const std::string& command_line, const std:
   const bool whole = store.complete();
   result.interrupted = stop && !whole;
   result.changed_traces = mark_changed(manifest, plan.readers);
-  publish(whole);
+  static_cast<RowCounts&>(result) = publish(manifest, whole);
+  result.wall_s = seconds_now() - start;
   return result;
 }
 

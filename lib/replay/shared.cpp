@@ -38,6 +38,31 @@ Scope scope_of(const Plan& plan, const Unit& unit, const Entry& entry) {
   return plan.variant_of(unit, entry).scope();
 }
 
+struct Surveys {
+  std::set<std::pair<Group, std::size_t>> groups;  // by entry
+  std::set<UnitKey> heads;
+};
+
+Surveys surveys_of(const Plan& plan, const std::vector<Index>& jobs) {
+  Surveys out;
+  if (std::ranges::all_of(plan.variants,
+                          [](const Variant& v) { return v.scope() == Scope::head; })) {
+    return out;
+  }
+  for (const Index job : jobs) {
+    const std::size_t entry = plan.entry_number(job);
+    const Unit& unit = plan.unit_of(job);
+    const Scope scope = scope_of(plan, unit, plan.entries[entry]);
+    if (scope != Scope::head && plan.lacks(unit, plan.entries[entry].variant) == nullptr &&
+        out.groups.insert({group_of(unit, scope), entry}).second) {
+      for (const Unit& u : sharing_units(plan, unit, scope == Scope::layers)) {
+        out.heads.insert(u.key());
+      }
+    }
+  }
+  return out;
+}
+
 // Throws std::logic_error unless there is one share per survey, each within [0, the head's tokens],
 // and the sum is within the sum of the heads' budgets.
 void check_shares(std::span<const Survey> surveys, std::span<const Share> shares) {
@@ -60,26 +85,13 @@ void check_shares(std::span<const Survey> surveys, std::span<const Share> shares
 
 }  // namespace
 
+std::set<UnitKey> heads_to_survey(const Plan& plan, const std::vector<Index>& jobs) {
+  return surveys_of(plan, jobs).heads;
+}
+
 SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
                              const std::atomic<bool>& stop, KeptHeads* kept) {
-  std::set<std::pair<Group, std::size_t>> wanted;  // groups by entry
-  std::set<decltype(Unit().key())> to_read;
-  if (std::ranges::all_of(plan.variants,
-                          [](const Variant& v) { return v.scope() == Scope::head; })) {
-    return;
-  }
-  for (const Index job : jobs) {
-    const std::size_t entry = plan.entry_number(job);
-    const Unit& unit = plan.unit_of(job);
-    const Scope scope = scope_of(plan, unit, plan.entries[entry]);
-    if (scope != Scope::head && plan.lacks(unit, plan.entries[entry].variant) == nullptr &&
-        wanted.insert({group_of(unit, scope), entry}).second) {
-      for (const Unit& u : sharing_units(plan, unit, scope == Scope::layers)) {
-        to_read.insert(u.key());
-      }
-    }
-  }
-
+  const auto [wanted, to_read] = surveys_of(plan, jobs);
   std::map<std::pair<Group, std::size_t>, Surveyed> collected;
   for (auto next = to_read.begin(); next != to_read.end();) {
     const auto [trace, prompt, layer, kv_head] = *next;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -14,13 +15,16 @@
 
 namespace kvbench {
 
+/// Heads that `jobs` share a budget with, themselves included: all KV heads of their layers,
+/// replayed or not; for Scope::layers those of every replayed layer of their prompts. Empty if no
+/// entry shares.
+std::set<UnitKey> heads_to_survey(const Plan& plan, const std::vector<Index>& jobs);
+
 /// Shares of the heads, for entries whose scope is wider than a head.
 class SharedBudgets {
  public:
-  /// Surveys the heads that share with `jobs`: all KV heads of their layers, replayed or not; for
-  /// Scope::layers those of every replayed layer of their prompts. Reads no head if no entry
-  /// shares; takes heads from `kept` and returns them. Stops early if `stop` becomes true. An error
-  /// of a method is stored with the shares.
+  /// Surveys heads_to_survey(). Takes heads from `kept` and returns them. Stops early if `stop`
+  /// becomes true. An error of a method is stored with the shares.
   SharedBudgets(const Plan& plan, const std::vector<Index>& jobs, const std::atomic<bool>& stop,
                 KeptHeads* kept = nullptr);
 
@@ -36,7 +40,7 @@ class SharedBudgets {
   };
   void share_out(const Plan& plan, std::size_t entry, const Surveyed& group);
 
-  std::map<std::pair<decltype(Unit().key()), std::size_t>, ShareOrError> shares_;  // by entry
+  std::map<std::pair<UnitKey, std::size_t>, ShareOrError> shares_;  // by entry
 };
 
 }  // namespace kvbench

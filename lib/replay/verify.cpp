@@ -52,9 +52,8 @@ void check_counts(const fs::path& csv, const Manifest& m, Index rows, Index fail
 
 std::string line_of(const TableReader& table, bool whole_file) {
   return fmt::format("{}: {} rows, {}", table.source(), table.rows(),
-                     whole_file ? "the checksums of the rows and of the file are right"
-                                : "the checksums of the rows are right (rows are missing, and the "
-                                  "file has none)");
+                     whole_file ? "the checksum of the file is right"
+                                : "the file has no checksum (the run has not ended)");
 }
 
 // The options of the run, without the output.

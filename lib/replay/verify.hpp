@@ -12,9 +12,8 @@
 namespace kvbench {
 
 /// Checks OUT.csv, its side tables and its manifest. Returns a line for each table, also if it has
-/// no checksums. Throws InputError for the first defect: a changed row or file, a count that
-/// differs from the manifest, a side table that is missing or of another run, a table that is being
-/// written.
+/// no checksum. Throws InputError for the first defect: a changed file, a count that differs from
+/// the manifest, a side table that is missing or of another run, a table that is being written.
 std::vector<std::string> verify_tables(const std::filesystem::path& csv);
 
 /// A line of a table that was computed again.

@@ -107,13 +107,14 @@ Manifest begin_manifest(std::string command_line, json configuration) {
   return m;
 }
 
-void check_traces_unchanged(const Manifest& manifest, const std::filesystem::path& csv) {
+void check_traces_unchanged(const Manifest& manifest, const std::filesystem::path& table) {
   for (const TraceFile& trace : manifest.traces) {
     if (trace.changed) {
-      throw InputError(fmt::format(
-          "{}: the trace {} was written to during the run ({}), expected a run on a trace that "
-          "does not change",
-          csv.string(), trace.path, manifest_path(csv).string()));
+      throw InputError(
+          fmt::format("{}: the trace {} was written to during the run (as its manifest says), "
+                      "expected a run on "
+                      "a trace that does not change",
+                      table.string(), trace.path));
     }
   }
 }

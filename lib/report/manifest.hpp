@@ -81,7 +81,7 @@ FileKind manifest_kind();
 Manifest begin_manifest(std::string command_line, nlohmann::json configuration);
 
 /// Throws InputError if a trace was written to during the run.
-void check_traces_unchanged(const Manifest& manifest, const std::filesystem::path& csv);
+void check_traces_unchanged(const Manifest& manifest, const std::filesystem::path& table);
 
 /// Fills end, rows, failures and wall_s (seconds).
 void end_manifest(Manifest& manifest, Index rows, Index failures, double wall_s);

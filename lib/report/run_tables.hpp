@@ -18,9 +18,8 @@
 namespace kvbench {
 
 /// Opens a table of the run of this manifest. Throws InputError if a trace was written to during
-/// the run or the header differs. next() throws InputError for a row that was changed or is of
-/// another run and, after the last row, if the finished file is another or the manifest has no such
-/// table.
+/// the run or the header differs. next() throws InputError for a row of another run and, after the
+/// last row, if the finished file is another or the manifest has no such table.
 std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const TableSpec& table,
                                             const std::filesystem::path& path);
 

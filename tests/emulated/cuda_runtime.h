@@ -122,19 +122,15 @@ void reset_fault();
 #define blockIdx emulated::block_index
 #define gridDim emulated::grid_size
 
-inline void __syncthreads() {
-  emulated::meet_block("__syncthreads");
-}
-inline void __syncwarp() {
-  emulated::meet_warp("__syncwarp");
-}
+// A place of its own for each line.
+#define EMULATED_TEXT(x) #x
+#define EMULATED_PLACE(what, file, line) what " at " file ":" EMULATED_TEXT(line)
+#define __syncthreads() emulated::meet_block(EMULATED_PLACE("__syncthreads", __FILE__, __LINE__))
+#define __syncwarp() emulated::meet_warp(EMULATED_PLACE("__syncwarp", __FILE__, __LINE__))
+
 template <class T>
 T atomicAdd(T* to, T x) {
   return std::exchange(*to, *to + x);
-}
-template <class T>
-T atomicMax(T* to, T x) {
-  return std::exchange(*to, x > *to ? x : *to);
 }
 
 cudaError_t cudaGetDeviceCount(int* count);
@@ -143,6 +139,7 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t bytes);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value);
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value);
 cudaError_t cudaDeviceSynchronize();
