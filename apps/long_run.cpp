@@ -87,7 +87,7 @@ std::uint64_t set_memory_limit(const std::string& text) {
       std::string_view(text).substr(0, text.size() - (unit < 4 ? 1 : 0));
   const double factor = unit < 4 ? std::exp2(10.0 * static_cast<double>(unit + 1)) : 1.0;
   double x = 0.0;
-  if (!parse_number(number, x) || !(x > 0.0) || !(x * factor < 0x1p60)) {
+  if (!parse_number(number, x) || !(x * factor >= 1.0) || !(x * factor < 0x1p60)) {
     throw InputError(fmt::format(
         "--memory-limit: got '{}', expected bytes, or a number with K, M, G or T (powers of 1024)",
         text));

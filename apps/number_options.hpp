@@ -51,6 +51,15 @@ inline CLI::Validator real() {
       "");
 }
 
+template <class T>
+CLI::Validator number() {
+  if constexpr (std::is_integral_v<T>) {
+    return decimal<T>();
+  } else {
+    return real();
+  }
+}
+
 /// Rewrites `25%` and `1/4` as decimal numbers. Leaves other texts.
 inline CLI::Validator fraction() {
   return CLI::Validator(
@@ -164,13 +173,22 @@ CLI::Option* list_option(CLI::App& app, const char* flag, std::vector<T>& values
         ->allow_extra_args(false)
         ->type_name(type_name);
   } else {
-    CLI::Option* option = app.add_option(flag, values, help)->allow_extra_args(false);
-    if constexpr (std::is_integral_v<T>) {
-      option->check(decimal<T>());
-    } else {
-      option->check(real());
-    }
-    return option->delimiter(',')->type_name(type_name);
+    // CLI11 would read a double by way of a long double: rounded twice.
+    const auto read = [&values](const std::vector<std::string>& texts) {
+      values.clear();
+      for (const std::string& text : texts) {
+        if constexpr (std::is_integral_v<T>) {
+          parse_decimal(text, values.emplace_back());
+        } else {
+          parse_number(text, values.emplace_back());
+        }
+      }
+    };
+    return app.add_option_function<std::vector<std::string>>(flag, read, help)
+        ->allow_extra_args(false)
+        ->check(number<T>())
+        ->delimiter(',')
+        ->type_name(type_name);
   }
 }
 

@@ -267,6 +267,9 @@ TEST_F(OutputGuardTest, ALockFileOfSomebodyElseStays) {
   write_bytes(at("out.csv.lock"), "notes");
   expect_refusal([&] { const FileLock lock(at("out.csv")); }, "expected a lock file");
   EXPECT_EQ(read_bytes(at("out.csv.lock")), "notes");
+  ASSERT_EQ(::mkfifo(at("pipe.csv.lock").c_str(), 0600), 0);
+  expect_refusal([&] { const FileLock lock(at("pipe.csv")); }, "is no regular file");
+  EXPECT_TRUE(fs::is_fifo(at("pipe.csv.lock")));
   write_bytes(at("free.csv.lock"), "");
   { const FileLock lock(at("free.csv")); }
   EXPECT_FALSE(fs::exists(at("free.csv.lock")));

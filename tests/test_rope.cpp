@@ -138,6 +138,9 @@ TEST_F(RopeTrace, LayersMayHaveTheirOwnOrNone) {
   writer.write_rope(rope_tables(516, 4, RopeLayout::interleaved), 1);
   EXPECT_THROW(writer.write_rope(rope_tables(516, 4), 1), InputError);
   EXPECT_THROW(writer.write_rope(rope_tables(516, 4)), InputError);
+  RopeTables nan = rope_tables(516, 4);
+  nan.sin.row(3)[1] = std::nanf("");
+  expect_refusal([&] { writer.write_rope(nan, 2); }, "not finite");
   writer.close();
   const TraceReader reader(path.string());
   EXPECT_EQ(reader.read_rope(0, 0), nullptr);

@@ -34,13 +34,14 @@ FileLock::FileLock(const fs::path& path) {
     struct stat named {};
     if (::fstat(fd_.get(), &held) == 0 && ::stat(lock.c_str(), &named) == 0 &&
         held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
-      if (held.st_size == 0) {
+      if (S_ISREG(held.st_mode) && held.st_size == 0) {
         file_ = Temporary(lock);
         return;
       }
       // It is another program's and is not removed.
-      throw InputError(fmt::format("{}: has {} bytes, expected a lock file, which is empty",
-                                   lock.string(), held.st_size));
+      throw InputError(fmt::format("{}: {}, expected a lock file, which is empty", lock.string(),
+                                   S_ISREG(held.st_mode) ? fmt::format("has {} bytes", held.st_size)
+                                                         : std::string("is no regular file")));
     }
   }
 }

@@ -43,6 +43,7 @@ void validate_values(const TraceReader& reader, const HeadCallback& on_head) {
     }
   }
   for (visit.prompt = 0; visit.prompt < prompts.size(); ++visit.prompt) {
+    reader.read_token_ids(visit.prompt);
     const std::vector<LayerMeta>& layers = prompts[visit.prompt].layers;
     for (visit.layer = 0; visit.layer < layers.size(); ++visit.layer) {
       for (visit.kv_head = 0; visit.kv_head < layers[visit.layer].kv_heads; ++visit.kv_head) {

@@ -326,6 +326,12 @@ void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> laye
   w.expect(
       sizes[0] >= 1 && sizes[1] >= 1 && sizes == std::vector{tables.sin.rows(), tables.sin.cols()},
       "rotary tables are empty or differ in shape");
+  w.expect(w.header.rope != schema::kRopeNone, "rotary tables, expected none: rope is \"none\"");
+  for (const Matrix* table : {&tables.cos, &tables.sin}) {
+    w.expect(std::all_of(table->data(), table->data() + sizes[0] * sizes[1],
+                         [](float x) { return std::isfinite(x); }),
+             "rotary tables with values that are not finite");
+  }
   std::string path(schema::kRope);
   const auto is_written = [&w](const std::string& name) {
     return h5::has_link(w.out.file(), name);

@@ -45,7 +45,7 @@ values --scores some
 values --precision half
 values --device tpu
 values --threads -1 1000000 many
-values --memory-limit 0 8Q 1K
+values --memory-limit 0 0.5 8Q 1K
 values --shard 0/2 3/2 1 1/2/3 1/99999999999999999999
 bad --resume --algorithm exact --resume --overwrite
 bad --seeds --algorithm exact --seeds 1 --seeds 2
