@@ -15,6 +15,9 @@ for text in 'T=1;' 'T=2;' 'T=3;' local p0 p1 t.h5; do
   [[ $out == *"$text"* ]] || fail "'$text' is not in the plan: $out"
 done
 [[ $out == *$'\nbudgets, of the whole cache: 0.5 is '*' smaller), 0.25 is '* ]] || fail "budgets: $out"
+# A fraction is rounded once.
+good replay t.h5 --algorithm uniform --budget 35/127 --dry-run
+[[ $out == *'of the whole cache: 0.2755905511811024 is '* ]] || fail "a fraction: $out"
 good "${command[@]}" --dry-run # an output is not needed
 [[ $(ls -A) == t.h5 ]] || fail "files of a dry run: $(ls -A)"
 
