@@ -6,7 +6,7 @@ small_trace t.h5
 command=(replay t.h5 --algorithm exact,uniform --budget 0.5,0.25 --seeds 2 "${windows[@]}" --kept)
 good "${command[@]}" -o out.csv
 good verify out.csv
-[[ $out == *'out.csv: '*'of the file are right'*'out.kept.csv: '* ]] || fail "verify says: $out"
+[[ $out == *'out.csv: '*'the checksum of the file is right'*'out.kept.csv: '* ]] || fail "verify says: $out"
 good verify out.csv --sample 3 --seed 5 --threads 1
 [[ $out == *$'\n'"$PWD/t.h5: the trace of out.csv, its SHA-256 is right"$'\n'* ]] || fail "verify says: $out"
 [[ $(grep -c ': agrees$' <<< "$out") == 3 && $out == *', 0 differ' ]] || fail "verify says: $out"
