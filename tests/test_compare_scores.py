@@ -118,6 +118,15 @@ class LossesTest(CommandCase):
             self.assertEqual(rows[budget, "snapkv"]["verdict"], "")
         self.assertIn("] *", out)
 
+    def test_the_verdict_has_the_direction_of_the_ranks(self):
+        """25 sources of 26 are lower, one is much higher: so is the mean."""
+        rows = [(f"p{i}", method, 0.25, 0, kl) for i in range(26)
+                for method, kl in (("snapkv", 1.0), ("h2o", 0.9 - 0.01 * i if i else 99.0))]
+        self.run_script("--score-table", "m", self.table("s.csv", rows), "--to", "snapkv", "--csv", self.path("o.csv"))
+        row, = (row for row in self.read("o.csv") if row["method"] == "h2o")
+        self.assertGreater(float(row["difference"]), 0)
+        self.assertEqual(row["verdict"], "less")
+
     def test_few_sources_give_no_verdict(self):
         out, _ = self.run_script("--score-table", "m", self.table("s.csv", self.many(5)), "--to", "snapkv",
                                  "--csv", self.path("o.csv"), "--markdown", "-")
@@ -135,6 +144,16 @@ class LossesTest(CommandCase):
         row, = (row for row in self.read("o.csv") if row["method"] == "kvreviver")
         self.assertEqual(row["sources"], "1")
         self.assertIn("kvreviver at 0.25: without 1 source with rows that are not ok", err)
+
+    def test_a_source_without_a_prompt_of_the_others(self):
+        """rkv lacks the second of four windows of a source, snapkv and h2o have all."""
+        rows = [(f"{source}{i}", method, 0.25, 0, 1.0 + i) for source in "ab" for i in range(4)
+                for method in ("snapkv", "h2o", "rkv") if (source, i, method) != ("a", 1, "rkv")]
+        _, said = self.run_script("--score-table", "m", self.table("s.csv", rows), "--csv", self.path("o.csv"),
+                                  "--records", self.records({row[0]: row[0][0] for row in rows}))
+        self.assertIn("m: rkv at 0.25: without 1 source with rows that are not ok or missing", said)
+        self.assertEqual({row["method"]: (row["sources"], float(row["mean"])) for row in self.read("o.csv")},
+                         {"snapkv": ("2", 2.5), "h2o": ("2", 2.5), "rkv": ("1", 2.5)})
 
     def test_the_picture(self):
         rows = [(f"p{i}", f"a{at}", budget, 0, (at + 1) * (1 + 0.1 * i) / budget)
@@ -313,6 +332,8 @@ class LossesTest(CommandCase):
                  *(f"t,a,h2o,,0.25,0,{layer},{head},{(1 + layer) * (1 + head)},ok\n"
                    for layer in range(2) for head in range(3))]
         self.assertAlmostEqual(run(heads, "rel_error")[1], 1.5 * 2, 12)
+        part = [line.replace("h2o", "rkv") for line in heads[1:-1]]  # rkv lacks a head
+        self.assertIn("rkv at 0.25: without 1 source", run([*heads, *part], "rel_error")[2])
         self.refused("duplicate row", "--score-table", "m", self.write_file("l.csv", "".join([*heads, heads[1]])),
                      "--metric", "rel_error")
 

@@ -97,7 +97,7 @@ def load(options):
     squares, layers = read_layers(options.layer_table)
     keys = ["label", "budget_requested", "source"]
     scores, gone = kcs.without_spoiled(scores, keys)
-    notes = [f"{label} at {budget:g}: {counted(count, 'source')} with rows that are not ok"
+    notes = [f"{label} at {budget:g}: {counted(count, 'source')} with rows that are not ok or missing"
              for (label, budget), count in gone]
     absent = ~scores.set_index(KEY).index.isin(squares.index)
     if absent.any():
@@ -120,7 +120,7 @@ def load_alone(options, found):
     kt.add_labels(frame)
     keys = ["budget_requested", "label", "layer", "source"]
     frame, gone = kcs.without_spoiled(frame, keys)
-    notes = [f"{label} at {budget:g}, layer {layer:g}: {counted(count, 'source')} with rows that are not ok"
+    notes = [f"{label} at {budget:g}, layer {layer:g}: {counted(count, 'source')} with rows that are not ok or missing"
              for (budget, label, layer), count in gone]
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False)["kl"].mean()
     kl = prompt.groupby(keys, sort=False).mean()

@@ -135,30 +135,24 @@ def by_source(frame, values, by_layer):
     return units.mean_by(values, of), by_layer
 
 
-def compare_to(rows, values, options):
-    """Adds the paired comparison with --to to each row; returns the number of comparisons."""
-    base = values[options.to]
+def compare_to(rows, values, to, interval):
+    """Adds the paired comparison with `to` to each row that has one; returns [(row, differences)] of these.
+
+    interval: of differences. sign: 1 if positive ranks weigh more; the mean can have the other sign.
+    """
     pairs = []
     for row in rows:
-        both = values[[row["method"], options.to]].dropna() if row["method"] != options.to else []
-        if len(both) == 0:
+        apart = (values[row["method"]] - values[to]).dropna()
+        if row["method"] == to or apart.empty:
             continue
-        apart = (both[row["method"]] - both[options.to]).to_numpy()
-        low, high = ks.bootstrap_intervals(apart[:, None], options.level, options.interval,
-                                           options.resamples, options.seed)[0]
+        low, high = interval(apart.to_numpy())
         p, sign = ks.signed_rank_test(apart)
-        better = -1 if not options.higher_better else 1
-        row.update(to=options.to, pairs=len(apart), difference=apart.mean(), difference_low=low,
-                   difference_high=high, relative=apart.mean() / base[both.index].mean(),
-                   better=int((apart * better > 0).sum()), worse=int((apart * better < 0).sum()),
-                   p=p, sign=sign * better)
-        pairs.append(row)
-    for row, adjusted in zip(pairs, ks.holm([row["p"] for row in pairs])):
+        row.update(to=to, pairs=len(apart), difference=apart.to_numpy().mean(), difference_low=low,
+                   difference_high=high, p=p, sign=sign)
+        pairs.append((row, apart))
+    for (row, _), adjusted in zip(pairs, ks.holm([row["p"] for row, _ in pairs])):
         row["p_holm"] = adjusted
-        row["verdict"] = "undecided"
-        if adjusted <= options.alpha and row["sign"]:
-            row["verdict"] = "better" if row["sign"] > 0 else "worse"
-    return len(pairs)
+    return pairs
 
 
 def by_layers(found, by_layer, options):
@@ -230,8 +224,15 @@ def paired(found, options):
     if options.to not in found.values.columns or found.values[options.to].isna().all():
         found.notes.append(f"{options.to} has no figure here: no comparison with it")
         return
-    made = compare_to(found.rows, found.values, options)
-    n = len(found.values)
+    pairs = compare_to(found.rows, found.values, options.to, lambda apart: ks.bootstrap_intervals(
+        apart[:, None], options.level, options.interval, options.resamples, options.seed)[0])
+    better = 1 if options.higher_better else -1
+    for row, apart in pairs:
+        row.update(relative=row["difference"] / found.values.loc[apart.index, options.to].mean(), verdict="undecided",
+                   better=int((apart * better > 0).sum()), worse=int((apart * better < 0).sum()))
+        if row["p_holm"] <= options.alpha and row["sign"]:
+            row["verdict"] = "better" if row["sign"] == better else "worse"
+    made, n = len(pairs), len(found.values)
     one = ks.min_p(n)
     if made and made * one > options.alpha:
         found.notes.append(

@@ -160,7 +160,7 @@ def draw_panel(axes, found, order, options, space):
         sure = row.get("verdict", "better") != "undecided"
         color = kf.COLORS[0]
         if options.to:
-            side = row["sign"] if sure else row[middle] * (1 if options.higher_better else -1)
+            side = row["sign" if sure else middle] * (1 if options.higher_better else -1)
             color = kf.COLORS[0] if side > 0 else kf.COLORS[1]
         ends = [row[low_name], row[high_name]]
         if np.isfinite(ends).all():

@@ -9,6 +9,7 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench import units
+from kvbench.comparison.analysis import compare_to
 from kvbench.comparison.options import METRICS
 from kvbench.comparison.tables import chance, significant
 from kvbench.text import counted
@@ -74,8 +75,15 @@ def refuse_other_layers(frame, path):
 
 
 def without_spoiled(frame, keys):
-    """Returns (rows of the groups by `keys` that are all ok, [(keys but the last, number of dropped groups)])."""
-    spoiled = frame.loc[frame["status"].map(kt.status_kind) != "ok", keys].drop_duplicates()
+    """Returns (rows of the groups by `keys` that are whole, [(keys but the last, number of dropped groups)]).
+
+    Whole: all rows are ok, and every prompt and head has one that any label has there.
+    """
+    heads = frame.groupby([name for name in kt.HEAD_COLUMNS if name in frame], sort=False, dropna=False).ngroup()
+    own, of_all = (heads.groupby([frame[name] for name in some], dropna=False).transform("nunique")
+                   for some in (keys, [name for name in keys if name not in ("usual", "label")]))
+    bad = (frame["status"].map(kt.status_kind) != "ok") | (own < of_all)
+    spoiled = frame.loc[bad, keys].drop_duplicates()
     frame = frame.merge(spoiled.assign(spoiled=True), "left", keys)
     gone = [(place, len(some)) for place, some in spoiled.groupby(keys[:-1], dropna=False)]
     return frame[frame["spoiled"].isna()], gone
@@ -100,11 +108,14 @@ def load(options):
     else:
         kt.add_labels(frame)
     frame["source"] = units.sources_of(frame, options.records, path, own_source=True)
-    values, notes = averaged(frame[~frame["usual"]], metric)
+    frame, gone = without_spoiled(frame, ["model", "usual", "budget_requested", "label", "source"])
+    notes = [f"{model}: {label} at {budget:g}: without {counted(count, 'source')} with rows that are not ok or missing"
+             for (model, usual, budget, label), count in gone if not usual]
+    usual, frame = averaged(frame[frame["usual"]], metric), frame[~frame["usual"]]
+    values = averaged(frame, metric)
     if not values:
         raise kt.CsvError(f"{path}: no rows with status ok")
-    sizes, _ = averaged(frame[~frame["usual"]], "ratio") if "ratio" in frame else ({}, [])
-    usual, _ = averaged(frame[frame["usual"]], metric)
+    sizes = averaged(frame, "ratio") if "ratio" in frame else {}
     methods = list(dict.fromkeys(label for table in values.values() for label in table.columns))
     return Losses(values, methods, skipped + notes, usual, settings,
                   {place: table.mean().to_dict() for place, table in sizes.items()})
@@ -136,18 +147,15 @@ def label_by_method(frame):
 
 
 def averaged(frame, metric):
-    """Returns ({(model, budget): [sources, methods]}, notes): means of a prompt's rows, then of a source's prompts."""
+    """Returns {(model, budget): [sources, methods]}: means of a prompt's rows, then of a source's prompts."""
     keys = ["model", "budget_requested", "label", "source"]
-    frame, gone = without_spoiled(frame, keys)
-    notes = [f"{model}: {label} at {budget:g}: without {counted(count, 'source')} with rows that are not ok"
-             for (model, budget, label), count in gone]
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False, dropna=False)[metric].mean()
     source = prompt.groupby(level=keys, sort=False, dropna=False).mean()  # a label may be called as a key
     values = {}
     for (model, budget), part in source.groupby(["model", "budget_requested"], sort=False, dropna=False):
         budget = math.nan if math.isnan(budget) else budget  # one object, by which it is found
         values[model, budget] = part.droplevel([0, 1]).unstack("label").sort_index()
-    return values, notes
+    return values
 
 
 def extent(values, kind="t"):
@@ -199,18 +207,12 @@ def lines(found, to=None):
 
 def tested(rows, table, to):
     """Adds differences and ratios to `to`, p, and verdicts if the number of sources allows."""
-    others = [row for row in rows if row["method"] != to]
-    pairs = [(table[row["method"]] - table[to]).dropna().to_numpy() for row in others]
-    ps = [ks.signed_rank_test(pair)[0] if len(pair) else math.nan for pair in pairs]
-    intervals = [extent(pair) for pair in pairs]
-    for row, pair, p, adjusted, (low, high) in zip(others, pairs, ps, ks.holm(ps), intervals):
-        reach = len(others) * ks.min_p(len(pair)) <= ALPHA
-        verdict = "-" if not reach else "not decided"
-        if reach and adjusted <= ALPHA:
-            verdict = "less" if pair.mean() < 0 else "more"
-        row.update(to=to, difference=float(pair.mean()) if len(pair) else math.nan,
-                   difference_low=float(low), difference_high=float(high), p=float(p),
-                   p_holm=float(adjusted), verdict=verdict, **ratio_to(table, row["method"], to))
+    pairs = compare_to(rows, table, to, extent)
+    for row, _ in pairs:
+        reach = len(pairs) * ks.min_p(row["pairs"]) <= ALPHA
+        row.update(ratio_to(table, row["method"], to), verdict="not decided" if reach else "-")
+        if reach and row["p_holm"] <= ALPHA:
+            row["verdict"] = "less" if row["sign"] < 0 else "more"
 
 
 def ratio_to(table, method, to):
