@@ -93,6 +93,11 @@ class OffsetTest(FigureTest):
         path = self.table([r for r in rows() if r["algorithm"] == "a" or r["q_head"] == 0])
         self.assertEqual(set(self.draw(path)["label"]), {"a"})
         self.assertIn("note: b: left out where some heads are missing", self.said)
+        # Prompts of one name in two traces: b lacks the second.
+        path = self.table([{**r, "trace": trace} for trace in "xy" for r in rows()
+                           if (trace, r["algorithm"]) != ("y", "b")])
+        self.assertEqual(set(self.draw(path)["label"]), {"a"})
+        self.assertIn("note: b: left out where some heads are missing", self.said)
         path = self.table([{**r, "rel_error": ""} if r["algorithm"] == "b" else r for r in rows()])
         self.assertEqual(set(self.draw(path)["label"]), {"a"})
         self.assertIn("note: 16 rows without an error are left out (b)", self.said)

@@ -166,7 +166,7 @@ def quartile(share):
 
 def whole_heads(frame, path):
     """Returns rows of methods with every head of their panel; a subset would be biased."""
-    heads = frame.groupby(["prompt", "layer", "q_head"], sort=False).ngroup()
+    heads = frame.groupby(kt.HEAD_COLUMNS, dropna=False, sort=False).ngroup()
     seen = heads.groupby([frame["panel"], frame["label"]], dropna=False).transform("nunique")
     of_all = heads.groupby(frame["panel"], dropna=False).transform("nunique")
     part = seen < of_all
