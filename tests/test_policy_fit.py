@@ -133,6 +133,16 @@ class PredictTest(CommandCase):
         self.assertEqual(len(self.read("p.csv")), len(points))
         self.assertEqual(len([line for line in out.splitlines() if line.startswith("| `0.")]), 10)
 
+    def test_methods_without_a_budget_are_predicted_and_not_fitted(self):
+        errors = (0.1, 0.2, 0.3)
+        content, out, _ = self.fitted(*self.tables(self.points() | {("p0", "kivi", "", 0): errors}))
+        self.assertIn("10 cells", out)
+        self.run_script("apply", self.path("s.json"), self.path("layers.csv"), "--csv", self.path("p.csv"))
+        rows = {row["algorithm"]: row for row in self.read("p.csv")}
+        self.assertEqual(rows["kivi"]["budget_requested"], "")
+        self.assertAlmostEqual(float(rows["kivi"]["kl_predicted"]),
+                               sum(s * e * e for s, e in zip(content["sensitivity"], errors)), 12)
+
     def test_seeds_then_prompts_then_sources(self):
         points = {("a1", "h2o", 0.5, 0): (0.1, 0.1, 0.1), ("a1", "h2o", 0.5, 1): (0.3, 0.1, 0.1),
                   ("a2", "h2o", 0.5, 0): (0.2, 0.2, 0.1), ("b", "h2o", 0.5, 0): (0.1, 0.2, 0.2)}
@@ -231,6 +241,10 @@ class PredictTest(CommandCase):
         refuse("p9, h2o: layers are missing", self.tables(
             {**points, ("p9", "h2o", 0.25, 0): (0.1, 0.1, 0.1)}, drop={("p9", "h2o", 2)}))
         refuse("no rows of prompt p1, h2o at 0.25", self.tables(points, drop={("p1", "h2o", i) for i in range(3)}))
+        scores, layers = self.tables(points)
+        again = self.write_file("again.csv", read_text(layers).replace("folder/", "other/"))
+        self.refused("duplicate row", "fit", "--model", "M", scores, "--layer-table", layers, again, "-o",
+                     self.path("s.json"))
         refuse("1 source and 5 methods", self.tables(self.points(1)))
         refuse("4 sources and 2 methods", self.tables(self.points(4, METHODS[:2])))
         files = self.tables(points)

@@ -40,9 +40,8 @@ def read_layers(paths):
     """Returns (rows of METRIC's squares [key, layers], their layers): every layer of each key."""
     frame = kcs.read(paths, METRIC)
     frame["trace"] = frame["trace"].map(os.path.basename)
-    table = (frame.assign(square=frame[METRIC] ** 2)
-             .pivot_table(index=KEY, columns="layer", values="square", dropna=False))
-    table = table.dropna(how="all")
+    kt.reject_duplicates(frame, [*KEY, "layer"], paths[0])  # traces of one name in two folders
+    table = (frame.set_index([*KEY, "layer"])[METRIC] ** 2).unstack("layer")
     if table.isna().any(axis=None):
         key = table.index[table.isna().any(axis=1)][0]
         raise kt.CsvError(f"{paths[0]}: prompt {key[1]}, {key[2]}: layers are missing, expected those of the "
