@@ -6,10 +6,11 @@ With the model: test_score_replay.py.
 import contextlib
 import io
 import os
+import platform
 import subprocess
 import unittest
 
-from script_case import FolderCase, missing, read_text
+from script_case import KVBENCH, FolderCase, missing, read_text
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
@@ -66,6 +67,15 @@ class ScorePlanTest(FolderCase):
                 plan.read_seeds(text)
         self.assertEqual(plan.text_of([0.25, "1:3"]), "0.25,1:3")
 
+    @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+    def test_budgets_of_a_method(self):
+        trace = self.path("t.h5")
+        subprocess.run([KVBENCH, "synth", "-o", trace, "--layers", "1", "--n", "64"], check=True, capture_output=True)
+        args = self.arguments("--algorithm", "h2o,exact", "--budget", "0,0.25", "--sink", "4", "--recent", "8",
+                              "--queries", "4", "--program", KVBENCH)
+        self.assertEqual([(one.algorithm, one.budgets) for one in plan.find_variants(args, trace, "p0")],
+                         [("exact", (None,)), ("h2o", (0, 0.25))])
+
 @unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
 class RunsTest(FolderCase):
     def test_what_the_program_says_is_told(self):
@@ -100,11 +110,13 @@ class RunsTest(FolderCase):
     def test_folders_of_killed_runs_are_removed(self):
         ended = subprocess.Popen(["true"])
         ended.wait()
-        names = [f"kvbench-score-{os.getpid()}-a", "kvbench-score-1-a", f"kvbench-score-{ended.pid}-a",
-                 f"kvbench-score-{ended.pid}", "kvbench-score-x", "other"]
+        start = f"kvbench-score-{platform.node()}-"
+        orphan = f"{start}{ended.pid}-a"
+        names = [orphan, f"{start}{os.getpid()}-a", f"{start}1-a", f"kvbench-score-elsewhere-{ended.pid}-a",
+                 f"{start}{ended.pid}", f"{start}x", "other"]
         for name in names:
             os.mkdir(self.path(name))
             self.write_file(os.path.join(name, "caches.h5"), "")
         replay.remove_orphans(self.folder)
-        names.remove(f"kvbench-score-{ended.pid}-a")
+        names.remove(orphan)
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import csv
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from kvbench.trace.writer import TraceError
 
 ENOUGH = 4 << 30  # free bytes required in a memory file system
 LAYERS = ".layers.csv"
-FOLDER = re.compile(r"kvbench-score-(\d+)-")
+FOLDER = f"kvbench-score-{platform.node()}-"  # then the process: that of another host is unknown here
 FIRST = "schema,trace,prompt,"  # start of the program's tables
 
 Key = tuple[str, ...]
@@ -37,9 +38,9 @@ def work_folder(asked: str | None) -> str:
 
 
 def remove_orphans(work: str) -> None:
-    """Removes the folders of runs that were killed: each can hold hundreds of MB, in memory."""
+    """Removes the folders of runs that were killed on this host: each can hold hundreds of MB, in memory."""
     for name in os.listdir(work):
-        found = FOLDER.match(name)
+        found = re.match(re.escape(FOLDER) + r"(\d+)-", name)
         if not found:
             continue
         try:
@@ -55,7 +56,7 @@ class Replay:
 
     def __init__(self, args: Any, trace: str, prompt: str, part: Part):
         self.part = part
-        self.folder = tempfile.mkdtemp(prefix=f"kvbench-score-{os.getpid()}-", dir=args.work)
+        self.folder = tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=args.work)
         self.rows, self.caches = (os.path.join(self.folder, name) for name in ("rows.csv", "caches.h5"))
         command = [args.program, "replay", trace, *common_options(args), *part.options(),
                    f"--prompts={list_part(prompt)}", f"--threads={args.replay_threads}", "--device=cpu",
