@@ -20,7 +20,7 @@ from kvbench.trace.writer import TraceError
 
 ENOUGH = 4 << 30  # free bytes required in a memory file system
 LAYERS = ".layers.csv"
-FOLDER = f"kvbench-score-{platform.node()}-"  # then the process: that of another host is unknown here
+FOLDER = f"kvbench-score-{platform.node()}-"  # a process has its number on one host
 FIRST = "schema,trace,prompt,"  # start of the program's tables
 
 Key = tuple[str, ...]
