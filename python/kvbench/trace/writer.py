@@ -18,10 +18,11 @@ from kvbench.errors import TraceError
 from kvbench.own import whole_file
 from kvbench.text import storable
 from kvbench.trace import digest
-from kvbench.trace.extra import ExtraParts
-from kvbench.trace.parts import CHUNK_TOKENS
+from kvbench.trace.extra import MAX_POSITION, NAME
+from kvbench.trace.parts import CHUNK_TOKENS, FUTURE_POSITIONS, ROPE_LAYOUTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from numpy.typing import ArrayLike
@@ -56,7 +57,7 @@ def array_of(tensor: Any) -> np.ndarray:
     return tensor.view(torch.int16).numpy().view(np.uint16)
 
 
-class TraceWriter(ExtraParts):
+class TraceWriter:
     """Writes one trace in parts: PATH.tmp, renamed to PATH when complete.
 
     Context manager. A normal exit checks that every row of every dataset was written, and renames;
@@ -85,16 +86,16 @@ class TraceWriter(ExtraParts):
             created = datetime.datetime.now(datetime.UTC).date().isoformat()
         self.dtype = dtype
         self._gzip = gzip
-        self._prompt = None  # the open prompt's group
-        self._layer = None  # index of the layer begun last
-        self._missing = {}  # (layer, name) of the open prompt -> bool [heads, rows] of missing rows
-        self._root = {"format": FORMAT, "version": VERSION, "dtype": dtype, "rope": rope,
-                      "model": storable(model), "source": storable(source),
-                      "created": storable(created)}
+        self._prompt: h5py.Group | None = None  # the open one
+        self._layer: int | None = None  # the one begun last
+        self._missing: dict[tuple[int, str], np.ndarray] = {}  # (layer, name) of the open prompt: bool [heads, rows]
+        self._sizes: dict[tuple[str, int], tuple[int, int]] = {}  # (prompt, layer): (n, d)
+        self._file: h5py.File = None
+        self._root: dict[str, Any] = {"format": FORMAT, "version": VERSION, "dtype": dtype, "rope": rope,
+                                      "model": storable(model), "source": storable(source),
+                                      "created": storable(created)}
         if scale is not None:
             self._root["scale"] = self._positive("scale", scale)
-        self._sizes = {}  # (prompt, layer) -> (n, d)
-        self._file = None
 
     def __enter__(self) -> TraceWriter:
         self._whole = whole_file(self.path, self.path + ".tmp", "a trace", FORMAT)
@@ -241,6 +242,162 @@ class TraceWriter(ExtraParts):
             raise OSError(f"{self.path}: cannot be written: {error}") from None
         missing[:] = False
 
+    def write_rope(self, cos: ArrayLike, sin: ArrayLike, layout: str, layers: Iterable[int] | None = None) -> None:
+        """Writes rotary tables by position, for all layers or for a list of them.
+
+        cos, sin  [n_max, rope_dim / 2], as the model has them, with an attention factor; stored as float32. n_max must
+                  reach FUTURE_POSITIONS beyond the longest prompt
+        layout    pairs of the first rope_dim channels: "half": i and i + rope_dim / 2; "interleaved": 2 i and 2 i + 1
+        layers    call again until each layer of the trace has its own; None: one for all
+        """
+        if layout not in ROPE_LAYOUTS:
+            raise self._error("rope", f"layout: got `{layout}`, expected {' or '.join(ROPE_LAYOUTS)}")
+        if self._root["rope"] != "post":
+            raise self._error("rope", f"got tables for `{self._root['rope']}`, expected rope "
+                                      "`post`: without a rotation there are none")
+        tables = {"cos": np.asarray(cos), "sin": np.asarray(sin)}
+        shape = tables["cos"].shape
+        for name, table in tables.items():
+            if table.ndim != 2 or 0 in table.shape or table.shape != shape:
+                raise self._error(f"rope/{name}", f"got shape {table.shape}, expected [n_max, "
+                                                  "rope_dim / 2], the same for cos and sin")
+            if table.dtype.kind != "f" or not np.isfinite(table).all():
+                raise self._error(f"rope/{name}", "expected finite floating point")
+        root = self._file.require_group("rope")
+        first = None
+        for layer in [None] if layers is None else layers:
+            where = root if layer is None else root.create_group(str(layer))
+            for name, table in tables.items():
+                if first is not None:
+                    where[name] = first[name]  # a link, since layers of one kind share a table
+                    continue
+                self._add(where, name, table.astype(np.float32))
+            where.attrs["layout"] = layout
+            first = where
+
+    def write_o_proj(self, array: ArrayLike, layer: int | None = None) -> None:
+        """Writes the output projection of an open layer with q and v.
+
+        array  [hidden, q_heads * dv], columns by head, without a bias: in the element type of the trace (bfloat16 as
+               its bits, uint16), or float32, stored unchanged
+        layer  default the one begun last
+        """
+        layer, where, group = self._begun(layer, "o_proj", "qv")
+        array = np.asarray(array)
+        own = np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
+        if array.dtype not in (own, np.float32):
+            raise self._error(where, f"got elements of type {array.dtype}, expected {self.dtype} or float32")
+        heads, dv = group["q"].shape[0], group["v"].shape[2]
+        if array.ndim != 2 or not len(array) or array.shape[1] != heads * dv:
+            raise self._error(where, f"got shape {array.shape}, expected [hidden, {heads} * {dv}]")
+        bits = array.dtype == np.uint16
+        finite = (array & 0x7F80) != 0x7F80 if bits else np.isfinite(array)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise self._error(where, f"row {row}, column {column}: expected finite values")
+        self._add(group, "o_proj", array, dv)
+
+    def share_o_proj(self, prompt: str, layer: int | None = None) -> bool:
+        """Links the projection of the same layer in an earlier prompt. Returns whether there is one."""
+        layer, _, group = self._begun(layer, "o_proj", "qv")
+        earlier = self._file.get(f"prompts/{prompt}/layers/{layer}/o_proj")
+        if earlier is not None:
+            group["o_proj"] = earlier
+        return earlier is not None
+
+    def write_residual_norm(self, start_row: int, norms: ArrayLike, layer: int | None = None) -> None:
+        """Writes norms of the residual stream to which the layer's attention output is added.
+
+        start_row  the first stored query of `norms`, [rows]: finite, >= 0; all rows of the layer must be written once
+        """
+        layer, where, group = self._begun(layer, "residual_norm", "q")
+        nq = group["q"].shape[1]
+        if "residual_norm" not in group:
+            group.create_dataset("residual_norm", (nq,), np.float32,
+                                 chunks=(min(nq, CHUNK_TOKENS),), **digest.filters(self._gzip))
+            self._missing[layer, "residual_norm"] = np.ones((1, nq), bool)
+        norms = self._norms(where, norms, start_row)
+        if norms.ndim != 1 or not 0 <= start_row <= nq - len(norms):
+            raise self._error(where, f"got shape {norms.shape} from row {start_row}, expected rows within {nq}")
+        missing = self._missing[layer, "residual_norm"][0, start_row:start_row + len(norms)]
+        if not missing.all():
+            raise self._error(where, f"row {start_row + int(np.argmin(missing))} is written twice")
+        group["residual_norm"][start_row:start_row + len(norms)] = norms
+        missing[:] = False
+
+    def write_extra(self, name: str, q: ArrayLike, k: ArrayLike, position: ArrayLike,
+                    prefix: int | None = None, about: tuple[int, int] | None = None,
+                    residual_norm: ArrayLike | None = None, layer: int | None = None) -> None:
+        """Writes the next segment of the set `name` of an open layer with q.
+
+        name           letters, digits, `-`, `_` and `.`
+        q, k           [q_heads, m, d], [kv_heads, m, d], rotated at their own positions; types as in write()
+        position       [m], ascending: positions of the rotation
+        prefix         prompt tokens that the model had read, 0 to n; None: unknown, and methods reject the set
+        about          (first, last): the tokens [first, last) that the segment is about; None: none
+        residual_norm  [m], norms of the residual stream of the queries; None: unknown
+        layer          default the one begun last
+        """
+        layer, where, group = self._begun(layer, f"extra/{name}", "qk")
+        self._check_name(where, name)
+        n, (q_heads, _, d), kv_heads = group["k"].shape[1], group["q"].shape, len(group["k"])
+        at = len(group[f"extra/{name}"]) if f"extra/{name}" in group else 0
+        where = f"{where}/{at}"
+        q, k, position = np.asarray(q), np.asarray(k), np.asarray(position)
+        m = q.shape[1] if q.ndim == 3 else 0
+        for part, array, heads in (("q", q, q_heads), ("k", k, kv_heads)):
+            if not m or array.shape != (heads, m, d):
+                raise self._error(f"{where}/{part}", f"got shape {array.shape}, expected "
+                                                     f"[{heads}, m, {d}], m at least 1")
+        if (position.shape != (m,) or position.dtype.kind not in "iu" or position[0] < 0
+                or position[-1] > MAX_POSITION or not (np.diff(position.astype(np.int64)) > 0).all()):
+            raise self._error(f"{where}/position", f"expected {m} integers from 0 on, each above the one before")
+        attributes = self._prefix(where, prefix, n)
+        if about is not None:
+            first, last = (int(one) for one in about)
+            end = n if prefix is None else prefix
+            if not 0 <= first <= last <= end:
+                raise self._error(where, f"about: got [{first}, {last}), expected tokens within [0, {end})")
+            attributes |= {"first": np.int64(first), "last": np.int64(last)}
+        if residual_norm is not None:
+            residual_norm = self._norms(f"{where}/residual_norm", residual_norm)
+            if residual_norm.shape != (m,):
+                raise self._error(f"{where}/residual_norm", f"got shape {residual_norm.shape}, expected {(m,)}")
+        stored = {part: self._stored(array, f"{where}/{part}", 0, 0) for part, array in (("q", q), ("k", k))}
+        segment = group.create_group(f"extra/{name}/{at}")
+        for part, array in stored.items():
+            data = segment.create_dataset(part, data=array, **digest.filters(self._gzip),
+                                          chunks=(1, min(m, CHUNK_TOKENS), d))
+            digest.seal(data)
+        self._add(segment, "position", position.astype(np.int32))
+        if residual_norm is not None:
+            self._add(segment, "residual_norm", residual_norm)
+        segment.attrs.update(attributes)
+
+    def write_scores(self, name: str, array: ArrayLike, prefix: int | None = None, layer: int | None = None) -> None:
+        """Writes scores of the tokens of an open layer with k.
+
+        array   [kv_heads, n], any finite floating point; stored as float32
+        prefix  prompt tokens that the program had read, as in write_extra
+        """
+        layer, where, group = self._begun(layer, f"scores/{name}", "k")
+        self._check_name(where, name)
+        if f"scores/{name}" in group:
+            raise self._error(where, "is written twice")
+        array, shape = np.asarray(array), group["k"].shape[:2]
+        if array.shape != shape or array.dtype.kind != "f":
+            raise self._error(where, f"got {array.dtype} of shape {array.shape}, expected floating "
+                                     f"point of shape {shape}")
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+        if not np.isfinite(array).all():
+            head, token = np.argwhere(~np.isfinite(array))[0]
+            raise self._error(where, f"head {head}, token {token}: expected finite values")
+        attributes = self._prefix(where, prefix, shape[1])
+        scores = group.require_group("scores")
+        self._add(scores, name, array)
+        scores[name].attrs.update(attributes)
+
     def set_attribute(self, layer: int, name: str, value: Any) -> None:
         """Sets a further attribute of an open layer, which kvbench ignores."""
         self._layers()[str(layer)].attrs[name] = value
@@ -284,6 +441,22 @@ class TraceWriter(ExtraParts):
         self._missing.clear()
         self._prompt = None
 
+    def _check_rope(self) -> None:
+        """Checks that tables are long enough, no wider than keys, and complete."""
+        root = self._file.get("rope")
+        if root is None:
+            return
+        for (prompt, layer), (n, d) in self._sizes.items():
+            own = root if "cos" in root else root.get(str(layer))
+            if own is None:
+                raise self._error("rope", f"has no table for layer {layer}, expected one for each layer of the trace")
+            rows, half = own["cos"].shape
+            if rows < n + FUTURE_POSITIONS:
+                raise self._error(own.name[1:], f"got {rows} positions, expected at least {n + FUTURE_POSITIONS}: "
+                                                f"prompt {prompt} and {FUTURE_POSITIONS}")
+            if 2 * half > d:
+                raise self._error(own.name[1:], f"got {2 * half} channels that turn, layer {layer} has keys of {d}")
+
     def _layers(self) -> h5py.Group:
         """Returns the layers of the open prompt. Raises TraceError if none is open."""
         if self._prompt is None:
@@ -319,6 +492,42 @@ class TraceWriter(ExtraParts):
             raise self._error(where, f"head {head + at}, row {start_row + row}, element {element}: "
                                      f"got {float(value)}, expected a finite {self.dtype}")
         return out
+
+    def _norms(self, where: str, norms: ArrayLike, start_row: int = 0) -> np.ndarray:
+        """Returns norms as float32. Raises TraceError unless they are finite and >= 0."""
+        with np.errstate(over="ignore"):
+            out = np.asarray(norms).astype(np.float32)
+        bad = ~(np.isfinite(out) & (out >= 0))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise self._error(where, f"row {start_row + row}: got {out.flat[row]}, expected finite numbers >= 0")
+        return out
+
+    def _begun(self, layer: int | None, name: str, needed: str) -> tuple[int, str, h5py.Group]:
+        """Returns index, path of `name` and group of an open layer, which must have the datasets `needed`."""
+        layer = self._layer if layer is None else layer
+        if layer is None or self._prompt is None or str(layer) not in self._prompt["layers"]:
+            raise self._error("", f"layer {layer}: `{name}` before the layer was begun")
+        where = f"{self._prompt.name[1:]}/layers/{layer}/{name}"
+        group = self._prompt["layers"][str(layer)]
+        for part in needed:
+            if part not in group:
+                raise self._error(where, f"the layer has no {part}, which this belongs to")
+        if name == "o_proj" and name in group:
+            raise self._error(where, "is written twice")
+        return layer, where, group
+
+    def _prefix(self, where: str, prefix: int | None, n: int) -> dict[str, np.int64]:
+        """Returns the attributes; empty if unknown."""
+        if prefix is None:
+            return {}
+        if not 0 <= prefix <= n:
+            raise self._error(where, f"prefix: got {prefix}, expected 0 to n_tokens = {n}")
+        return {"prefix": np.int64(prefix)}
+
+    def _check_name(self, where: str, name: str) -> None:
+        if not NAME.fullmatch(name):
+            raise self._error(where, f"name: got `{name}`, expected letters, digits, `-`, `_` and `.`, at most 100")
 
     def _positive(self, what: str, value: float) -> float:
         if not (math.isfinite(value) and value > 0):
