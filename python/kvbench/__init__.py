@@ -18,7 +18,6 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
     from kvbench import plot
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from kvbench.api.results import read_results
     from kvbench.api.run import ProgramError, program, run
     from kvbench.api.trace import Trace, read_trace, write_trace
-    from kvbench.caches import CacheReader, CacheWriter
+    from kvbench.caches import CacheReader, CacheWriter, read_caches, write_caches
     from kvbench.caches.kept import export_kept
     from kvbench.generate.functions import compress, judge, load_cache
     from kvbench.press.adapter import as_press
@@ -50,8 +49,9 @@ _MODULES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "table
             "TraceError": "trace.writer", "as_press": "press.adapter", "compare": "api.compare",
             "compress": "generate.functions", "evaluate": "api.method", "export_kept": "caches.kept",
             "figure": "api.figure", "judge": "generate.functions", "load_cache": "generate.functions",
-            "policy": "api.compare", "program": "api.run", "read_results": "api.results", "read_trace": "api.trace",
-            "replay": "api.replay", "run": "api.run", "write_trace": "api.trace"}
+            "policy": "api.compare", "program": "api.run", "read_caches": "caches", "read_results": "api.results",
+            "read_trace": "api.trace", "replay": "api.replay", "run": "api.run", "write_caches": "caches",
+            "write_trace": "api.trace"}
 
 # Root of the repository, in a checkout.
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -93,37 +93,3 @@ def sample() -> str:
         if os.path.isfile(path):
             return path
     raise FileNotFoundError(f"{path}: the sample trace comes with the wheel and with the repository")
-
-
-def read_caches(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> CacheReader:
-    """Opens caches files (docs/trace_format.md), one or the parts of one run.
-
-        with kvbench.read_caches("c.h5") as caches:
-            for group in caches.groups:
-                for prompt in group.prompts():
-                    for layer, kv_head in group.heads(prompt):
-                        entry = group.read(prompt, layer, kv_head)
-
-    Raises kvbench.TraceError if a file is not a caches file.
-    """
-    from kvbench import caches
-    return caches.CacheReader(paths)
-
-
-def write_caches(path: str | os.PathLike[str],
-                 traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *,
-                 sink: int = 16, recent: int = 512, queries: int = 256,
-                 protocol: str = "prefill") -> CacheWriter:
-    """Context manager that writes one caches file (docs/trace_format.md).
-
-        with kvbench.write_caches("c.h5", "t.h5") as writer:
-            group = writer.group("mine", budget=0.25)
-            group.put("p0", 0, 0, head.k[kept], head.v[kept], token=kept)
-
-    path      caches file; appears when complete
-    traces    source traces, all of one element type
-    sink, recent, queries, protocol   windows of the protocol in tokens, and its name
-    Raises kvbench.TraceError for data that the format does not allow.
-    """
-    from kvbench import caches
-    return caches.CacheWriter(path, traces, sink, recent, queries, protocol)

@@ -22,4 +22,6 @@ from kvbench.trace.heads import Head, read_head, trace_heads
 from kvbench.trace.writer import TraceError
 
 __all__ = ["CacheEntry", "CacheReader", "CacheWriter", "GroupWriter", "Head", "TraceError",
-           "file_sha256", "params_text", "read_head", "round_to", "trace_heads"]
+           "file_sha256", "params_text", "read_caches", "read_head", "round_to", "trace_heads", "write_caches"]
+
+read_caches, write_caches = CacheReader, CacheWriter  # as `kvbench` names them

@@ -129,6 +129,14 @@ class CacheReader:
     protocol, sink, recent, queries    common to all files
     traces                             {SHA-256} of the source traces
     groups                             [CacheGroup] in file order
+
+        with kvbench.read_caches("c.h5") as caches:
+            for group in caches.groups:
+                for prompt in group.prompts():
+                    for layer, kv_head in group.heads(prompt):
+                        entry = group.read(prompt, layer, kv_head)
+
+    Raises TraceError if a file is not a caches file.
     """
 
     def __init__(self, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]):

@@ -28,6 +28,12 @@ class CacheWriter:
     path     caches file
     traces   source traces, all of one element type
     sink, recent, queries, protocol    windows of the protocol in tokens, and its name
+
+        with kvbench.write_caches("c.h5", "t.h5") as writer:
+            group = writer.group("mine", budget=0.25)
+            group.put("p0", 0, 0, head.k[kept], head.v[kept], token=kept)
+
+    Raises TraceError for data that the format does not allow.
     """
 
     def __init__(self, path: str | os.PathLike[str],
