@@ -5,7 +5,8 @@ draws all, --algorithm the named ones.
 
 More than nine layers: the mean over layers with the quartiles of layers, and a map of layer against
 T or budget per algorithm. `--mean-over-layers`: one panel of the means alone. More than eight lines
-are labelled at their right ends. `--highlight` greys all other lines and limits maps to the named.
+are labelled at their right ends if these taller panels fit a page, otherwise in a legend.
+`--highlight` greys all other lines and limits maps to the named.
 
 Per algorithm and x, rel_error (--y: another column) is averaged over traces, prompts and heads for
 each seed; the line is the mean over seeds, the bar the standard deviation over seeds (n - 1; none
