@@ -83,8 +83,8 @@ def markdown(found, rows, digits):
         said = ("" if all(math.isnan(row["said"]) for row in rows) else
                 "at how many the model's greedy text contains it (said); ")
         out += ["Then by method and budget: at how many sources the right answer is likelier than every wrong one; "
-                f"{said}how much its negative log likelihood grows over that with the whole cache, nats, mean over sources "
-                "[95 % interval over sources]" + (f", or of fewer than {FEWEST} sources (least to largest)."
+                f"{said}how much its negative log likelihood grows over that with the whole cache, nats, mean over "
+                "sources [95 % interval over sources]" + (f", or of fewer than {FEWEST} sources (least to largest)."
                                                   if few else ".") + " The least mean growth stands first.", ""]
     for place in kept:
         mine = [row for row in rows if (row["setting"], row["task"]) == place]
