@@ -153,6 +153,20 @@ class TraceWriterTest(FolderCase):
         self.assertEqual(read_bytes(self.trace), before)
         self.assertEqual(os.listdir(self.folder), ["t.h5"])
 
+    def test_a_second_run_leaves_the_first_alone(self):
+        def second(writer):
+            with self.assertRaisesRegex(kt.TraceError, "t.h5: another run writes it, and holds the lock .*t.h5.lock"):
+                self.write()
+        self.write(second)
+        self.assertEqual(os.listdir(self.folder), ["t.h5"])
+        write_text(self.trace + ".lock", "")  # of a killed run
+        self.write()
+        self.assertEqual(os.listdir(self.folder), ["t.h5"])
+        write_text(self.trace + ".lock", "precious")
+        with self.assertRaisesRegex(kt.TraceError, "t.h5.lock: is there, and is no lock"):
+            self.write()
+        self.assertEqual(sorted(os.listdir(self.folder)), ["t.h5", "t.h5.lock"])
+
     def test_only_traces_and_unfinished_ones_are_replaced(self):
         part = self.trace + ".tmp"
 

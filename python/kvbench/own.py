@@ -1,8 +1,11 @@
-"""Whole HDF5 files, in place of none or of kvbench's own. lib/core/output_guard.hpp follows the same rules."""
+"""Whole HDF5 files, in place of none or of kvbench's own. lib/core/output_guard.hpp and file_lock.hpp follow the same
+rules.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -18,30 +21,63 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 @contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Holds the lock PATH.lock, then removes it. Raises TraceError if another run holds it or it has content, OSError if
+    it cannot be made.
+    """
+    name = path + ".lock"
+    while True:
+        try:
+            lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            raise OSError(f"{path}: cannot be written: {error}") from None
+        with os.fdopen(lock, "rb") as file:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                named = os.path.samestat(os.fstat(lock), os.stat(name))
+            except BlockingIOError:
+                raise TraceError(f"{path}: another run writes it, and holds the lock {name}") from None
+            except FileNotFoundError:
+                named = False
+            if not named:  # the run that held it has removed it
+                continue
+            if file.read(1):
+                raise TraceError(f"{name}: is there, and is no lock, which is empty: it is not removed")
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    os.remove(name)
+            return
+
+
+@contextlib.contextmanager
 def whole_file(path: str, part: str, what: str, format: str, copy: str | None = None) -> Iterator[h5py.File]:
     """Yields a new h5py.File at `part`, or a copy of the file `copy`; renames it to `path` on success, and otherwise
-    removes it. Raises TraceError if `path` is there and not of this format, or if `part` is and no killed run can have
-    left it; OSError if they cannot be written. what: noun for the message, such as "a trace".
+    removes it. Raises TraceError if another run writes `path`, if `path` is there and not of this format, or if `part`
+    is and no killed run can have left it; OSError if they cannot be written. what: noun for the message, such as "a
+    trace".
     """
     if not os.path.isdir(os.path.dirname(path) or "."):
         raise TraceError(f"{path}: cannot be written: its folder does not exist")
-    _refuse_foreign(path, part, what, format)
-    file: Any = None
-    try:
-        if copy is not None:
-            shutil.copyfile(copy, part)
+    with locked(path):
+        _refuse_foreign(path, part, what, format)
+        file: Any = None
         try:
-            file = h5py.File(part, "w" if copy is None else "r+")
-        except OSError as error:
-            raise OSError(f"{path}: cannot be written: {error}") from None
-        yield file
-        file.close()
-        os.replace(part, path)
-    finally:
-        with contextlib.suppress(Exception):  # also after a failed close, as on a full disk
+            if copy is not None:
+                shutil.copyfile(copy, part)
+            try:
+                file = h5py.File(part, "w" if copy is None else "r+")
+            except OSError as error:
+                raise OSError(f"{path}: cannot be written: {error}") from None
+            yield file
             file.close()
-        with contextlib.suppress(OSError):
-            os.remove(part)
+            os.replace(part, path)
+        finally:
+            with contextlib.suppress(Exception):  # also after a failed close, as on a full disk
+                file.close()
+            with contextlib.suppress(OSError):
+                os.remove(part)
 
 
 def _refuse_foreign(path: str, part: str, what: str, format: str) -> None:
