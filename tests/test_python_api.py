@@ -364,6 +364,10 @@ class MethodTest(FolderCase):
             np.testing.assert_array_equal(found["mean"], expected["mean"])
             np.testing.assert_array_equal(found["difference"], expected["difference"])
         self.assertFalse(np.isnan(found["difference"]).all())
+        found = kvbench.compare(rows, algorithm="local,snapkv", exclude="oracle,exact", budget="1/4", layers="0,10")
+        self.assertEqual((set(found["method"]), set(found["budget"])), ({"local", "snapkv"}, {"0.25"}))
+        with self.assertRaisesRegex(ValueError, "budget: got `much`, expected numbers"):
+            kvbench.compare(rows, budget="much")
         with self.assertRaisesRegex(TypeError, "unexpected option 'colour', expected one of metric"):
             kvbench.compare(rows, colour=1)
         with self.assertRaisesRegex(kvbench.CsvError, "--to: got `h2o`"):

@@ -25,10 +25,11 @@ def compare(rows: pd.DataFrame | str | os.PathLike[str] | Iterable[pd.DataFrame 
     to        method that the others are compared with
     metric    column; None: rel_error, of the rows of judge kl
     options   of `kvbench-py compare`, with _ for -: by="source", records="prompts.jsonl", layers=[0, 1]; algorithm,
-              exclude, prompts and budget choose rows
+              exclude, prompts and budget choose rows; a text is read as the command line's: exclude="oracle,exact"
     Columns: those of --csv. Notes go to the logger `kvbench`. Raises kvbench.CsvError for unsuitable tables,
-    TypeError for an unknown option.
+    TypeError for an unknown option, ValueError for a text that the command line refuses.
     """
+    from kvbench import command
     from kvbench import tables as kt
     from kvbench.comparison import analysis, scores
     from kvbench.comparison import tables as ct
@@ -45,9 +46,16 @@ def compare(rows: pd.DataFrame | str | os.PathLike[str] | Iterable[pd.DataFrame 
                              "records": []}
     if kind == ROWS:
         known |= {"layers": [], "set": None, "pool": False, "higher_better": None}
+    texts = {"algorithm": command.ALGORITHM, "exclude": command.EXCLUDE, "prompts": command.PROMPTS,
+             "budget": command.BUDGET, "layers": command.LAYERS}
     for name, value in options.items():
         if name not in known:
             raise TypeError(f"compare() got an unexpected option {name!r}, expected one of {', '.join(known)}")
+        if isinstance(value, str) and name in texts:
+            try:
+                value = texts[name]["type"](value)
+            except argparse.ArgumentTypeError as error:
+                raise ValueError(f"{name}: {error}") from None
         wanted_list = isinstance(known[name], list) and (isinstance(value, str) or not hasattr(value, "__iter__"))
         known[name] = [value] if wanted_list else value
     chosen = argparse.Namespace(**known, to=to, figures=None, tuned=[], tables=[("", source)])
