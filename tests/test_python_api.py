@@ -181,6 +181,32 @@ class MethodTest(FolderCase):
         self.assertEqual((set(good.params), set(good.diag)), ({"of=all"}, {"means=1"}))
         self.assertEqual(set(bad.status), {"infeasible: no room for a mean"})
 
+    def test_layers_with_a_window(self):
+        from kvbench.trace.writer import TraceWriter
+
+        rng, self.trace = np.random.default_rng(0), self.path("w.h5")
+        windows = {88: 4, 70: 11, 20: 61, 1: None}  # the middle's first token; it has none
+        with TraceWriter(self.trace, "none", "random") as writer:
+            writer.begin_prompt("p", 96)
+            for layer, window in enumerate(windows):
+                writer.begin_layer(layer, 2, 1, 48, 8, 8, window=window)
+                for name, shape in (("q", (2, 48, 8)), ("k", (96, 8)), ("v", (96, 8))):
+                    writer.write(name, 0, 0, rng.normal(size=shape))
+        firsts = {}
+
+        def noting(head, task):
+            firsts[head.window] = task.middle[0] if len(task.middle) else None
+            return newest(head, task)
+
+        columns = ["rel_error", "bytes", "full_bytes", "status"]
+        own = kvbench.replay(self.trace, algorithm="local", budget=0.5, **WINDOWS)
+        self.assertEqual(self.evaluate(noting, 0.5)[columns].values.tolist(), own[columns].values.tolist())
+        self.assertEqual(firsts, windows)
+        for token in (None, [5, 50]):
+            with self.assertRaisesRegex(kvbench.MethodError, "no tokens of task.middle, .* a window of 70 tokens"):
+                self.evaluate(lambda head, task, token=token: kvbench.Made(head.k[:2], head.v[:2], token=token),
+                              layers=[1])
+
     def test_what_a_method_may_not_return(self):
         def heavy(head, task):
             rows = task.tokens

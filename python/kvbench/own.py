@@ -22,8 +22,8 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Holds the lock PATH.lock, then removes it. Raises TraceError if another run holds it or it has content, OSError if
-    it cannot be made.
+    """Holds the lock PATH.lock, then removes it. Raises TraceError if another run holds it or it has content,
+    OSError if it cannot be made.
     """
     name = path + ".lock"
     while True:

@@ -49,7 +49,8 @@ class Task:
     budget                   fraction of the middle's bytes
     bytes                    the same in bytes: limit for everything held of the middle
     tokens                   number of uncompressed tokens that fit
-    middle                   compressible positions, ascending: all but sinks and recent
+    middle                   compressible positions, ascending: all but sinks and recent, and without those that
+                             head.window hides from all evaluated queries
     query_positions          position of each row of head.q: stored queries before the evaluated ones; with
                              scores="all" these too
     rng                      seeded by the seed and the head
@@ -156,7 +157,9 @@ def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, wri
     seen = 0 if scores == "none" else stored - (writer.queries if scores == "past" else 0)
     head.q = None if scores == "none" else head.q[:, :seen]
     pair = BYTES[head.dtype] * (head.k.shape[1] + head.v.shape[1])
-    middle = np.arange(writer.sink, n - writer.recent)
+    # As lib/replay/windows.cpp.
+    first = max(0, n - writer.queries - head.window + 1) if head.window else 0
+    middle = np.arange(max(writer.sink, first), n - writer.recent)
     may_hold = int(np.floor(budget * pair * len(middle)))
     prompt, layer, kv_head = place
     return Task(prompt, layer, kv_head, budget, may_hold, may_hold // pair, middle,
@@ -180,6 +183,7 @@ def _put(group: GroupWriter, name: str, task: Task, head: Head, method: Any) -> 
     try:
         if isinstance(result, Made):
             parts: dict[str, Any] = {"compress_ms": spent, **result.parts}
+            _check_tokens(parts, task, head.window)
             _check_bytes(parts, task, BYTES[head.dtype], len(head.k[0]), len(head.v[0]))
             group.put(*place, **parts)
         else:
@@ -216,6 +220,14 @@ def _positions(result: Any, task: Task, n: int) -> np.ndarray:
     if len(kept) > task.tokens:
         raise ValueError(f"returned {len(kept)} tokens, expected at most task.tokens: {task.tokens} fit")
     return np.sort(kept)
+
+
+def _check_tokens(parts: dict[str, Any], task: Task, window: int | None) -> None:
+    """Raises ValueError if entries of a layer with a window are not tokens of the middle."""
+    token = parts["token"]
+    if window and len(parts["k"]) and (token is None or not np.isin(token, task.middle).all()):
+        raise ValueError("returned entries that are no tokens of task.middle, expected only such tokens (`token`): "
+                         f"the layer has a window of {window} tokens")
 
 
 def _check_bytes(parts: dict[str, Any], task: Task, element: int, d: int, dv: int) -> None:

@@ -30,6 +30,7 @@ class Head:
     q        [group, nq, d]: the last nq queries of the group's query heads; None if not requested
     scale    s in exp(s <k, q>)
     dtype    the trace's element type: float16, bfloat16 or float32
+    window   tokens that a query sees, itself included; None: all before it
     """
 
     k: np.ndarray
@@ -37,6 +38,7 @@ class Head:
     q: np.ndarray | None
     scale: float
     dtype: str
+    window: int | None = None
 
 
 def text_of(value: object) -> str:
@@ -132,4 +134,5 @@ def read_head(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int
             q = read_rows(group["q"], dtype, kv_head * size, size)
         scale = group.attrs.get("scale", file.attrs.get("scale", group["k"].shape[2]**-0.5))
         k, v = (read_rows(group[name], dtype, kv_head, 1)[0] for name in "kv")
-        return Head(k, v, q, float(scale), dtype)
+        window = group.attrs.get("window")
+        return Head(k, v, q, float(scale), dtype, None if window is None else int(window))
