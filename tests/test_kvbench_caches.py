@@ -53,6 +53,11 @@ class CachesTest(FolderCase):
     def entry(self, count=5, **more):
         return {"k": self.rng.normal(0, 1, (count, D)), "v": self.rng.normal(0, 1, (count, DV))} | more
 
+    def test_prompts_of_a_trace_as_a_text(self):
+        path = self.make_trace("t.h5", prompts=("x-1", "x-12", "y"))
+        for text, names in (("x-12", ["x-12"]), ("x-12,y", ["x-12", "y"])):
+            self.assertEqual(list(dict.fromkeys(name for name, *_ in kc.trace_heads(path, text))), names)
+
     def test_heads_of_a_trace(self):
         for dtype in ("float16", "bfloat16", "float32"):
             path = self.make_trace(f"{dtype}.h5", dtype, prompts=("x",), scale=0.3)

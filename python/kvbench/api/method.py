@@ -86,7 +86,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
              budget: float | Sequence[float] = (0.5, 0.25, 0.125), *, name: str | None = None,
              params: str | dict[str, Any] = "", seeds: int = 1, scores: str = "past",
              sink: int = 16, recent: int = 512, queries: int = 256,
-             prompts: Sequence[str] | None = None, layers: Sequence[int] | None = None,
+             prompts: str | Sequence[str] | None = None, layers: Sequence[int] | None = None,
              output: str | os.PathLike | None = None, caches: str | os.PathLike | None = None,
              errors: str = "row", progress: bool | None = None, **options: Any) -> pd.DataFrame:
     """Returns the rows of `kvbench evaluate` for a method written as a Python function.

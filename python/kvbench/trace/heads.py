@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 import h5py
 import numpy as np
 
+from kvbench.text import list_parts
 from kvbench.trace.digest import check_members
 from kvbench.trace.values import read_values
 from kvbench.trace.writer import FORMAT, STORED, VERSION, TraceError, from_bfloat16
@@ -104,8 +105,10 @@ def trace_dtype(trace: str | os.PathLike[str] | h5py.File) -> str:
 def trace_heads(trace: str | os.PathLike[str] | h5py.File,
                 prompts: Collection[str] | None = None,
                 layers: Collection[int] | None = None) -> list[tuple[str, int, int]]:
-    """Returns [(prompt, layer, KV head)] of a trace, in order; `prompts`, `layers`: only these."""
+    """Returns [(prompt, layer, KV head)] of a trace, in order; `prompts` (`a,b`, or a list), `layers`: only these."""
     out: list[tuple[str, int, int]] = []
+    if isinstance(prompts, str):
+        prompts = list_parts(prompts)
     with open_trace(trace) as file:
         check_members(file["prompts"])
         for prompt, group in file["prompts"].items():
