@@ -4,6 +4,7 @@ pictures. Its statistics alone: test_kvbench_stats.py."""
 import gzip
 import itertools
 import json
+import os
 import sys
 import unittest
 from unittest import mock
@@ -13,6 +14,7 @@ from plot_tables import FigureTest, infeasible
 from script_case import missing, read_bytes, read_rows, read_text, write_bytes, write_rows, write_text
 
 from kvbench import tables as kt
+from kvbench.outputs import opened
 from kvbench.plot import figures as kf
 
 SCIPY = not missing("scipy")
@@ -233,6 +235,8 @@ class CompareTest(FigureTest):
     def test_refusals(self):
         path = self.write(small_rows())
         records = self.write_file("dev.jsonl", '{"id": "p0", "set": "dev", "text": "x"}\n')
+        link = self.path("link.csv")
+        os.symlink(path, link)
         for words, options in (
                 ("--to: got `z`, expected one of a, b, c", ["--to", "z"]),
                 ("column `nope` is missing", ["--metric", "nope"]),
@@ -245,10 +249,32 @@ class CompareTest(FigureTest):
                 ("none.jsonl: cannot be read", ["--set", "test", "--records", "none.jsonl"]),
                 ("a number above 0 and below 1", ["--alpha", "2"]),
                 ("a name that ends in .csv", ["--csv", "x"]),
-                ("cannot be written", ["--markdown", self.path("no/x.md")])):
+                ("cannot be written", ["--markdown", self.path("no/x.md")]),
+                ("t.csv: is also an input, expected another file", ["--csv", path]),
+                ("link.csv: is also an input", ["--csv", link]),
+                ("dev.jsonl: is also an input", ["--records", records, "--latex", records]),
+                ("x.tests.csv: is also another output", ["--csv", self.path("x.csv"), "--markdown",
+                                                         self.path("x.tests.csv")])):
             with self.subTest(words):
+                before = read_bytes(path), os.listdir(self.folder)
                 _, said = self.run_compare(path, *options, code=2)
                 self.assertIn(words, said.strip().splitlines()[-1])
+                self.assertEqual((read_bytes(path), os.listdir(self.folder)), before)
+
+    def test_outputs_are_whole(self):
+        path, link = self.write_file("out.md", "old"), self.path("link.md")
+        os.symlink("out.md", link)
+        with self.assertRaises(ZeroDivisionError), opened(link) as file:
+            print("new", 1 // 0, file=file)
+        with self.assertRaisesRegex(kt.CsvError, "out.md: another run writes it"), opened(path), opened(link):
+            pass
+        self.assertEqual(read_text(path), "old")
+        with opened(link) as file:
+            file.write("new")
+        self.assertEqual((read_text(path), os.path.islink(link)), ("new", True))
+        with opened(os.devnull) as file:
+            file.write("new")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["link.md", "out.md"])
 
     def test_markdown_and_latex(self):
         rows = [{**row, "algorithm": row["algorithm"].replace("c", "c+x"), "params": f"a_b={setting}"}

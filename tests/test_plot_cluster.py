@@ -230,3 +230,7 @@ class SummaryTest(FigureTest):
         os.mkdir(self.path("out.csv"))
         _, said = self.must(summary, self.path("a"), "-o", self.path("out.csv"), code=2)
         self.assertEqual(said.count("\n"), 1)
+
+    def test_an_output_that_is_an_input(self):
+        _, said = self.must(summary, self.path("a"), "-o", self.path("a", "norms.csv"), code=2)
+        self.assertIn("norms.csv: is also an input", said)

@@ -128,6 +128,8 @@ class FunctionsTest(FigureTest):
         self.assertIn("bad: points left out because some heads are missing", said.output[0])
         self.assertIn("cannot be written", self.must(plot_pareto, self.path("t.csv"), "-o", self.path("p"),
                                                      "--caption", self.path("no", "x.txt"), code=2)[1])
+        self.assertIn("is also an input", self.must(plot_pareto, self.path("t.csv"), "-o", self.path("p"),
+                                                    "--caption", self.path("t.csv"), code=2)[1])
 
     def test_programs_have_the_options_of_their_functions(self):
         named = {name.removeprefix("plot ") for name in programs.PROGRAMS if name.startswith("plot ")}

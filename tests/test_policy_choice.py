@@ -222,6 +222,7 @@ class PolicyTest(CommandCase):
                 ("--like: got equal too", "equal", "--budget", "0.5", "--like", table),
                 *((f"{words[0]}: got --like too", good, "--like", table, *words, "--budget", "0.5")
                   for words in (["--each-prompt"], ["--vary", "budgets"], ["--algorithm", "h2o"])),
+                ("is also an input", good, table, "--budget", "0.5", "--markdown", table),
                 ("prompt `a/b`: expected a name", good, slash, "--each-prompt", "--budget", "0.5")):
             with self.subTest(what):
                 self.refused(what, *words, "-o", self.path("p.json"))

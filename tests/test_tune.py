@@ -165,6 +165,7 @@ class TuneTest(FolderCase):
             "--choice", self.path("tuning.csv"), code=2))
         self.run_it("choose", self.path("nosuch.csv"), "--grids", self.path("grids.csv"), code=2)
         self.run_it("nosuch", code=2)
+        self.assertIn("grids.csv: is also an input", self.choose("--csv", self.path("grids.csv"), code=2))
 
     def test_with_the_program(self):
         """What the program declares and what it writes into rows go together."""

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 
-from kvbench.errors import CsvError, TraceError, unwritable
+from kvbench.errors import CsvError, TraceError
 from kvbench.programs import PIP, MissingModules
 from kvbench.text import index_list, list_parts, one_line
 
@@ -39,14 +39,6 @@ def picture_files(text):
     if any(ending in PICTURES for ending in endings):
         raise CsvError(f"-o: got `{text}`, expected one stem, or names that all end in .png, .pdf or .svg")
     return [text + ".png", text + ".pdf"]
-
-
-def opened(path):
-    """Opens a file of text for writing. Raises CsvError, DeviceError."""
-    try:
-        return open(path, "w", encoding="utf-8", newline="")
-    except OSError as error:
-        raise unwritable(path, error) from None
 
 
 def _picture(text):

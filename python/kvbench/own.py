@@ -1,11 +1,8 @@
-"""Whole HDF5 files, in place of none or of kvbench's own. lib/core/output_guard.hpp and file_lock.hpp follow the same
-rules.
-"""
+"""Whole HDF5 files, in place of none or of kvbench's own. lib/core/output_guard.hpp follows the same rules."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -13,42 +10,12 @@ from typing import TYPE_CHECKING, Any
 import h5py
 
 from kvbench.errors import TraceError
+from kvbench.outputs import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-
-
-@contextlib.contextmanager
-def locked(path: str) -> Iterator[None]:
-    """Holds the lock PATH.lock, then removes it. Raises TraceError if another run holds it or it has content,
-    OSError if it cannot be made.
-    """
-    name = path + ".lock"
-    while True:
-        try:
-            lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except OSError as error:
-            raise OSError(f"{path}: cannot be written: {error}") from None
-        with os.fdopen(lock, "rb") as file:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                named = os.path.samestat(os.fstat(lock), os.stat(name))
-            except BlockingIOError:
-                raise TraceError(f"{path}: another run writes it, and holds the lock {name}") from None
-            except FileNotFoundError:
-                named = False
-            if not named:  # the run that held it has removed it
-                continue
-            if file.read(1):
-                raise TraceError(f"{name}: is there, and is no lock, which is empty: it is not removed")
-            try:
-                yield
-            finally:
-                with contextlib.suppress(OSError):
-                    os.remove(name)
-            return
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.comparison import tables as ct
+from kvbench.outputs import check_outputs
 from kvbench.text import counted
 
 POINT = ["budget_requested", "algorithm", "params"]
@@ -282,6 +283,12 @@ def parse_arguments(arguments=None):
     options = parser.parse_args(arguments)
     if (options.metric in kt.LAYER_METRICS) != bool(options.layer_table):
         parser.error(f"--layer-table: expected with --metric {' or '.join(kt.LAYER_METRICS)}, and with no other")
+    inputs = [*options.tables, *(options.layer_table or []), *options.records]
+    if options.run is choose:
+        check_outputs([*inputs, options.grids], [options.csv, options.markdown, options.settings, options.each])
+    else:
+        check_outputs([*inputs, *options.tuned, *(options.authors or []), options.choice],
+                      [options.csv, options.markdown])
     return options
 
 

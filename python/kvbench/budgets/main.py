@@ -22,6 +22,7 @@ from kvbench.budgets import cells, make, model, tables
 from kvbench.budgets.choose import BOTH, VARY
 from kvbench.budgets.policies import HEAD, LAYER, choose
 from kvbench.comparison.tables import markdown_table, write_table, write_text
+from kvbench.outputs import check_outputs
 
 CHOOSE = """Chooses an algorithm and a budget for each layer.
 
@@ -115,7 +116,15 @@ def parse_arguments(arguments=None):
         for name in ("each_prompt", "vary", "per", "algorithm", "exclude", "prompts"):
             if options.like and getattr(options, name) not in (False, BOTH, LAYER, []):
                 parser.error(f"--{name.replace('_', '-')}: got --like too, expected OUT.layers.csv")
+    check_outputs(inputs_of(options), [getattr(options, name, None) for name in ("output", "csv", "markdown")])
     return options
+
+
+def inputs_of(options):
+    """Returns the files that a command line reads."""
+    names = ["sensitivities", "like", "scores", "layer_table", "alone", "records"] if options.command else ["prompts"]
+    given = [getattr(options, name, None) or [] for name in names]
+    return [file for files in given for file in ([files] if isinstance(files, str) else files)]
 
 
 def fit(options):

@@ -17,6 +17,7 @@ import pandas as pd
 
 from kvbench import command
 from kvbench.cluster import tables as kcc
+from kvbench.outputs import check_outputs, opened
 
 UNIT = ["trace", "prompt"]
 
@@ -55,6 +56,7 @@ def main(arguments=None):
     parser.add_argument("-o", "--output", required=True, metavar="FILE.csv")
     parser.add_argument("--pool", **command.POOL)
     options = parser.parse_args(arguments)
+    check_outputs([kcc.table_path(path, name) for path in options.inputs for name in kcc.KEYS], [options.output])
     out = table(figures(options.inputs, options.pool))
-    with command.opened(options.output) as file:
+    with opened(options.output) as file:
         out.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")

@@ -29,6 +29,8 @@ the whole page.
 from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench.comparison.tables import csv_files
+from kvbench.outputs import check_outputs
 from kvbench.text import list_parts
 
 ROWS, SCORES = "rows of kvbench replay", "scores"
@@ -104,6 +106,10 @@ def parse_arguments(arguments=None):
         if getattr(options, name) is None:
             setattr(options, name, value)
     (check_rows if options.kind == ROWS else check_scores)(parser, options)
+    named = [file for _, *files in [*options.score_table, *options.tuned] for file in files]
+    tables = csv_files(options.csv) if options.csv and options.kind == ROWS else [options.csv]
+    check_outputs([*options.inputs, *named, *options.records],
+                  [*tables, options.markdown, options.latex, options.sources, options.orders])
     if not any(getattr(options, name) for name in ("csv", "markdown", "latex", "figures", "sources", "orders")):
         options.markdown = "-"
     return options

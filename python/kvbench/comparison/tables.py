@@ -4,7 +4,7 @@ import csv
 import math
 import sys
 
-from kvbench.command import opened
+from kvbench.outputs import opened
 from kvbench.text import counted, printable_lines
 
 COLUMNS = ["budget", "method", "prompts", "mean", "low", "high", "median", "mean_rank", "wins",
@@ -30,12 +30,17 @@ def write_table(path, columns, rows):
         writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
 
 
+def csv_files(path):
+    """Returns PATH, and PATH's stem with .layers, .tests and .prompts."""
+    return [path, *(f"{path.removesuffix('.csv')}.{name}.csv" for name in ("layers", "tests", "prompts"))]
+
+
 def write_csv(path, comparisons):
-    """Writes PATH and PATH's stem with .layers, .prompts and .tests."""
-    stem = path.removesuffix(".csv")
+    """Writes csv_files(path)."""
+    path, of_layers, of_tests, of_prompts = csv_files(path)
     write_table(path, COLUMNS, [row for c in comparisons for row in c.rows])
-    write_table(f"{stem}.layers.csv", LAYER_COLUMNS, [row for c in comparisons for row in c.layers])
-    write_table(f"{stem}.tests.csv", TEST_COLUMNS, [c.tests for c in comparisons if c.tests])
+    write_table(of_layers, LAYER_COLUMNS, [row for c in comparisons for row in c.layers])
+    write_table(of_tests, TEST_COLUMNS, [c.tests for c in comparisons if c.tests])
     prompts = []
     for c in comparisons:
         for label in c.values.columns:
@@ -43,7 +48,7 @@ def write_csv(path, comparisons):
             prompts += [{"budget": c.budget, "method": label, "prompt": unit, "value": float(value),
                          "rank": float(rank)}
                         for unit, value, rank in zip(c.values.index, c.values[label], ranks)]
-    write_table(f"{stem}.prompts.csv", PROMPT_COLUMNS, prompts)
+    write_table(of_prompts, PROMPT_COLUMNS, prompts)
 
 
 def write_text(path, text):

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kvbench.command import picture_files
-from kvbench.errors import unwritable
+from kvbench.outputs import replacing
 from kvbench.plot.palette import COLORS
 
 MOST = len(COLORS)  # lines of a picture that are told apart
@@ -130,8 +130,5 @@ def save_figure(figure, output):
     dates = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     for path in picture_files(output):
         ending = os.path.splitext(path)[1].lower()
-        try:
-            with matplotlib.rc_context({**STYLE, "svg.hashsalt": "kvbench"}):
-                figure.savefig(path, dpi=200, bbox_inches="tight", metadata=dates[ending])
-        except OSError as error:
-            raise unwritable(path, error) from None
+        with replacing(path) as part, matplotlib.rc_context({**STYLE, "svg.hashsalt": "kvbench"}):
+            figure.savefig(part, format=ending[1:], dpi=200, bbox_inches="tight", metadata=dates[ending])
