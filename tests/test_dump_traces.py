@@ -103,6 +103,12 @@ class DumpTracesTest(DumpCase):
                 ("cuda:1", "float16", None, "float16"), ("cuda", "float16", "float32", "float32")):
             self.assertEqual(dump_traces.compute_dtype(device, dtype, asked), expected)
 
+    def test_unknown_devices(self):
+        for device in ("gpu", "cuda:x"):
+            for more in ((), ("--compute-dtype", "float32")):
+                self.expect_error(f"--device: got `{device}`, expected cpu, cuda", "--model", self.model("llama"),
+                                  "--token-ids", self.ids_file, "--device", device, *more)
+
     def test_a_trace_that_is_there_needs_overwrite(self):
         path = self.dump(self.model("llama"))
         before = read_bytes(path)

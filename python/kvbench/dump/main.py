@@ -18,7 +18,7 @@ from kvbench.dump.fisher import fisher_information
 from kvbench.dump.forward import check_own_attention, check_parts, needs_cache, torch_errors
 from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
-from kvbench.dump.prompts import load, load_weights, read_prompts, silence
+from kvbench.dump.prompts import device_type, load, load_weights, read_prompts, silence
 from kvbench.dump.rope import RotaryTables, rope_types
 from kvbench.progress import Progress, minutes, note
 from kvbench.text import counted
@@ -34,7 +34,7 @@ DEFAULT_QUERIES = ENOUGH_QUERIES = 256
 
 def compute_dtype(device, dtype, asked):
     """Returns the type in which the model runs: the requested one, or float32 on a CPU, which emulates half types."""
-    return asked or ("float32" if torch.device(device).type == "cpu" else dtype)
+    return asked or ("float32" if device_type(device) == "cpu" else dtype)
 
 
 def load_model(args):

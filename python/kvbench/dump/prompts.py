@@ -6,6 +6,7 @@ import os
 import re
 
 import numpy as np
+import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -34,8 +35,17 @@ def load(loader, what, args, **options):
         raise TraceError(f"{args.model}: its {what} cannot be loaded: {first}") from None
 
 
+def device_type(device):
+    """Returns the type of --device, such as `cpu`. Raises TraceError for a name that torch does not know."""
+    try:
+        return torch.device(device).type
+    except RuntimeError:
+        raise TraceError(f"--device: got `{device}`, expected cpu, cuda, cuda:1, ...") from None
+
+
 def load_weights(args, dtype, attention):
     """Returns the model in evaluation mode on --device, in the torch type `dtype`, with this attention."""
+    device_type(args.device)
     # Not `model.to(dtype)`, which would round the rotary frequencies.
     model = load(AutoModelForCausalLM.from_pretrained, "model", args, dtype=dtype, attn_implementation=attention)
     try:
