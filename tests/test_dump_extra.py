@@ -10,7 +10,7 @@ import unittest
 
 from dump_models import MISSING as NO_MODEL
 from dump_models import TOKENS, DumpCase
-from script_case import FolderCase, missing, write_text
+from script_case import FolderCase, missing, read_bytes, write_bytes, write_text
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
@@ -95,11 +95,14 @@ class ExtraTextsTest(FolderCase):
                 one.write(writer, "a", [1])
         from kvbench.trace.extra_heads import read_scores
         self.assertEqual(read_scores(trace, "a", 0, 1, "gate").tolist(), [5, 6, 7, 8, 9])
-        for text in ("gate", "a b=x.npz", "gate="):
+        for text in ("gate", "a b=x.npz", "gate=", "gate=x.npy"):
             with self.assertRaisesRegex(TraceError, "expected NAME=FILE.npz"):
                 et.StoredScores(text)
-        with self.assertRaisesRegex(TraceError, "cannot be read as .npz"):
-            et.StoredScores("gate=" + write_text(self.path("x.npz"), "no"))
+        np.savez_compressed(self.path("s.npz"), **{"a/0": np.random.default_rng(1).normal(size=(2, 300)).round(1)})
+        whole = read_bytes(self.path("s.npz"))
+        for damaged in (b"no", whole[:200], whole[:300] + bytes([255] * 8) + whole[308:]):  # zip, and what it holds
+            with self.assertRaisesRegex(TraceError, "cannot be read"):
+                et.StoredScores("gate=" + write_bytes(self.path("x.npz"), damaged))
 
 
 class DumpExtraTest(DumpCase):

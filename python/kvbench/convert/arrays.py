@@ -9,7 +9,9 @@ No code from a file is run: object arrays are rejected, and .pt is read with tor
 import math
 import os
 import re
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +23,8 @@ from kvbench.trace.writer import TraceError, array_of
 ELEMENT_TYPES = ("float16", "bfloat16", "float32", "float64")
 SAFETENSORS_TYPES = {"F16": ("float16", "<f2"), "BF16": ("bfloat16", "<u2"),
                      "F32": ("float32", "<f4"), "F64": ("float64", "<f8")}
+# what zipfile, zlib and numpy raise for damaged files
+DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError)
 # limit of the format's own library
 SAFETENSORS_MAX_HEADER = 100_000_000
 
@@ -42,7 +46,7 @@ class Array:
         """Returns the values, [*shape]; bfloat16 as uint16 bits."""
         try:
             return self.read()
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+        except (*DAMAGED, MemoryError) as error:
             raise TraceError(f"{self.where()}: cannot be read: {reason(error)}") from None
 
 
@@ -60,10 +64,10 @@ def open_arrays(path):
         raise TraceError(f"{path}: no such file")
     try:
         arrays = READERS[kind](path)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path}: cannot be read as {kind}: {reason(error)}") from None
     except (RecursionError, MemoryError):  # raised by Python's parsers for nested headers
         raise TraceError(f"{path}: cannot be read as {kind}: nested too deeply, or too large for the memory") from None
+    except DAMAGED as error:
+        raise TraceError(f"{path}: cannot be read as {kind}: {reason(error)}") from None
     if not arrays:
         raise TraceError(f"{path}: holds no arrays")
     return arrays

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from kvbench.convert.arrays import open_arrays
 from kvbench.errors import TraceError
 from kvbench.records import read_texts
 from kvbench.trace.extra import NAME
@@ -98,14 +99,10 @@ class StoredScores:
 
     def __init__(self, text):
         self.name, _, self.path = text.partition("=")
-        if not NAME.fullmatch(self.name) or not self.path:
+        if not NAME.fullmatch(self.name) or not self.path.lower().endswith(".npz"):
             raise TraceError(f"--add-scores: got `{text}`, expected NAME=FILE.npz, NAME of letters, digits, "
                              "`-`, `_` and `.`")
-        try:
-            with np.load(self.path, allow_pickle=False) as file:
-                self.arrays = {key: file[key] for key in file.files}
-        except (OSError, ValueError, EOFError) as error:
-            raise TraceError(f"{self.path}: cannot be read as .npz: {error}") from None
+        self.arrays = {array.name: array.load() for array in open_arrays(self.path)}
 
     def write(self, writer, prompt, layers):
         """Writes the prompt's scores into its open `layers`. Raises TraceError if one is missing."""

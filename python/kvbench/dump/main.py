@@ -8,7 +8,6 @@ attention. Layers whose attention is not exp(s <k, q>) over all earlier tokens a
 import argparse
 import os
 
-import torch
 from transformers import AutoConfig, DynamicCache
 
 from kvbench.dump.capture import ATTENTION, DTYPES, Capture, register
