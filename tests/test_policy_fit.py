@@ -247,6 +247,8 @@ class PredictTest(CommandCase):
                      self.path("s.json"))
         refuse("1 source and 5 methods", self.tables(self.points(1)))
         refuse("4 sources and 2 methods", self.tables(self.points(4, METHODS[:2])))
+        shared = "h2o", "snapkv", "h2o@snapkv"
+        refuse("h2o@snapkv: got only methods that share a name with it", self.tables(self.points(4, shared)))
         files = self.tables(points)
         for table in (self.alone(points, drop={("p1", "h2o", 2)}), self.alone(points, lambda method, layer: 0.0)):
             self.refused("got no KL above", "measure", "--model", "M", files[0], "--layer-table", files[1],

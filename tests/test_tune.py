@@ -156,6 +156,8 @@ class TuneTest(FolderCase):
             with self.subTest(expected):
                 self.write("dev.csv", HEADER, bad)
                 self.assertIn(expected, self.choose(code=2))
+        self.write("dev.csv", HEADER, [row.replace(",ok", ",failed") for row in good])
+        self.assertIn("got no setting of the grids that is ok", self.choose(code=2))
         self.write("dev.csv", HEADER, good)
         self.choose()
         self.write("all.csv", HEADER, rows("b", "z=0", [0.1]))

@@ -172,6 +172,9 @@ def choose(options):
                      "tuned": usable[chosen], "setting": setting})
         if setting:
             lines.append(f'  "{name}:{setting}",')
+    if not rows:
+        raise kt.CsvError(f"{options.tables[0]}: got no setting of the grids that is ok on every head of every prompt, "
+                          "expected one")
     if options.csv:
         ct.write_table(options.csv, CHOICE, rows)
     if options.each:

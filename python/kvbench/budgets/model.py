@@ -10,6 +10,8 @@ weighted sum of squares, and the KL divergence is quadratic in the error of the 
 import numpy as np
 from scipy import optimize
 
+from kvbench.errors import CsvError
+
 RIDGE = 0.03  # held-out errors hardly differ between .001 and .1 (docs/policies.md)
 FOLDS = 5
 
@@ -56,13 +58,15 @@ def cross_fit(squares, kl, methods, ridge=RIDGE, folds=FOLDS):
 
     squares [units, cells, layers], kl [units, cells]; methods: the label of each cell. A cell is predicted from the
     units of other folds and the methods that share no name with its own (neither `h2o` nor `snapkv@quant-kivi` for
-    `h2o@quant-kivi`). Requires two units and a method to fit for every method.
+    `h2o@quant-kivi`). Requires two units. Raises CsvError for a method without another to fit.
     """
     fold = folds_of(len(kl), folds)
     out = np.full(kl.shape, np.nan)
     for method in dict.fromkeys(methods):
         mine = np.array([other == method for other in methods])
         train = np.array([not parts_of(other) & parts_of(method) for other in methods])
+        if not train.any():
+            raise CsvError(f"{method}: got only methods that share a name with it, expected one that shares none")
         for at in range(fold.max() + 1):
             rest = squares[fold != at][:, train]
             weights = fit(rest.reshape(-1, rest.shape[-1]), kl[fold != at][:, train].ravel(), ridge)
