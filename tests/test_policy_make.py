@@ -1,7 +1,10 @@
 """kvbench-py policy from a model and prompts, with stand-ins for dump and score: what is done again and what is not."""
 
+import contextlib
+import io
 import json
 import os
+import sys
 import unittest
 from unittest import mock
 
@@ -13,7 +16,7 @@ if not MISSING:
 
     import kvbench
     from kvbench.budgets import main as policy
-    from kvbench.budgets import make
+    from kvbench.budgets import make, steps
     from kvbench.budgets.steps import StepFailed
     from kvbench.dump import options as dump_options
     from kvbench.score import options as score_options
@@ -42,7 +45,7 @@ class MakeTest(CommandCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def of_the_model(self, name, *words):
+    def of_the_model(self, name, *words, table=""):
         """What dump and score would write, of a model whose layers cost SENSITIVITY."""
         parse = {"dump": dump_options, "score": score_options}[name].parse_arguments
         with mock.patch("sys.argv", [name, *words]):
@@ -52,7 +55,7 @@ class MakeTest(CommandCase):
             raise StepFailed("stopped", 130)
         (self.dump if name == "dump" else self.score)(args)
 
-    def counted(self, *words):
+    def counted(self, *words, table=""):
         self.ran.append("replay" + " --resume" * ("--resume" in words))
         self.done(*words[1:])
 
@@ -155,6 +158,18 @@ class MakeTest(CommandCase):
         self.assertIn("kvbench-py policy: stopped\n", said)
         self.stop = ""
         self.assertEqual(self.make()[0], ["score --resume", "replay", "replay"])
+
+    def test_exit_code_1_is_rows_that_failed(self):
+        table = self.path("t.csv")
+        end = sys.executable, "-c", "import sys; sys.exit(1)"
+        with self.assertRaisesRegex(StepFailed, "the step ended with exit code 1") as caught:
+            steps.call(*end, table=table)
+        self.assertEqual(caught.exception.exit_code, 3)
+        write_rows(table, ("prompt", "algorithm", "budget_requested", "status"),
+                   [("a", "h2o", "0.5", "ok"), *[("a", "h2o", "0.25", "failed: memory")] * 2])
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            steps.call(*end, table=table)
+        self.assertEqual(said.getvalue(), f"{table}: prompt a, h2o at 0.25: 2 rows: failed: memory\n")
 
     def test_refusals(self):
         whole = ["--model", "m", "--prompts", self.prompts, "--budget", "0.25", "-o", self.path("p.json")]

@@ -139,7 +139,7 @@ class Making:
         words = ["--each-layer", f"--algorithm={MEASURED}", self.budget, *self.windows]
         self.steps.run("score", "the model's loss with one layer compressed at a time", lambda begun: kvbench_py(
             "score", self.trace, *self.model, *words, "-o", self.scores, "--rows", self.path("alone.csv"),
-            how(begun)), [self.scores, self.alone, self.layers],
+            how(begun), table=self.scores), [self.scores, self.alone, self.layers],
             words=words, inputs=sums([self.trace]), model=self.same_model, version=[self.version, self.of_program])
 
     def measure(self):
@@ -183,6 +183,6 @@ def replay(own, trace, words, prompts):
         for at, (table, name) in enumerate(prompts.items(), 1):
             progress.step(0, f"prompt {at} of {len(prompts)}: {name}")
             with silence() if progress.terminal else contextlib.nullcontext():
-                call(own, "replay", trace, f"--prompts={list_part(name)}", *words, "-o", table)
+                call(own, "replay", trace, f"--prompts={list_part(name)}", *words, "-o", table, table=table)
             progress.step(1, progress.text)
 

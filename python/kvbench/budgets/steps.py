@@ -1,5 +1,7 @@
 """Steps that write files in one folder. A step is done again only if it or its inputs changed, or its files."""
 
+import collections
+import csv
 import json
 import os
 import signal
@@ -13,7 +15,7 @@ from kvbench.errors import CsvError
 from kvbench.hashing import file_sha256
 from kvbench.progress import minutes, note, silence
 from kvbench.records import read_json, replace_text
-from kvbench.text import parse_json
+from kvbench.text import counted, parse_json
 
 RECORD = "steps.json"  # {step: {"inputs": what it was made from, "outputs": {file: SHA-256} once it is whole}}
 
@@ -87,8 +89,19 @@ class Steps:
         note(f"{where}: {minutes(time.monotonic() - begin)}")
 
 
-def call(*words):
-    """Runs a program, whose stdout is stderr here. Raises StepFailed."""
+def failed_rows(table):
+    """Returns lines that say which rows of a table failed; none without a table."""
+    if not os.path.isfile(table):
+        return []
+    with open(table, encoding="utf-8", newline="") as file:
+        found = collections.Counter((row["prompt"], row["algorithm"], row["budget_requested"], row["status"])
+                                    for row in csv.DictReader(file) if row["status"].startswith("failed"))
+    return [f"{table}: prompt {prompt}, {algorithm} at {budget}: {counted(count, 'row')}: {status}"
+            for (prompt, algorithm, budget, status), count in found.items()]
+
+
+def call(*words, table=""):
+    """Runs a program, whose stdout is stderr here. table: of rows, which may have failed. Raises StepFailed."""
     source = os.path.dirname(os.path.dirname(kvbench.__file__))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))}
     try:
@@ -101,9 +114,12 @@ def call(*words):
                 raise
     except OSError as error:
         raise StepFailed(f"{words[0]}: cannot be run: {error.strerror}", 2) from None
-    if code not in (0, SOME_FAILED):
+    failed = failed_rows(table) if code == SOME_FAILED else []
+    for line in failed:
+        note(line)
+    if code and not failed:
         raise StepFailed(f"the step ended with exit code {code}; the same command goes on from there", code)
 
 
-def kvbench_py(*words):
-    call(sys.executable, "-m", "kvbench", *words)
+def kvbench_py(*words, table=""):
+    call(sys.executable, "-m", "kvbench", *words, table=table)
