@@ -103,6 +103,10 @@ class DumpTracesTest(DumpCase):
                 ("cuda:1", "float16", None, "float16"), ("cuda", "float16", "float32", "float32")):
             self.assertEqual(dump_traces.compute_dtype(device, dtype, asked), expected)
 
+    def test_only_dumped_layers_are_counted(self):
+        self.dump(self.model("llama"), "--layers", "0,2")
+        self.assertIn(f"p0: {TOKENS} tokens, 2 layers, ", self.stderr)
+
     def test_unknown_devices(self):
         for device in ("gpu", "cuda:x"):
             for more in ((), ("--compute-dtype", "float32")):

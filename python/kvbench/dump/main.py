@@ -150,7 +150,7 @@ def dump_prompts(writer, prompts, capture):
                 capture.projections.prompt_ends(name)
             if capture.extra is not None:
                 capture.extra.run(writer, at - 1, name, text_id, ids)
-            written = len(capture.seen - capture.prompt_skips)
+            written = sum(map(capture.wanted, capture.seen - capture.prompt_skips))
             text = f"{name}: {len(ids)} tokens, {counted(written, 'layer')}, {minutes(progress.spent() - begin)}"
             if at < len(prompts):
                 text += f"; {len(prompts) - at} more, about {minutes(progress.left())}"
