@@ -13,6 +13,7 @@ from kvbench.budgets import cells
 from kvbench.budgets import choose as solver
 from kvbench.budgets.tables import EQUAL, check_layers, equal, read_sensitivities
 from kvbench.comparison.tables import markdown_table, write_text
+from kvbench.outputs import check_outputs
 from kvbench.records import read_json
 
 FORMAT, VERSION = "kvbench-policy", 1
@@ -129,6 +130,7 @@ def each_prompt(options, content, tables):
         except OSError as error:
             raise kt.CsvError(f"{place}: cannot be made: {error.strerror}") from None
         mine = argparse.Namespace(**{**vars(options), "prompts": [prompt], "output": os.path.join(place, name)})
+        check_outputs([options.sensitivities, *options.layer_table], [mine.output])
         out.append(f"## {prompt}\n\n{choose_from(mine, content, tables)}")
     return "\n".join(out)
 

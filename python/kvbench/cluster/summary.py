@@ -56,7 +56,7 @@ def main(arguments=None):
     parser.add_argument("-o", "--output", required=True, metavar="FILE.csv")
     parser.add_argument("--pool", **command.POOL)
     options = parser.parse_args(arguments)
-    check_outputs([kcc.table_path(path, name) for path in options.inputs for name in kcc.KEYS], [options.output])
+    check_outputs(kcc.table_files(options.inputs), [options.output])
     out = table(figures(options.inputs, options.pool))
     with opened(options.output) as file:
         out.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")

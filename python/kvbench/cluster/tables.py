@@ -39,6 +39,11 @@ def table_path(path, name):
     return stored if os.path.isfile(stored) else path
 
 
+def table_files(paths):
+    """Returns the files that paths name: a file itself, of a folder the tables of kvbench cluster."""
+    return [table_path(path, name) for path in paths for name in KEYS]
+
+
 def read_table(paths, name, needed, pool=None):
     """Reads the tables `name` (a key of KEYS) of files or folders as one frame.
 

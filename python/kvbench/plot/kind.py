@@ -21,6 +21,7 @@ import pandas as pd
 
 from kvbench import command
 from kvbench import tables as kt
+from kvbench.cluster.tables import table_files
 from kvbench.outputs import check_outputs, opened
 from kvbench.plot import figures as kf
 from kvbench.text import list_parts
@@ -212,7 +213,7 @@ def run(module: types.ModuleType) -> None:
     one = of_module(module)
     given = dict(vars(parser_of(one).parse_args()))
     inputs, output, caption = (given.pop(name) for name in ("inputs", "output", "caption"))
-    check_outputs(inputs, [*command.picture_files(output), caption])
+    check_outputs(table_files(inputs), [*command.picture_files(output), caption])
     picture = one.function(*one.read(inputs, **given), **given)
     kf.save_figure(picture, output)
     if caption:

@@ -62,7 +62,8 @@ def parse_arguments(arguments=None):
     add("--replay-threads", type=positive, metavar="N", help="threads of the replay, which runs beside "
         "the model [default: all cores]")
     add("--model-threads", type=positive, metavar="N", help="threads of the model [default: all cores]")
-    add("--work", metavar="FOLDER", help="folder of temporary caches [default: /dev/shm if present, otherwise TMPDIR]")
+    add("--work", metavar="FOLDER", help="folder of temporary caches [default: /dev/shm if 4 GiB are free there, "
+        "otherwise TMPDIR]")
     args = parser.parse_args(arguments)
     if args.caches:
         for name in OF_REPLAY:
