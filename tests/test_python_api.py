@@ -136,6 +136,12 @@ class MethodTest(FolderCase):
             self.assertEqual(set(mine.algorithm), {method.__name__})
             self.assertTrue((mine.compress_ms > 0).all())
 
+    def test_budgets_are_rounded_as_by_the_program(self):
+        from kvbench.api.method import budget_bytes
+
+        self.assertEqual([budget_bytes(0.29, 100), budget_bytes(0.25, 103), budget_bytes(0.0, 8), budget_bytes(1.0, 7)],
+                         [29, 25, 0, 7])
+
     def test_what_a_method_is_given(self):
         seen = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import math
 import os
 import re
 import tempfile
@@ -146,6 +147,12 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         return rows_of("evaluate", paths, output, {"caches": os.fspath(caches), **options})
 
 
+def budget_bytes(budget: float, full: int) -> int:
+    """As lib/replay/windows.cpp: 0.29 * 100 is 28.999999999999996 in float64."""
+    held = budget * full
+    return round(held) if abs(held - round(held)) <= 4e-16 * full else math.floor(held)
+
+
 def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, writer: CacheWriter,
           scores: str) -> tuple[Task, Head]:
     """Returns the task of a head, and the head with the visible queries."""
@@ -160,7 +167,7 @@ def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, wri
     # As lib/replay/windows.cpp.
     first = max(0, n - writer.queries - head.window + 1) if head.window else 0
     middle = np.arange(max(writer.sink, first), n - writer.recent)
-    may_hold = int(np.floor(budget * pair * len(middle)))
+    may_hold = budget_bytes(budget, pair * len(middle))
     prompt, layer, kv_head = place
     return Task(prompt, layer, kv_head, budget, may_hold, may_hold // pair, middle,
                 np.arange(n - stored, n - stored + seen),
