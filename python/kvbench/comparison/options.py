@@ -13,14 +13,14 @@ test with Holm's correction over the methods of the budget. --by source averages
 method counts at a prompt if it covers every head with status ok. --csv FILE.csv also writes FILE.layers.csv,
 FILE.prompts.csv and FILE.tests.csv.
 
-Scores of kvbench-py score, of one model or, with --score-table, of several; .csv or .csv.gz. Also OUT.layers.csv
-with a --metric of layers. The unit is the source: parts and seeds of a prompt are averaged first, then the prompts
-of a source (column `source`, or the field of --records). A prompt without a source is its own; with --records it must
-have a record. A method counts at a source if all its rows there are ok and none is missing. Per model and budget: geometric
-mean over sources, which ranks the methods; mean with a 95 % studentised bootstrap interval, or with fewer than 8
-sources minimum and maximum. --to NAME adds ratios to NAME, and tests the differences as above. --tuned names tables of tuned settings,
-which replace the methods' rows. --algorithm policy:NAME is one policy, policy all of them. For several models the page
-and --orders have the rank correlations of their means.
+Scores of kvbench-py score, of one model or, with --score-table, of several; .csv or .csv.gz. Also OUT.layers.csv with
+a --metric of layers. The unit is the source: parts and seeds of a prompt are averaged first, then the prompts of a
+source (column `source`, or the field of --records). A prompt without a source is its own; with --records it must have
+a record. A method counts at a source if all its rows there are ok and none is missing. Per model and budget:
+geometric mean over sources, which ranks the methods; mean with a 95 % studentised bootstrap interval, or with fewer
+than 8 sources minimum and maximum. --to NAME adds ratios to NAME, and tests the differences as above. --tuned names
+tables of tuned settings, which replace the methods' rows. --algorithm policy:NAME is one policy, policy all of them.
+For several models the page and --orders have the rank correlations of their means.
 
 docs/statistics.md explains the figures. Without an output the Markdown is printed: of rows one table, with --by-layer
 the whole page.
