@@ -257,6 +257,22 @@ class StoreTest(ProgramCase):
         said = self.run_it(work="other")
         self.assertIn("checked before", said)
 
+    def test_files_of_reports_that_a_run_does_not_make_stay(self):
+        self.run_it("--samples", "0")
+        made = set(os.listdir(self.out))
+        self.plan(change=lambda text: text.replace("--resamples 9", "--resamples 8"))
+        for work in ("work", "other"):  # `other` knows of no report
+            self.assertEqual(self.did(self.run_it("--samples", "0", "--only", "groups", work=work)), [])
+            self.assertEqual(set(os.listdir(self.out)), made)
+            page = read_text(os.path.join(self.out, "README.md"))
+            self.assertNotIn("Not made yet", page)
+            self.assertIn("An earlier run made them", page)
+        self.assertEqual(self.did(self.run_it("--samples", "0")), ["report table"])
+        self.assertNotIn("An earlier run", read_text(os.path.join(self.out, "README.md")))
+        self.plan(change=lambda text: text.partition("[[report]]")[0])
+        self.run_it("--samples", "0")
+        self.assertEqual(set(os.listdir(self.out)), {"README.md", "store"})
+
     def test_one_source_made_again_has_equal_bits(self):
         self.run_it("--samples", "0")
         before, files = self.digests(), self.files()

@@ -6,6 +6,7 @@ import csv
 import filecmp
 import io
 import os
+import re
 import shutil
 import time
 
@@ -115,6 +116,15 @@ class Reports:
 
     # ------------------------------------------------------------------------------- results
 
+    def left(self, report):
+        """Returns the files that an earlier run of a report left in the results folder. Without its done.json those
+        that its commands name.
+        """
+        found = read_json(os.path.join(self.folder(report), "done.json"))
+        names = published(found["files"]) if found else sorted({
+            name for line in report.run for name in re.findall(r"\{out\}/([\w.-]+)", line)})
+        return [name for name in names if os.path.isfile(os.path.join(self.placeholders.out, name))]
+
     def publish(self):
         """Updates the results folder. Returns the number of changed files."""
         wanted = {}
@@ -141,7 +151,8 @@ class Reports:
             write_text(os.path.join(pages, name), text)
             wanted[name] = os.path.join(pages, name)
         changed = sum(self.put(path, name) for name, path in wanted.items())
-        self.remove_others(wanted)
+        self.remove_others({*wanted, *(name for report in self.plan.reports.values() if not self.done(report)
+                                       for name in self.left(report))})
         return changed
 
     @staticmethod
@@ -169,7 +180,7 @@ class Reports:
         return 1
 
     def remove_others(self, wanted):
-        """Removes files of earlier runs that are no longer made."""
+        """Removes files of earlier runs that neither a report of the plan left nor this run made."""
         path = os.path.join(self.placeholders.work, "reports", "published.json")
         known = read_json(path) or {}
         out = os.path.abspath(self.placeholders.out)
@@ -243,16 +254,18 @@ class Reports:
                 prompts = f"{count}: {', '.join(mine)}." + (f" {stage.fewer}" if stage.fewer else "")
             lines += [f"### {stage.name}", "", f"{stage.title} {prompts}", "",
                       *(line for text in typed for line in (f"    {text}", ""))]
+        absent = [s for s in self.plan.stages if s not in {w.name for w in stages}]
         lines += ["## Tables and pictures", ""] if self.plan.reports else []
         for report in self.plan.reports.values():
             found = self.done(report)
-            if not found:
+            names = published(found["files"]) if found else self.left(report)
+            if not found and not names:
+                absent.append(report.name)
                 continue
-            files = ", ".join(f"[{n}]({n})" for n in published(found["files"]))
-            lines += [f"### {report.title}", "", f"Files: {files or 'in the work folder, one per prompt'}.", ""]
-            lines += [line for text in found["commands"] for line in (f"    {text}", "")]
-        absent = [s for s in self.plan.stages if s not in {w.name for w in stages}]
-        absent += [r.name for r in self.plan.reports.values() if not self.done(r)]
+            files = ", ".join(f"[{n}]({n})" for n in names) or "in the work folder, one per prompt"
+            lines += [f"### {report.title}", "",
+                      f"Files: {files}." + ("" if found else " An earlier run made them; what they read may have changed since."), ""]
+            lines += [line for text in (found["commands"] if found else ()) for line in (f"    {text}", "")]
         if absent:
             lines += ["## Not made yet", "", ", ".join(dict.fromkeys(absent)) + ".", ""]
         return "\n".join(lines)
