@@ -71,6 +71,11 @@ def trace_digest(path):
     return rp.digest(json.dumps(found, sort_keys=True))
 
 
+def points_of(entries):
+    """Returns all points of entries of a record."""
+    return [point for entry in entries if isinstance(entry["points"], list) for point in entry["points"]]
+
+
 class StoredSteps(Steps):
     """folder: of the store."""
 
@@ -251,15 +256,20 @@ class StoredSteps(Steps):
 
     def merge(self, stage, prompt, record, tables, entries, part):
         """Adds to the store what a run made. record: existing entries to keep; None: start over."""
-        files = set(record["files"] if record else ())
-        for name in files & set(tables):
-            old = self.store.packed(stage.name, name).table(prompt.id)
-            tables = {**tables, name: store.merge(old, tables[name])}
         variants = dict(record["variants"]) if record else {}
+        gone = []  # points of changed settings
         for variant, entry in entries.items():
-            before = variants.get(variant, {"budgets": []})["budgets"]
+            before = variants.get(variant, entry)
+            same = before["settings"] == entry["settings"]
+            gone += [] if same else points_of([before])
             variants[variant] = {**entry, "budgets": list(dict.fromkeys(
-                [*before, *entry["budgets"]]))}
+                [*(before["budgets"] if same else ()), *entry["budgets"]]))}
+        points = points_of(variants.values())
+        files = set(record["files"] if record else ())
+        for name in files if gone else files & set(tables):
+            old = self.store.packed(stage.name, name).table(prompt.id).only(
+                lambda variant: claims(points, variant) or not claims(gone, variant))
+            tables = {**tables, name: store.merge(old, tables[name]) if name in tables else old}
         code = part.pop("code")
         self.store.put(stage.name, prompt.id, tables, {
             "stage": stage.name, "prompt": prompt.id, "source": prompt.source, "set": prompt.set,
@@ -279,9 +289,7 @@ class StoredSteps(Steps):
         if stage.kind == "cluster":
             return lambda variant: True
         named, budgets = self.variants.named(stage), self.variants.budgets(stage)
-        points = [point for name, entry in record["variants"].items()
-                  if name in named and isinstance(entry["points"], list)
-                  for point in entry["points"]]
+        points = points_of(entry for name, entry in record["variants"].items() if name in named)
         shares = {float(one) for one in budgets}
         return lambda variant: claims(points, variant) and (
             not shares or not variant[2] or float(variant[2]) in shares)
