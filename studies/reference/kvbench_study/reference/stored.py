@@ -221,7 +221,8 @@ class StoredSteps(Steps):
         if running or stage.kind == "cluster":
             words = self.stage_words(stage, prompt, folder, running, budgets)
             now = {"key": self.key(stage, prompt), "program": self.program.now,
-                   "variants": running, "budgets": budgets, "scripts": self.scripts(stage)}
+                   "variants": {one: entries[one]["settings"] for one in running}, "budgets": budgets,
+                   "scripts": self.scripts(stage)}
             made = self.begin_or_go_on(stage, prompt, folder, words, now)
             tables = self.condensed(stage, prompt, folder)
         part = {"variants": list(entries), "budgets": budgets, "lib": self.lib,
