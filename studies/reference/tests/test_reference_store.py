@@ -11,12 +11,15 @@ import sys
 import time
 import types
 import unittest
+from unittest import mock
 
 from reference_runs import ProgramCase
-from study_case import KVBENCH, STUDY, missing, read_text
+from study_case import KVBENCH, STUDY, FolderCase, missing, read_text
 
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import store
+from kvbench_study.reference.samples import Samples
+from kvbench_study.reference.stored import StoredSteps
 from kvbench_study.reference.variants import Variants
 
 PROGRAM = os.path.join(STUDY, "kvbench-study")
@@ -352,6 +355,8 @@ seconds = 5
         self.plan(change=lambda text: text + parts.replace("policies.sh ", "policies.sh  "))
         said = self.run_it("--samples", "0")
         self.assertEqual(self.did(said), ["report own", "b trace", "b policies"])
+        head, *rows = self.stored("policies", "b")
+        self.assertEqual({row[head.index("budget_requested")] for row in rows}, {"0.3"})
 
     def age(self, stage, prompt, table=""):
         """Makes rows those of another state of lib that differ behind the stored digits."""
@@ -465,6 +470,77 @@ seconds = 5
                                               "as in SHA256SUMS beside it; take it from the repository again")
                 with open(path, "wb") as file:
                     file.write(data)
+
+
+class RecordTest(FolderCase):
+    """What a run adds to a record, without the program."""
+
+    stage = types.SimpleNamespace(name="grids", kind="replay")
+    prompt = types.SimpleNamespace(id="a", source="a", set="test")
+
+    def test_rows_of_changed_settings_leave_the_store(self):
+        steps = mock.Mock(store=store.Store(self.path("store")))
+        steps.seeds.return_value, steps.key.return_value = "1", {}
+
+        def merge(settings, budget, points, record, **other):
+            table = store.Table(["trace", "algorithm", "params", "budget_requested", "check"],
+                                [["a.h5", *point, budget, ""] for point in points])
+            entry = {"points": points, "budgets": [budget], "settings": settings}
+            StoredSteps.merge(steps, self.stage, self.prompt, record, {"": table}, {"h2o:grid": entry, **other},
+                              {"code": 0})
+            found = steps.store.record("grids", "a")
+            rows = steps.store.packed("grids", "").table("a").rows
+            return found, [(row[2], row[3]) for row in rows]
+
+        own = {"points": [["h2o", "r=0"]], "budgets": ["0.5"], "settings": ""}
+        record, rows = merge("one", "0.5", [["h2o", "r=0"], ["h2o", "r=1"], ["h2o", "r=2"]], None, h2o=own)
+        self.assertEqual(len(rows), 3)
+        record, rows = merge("one", "0.25", [["h2o", "r=1"], ["h2o", "r=2"]], record)
+        self.assertEqual((len(rows), record["variants"]["h2o:grid"]["budgets"]), (5, ["0.5", "0.25"]))
+        # The rows of `h2o` stay, which the grid no longer has.
+        record, rows = merge("two", "0.5", [["h2o", "r=2"], ["h2o", "r=3"]],
+                             {**record, "variants": {**record["variants"], "h2o:grid": {
+                                 "points": [["h2o", f"r={r}"] for r in range(3)], "budgets": ["0.5"],
+                                 "settings": "one"}}})
+        self.assertEqual(sorted(rows), [("r=0", "0.5"), ("r=2", "0.25"), ("r=2", "0.5"), ("r=3", "0.5")])
+        self.assertEqual(record["variants"]["h2o:grid"]["budgets"], ["0.5"])
+
+    def test_a_changed_policy_begins_a_step_anew(self):
+        steps = mock.Mock()
+        steps.missing.return_value = {"policy:x": False}, ["0.5"]
+        steps.begin_or_go_on.side_effect = KeyboardInterrupt
+        begun = []
+        for settings in ("one", "one", "two"):
+            steps.entries.return_value = {"policy:x": {"points": [], "budgets": ["0.5"], "settings": settings}}
+            with self.assertRaises(KeyboardInterrupt):
+                StoredSteps.run(steps, self.stage, self.prompt)
+            begun.append(steps.begin_or_go_on.call_args[0][-1])
+        self.assertEqual(begun[0], begun[1])
+        self.assertNotEqual(begun[0], begun[2])
+
+    def test_samples_are_of_the_budgets_of_their_run(self):
+        parts = ((["h2o", "local"], ["0.5", "0.25"], "old"), (["h2o", "local"], ["0.125"], "new"),
+                 (["local", "policy:x"], ["0.5"], "newest"))
+        record = {"parts": [{"variants": variants, "budgets": budgets, "lib": lib, "scripts": "", "trace": ""}
+                            for variants, budgets, lib in parts],
+                  "variants": {name: {"points": [], "budgets": ["0.5", "0.25", "0.125"]}
+                               for name in ("h2o", "local", "policy:x")}}
+        run = types.SimpleNamespace(plan=types.SimpleNamespace(stages={"grids": self.stage}), stages={"s": self.stage},
+                                    prompts={"grids": [self.prompt]}, steps=mock.Mock(lib="newest"),
+                                    placeholders=types.SimpleNamespace(work=self.folder))
+        run.steps.record.return_value = record
+        run.steps.stage_words.side_effect = KeyboardInterrupt
+        samples = Samples(run, 9)
+        groups = samples.groups()
+        self.assertEqual({lib: members[0][3] for (_, lib, _), members in groups.items()}, {
+            "old": {"h2o": ["0.5", "0.25"], "local": ["0.25"]}, "new": {"h2o": ["0.125"], "local": ["0.125"]},
+            "newest": {"local": ["0.5"], "policy:x": ["0.5"]}})
+        for group, members in groups.items():
+            with self.assertRaises(KeyboardInterrupt):
+                samples.check_group(group, members)
+            *_, chosen, budgets = run.steps.stage_words.call_args[0]
+            self.assertEqual(len(budgets), 1)
+            self.assertEqual(sorted(chosen), [name for name, own in members[0][3].items() if budgets[0] in own])
 
 
 class SetsTest(unittest.TestCase):

@@ -93,23 +93,33 @@ class Samples:
         self.path = os.path.join(self.placeholders.work, "samples.json")
 
     def groups(self):
-        """Returns {(stage's name, lib, scripts): [(prompt, record, variants)]} of all records."""
+        """Returns {(stage's name, lib, scripts): [(prompt, record, part, {variant: budgets})]} of all records."""
         out = {}
         for stage in self.run.stages.values():
             for prompt in self.run.prompts[stage.name]:
                 record = self.steps.record(stage, prompt)
-                for part in record["parts"] if record else []:
-                    # The last run has the rows of a repeated variant.
-                    mine = [v for v in part["variants"] if self.latest(record, v) is part
-                            and isinstance(record["variants"][v]["points"], list)]
+                for at, part in enumerate(record["parts"] if record else ()):
+                    mine = self.made(record, at)
                     if mine or stage.kind == "cluster":
                         out.setdefault((stage.name, part["lib"], part["scripts"]), []).append(
                             (prompt, record, part, mine))
         return out
 
     @staticmethod
-    def latest(record, variant):
-        return [part for part in record["parts"] if variant in part["variants"]][-1]
+    def made(record, at):
+        """Returns {variant: budgets} of the rows that run number `at` made and no later one; "": a policy's own
+        budgets.
+        """
+        part, out = record["parts"][at], {}
+        for variant in part["variants"]:
+            entry = record["variants"][variant]
+            again = [budget for later in record["parts"][at + 1:] if variant in later["variants"]
+                     for budget in later["budgets"] or [""]]
+            budgets = [one for one in part["budgets"] or [""]
+                       if one not in again and one in (entry["budgets"] or [""])]
+            if budgets and isinstance(entry["points"], list):
+                out[variant] = budgets
+        return out
 
     def foreign(self, group):
         """Returns whether another state of the program made these rows."""
@@ -163,9 +173,10 @@ class Samples:
         """Returns a description of the comparison. Raises Differs."""
         stage = self.run.plan.stages[group[0]]
         prompt, record, part, mine = min(members, key=lambda m: order(self.steps.lib, m[0].id))
-        chosen = sorted(mine, key=lambda v: order(self.steps.lib, prompt.id, v))[:self.count]
-        budgets = sorted(record["variants"][chosen[0]]["budgets"] if chosen else [],
-                         key=lambda b: order(self.steps.lib, prompt.id, b))[:1]
+        chosen = sorted(mine, key=lambda v: order(self.steps.lib, prompt.id, v))
+        budgets = sorted(mine[chosen[0]] if chosen else [], key=lambda b: order(self.steps.lib, prompt.id, b))[:1]
+        chosen = [variant for variant in chosen if budgets[0] in mine[variant]][:self.count]
+        budgets = [one for one in budgets if one]
         if not self.steps.has_trace(prompt):
             self.steps.make_trace(prompt)
         same = self.steps.trace_digest(prompt) == part["trace"]
