@@ -28,7 +28,7 @@ class ScalingTest(CommandCase):
     def write(self, name, columns, rows):
         write_rows(self.path(name), columns, rows)
 
-    def length(self, tokens, noise=0.0, prompts=6):
+    def length(self, tokens, noise=0.0, prompts=8):
         """Tables of a length; returns the options that name them."""
         chance = random.Random(tokens)
         entropy = {at: 2 + 4 * chance.random() for at in itertools.product(LAYERS, HEADS)}
@@ -52,7 +52,7 @@ class ScalingTest(CommandCase):
             for name, value in zip(("budget", "tokens", "entropy"), LAW[row["algorithm"]]):
                 for end in ("", "_low", "_high"):
                     self.assertAlmostEqual(float(row[name + end]), value, places=9)
-            self.assertEqual((row["sources"], row["cells"]), ("6", str(2 * 6 * len(LAYERS) * len(HEADS) * 3)))
+            self.assertEqual((row["sources"], row["cells"]), ("8", str(2 * 8 * len(LAYERS) * len(HEADS) * 3)))
             for name in ("r2", "off_sources", "off_layers"):
                 self.assertAlmostEqual(float(row[name]), 1.0, places=9)
         self.assertIn("| `h2o` | -0.70 [-0.70, -0.70] | 0.20 [0.20, 0.20] | 0.30 [0.30, 0.30] | 1.00 | 1.00 | 1.00 |",
@@ -86,6 +86,19 @@ class ScalingTest(CommandCase):
             self.assertAlmostEqual(float(row[name]), value, places=9, msg=name)
         self.assertLess(float(row["budget_low"]), float(row["budget"]))
         self.assertGreater(float(row["budget_high"]), float(row["budget"]))
+
+    def test_few_sources_have_the_range_of_their_own_fits(self):
+        out, _ = self.run_script(*self.length(2048, noise=0.3, prompts=4), "--algorithm", "h2o", "--csv",
+                                 self.path("o.csv"), "--markdown", "-")
+        (row,) = self.read("o.csv")
+        slopes = []  # of the budget, which does not go with the entropy
+        for name in ("p0", "p1", "p2", "p3"):
+            x, y = zip(*((math.log(one[7]), math.log(one[9])) for one in self.rows if one[1] == name and one[5] == "h2o"))
+            slopes.append(np.polyfit(x, y, 1)[0])
+        self.assertAlmostEqual(float(row["budget_low"]), min(slopes), places=9)
+        self.assertAlmostEqual(float(row["budget_high"]), max(slopes), places=9)
+        self.assertIn(f"({min(slopes):.2f} to {max(slopes):.2f})", out)
+        self.assertIn("of fewer than 8 least to largest", out)
 
     def test_refusals(self):
         words = self.length(1024)

@@ -10,8 +10,9 @@ For each algorithm, by least squares over query heads, budgets and sources (mean
 
 error: `rel_error`; entropy: of the head's attention in nats, mean over prompts of that length
 (attention.csv). `--row-table TOKENS FILE...` and `--cluster TOKENS DIR...` once per length; c needs two. Intervals
-are of 95 % over sources (bootstrap). The law is checked on sources left out (five folds) and on layers
-left out, one at a time: the median factor by which a prediction is off.
+are of 95 % over sources (bootstrap), with fewer than eight sources the least and largest of fits to one source.
+The law is checked on sources left out (five folds) and on layers left out, one at a time: the median factor by which
+a prediction is off.
 """
 
 import math
@@ -120,9 +121,14 @@ def left_out(found, groups):
 
 
 def intervals(found, seed=0):
-    """Returns the 2.5 and 97.5 % quantiles [2, 1 + terms] of the coefficients over resampled sources."""
+    """Returns the 2.5 and 97.5 % quantiles [2, 1 + terms] of the coefficients over resampled sources, with fewer than
+    kcs.FEWEST sources the least and largest of fits to one source.
+    """
     names = np.unique(found.sources)
     masks = [found.sources == name for name in names]
+    if len(names) < kcs.FEWEST:
+        alone = [fit(found.x[mine], found.y[mine]) for mine in masks]
+        return np.min(alone, axis=0), np.max(alone, axis=0)
     squares = np.array([found.x[mine].T @ found.x[mine] for mine in masks])
     products = np.array([found.x[mine].T @ found.y[mine] for mine in masks])
     counts = ks.resample_counts(len(names), RESAMPLES, seed)
@@ -147,7 +153,10 @@ def row_of(label, found):
 
 
 def term_cell(row, name):
-    return "-" if name not in row else f"{row[name]:.2f} [{row[name + '_low']:.2f}, {row[name + '_high']:.2f}]"
+    if name not in row:
+        return "-"
+    low, high = (f"{row[name + end]:.2f}" for end in ("_low", "_high"))
+    return f"{row[name]:.2f} " + (f"({low} to {high})" if row["sources"] < kcs.FEWEST else f"[{low}, {high}]")
 
 
 def report(rows, options):
@@ -155,12 +164,15 @@ def report(rows, options):
               *(f"{row[name]:.2f}" for name in ("r2", "off_sources", "off_layers"))]
              for row in sorted(rows, key=lambda row: row["algorithm"])]
     lengths = ", ".join(str(int(tokens)) for tokens, *_ in options.row_table)
+    few = any(row["sources"] < kcs.FEWEST for row in rows)
+    ranges = "95 % intervals over sources" + (
+        f", of fewer than {kcs.FEWEST} least to largest of the fits to each (in parentheses)" if few else "")
     return "\n".join([
         f"Laws of `{METRIC}` over query heads, budgets and "
         f"{counted(max(row['sources'] for row in rows), 'source')}, "
-        f"{lengths} tokens: exponents of the budget and of the tokens, slope per nat of entropy (95 % intervals over "
-        "sources), share of the variance of the log error, and the median factor by which predictions for sources and "
-        "for layers left out are off.", "",
+        f"{lengths} tokens: exponents of the budget and of the tokens, slope per nat of entropy ({ranges}), share "
+        "of the variance of the log error, and the median factor by which predictions for sources and for layers left "
+        "out are off.", "",
         *markdown_table(["algorithm", *TERMS, "r2", "sources left out", "layers left out"], cells)]) + "\n"
 
 
