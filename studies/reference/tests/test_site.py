@@ -123,6 +123,19 @@ class SiteTest(FolderCase):
         for words in ("Algorithm 2 and section 4.1", "self-balancing", "<svg ", "value_bias_rel"):
             self.assertIn(words, balancekv)
 
+    def test_every_commit_of_a_setup_is_named(self):
+        with open(os.path.join(REFERENCE, "models", "smollm2-135m", "store", "records.json"), encoding="utf-8") as file:
+            known = json.load(file)
+        parts = [part for stage in ("judged", "others") for one in known[stage].values() for part in one["parts"]]
+        wanted = {re.search(r"\((\w{12})", part["program"])[1] for part in parts}
+        self.assertGreater(len(wanted), 1)
+        line, = (line for line in re.findall("<li>.*?</li>", read_text(self.site("index.html")))
+                 if line.startswith("<li>smollm2-135m, prefill"))
+        named = re.findall(r"<code>(\w+)</code>", line)
+        self.assertEqual((set(named), len(named)), (wanted, len(wanted)))
+        first = min(parts, key=lambda part: part["begin"])
+        self.assertIn(named[0], first["program"])
+
     def test_reads_have_rows_by_setting(self):
         path = os.path.join(REFERENCE, "models", "smollm2-135m-retrieval", "store", "read.csv.gz")
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:

@@ -65,7 +65,8 @@ def index(results, methods):
     heads = "".join(f'<th data-name="{name}" class="{"text" if text else ""}">'
                     f'<button type="button">{label}</button></th>' for name, label, text in COLUMNS)
     about = "".join(f"<li>{html.escape(name)}: {html.escape(s.model)}; {html.escape(s.about)}. kvbench "
-                    f"<code>{s.commit[:12]}</code></li>" for name, s in setups.items())
+                    + (", ".join(f"<code>{commit[:12]}</code>" for commit in s.commits) or "unknown") + "</li>"
+                    for name, s in setups.items())
     return page("kvbench: reference results", f"""<h1>kvbench: reference results</h1>
 <p>How far the attention output moves when the KV cache is compressed, by method and budget. A budget is a
 share of the middle's bytes, held or (retrieval) read by a query; the first and the most recent tokens stay.

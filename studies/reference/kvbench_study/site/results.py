@@ -31,7 +31,7 @@ class Setup:
     folder: str
     protocol: str
     about: str  # windows, prompts, layers
-    commit: str
+    commits: list  # of the programs, oldest run first
 
 
 @dataclasses.dataclass
@@ -93,7 +93,7 @@ def read_stages(folder, stages):
     """Returns the results of a folder's stages of one setup; none without them."""
     stored = Store(os.path.join(folder, "store"))
     means = Means()
-    commits = set()
+    runs = set()
     try:
         for stage in stages:
             records = stored.records().get(stage)
@@ -101,8 +101,9 @@ def read_stages(folder, stages):
                 table = stored.packed(stage, "")
                 for prompt in sorted(table.parts):
                     means.add(table.header, table.table(prompt).rows)
-                commits |= set(re.findall(r"\(([0-9a-f]{40})", str([one["parts"] for one in records.values()])))
-        return means.results(os.path.basename(folder), min(commits, default="unknown")) if means.groups else []
+                runs |= {(part["begin"], part["program"]) for one in records.values() for part in one["parts"]}
+        commits = [commit for _, program in sorted(runs) for commit in re.findall(r"\(([0-9a-f]{40})", program)]
+        return means.results(os.path.basename(folder), list(dict.fromkeys(commits))) if means.groups else []
     except PlanError as error:
         raise SiteError(str(error)) from None
     except (KeyError, ValueError, TypeError, IndexError) as error:
@@ -129,11 +130,11 @@ class Means:
                 if row[index]:
                     group.setdefault(metric, []).append(float(row[index]))
 
-    def results(self, folder, commit):
+    def results(self, folder, commits):
         first = self.first
         setup = Setup(first["model"], folder, first["protocol"],
                       f"{first['sink']} first, {first['recent']} recent tokens, {first['n_queries']} queries; "
-                      f"{len(self.prompts)} prompts, {len(self.layers)} layers", commit)
+                      f"{len(self.prompts)} prompts, {len(self.layers)} layers", commits)
         settings = {}
         for method, params, _ in self.groups:
             settings.setdefault(method, {})[params] = dict(
