@@ -19,7 +19,6 @@ PROGRAMS = {
     "scaling": Program("scaling.main", "fit a law of errors: bytes, tokens, entropy", (*TABLES, "scipy")),
     "kinds": Program("kinds", "compare losses with one method by kind of text", (*TABLES, "scipy")),
     "rules": Program("rules", "write a policy by a simple rule, a control", (*TABLES, "scipy")),
-    "results-table": Program("results_table", "print a Markdown table of results", TABLES),
     "page-tables": Program("page_tables", "fill the tables of a page from result files", TABLES),
     "site": Program("site.main", "make a static site of the reference results", ()),
 }

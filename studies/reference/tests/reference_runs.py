@@ -56,7 +56,7 @@ seconds = 5
 name = "table"
 title = "A table"
 run = ["kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/equal.summary.csv",
-  "kvbench-study results-table x={{equal/rows.csv}} > {{out}}/table.md"]
+  "kvbench summarize {{equal/rows.csv}} > {{out}}/table.txt"]
 seconds = 2
 
 [[report]]
@@ -107,7 +107,7 @@ class ReferenceCase(ProgramCase):
         return read_text(self.path(*parts))
 
     def plan(self, change=lambda text: text):
-        last = "kvbench-study results-table y={{again/rows.csv}} > {{out}}/again.md"
+        last = "kvbench summarize {{again/rows.csv}} > {{out}}/again.txt"
         text = PLAN.replace("{groups}", last).format(folder=self.folder,
                                                      model=self.path("make.sh"))
         self.write("plan.toml", change(text))

@@ -35,7 +35,6 @@ COMMANDS = [
     ("kvbench-study claims", "--revive-scores rs.csv --records r.jsonl --csv out/x.csv", "rs.csv", "a.csv"),
     ("kvbench-study claims", "--merging m.csv --equal e.csv --csv out/x.csv", "m.csv", "a.queries.csv"),
     ("kvbench-study claims", "--ratio r.csv --csv out/x.csv", "r.csv", "a.queries.csv"),
-    ("kvbench-study results-table", "x=a.csv", "a.csv", "s.kept.csv"),
 ]
 AS_THEY_STAND = (0, "cells are shown as they stand")
 LET_PASS = {

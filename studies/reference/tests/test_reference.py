@@ -25,13 +25,13 @@ class ReferenceTest(ReferenceCase):
         self.assertEqual(self.did(said), listed)
         self.assertIn("left: 5 of 5 steps", said)
         found = self.tables()
-        self.assertLessEqual({"README.md", "equal.summary.csv", "table.md", "compare.csv",
-                              "compare.prompts.csv", "again.summary.csv", "again.md"}, set(found))
+        self.assertLessEqual({"README.md", "equal.summary.csv", "table.txt", "compare.csv",
+                              "compare.prompts.csv", "again.summary.csv", "again.txt"}, set(found))
         # Both prompts are in the table, and each under its own name.
         self.assertEqual(found["compare.prompts.csv"].count("a.h5"),
                          found["compare.prompts.csv"].count("b.h5"))
         self.assertGreater(found["compare.prompts.csv"].count("b.h5"), 0)
-        self.assertIn("h2o", found["table.md"])
+        self.assertIn("h2o", found["table.txt"])
         self.assertIn("replay", found["README.md"])
         self.assertIn("equal/{a,b}/rows.csv", found["README.md"])
         self.assertNotIn("Not made yet", found["README.md"])
@@ -49,7 +49,7 @@ class ReferenceTest(ReferenceCase):
         self.assertEqual(self.did(said), [])
         self.assertEqual(self.changed_times(self.out), before)
         # What somebody removed comes back from what is done.
-        os.remove(os.path.join(self.out, "table.md"))
+        os.remove(os.path.join(self.out, "table.txt"))
         self.run_it()
         self.assertEqual(self.tables(), found)
 
@@ -101,7 +101,7 @@ class ReferenceTest(ReferenceCase):
         self.assertEqual((self.tables(), self.changed_times(self.out)), (before, times))
         self.plan()
         self.run_it()
-        self.assertIn("local", self.tables()["table.md"])
+        self.assertIn("local", self.tables()["table.txt"])
         # kvbench had exit code 1: rows of status failed are results, and are not forgotten.
         done = self.read("work", "equal", "b", "done.json")
         self.write("work/equal/b/done.json", done.replace('"code": 0', '"code": 1'))
@@ -130,7 +130,7 @@ seconds = 1
 [[report]]
 name = "after"
 title = "Reads a report"
-run = ["kvbench-study results-table z={{chosen/rows.csv}} --sort-by z:0.5 > {{out}}/after.md",
+run = ["kvbench summarize {{chosen/rows.csv}} > {{out}}/after.txt",
   "{sys.executable} {self.path("choose.py")} {{choice/chosen.toml}} local > {{out}}/again.toml"]
 seconds = 1
 
@@ -150,7 +150,7 @@ seconds = 1
 
     def test_only_leaves_out_reports_that_read_those_of_other_stages(self):
         self.plan_with_choice()
-        self.write("plan.toml", self.read("plan.toml").replace("z={chosen/rows.csv}", "z={equal/rows.csv}"))
+        self.write("plan.toml", self.read("plan.toml").replace("{chosen/rows.csv}", "{equal/rows.csv}"))
         listed = [line.split("\t")[0] for line in self.run_it("--dry-run", "--only", "equal")[0].splitlines()]
         self.assertIn("b equal", listed)
         self.assertNotIn("report after", listed)
@@ -165,7 +165,7 @@ seconds = 1
         self.assertEqual(self.did(said)[:3], ["c trace", "c first", "report choice"])
         self.assertLess(self.did(said).index("b chosen"), self.did(said).index("report after"))
         self.assertIn('"local"', self.tables()["chosen.toml"])
-        self.assertIn("`local`", self.tables()["after.md"])
+        self.assertIn("local", self.tables()["after.txt"])
         self.assertIn("--config", self.tables()["README.md"])
         self.assertNotIn("work/reports", self.tables()["README.md"])
         said, _ = self.run_it()
@@ -176,7 +176,7 @@ seconds = 1
         said, _ = self.run_it()
         self.assertEqual(self.did(said), ["report choice", "a trace", "a chosen", "b trace",
                                           "b chosen", "report after"])
-        self.assertIn("`h2o`", self.tables()["after.md"])
+        self.assertIn("h2o", self.tables()["after.txt"])
         # A choice made anew that comes out the same does no step again.
         self.write("plan.toml", self.read("plan.toml").replace(
             "{first/rows.csv} other", "{first/rows.csv} another"))
@@ -216,7 +216,7 @@ seconds = 1
                 ("[0, 1]", "[0, 0]", "layers"),
                 ('title = "Clusters."', 'titel = "Clusters."', "`title` is missing"),
                 ("{again/rows.kept.csv}", "{later/rows.kept.csv}", "no earlier stage"),
-                ("y={again/rows.csv}", "y={nosuch/rows.csv}", "no such stage"),
+                ("summarize {again/rows.csv}", "summarize {nosuch/rows.csv}", "no such stage"),
                 ('prompts = ["a"]', 'prompts = ["z"]', "no prompt `z`"),
                 ("[model]", "[model", "plan.toml")):
             with self.subTest(new=new):

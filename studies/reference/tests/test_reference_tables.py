@@ -571,7 +571,7 @@ class PlanTest(unittest.TestCase):
     def test_scripts_of_both_packages_count(self):
         files = sources.of_reports()
         for path in ("python/kvbench/tables.py", "studies/reference/kvbench_study/claims/main.py",
-                     "studies/reference/kvbench_study/results_table.py"):
+                     "studies/reference/kvbench_study/page_tables.py"):
             self.assertIn(path, files)
         self.assertNotIn("studies/reference/kvbench_study/reference/plan.py", files)
         for words, file in (("dump kvbench-py score --model m", "python/kvbench/score/main.py"),

@@ -38,7 +38,7 @@ seconds = 1
 [[report]]
 name = "table"
 title = "A table"
-run = ["kvbench-study results-table x={{equal/rows.csv}} > {{out}}/table.md"]
+run = ["kvbench summarize {{equal/rows.csv}} > {{out}}/table.txt"]
 seconds = 1
 """
 
@@ -72,7 +72,7 @@ class SmokeTest(FolderCase):
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(said, done.stdout)
-        self.assertIn("| `h2o` |", read_text(self.path("out", "table.md")))
+        self.assertIn("h2o", read_text(self.path("out", "table.txt")))
 
 
 if __name__ == "__main__":
