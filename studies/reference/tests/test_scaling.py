@@ -93,8 +93,8 @@ class ScalingTest(CommandCase):
         (row,) = self.read("o.csv")
         slopes = []  # of the budget, which does not go with the entropy
         for name in ("p0", "p1", "p2", "p3"):
-            x, y = zip(*((math.log(one[7]), math.log(one[9])) for one in self.rows if one[1] == name and one[5] == "h2o"))
-            slopes.append(np.polyfit(x, y, 1)[0])
+            own = [(math.log(one[7]), math.log(one[9])) for one in self.rows if one[1] == name and one[5] == "h2o"]
+            slopes.append(np.polyfit(*zip(*own), 1)[0])
         self.assertAlmostEqual(float(row["budget_low"]), min(slopes), places=9)
         self.assertAlmostEqual(float(row["budget_high"]), max(slopes), places=9)
         self.assertIn(f"({min(slopes):.2f} to {max(slopes):.2f})", out)
