@@ -8,8 +8,10 @@ import unittest
 
 from study_case import KVBENCH, STUDY, FolderCase, missing, read_text
 
+from kvbench_study.reference import store
+
 PROGRAM = os.path.join(STUDY, "kvbench-study")
-MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
+MISSING = missing("numpy", "pandas", "matplotlib", "scipy", "h5py")
 PATIENCE = 1200  # s; a run takes two on an idle machine
 
 PLAN = """
@@ -38,7 +40,7 @@ seconds = 20
 [[stage]]
 name = "again"
 title = "Methods with seeds."
-replay = ["--config", "{folder}/again.toml", "--kept"]
+replay = ["--config", "{folder}/again.toml"]
 prompts = ["a", "c"]
 fewer = "An example."
 seconds = 10
@@ -46,9 +48,9 @@ seconds = 10
 [[stage]]
 name = "groups"
 title = "Clusters."
-cluster = ["--points", "csv", "--max-points", "64", "--kept-by", "{{again/rows.kept.csv}}"]
+cluster = ["--points", "csv", "--max-points", "64"]
 prompts = ["a"]
-fewer = "It needs the other."
+fewer = "An example."
 layers = [1]
 seconds = 5
 
@@ -56,7 +58,7 @@ seconds = 5
 name = "table"
 title = "A table"
 run = ["kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/equal.summary.csv",
-  "kvbench summarize {{equal/rows.csv}} > {{out}}/table.txt"]
+  "kvbench summarize {{equal/rows.csv}} --metric rel_error > {{out}}/table.txt"]
 seconds = 2
 
 [[report]]
@@ -107,14 +109,14 @@ class ReferenceCase(ProgramCase):
         return read_text(self.path(*parts))
 
     def plan(self, change=lambda text: text):
-        last = "kvbench summarize {{again/rows.csv}} > {{out}}/again.txt"
+        last = "kvbench summarize {{again/rows.csv}} --metric rel_error > {{out}}/again.txt"
         text = PLAN.replace("{groups}", last).format(folder=self.folder,
                                                      model=self.path("make.sh"))
         self.write("plan.toml", change(text))
 
     def words(self, *options, out=None, work="work"):
         return [sys.executable, PROGRAM, "reference", "--plan", self.path("plan.toml"), "--work",
-                self.path(work), "--output", out or self.out, "--kvbench", KVBENCH, *options]
+                self.path(work), "--output", out or self.out, "--kvbench", KVBENCH, "--samples", "0", *options]
 
     def run_it(self, *options, code=0, **more):
         """stdout and stderr."""
@@ -125,14 +127,14 @@ class ReferenceCase(ProgramCase):
         return done.stdout, done.stderr
 
     def tables(self, out=None):
-        """{file: text} of a results folder, times left out, no half file in it."""
+        """{file: text} of a results folder without its store, no half file in it."""
         found = {}
         for folder, _, files in os.walk(out or self.out):
             for name in files:
                 path = os.path.join(folder, name)
                 self.assertFalse(name.endswith(".part"), path)
                 inside = os.path.relpath(path, out or self.out)
-                if inside != "times.csv" and not inside.startswith("manifests"):
+                if not inside.startswith("store"):
                     with open(path, encoding="utf-8") as file:
                         text = file.read()
                     found[inside] = text.replace(out or self.out, "OUT")
@@ -143,5 +145,9 @@ class ReferenceCase(ProgramCase):
         return [line.split("] ")[1].split(":")[0] for line in said.splitlines() if "] " in line]
 
     def changed_times(self, folder):
+        """Of all files but the store's."""
         return {os.path.join(at, name): os.stat(os.path.join(at, name)).st_mtime_ns
-                for at, _, files in os.walk(folder) for name in files}
+                for at, _, files in os.walk(folder) for name in files if os.path.basename(at) != "store"}
+
+    def store(self, out=None):
+        return store.Store(os.path.join(out or self.out, "store"))

@@ -1,7 +1,6 @@
 """kvbench-study reference with the real program on small synthetic traces: a run that nobody disturbs,
 what a change does again, refusals and failures. Interrupted runs: test_reference_resume.py."""
 
-import json
 import os
 import shutil
 import sys
@@ -33,14 +32,14 @@ class ReferenceTest(ReferenceCase):
         self.assertGreater(found["compare.prompts.csv"].count("b.h5"), 0)
         self.assertIn("h2o", found["table.txt"])
         self.assertIn("replay", found["README.md"])
-        self.assertIn("equal/{a,b}/rows.csv", found["README.md"])
+        self.assertIn("work/store/equal/rows.csv", found["README.md"])
         self.assertNotIn("Not made yet", found["README.md"])
-        manifest = json.loads(self.read("out", "manifests", "equal.json"))
-        self.assertEqual(set(manifest["prompts"]), {"a", "b"})
-        self.assertEqual(manifest["shared"]["configuration"]["queries"], 32)
-        self.assertNotIn("queries", manifest["prompts"]["a"]["configuration"])
-        self.assertIn("a.h5", manifest["prompts"]["a"]["traces"][0]["path"])
-        self.assertTrue(os.path.getsize(self.path("work", "groups", "a", "points.csv")))
+        records = self.store().records()
+        self.assertEqual({stage: sorted(some) for stage, some in records.items()},
+                         {"equal": ["a", "b"], "again": ["a", "c"], "groups": ["a"]})
+        self.assertEqual(records["equal"]["a"]["key"]["config"]["queries"], 32)
+        self.assertIn("coverage", records["groups"]["a"]["files"])
+        self.assertFalse(os.path.exists(self.path("work", "equal", "a")))
         self.assertFalse([n for n in os.listdir(self.path("work", "traces")) if n.endswith(".h5")])
 
         before = self.changed_times(self.out)
@@ -58,9 +57,7 @@ class ReferenceTest(ReferenceCase):
         before = self.tables()
         self.write("again.toml", self.read("again.toml").replace('"2"', '"3"'))
         said, _ = self.run_it()
-        # `groups` reads what `again` keeps.
-        self.assertEqual(self.did(said), ["a trace", "a again", "a groups", "c trace", "c again",
-                                          "report both"])
+        self.assertEqual(self.did(said), ["a trace", "a again", "c trace", "c again", "report both"])
         after = self.tables()
         self.assertEqual(before["equal.summary.csv"], after["equal.summary.csv"])
         self.assertNotEqual(before["again.summary.csv"], after["again.summary.csv"])
@@ -73,25 +70,26 @@ class ReferenceTest(ReferenceCase):
 
     def test_parts(self):
         said, _ = self.run_it("--only", "groups")
-        self.assertEqual(self.did(said), ["a trace", "a again", "a groups", "c trace", "c again"])
-        self.assertEqual(self.tables(), {})
+        self.assertEqual(self.did(said), ["a trace", "a groups"])
+        self.assertIn("Not made yet\n\nequal, again, table, both.", self.tables()["README.md"])
         said, _ = self.run_it("--max-minutes", "0.001")
         self.assertIn("stopped by --max-minutes before a trace", said)
         self.assertEqual(self.did(said), [])
         said, _ = self.run_it("--prompts", "b", out=self.path("b"))
         self.assertEqual(self.did(said), ["b trace", "b equal", "report table"])
         self.assertIn("Not made yet", self.tables(self.path("b"))["README.md"])
-        said, _ = self.run_it("--layers", "1", "--only", "equal", "--prompts", "a")
-        self.assertTrue(os.path.isdir(self.path("work-layers-1", "equal", "a")))
+        said, _ = self.run_it("--layers", "1", "--only", "equal", "--prompts", "a", out=self.path("b"))
+        self.assertTrue(os.path.isdir(self.path("work-layers-1", "traces")))
+        self.assertEqual(self.store(self.path("b")).record("equal", "a")["key"]["layers"], [1])
         said, _ = self.run_it()
-        self.assertEqual(self.did(said), ["a trace", "a equal", "report table", "report both"])
+        self.assertEqual(self.did(said), ["a trace", "a equal", "a again", "b trace", "b equal", "c trace", "c again",
+                                          "report table", "report both"])
 
     def test_failures_name_the_command_and_leave_results(self):
         self.run_it()
         before, times = self.tables(), self.changed_times(self.out)
         self.write("equal.toml", self.read("equal.toml").replace("h2o", "nosuch"))
         _, errors = self.run_it(code=2)
-        self.assertIn("exit code 2 of: build/kvbench replay", errors)
         self.assertIn("nosuch", errors)
         self.assertEqual((self.tables(), self.changed_times(self.out)), (before, times))
         self.write("equal.toml", self.read("equal.toml").replace("nosuch", "h2o,local"))
@@ -103,8 +101,8 @@ class ReferenceTest(ReferenceCase):
         self.run_it()
         self.assertIn("local", self.tables()["table.txt"])
         # kvbench had exit code 1: rows of status failed are results, and are not forgotten.
-        done = self.read("work", "equal", "b", "done.json")
-        self.write("work/equal/b/done.json", done.replace('"code": 0', '"code": 1'))
+        found = self.store()
+        found.put("equal", "b", {}, {**found.record("equal", "b"), "code": 1})
         said, _ = self.run_it("--only", "equal", code=1)
         self.assertIn("rows failed (column `status` says why) in b equal", said)
 
@@ -130,7 +128,7 @@ seconds = 1
 [[report]]
 name = "after"
 title = "Reads a report"
-run = ["kvbench summarize {{chosen/rows.csv}} > {{out}}/after.txt",
+run = ["kvbench summarize {{chosen/rows.csv}} --metric rel_error > {{out}}/after.txt",
   "{sys.executable} {self.path("choose.py")} {{choice/chosen.toml}} local > {{out}}/again.toml"]
 seconds = 1
 
@@ -180,12 +178,12 @@ seconds = 1
         # A choice made anew that comes out the same does no step again.
         self.write("plan.toml", self.read("plan.toml").replace(
             "{first/rows.csv} other", "{first/rows.csv} another"))
-        self.run_it("--keep")
-        times = self.changed_times(self.path("work", "chosen"))
+        self.run_it()
+        records = self.store().records()["chosen"]
         self.write("plan.toml", self.read("plan.toml").replace(
             "{first/rows.csv} another", "{first/rows.csv} one-more"))
         self.run_it()
-        self.assertEqual(self.changed_times(self.path("work", "chosen")), times)
+        self.assertEqual(self.store().records()["chosen"], records)
 
     def test_folders_of_the_users_stay(self):
         for folder, name, expected in (("work", "equal", "equal is there"),
@@ -215,7 +213,9 @@ seconds = 1
                 ('fewer = "An example."', "", "`fewer` must say why"),
                 ("[0, 1]", "[0, 0]", "layers"),
                 ('title = "Clusters."', 'titel = "Clusters."', "`title` is missing"),
-                ("{again/rows.kept.csv}", "{later/rows.kept.csv}", "no earlier stage"),
+                ('"--max-points", "64"', '"--kept-by", "{again/rows.kept.csv}"', "groups: {again/...} is no report"),
+                ("seconds = 5", 'seconds = 5\nthen = ["x"]', "groups: unknown key `then`"),
+                ("layers = [0, 1]", "layers = [0, 1]\nstore = true", "plan.toml: unknown key `store`"),
                 ("summarize {again/rows.csv}", "summarize {nosuch/rows.csv}", "no such stage"),
                 ('prompts = ["a"]', 'prompts = ["z"]', "no prompt `z`"),
                 ("[model]", "[model", "plan.toml")):

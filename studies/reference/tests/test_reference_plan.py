@@ -2,8 +2,6 @@
 
 import fcntl
 import os
-import shutil
-import subprocess
 import tempfile
 import unittest
 from types import SimpleNamespace
@@ -11,65 +9,21 @@ from unittest import mock
 
 import study_case  # noqa: F401, the search path
 
-from kvbench_study.reference import clock
+from kvbench_study.reference import clock, commands
 from kvbench_study.reference import plan as rp
-from kvbench_study.reference import steps as reference_steps
 from kvbench_study.reference.placeholders import braces
-from kvbench_study.reference.reports import published, split_shared
+from kvbench_study.reference.reports import published
 
 
 class PlanTest(unittest.TestCase):
-    def test_which_programs_are_the_same(self):
-        """Another commit's program counts where no source of it changed since."""
-        if not shutil.which("git"):
-            self.skipTest("no git")
-        with tempfile.TemporaryDirectory() as folder:
-            def git(*words):
-                done = subprocess.run(["git", "-C", folder, "-c", "user.name=x", "-c",
-                                       "user.email=x@x", *words], capture_output=True, text=True,
-                                      check=True)
-                return done.stdout.strip()
-
-            git("init", "-q")
-            commits = []
-            for name in ("lib", "docs", "lib", "docs"):
-                os.makedirs(os.path.join(folder, name), exist_ok=True)
-                with open(os.path.join(folder, name, "file"), "a", encoding="utf-8") as file:
-                    file.write("more\n")
-                git("add", "-A")
-                git("commit", "-q", "-m", name)
-                commits.append(git("rev-parse", "HEAD"))
-            program = reference_steps.Program.__new__(reference_steps.Program)
-            program.known = {}
-            program.now = {"version": f"kvbench 0.1.0 ({commits[3]})", "sha256": "now"}
-            with mock.patch.object(rp, "ROOT", folder):
-                for version, sum_, same in (
-                        (f"kvbench 0.1.0 ({commits[2]})", "other", True),
-                        (f"kvbench 0.1.0 ({commits[1]})", "other", False),
-                        (f"kvbench 0.1.0 ({commits[2]}, modified)", "other", False),
-                        (f"kvbench 0.1.0 ({40 * '0'})", "other", False),
-                        ("kvbench 0.1.0 (unknown)", "other", False),
-                        ("kvbench 0.1.0 (unknown)", "now", True)):
-                    with self.subTest(version=version, sum=sum_):
-                        self.assertIs(program.same({"version": version, "sha256": sum_}), same)
-            self.assertFalse(program.same(None))
-
     def test_one_run_at_a_time(self):
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                with (mock.patch.object(reference_steps, "LOCK_PATIENCE", 0.2),
+                with (mock.patch.object(commands, "LOCK_PATIENCE", 0.2),
                       self.assertRaisesRegex(rp.PlanError, "another run")):
-                    reference_steps.Commands().lock(folder)
-            reference_steps.Commands().lock(folder)
-
-    def test_manifests_are_split(self):
-        one = {"a": 1, "b": {"c": 2, "d": 3}, "e": {"f": 4}, "g": 5}
-        two = {"a": 1, "b": {"c": 2, "d": 9}, "e": {"f": 4}, "g": [6]}
-        self.assertEqual(split_shared([one, two]), (
-            {"a": 1, "b": {"c": 2}, "e": {"f": 4}}, [{"b": {"d": 3}, "g": 5},
-                                                     {"b": {"d": 9}, "g": [6]}]))
-        self.assertEqual(split_shared([one])[1], [{}])
+                    commands.Commands().lock(folder)
+            commands.Commands().lock(folder)
 
     def test_files_of_reports_that_are_published(self):
         self.assertEqual(published(["a.csv", "b.pdf", "b.png", "c.pdf", os.path.join("vim", "own-8.json")]),
@@ -110,7 +64,7 @@ class ClockTest(unittest.TestCase):
 
     def test_durations(self):
         for seconds, text in ((0.4, "0 s"), (99, "99 s"), (119, "2 min"), (7500, "2 h 05 min")):
-            self.assertEqual(reference_steps.duration(seconds), text)
+            self.assertEqual(commands.duration(seconds), text)
 
 
 if __name__ == "__main__":

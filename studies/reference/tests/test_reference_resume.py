@@ -1,15 +1,14 @@
 """kvbench-study reference with the real program: runs that are interrupted, and go on."""
 
-import json
 import os
-import shlex
 import signal
 import subprocess
 import time
 import unittest
 
 from reference_runs import PATIENCE, ReferenceCase
-from study_case import KVBENCH
+
+from kvbench_study.reference.store import TIMES
 
 
 class ResumeTest(ReferenceCase):
@@ -50,32 +49,38 @@ class ResumeTest(ReferenceCase):
                                  whole)
 
     def test_a_step_that_stopped_half_way_goes_on(self):
-        """What a kill leaves in the middle of a step: a part of the log, and begun.json."""
-        self.run_it("--keep")
-        whole = self.tables()
-        folder = self.path("work", "again", "a")
-        with open(os.path.join(folder, "done.json"), encoding="utf-8") as file:
-            done = json.load(file)
-        os.remove(os.path.join(folder, "done.json"))
-        with open(os.path.join(folder, "begun.json"), "w", encoding="utf-8") as file:
-            json.dump({key: done[key] for key in ("inputs", "program")}, file)
-        words = [KVBENCH, *shlex.split(done["command"])[1:], "--overwrite", "--keep-log"]
-        subprocess.run(words, cwd=self.folder, check=True, capture_output=True)
-        rows = self.read("work", "again", "a", "rows.csv").splitlines(keepends=True)
-        for name in ("rows.csv", "rows.csv.json"):
-            os.remove(os.path.join(folder, name))
-        os.truncate(os.path.join(folder, "rows.csv.log"), os.path.getsize(os.path.join(folder, "rows.csv.log")) // 2)
-        said, _ = self.run_it()
+        """Killed with a part of the rows in the log."""
+        self.write("again.toml", self.read("again.toml").replace('"2"', '"100"'))
+        self.run_it(out=self.path("whole"), work="whole-work")
+        wanted = self.store(self.path("whole")).packed("again", "").table("a")
+        log = self.path("work", "again", "a", "rows.csv.log")
+
+        def kill_it():
+            run = subprocess.Popen(self.words("--only", "again"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while run.poll() is None and not (os.path.exists(log) and os.path.getsize(log) > 50_000):
+                time.sleep(0.002)
+            run.kill()
+            run.wait()
+
+        kill_it()
+        said, _ = self.run_it("--only", "again")
         self.assertIn("a again", self.did(said))
         self.assertNotIn("begins anew", said)
-        self.assertEqual(self.tables(), whole)
-        again = self.read("work", "again", "a", "rows.csv").splitlines(keepends=True)
-        self.assertGreater(len(set(again) & set(rows)), 1)  # Some were kept, their times too.
-        self.assertIsNone(json.loads(self.read("work", "again", "a", "done.json"))["seconds"])
+        self.assertIsNone(self.store().record("again", "a")["parts"][0]["seconds"])
+        found = self.store().packed("again", "").table("a")
+        times = [found.header.index(name) for name in TIMES if name in found.header]
+        for table in (found, wanted):
+            for row in table.rows:
+                for at in times:
+                    row[at] = ""
+        self.assertEqual(found.rows, wanted.rows)
         # Half a file of another configuration is no beginning.
-        self.write("again.toml", self.read("again.toml").replace('"2"', '"1"'))
-        self.run_it()
-        self.assertLess(len(self.read("work", "again", "a", "rows.csv").splitlines()), len(rows))
+        self.store().forget("again", "a")
+        kill_it()
+        self.write("again.toml", self.read("again.toml").replace('"100"', '"1"'))
+        self.run_it("--only", "again")
+        found = self.store().packed("again", "").table("a")
+        self.assertEqual({row[found.header.index("seeds")] for row in found.rows}, {"1"})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""kvbench-study reference with a store, the real program on small synthetic traces and a fake score: what
+"""The store of kvbench-study reference, the real program on small synthetic traces and a fake score: what
 another machine takes from it, what a new method runs, samples, stale rows, interrupted runs."""
 
 import hashlib
@@ -19,7 +19,7 @@ from study_case import KVBENCH, STUDY, FolderCase, missing, read_text
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import store
 from kvbench_study.reference.samples import Samples
-from kvbench_study.reference.stored import StoredSteps
+from kvbench_study.reference.steps import Steps
 from kvbench_study.reference.variants import Variants
 
 PROGRAM = os.path.join(STUDY, "kvbench-study")
@@ -78,7 +78,6 @@ PLAN = """
 title = "Small"
 out = "unused"
 work = "unused"
-store = true
 prompts = ["{folder}/prompts.jsonl"]
 layers = [0, 1]
 
@@ -438,7 +437,7 @@ seconds = 5
     def test_refusals(self):
         for old, new, expected in (
                 ('cluster = ["--points", "none"]', 'cluster = ["--kept-by", "{equal/rows.kept.csv}"]',
-                 "expected none with `store`"),
+                 "{equal/...} is no report"),
                 ('algorithms = ["h2o,uniform", "local"]', "", "score: expected a command"),
                 ("budgets = [0.5, 0.25]", "budgets = [2]", "expected shares above 0"),
                 ('"--seeds", "2"]', '"--seeds", "2", "--budget", "0.5"]', "got --budget")):
@@ -486,7 +485,7 @@ class RecordTest(FolderCase):
             table = store.Table(["trace", "algorithm", "params", "budget_requested", "check"],
                                 [["a.h5", *point, budget, ""] for point in points])
             entry = {"points": points, "budgets": [budget], "settings": settings}
-            StoredSteps.merge(steps, self.stage, self.prompt, record, {"": table}, {"h2o:grid": entry, **other},
+            Steps.merge(steps, self.stage, self.prompt, record, {"": table}, {"h2o:grid": entry, **other},
                               {"code": 0})
             found = steps.store.record("grids", "a")
             rows = steps.store.packed("grids", "").table("a").rows
@@ -513,7 +512,7 @@ class RecordTest(FolderCase):
         for settings in ("one", "one", "two"):
             steps.entries.return_value = {"policy:x": {"points": [], "budgets": ["0.5"], "settings": settings}}
             with self.assertRaises(KeyboardInterrupt):
-                StoredSteps.run(steps, self.stage, self.prompt)
+                Steps.run(steps, self.stage, self.prompt)
             begun.append(steps.begin_or_go_on.call_args[0][-1])
         self.assertEqual(begun[0], begun[1])
         self.assertNotEqual(begun[0], begun[2])
@@ -548,7 +547,7 @@ class SetsTest(unittest.TestCase):
         variants = Variants(KVBENCH, types.SimpleNamespace())
 
         def named(*options):
-            stage = rp.Stage("s", "", "replay", options, (), "", (), (), (), 1.0, algorithms=("all:grid", "topk"))
+            stage = rp.Stage("s", "", "replay", options, (), "", (), (), 1.0, algorithms=("all:grid", "topk"))
             found = variants.named(stage)
             self.assertFalse(found.pop("topk"))
             return set(found)

@@ -21,7 +21,7 @@ from kvbench import tables
 from kvbench_study.prompts.tasks import TASKS
 from kvbench_study.reference import placeholders, samples, sources, store, variants, works
 from kvbench_study.reference import plan as rp
-from kvbench_study.reference.stored import StoredSteps
+from kvbench_study.reference.steps import Steps
 
 HEADER = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",
           "budget_requested", "bytes", "rel_error", "cosine", "compress_ms", "status", "run_id", "row_crc"]
@@ -470,8 +470,7 @@ class PlanTest(unittest.TestCase):
         for path in sorted(paths):
             with open(path, "rb") as file:
                 plan = tomllib.load(file)
-            for words in (plan["trace"]["run"], *(s.get("then", []) for s in plan["stage"]),
-                          *(s.get("score", []) for s in plan["stage"])):
+            for words in (plan["trace"]["run"], *(s.get("score", []) for s in plan["stage"])):
                 with self.subTest(plan=path, words=words[:3]):
                     self.assertFalse([word for word in words if word.startswith("kvbench-py ")])
 
@@ -497,7 +496,6 @@ class PlanTest(unittest.TestCase):
                              for work, facts in works.items() for end in ends if kind in (facts["kind"], "long")])))
                 with mock.patch.object(rp, "ROOT", folder):
                     plan = rp.read_plan(path)
-                self.assertTrue(plan.store)
                 texts = {name: one for name, one in plan.prompts.items() if not one.task}
                 self.assertGreaterEqual(len(texts), len(works))
                 # Their numbers, which traces may use, are those of a plan without tasks.
@@ -553,7 +551,7 @@ class PlanTest(unittest.TestCase):
         table = {"name": "s", "title": "t", "score": ["x"], "algorithms": ["exact"], "seconds": 1}
         with self.assertRaisesRegex(rp.PlanError, "keep: got `scores`, expected some of rows.csv, rows.layers.csv"):
             rp.read_stage({**table, "keep": ["scores"]}, "p", prompts, {}, {})
-        steps = StoredSteps.__new__(StoredSteps)
+        steps = Steps.__new__(Steps)
         with tempfile.TemporaryDirectory() as folder:
             for name in ("rows.csv", "rows.layers.csv", "scores.csv"):
                 write_text(os.path.join(folder, name), "trace,prompt,algorithm,kl,status\nt,p,exact,0.5,ok\n")

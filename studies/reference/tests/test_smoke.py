@@ -12,7 +12,7 @@ from study_case import KVBENCH, STUDY, FolderCase, call, missing, read_text, run
 from kvbench.__main__ import run
 from kvbench_study import programs
 
-PACKAGES = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn")
+PACKAGES = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn", "h5py")
 PLAN = """
 title = "Small"
 out = "unused"
@@ -38,7 +38,7 @@ seconds = 1
 [[report]]
 name = "table"
 title = "A table"
-run = ["kvbench summarize {{equal/rows.csv}} > {{out}}/table.txt"]
+run = ["kvbench summarize {{equal/rows.csv}} --metric rel_error > {{out}}/table.txt"]
 seconds = 1
 """
 

@@ -11,12 +11,12 @@ from kvbench_study.folders import NotOurs, claim_folder
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import store
 from kvbench_study.reference.clock import Clock
+from kvbench_study.reference.commands import Commands, Failed, Program, duration, read_json, say
 from kvbench_study.reference.options import parse_arguments
 from kvbench_study.reference.placeholders import Placeholders
 from kvbench_study.reference.reports import Reports
 from kvbench_study.reference.samples import Samples
-from kvbench_study.reference.steps import Commands, Failed, Program, Steps, duration, read_json, say
-from kvbench_study.reference.stored import StoredSteps
+from kvbench_study.reference.steps import Steps
 
 NEEDED = ("numpy", "pandas", "matplotlib", "scipy")
 
@@ -53,21 +53,14 @@ class Run:
         self.program = Program(args.kvbench)
         self.placeholders = Placeholders(plan, work, os.path.abspath(out), self.layers,
                                          self.program.path, sys.executable, args.dump_python)
-        self.steps = self.make_steps()
+        # Other layers are not part of the reference.
+        folder = work if args.layers and not args.output else self.placeholders.out
+        self.steps = Steps(plan, self.placeholders, self.program, self.commands, os.path.join(folder, "store"))
         self.sampled = set()
         self.reports = Reports(self.steps, self.prompts)
         self.chosen_reports = self.reports_of_chosen_stages()
         self.clock = Clock(plan, self.layers)
         self.learn()
-
-    def make_steps(self):
-        parts = self.plan, self.placeholders, self.program, self.commands
-        if not self.plan.store:
-            return Steps(*parts)
-        # Other layers are not part of the reference.
-        return StoredSteps(*parts, os.path.join(
-            self.placeholders.work if self.args.layers and not self.args.output else self.placeholders.out,
-            "store"))
 
     def chosen_stages(self):
         """Returns {name: stage} of --only and its dependencies."""
@@ -82,7 +75,6 @@ class Run:
         chosen = set(self.args.only or self.plan.stages)
         for stage in reversed(list(self.plan.stages.values())):
             if stage.name in chosen:
-                chosen |= set(stage.needs)
                 chosen |= {name for report in self.plan.before(stage) for name in report.stages}
         return {name: stage for name, stage in self.plan.stages.items() if name in chosen}
 
@@ -142,9 +134,9 @@ class Run:
         """Checks tools before the long part. The model's command may make the interpreter."""
         if any(kind == "report" for kind, *_ in left):
             expect(NEEDED)
-        if self.plan.store and any(kind != "report" for kind, *_ in left):
+        if any(kind != "report" for kind, *_ in left):
             expect(("h5py", "numpy"))
-        dumps = any((self.plan.trace if kind == "trace" else what.then if kind == "stage" else ())
+        dumps = any((self.plan.trace if kind == "trace" else what.options if kind == "stage" else ())
                     [:1] == ("dump",) for kind, _, what, _ in left)
         if dumps and not self.steps.lacks_model() and not os.access(self.args.dump_python, os.X_OK):
             raise rp.PlanError(f"{self.args.dump_python}: no such program; `make model` makes it",
@@ -168,8 +160,7 @@ class Run:
         say(f"left: {rest} of {counted(total, 'step')}, {counted(traces, 'trace')}, "
             f"{counted(reports, 'report')}; about " + duration(sum(step[3] for step in left)))
         if not self.publishes:
-            say(("the store grows, but no reports are made" if self.plan.store else "no results are written")
-                + ": a part of the prompts or layers, and no --output")
+            say("the store grows, but no reports are made: a part of the prompts or layers, and no --output")
 
     def dry_run(self, left):
         for step in left:
@@ -212,8 +203,7 @@ class Run:
     def ours(self, folder):
         """Returns whether a results folder is empty, has a store, or was made by a run."""
         found = os.listdir(folder)
-        return (not found or self.reports.made(folder)
-                or self.plan.store and "store" in found)
+        return not found or self.reports.made(folder) or "store" in found
 
     def work(self):
         begin = time.monotonic()
@@ -223,13 +213,12 @@ class Run:
         self.claim_folders()
         self.commands.catch()
         self.commands.lock(self.placeholders.work)
-        if self.plan.store:
-            self.steps.store.lock()
-            self.steps.store.recover()
-            self.steps.store.name_model(os.path.basename(self.plan.model["folder"]))
+        self.steps.store.lock()
+        self.steps.store.recover()
+        self.steps.store.name_model(os.path.basename(self.plan.model["folder"]))
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
             self.steps.make_model()
-        if self.args.stale and self.plan.store:
+        if self.args.stale:
             for group, why, prompts in self.check_samples():
                 say(f"done again: {group[0]}: {', '.join(p.id for p in prompts)}: {why}")
                 for prompt in prompts:
@@ -252,7 +241,7 @@ class Run:
             if changed:
                 say(f"results: {counted(changed, 'new file')} in "
                     + self.placeholders.read_name(self.placeholders.out))
-        stale = self.finish_store() if self.plan.store and not stopped else []
+        stale = self.finish_store() if not stopped else []
         failed = [f"{p.id} {name}" for name, stage in self.stages.items()
                   for p in self.prompts[name] if (self.steps.done(stage, p) or {}).get("code")]
         if failed:

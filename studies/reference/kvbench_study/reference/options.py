@@ -6,16 +6,16 @@
 For each prompt: makes a trace, runs every stage on it, and deletes it (--keep keeps it). When all
 prompts of a stage are done, its reports are made and copied to the results folder. Reports whose
 files a stage reads come first: parameters are chosen on the development set. A step is one stage of
-one prompt. It is repeated only if a dependency changed: prompt, model, layers, options,
-configuration or program. Runs may be interrupted: the same command resumes.
+one prompt. It is repeated only if a dependency changed: prompt, model, layers, options or
+configuration. Runs may be interrupted: the same command resumes.
 
-A plan with a store (`store = true`) keeps the results of its steps in the results folder, under
-store/: these are done on any machine. When nothing is left, samples of every stage are computed
-again and compared (--samples) before "complete" is reported. Rows made by another state of lib are
-kept while their sample agrees; otherwise their steps are listed, and repeated with --stale.
+The results folder keeps the results of steps, under store/: these are done on any machine. When
+nothing is left, samples of every stage are computed again and compared (--samples) before "complete"
+is reported. Rows made by another state of lib are kept while their sample agrees; otherwise their
+steps are listed, and repeated with --stale.
 
---layers keeps steps in a separate folder. With --prompts or --layers results are written
-only to --output, since they are not the reference.
+With --prompts or --layers tables and figures are made only with --output, since they are not the
+reference. Steps go to the store all the same, with --layers and no --output to one in the work folder.
 """
 
 import os
@@ -37,7 +37,7 @@ def parse_arguments(arguments=None):
     add("--max-minutes", type=command.above_0(), metavar="M", help="begin nothing that would end later")
     add("--keep", action="store_true", help="keep traces")
     add("--samples", type=command.count, default=2, metavar="N",
-        help="variants to check per stage, in a plan with a store; 0 for none [2]")
+        help="variants to check per stage; 0 for none [2]")
     add("--stale", action="store_true", help="do steps again whose sample differs")
     add("-o", "--output", metavar="DIR", help="results folder")
     add("--work", metavar="DIR", help="folder of traces and rows")

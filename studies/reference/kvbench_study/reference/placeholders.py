@@ -22,7 +22,7 @@ class Placeholders:
     def __init__(self, plan, work, out, layers, kvbench, python, dump_python):
         self.plan, self.layers, self.out = plan, layers, out
         self.work, self.programs = work, (kvbench, python, dump_python)
-        # view(stage, prompts, name, plain): a table of the store; None: files of the steps.
+        # view(stage, prompts, name, plain): a table of the store. Steps sets it.
         self.view = None
 
     def trace(self, prompt):
@@ -30,9 +30,7 @@ class Placeholders:
         return os.path.join(self.work, "traces", prompt + ".h5")
 
     def folder(self, stage, prompt):
-        """Folder of a step, or of a report whose files a stage reads."""
-        if stage in self.plan.reports and stage not in self.plan.stages:
-            return self.report_folder(stage)
+        """Folder of a step."""
         return os.path.join(self.work, stage, prompt)
 
     def report_folder(self, report):
@@ -43,18 +41,15 @@ class Placeholders:
         inside = os.path.relpath(path, rp.ROOT)
         return path if inside.startswith("..") else inside
 
-    def files(self, stage, prompts, name, plain):
-        """Returns files of a stage's steps, or of a report, for a command; plain: without .gz."""
-        if self.view is not None and stage in self.plan.stages:
-            return [self.view(stage, prompts, name, plain)]
-        return [os.path.join(self.folder(stage, prompt), name) for prompt in prompts]
 
     def fill(self, word, values, prompts, plain=False):
-        """Returns a word with its placeholders filled in: one word per file."""
+        """Returns [word] with its placeholders filled in; plain: tables without .gz."""
         out = [word]
         for match in rp.TABLE.finditer(word):
-            files = self.files(match[1], prompts(match[1]), match[2], plain)
-            out = [text.replace(match[0], file) for text in out for file in files]
+            stage, name = match[1], match[2]
+            file = self.view(stage, prompts(stage), name, plain) if stage in self.plan.stages else os.path.join(
+                self.report_folder(stage), name)
+            out = [text.replace(match[0], file) for text in out]
         for key, value in values.items():
             out = [text.replace("{" + key + "}", value) for text in out]
         return out
@@ -80,10 +75,6 @@ class Placeholders:
 
     def trace_words(self, prompt):
         return self.with_program(self.expand(self.plan.trace, self.values(prompt)))
-
-    def then_words(self, stage, prompt, folder):
-        values = self.values(prompt, folder=folder)
-        return self.with_program(self.expand(stage.then, values))
 
     def stage_words(self, stage, prompt, folder, algorithms=None, budgets=None):
         """Returns a step's command. replay writes folder/rows.csv, cluster into folder, score as

@@ -1,8 +1,7 @@
 """Plan of kvbench-study reference: studies/reference/plans/*.toml, checked, with its commands.
 
 A stage is one kvbench command per prompt, a report several commands over the tables of all prompts.
-placeholders.py fills in placeholders of commands. A plan with `store = true` keeps the results of
-its steps (store.py).
+placeholders.py fills in placeholders of commands. The results of steps are kept in a store (store.py).
 """
 
 import fnmatch
@@ -55,11 +54,9 @@ class Stage:
     """One command per prompt. kind: replay, cluster or score; seconds: first guess per prompt.
 
     options: of kvbench replay or cluster; for score all words of the command, which writes
-    {folder}/rows.csv and {folder}/scores.csv. needs: earlier stages whose files of the same prompt
-    it reads; after: reports whose files it reads. then: a second command, which reads the first's
-    files; drop: files of both to delete at the end. algorithms, budgets: values of --algorithm and
-    --budget, otherwise in `options` or its --config. columns, tables: what the store keeps besides
-    the default; keep: the only files to keep, default all.
+    {folder}/rows.csv and {folder}/scores.csv. after: reports whose files it reads. algorithms,
+    budgets: values of --algorithm and --budget, otherwise in `options` or its --config. columns,
+    tables: what the store keeps besides the default; keep: the only files to keep, default all.
     """
     name: str
     title: str
@@ -68,11 +65,8 @@ class Stage:
     prompts: tuple
     fewer: str
     layers: tuple
-    needs: tuple
     after: tuple
     seconds: float
-    then: tuple = ()
-    drop: tuple = ()
     algorithms: tuple = ()
     budgets: tuple = ()
     columns: tuple = ()
@@ -108,7 +102,6 @@ class Plan:
     prompts: dict
     stages: dict
     reports: dict
-    store: bool = False
     threads: int = 0
 
     def before(self, stage):
@@ -240,13 +233,11 @@ def read_stage(table, where, prompts, stages, reports):
         if later:
             raise PlanError(f"{where}: {{{report}/...}} reads the stage {later[0]}, which is no "
                             "earlier one, or waits for a report itself")
-    needs = tuple(one for one in used if one not in after)
-    for need in needs:
-        if need not in stages or set(picked) - set(stages[need].prompts):
-            raise PlanError(f"{where}: {{{need}/...}} is no earlier stage of the same prompts")
+    for one in used:
+        if one not in after:
+            raise PlanError(f"{where}: {{{one}/...}} is no report: files of steps may be on another machine")
     out = Stage(name, at.get("title", str), kinds[0], options, picked, fewer,
-                at.numbers("layers", []), needs, after, at.seconds(), at.words("then", []),
-                at.words("drop", []), at.words("algorithms", []), budget_words(at),
+                at.numbers("layers", []), after, at.seconds(), at.words("algorithms", []), budget_words(at),
                 at.words("columns", []), at.words("tables", []), at.words("keep", []))
     check_stage(out, where)
     at.rest()
@@ -263,8 +254,6 @@ def budget_words(at):
 
 def check_stage(out, where):
     """Raises PlanError if keys are inconsistent."""
-    if (out.then or out.drop) and out.kind != "replay":
-        raise PlanError(f"{where}: then, drop: expected with `replay` only")
     if out.kind == "cluster" and (out.algorithms or out.budgets):
         raise PlanError(f"{where}: algorithms, budgets: expected with `replay` or `score`")
     named = out.algorithms or {"--algorithm", "--config"} & {*out.options}
@@ -273,16 +262,10 @@ def check_stage(out, where):
     for key, option in (("algorithms", "--algorithm"), ("budgets", "--budget")):
         if getattr(out, key) and option in out.options:
             raise PlanError(f"{where}: {key}: got {option} in `{out.kind}` too, expected one")
-    for word in out.then:
-        if TABLE.search(word):
-            raise PlanError(f"{where}: then: got `{word}`, expected files in {{folder}}")
     for word in out.keep:
         if word not in (ROWS, *SIDE_TABLES, *out.tables):
             raise PlanError(f"{where}: keep: got `{word}`, expected some of "
                             f"{', '.join((ROWS, *SIDE_TABLES, *out.tables))}")
-    for word in out.drop:
-        if os.path.basename(word) != word:
-            raise PlanError(f"{where}: drop: got `{word}`, expected a file's name")
 
 
 def read_report(table, where, stages, reports):
@@ -335,11 +318,7 @@ def read_plan(path):
                 {"folder": model.get("folder", str), "files": model.words("files"),
                  "run": model.words("run"), "sha256": model.get("sha256", str, "")},
                 trace.words("run"), trace.seconds(), prompts, stages, reports,
-                top.get("store", bool, False), trace.get("threads", int, 0))
+                trace.get("threads", int, 0))
     for reader in (model, trace, top):
         reader.rest()
-    for stage in stages.values() if plan.store else ():
-        if stage.needs:
-            raise PlanError(f"{name}: stage {stage.name}: reads files of {', '.join(stage.needs)}, "
-                            "expected none with `store`: they may be on another machine")
     return plan

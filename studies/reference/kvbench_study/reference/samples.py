@@ -16,8 +16,8 @@ import shutil
 
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import store
-from kvbench_study.reference.steps import read_json, say, write_json
-from kvbench_study.reference.stored import cpu_model
+from kvbench_study.reference.commands import read_json, say, write_json
+from kvbench_study.reference.steps import cpu_model
 
 # Of a mean over layers and heads, if traces differ in last digits of float16: choices among nearly
 # equal tokens change, and single heads differ by more.
@@ -184,7 +184,7 @@ class Samples:
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         words = self.steps.stage_words(stage, prompt, folder, chosen, budgets)
-        self.steps.execute(stage, prompt, folder, words)
+        self.steps.execute(stage, folder, words)
         # Not those that the program writes since.
         tables = {name: table for name, table in self.steps.condensed(stage, prompt, folder).items()
                   if name in record["files"]}

@@ -1,200 +1,202 @@
-"""Steps of kvbench-study reference: their files, and interruptible commands.
+"""Steps of kvbench-study reference: the store decides what is done, on any machine.
 
-A folder of a step or report holds begun.json while it runs and done.json once complete:
-dependencies (`inputs`), program, commands and seconds. There is no other state.
+A step is done if its record has the step's key and all variants of the stage. Otherwise the missing
+variants run in the work folder, whose begun.json says what they depend on, and are merged into the
+store. For each merged run the record names the git tree of lib, the digest of the trace and the machine.
 """
 
-import ctypes
-import fcntl
+import datetime
 import json
 import os
+import platform
 import re
 import shutil
-import signal
 import subprocess
-import sys
 import time
 
-from kvbench.text import parse_json
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import sources, store
+from kvbench_study.reference.commands import Failed, read_json, say, write_json, write_text
+from kvbench_study.reference.placeholders import without
+from kvbench_study.reference.variants import Variants, claims, option_values
 
-INTERRUPTED = 130
-LOCK_PATIENCE = 20.0  # s; the last command of a killed run needs time to end
-PR_SET_PDEATHSIG = 1
-# Equal sources in two commits mean equal programs.
-SOURCES = ("lib", "apps", "CMakeLists.txt", "cmake")
 # Fixes the kernels of torch: with a fixed number of threads a trace has the same bits on most
 # machines. For plans whose [trace] has `threads`.
 STEADY = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2"}
+LARGE = ("points.csv", "kept.csv")  # of cluster; kept only if in a stage's `tables`
 
 
-def say(text):
-    print(f"reference: {text}", flush=True)
-
-
-def duration(seconds):
-    """Formats 40 s, 12 min, 2 h 05 min."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def read_json(path):
-    """Returns the content of a file; None if absent or truncated."""
+def cpu_model():
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_json(file.read())
-    except (OSError, ValueError):
-        return None
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return re.search(r"model name\s*:\s*(.*)", file.read())[1]
+    except (OSError, TypeError):
+        return platform.processor() or platform.machine()
 
 
-def write_text(path, text):
-    """Writes a file atomically."""
-    store.write_bytes(path, text.encode())
-
-
-def write_json(path, value):
-    write_text(path, json.dumps(value, indent=1) + "\n")
-
-
-class Failed(rp.PlanError):
-    """A command failed; its exit code is passed on."""
-
-
-class Commands:
-    """Runs one command at a time. SIGINT and SIGTERM are passed on to it, and then end this
-    process.
-
-    The command also ends if this process is killed. It shares the lock, so that no other run can
-    begin before.
-    """
-
-    def __init__(self):
-        self.child, self.stopped, self.lock_file = None, False, None
-        self.environments = {}  # {program: {variable: value}} in addition to ours
-
-    def catch(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self.on_signal)
-
-    def on_signal(self, _number, _frame):
-        again, self.stopped = self.stopped, True
-        if self.child is not None and self.child.poll() is None:
-            os.killpg(self.child.pid, signal.SIGKILL if again else signal.SIGINT)
-
-    def lock(self, folder):
-        os.makedirs(folder, exist_ok=True)
-        self.lock_file = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o666)
-        end = time.monotonic() + LOCK_PATIENCE
-        while True:
-            try:
-                fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise rp.PlanError(f"{folder}: another run is at work there") from None
-                self.check()
-                time.sleep(0.1)
-
-    def check(self):
-        if self.stopped:
-            raise Failed("interrupted; the same command goes on from here", INTERRUPTED)
-
-    def run(self, words, log, typed, output=None, rows=False):
-        """Returns exit code 0 or, for a command with failed rows, 1. Raises Failed for others.
-
-        log: file for the output; output: file for stdout; rows: exit code 1 means failed rows, as
-        for `kvbench replay`.
-        """
-        self.check()
-        environment = {**os.environ, **self.environments.get(words[0], {})}
-        # Manifests repeat these words: keep local paths out.
-        words = [word.replace(rp.ROOT + os.sep, "") for word in words]
-        libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-        def begin():
-            if libc is not None:
-                libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-        with open(log, "ab") as said:
-            start = said.tell()
-            stdout = open(output, "wb") if output else said
-            try:
-                self.child = subprocess.Popen(
-                    words, cwd=rp.ROOT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=said,
-                    env=environment, start_new_session=True, pass_fds=[self.lock_file], preexec_fn=begin)
-            except OSError as error:
-                raise Failed(f"{typed}: cannot be started: {error.strerror}", 3) from None
-            finally:
-                if output:
-                    stdout.close()
-            if self.stopped:  # the signal came before there was a child
-                self.on_signal(None, None)
-            code = self.child.wait()
-            self.child = None
-        self.check()
-        if code == 0 or (code == 1 and (rows or words[1] == "replay")):
-            return code
-        with open(log, "rb") as file:
-            file.seek(start)
-            tail = file.read().decode(errors="replace").strip().splitlines()[-5:]
-        for line in tail:
-            print(f"  {line}", file=sys.stderr)
-        raise Failed(f"exit code {code} of: {typed}", code if code in (1, 2, 3) else 3)
-
-
-class Program:
-    """kvbench: {version, sha256}, and whether a step of another program is still valid."""
-
-    def __init__(self, path):
-        found = shutil.which(path)
-        if found is None:
-            raise rp.PlanError(f"{path}: no such program; `make` builds it", 3)
-        self.path = os.path.abspath(found)
+def lib_tree(program):
+    """Returns the git tree of lib that a program was built from; its own digest without git."""
+    def git(*words):
         try:
-            version = subprocess.run([self.path, "--version"], capture_output=True, text=True,
-                                     check=True).stdout.splitlines()[0]
-        except (OSError, subprocess.CalledProcessError, IndexError):
-            raise rp.PlanError(f"{path}: is no kvbench", 3) from None
-        self.now = {"version": version, "sha256": rp.file_digest(self.path)}
-        self.known = {}
+            return subprocess.run(["git", *words], cwd=rp.ROOT, capture_output=True, text=True,
+                                  check=False)
+        except OSError:
+            return subprocess.CompletedProcess(words, 1, "", "")
 
-    def same(self, other):
-        """Returns whether bytes are equal, or both are clean commits without changed sources in
-        between.
-        """
-        if not isinstance(other, dict):
-            return False
-        if other.get("sha256") == self.now["sha256"]:
-            return True
-        key = other.get("version", "")
-        if key not in self.known:
-            commits = [re.search(r" \(([0-9a-f]{40})\)$", text) for text in
-                       (key, self.now["version"])]
-            self.known[key] = all(commits) and subprocess.run(
-                ["git", "diff", "--quiet", commits[0][1], commits[1][1], "--", *SOURCES],
-                cwd=rp.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                check=False).returncode == 0
-        return self.known[key]
+    match = re.search(r" \(([0-9a-f]{40})(, modified)?\)$", program["version"])
+    commit = match[1] if match else "HEAD"
+    tree = git("rev-parse", "--verify", "--quiet", f"{commit}:lib")
+    if tree.returncode:
+        return "program " + program["sha256"][:16]
+    changed = not match or match[2]
+    if changed and git("diff", "--quiet", commit, "--", "lib").returncode:
+        return f"{tree.stdout.strip()}, modified, program {program['sha256'][:16]}"
+    return tree.stdout.strip()
+
+
+def trace_digest(path):
+    """Returns the SHA-256 of a trace's tensors by name, without attributes."""
+    import h5py
+
+    from kvbench.trace.digest import sha256_of
+
+    found = {}
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            value = item[()]
+            said = sha256_of(value) if hasattr(value, "tobytes") and value.dtype != object \
+                else rp.digest(repr(value))
+            found[name] = [list(item.shape), said]
+
+    with h5py.File(path) as file:
+        file.visititems(add)
+    return rp.digest(json.dumps(found, sort_keys=True))
+
+
+def points_of(entries):
+    """Returns all points of entries of a record."""
+    return [point for entry in entries if isinstance(entry["points"], list) for point in entry["points"]]
 
 
 class Steps:
-    """Every (prompt, stage) and trace: dependencies, state and execution."""
+    """Every (prompt, stage) and trace: dependencies, state and execution. folder: of the store."""
 
-    def __init__(self, plan, placeholders, program, commands):
+    def __init__(self, plan, placeholders, program, commands, folder):
         self.plan, self.placeholders = plan, placeholders
         self.program, self.commands = program, commands
         self.digests = {}
         if plan.threads:
-            commands.environments[placeholders.programs[2]] = {**STEADY,
-                                                         "OMP_NUM_THREADS": str(plan.threads)}
+            commands.environments[placeholders.programs[2]] = {**STEADY, "OMP_NUM_THREADS": str(plan.threads)}
+        self.store = store.Store(folder)
+        self.variants = Variants(program.path, placeholders)
+        self.lib = lib_tree(program.now)
+        self.views = {}
+        placeholders.view = self.view
+
+    # ------------------------------------------------------------------------ what a step depends on
 
     def digest(self, path):
         if path not in self.digests:
             self.digests[path] = rp.file_digest(path)
         return self.digests[path]
+
+    def threads(self):
+        return {"threads": self.plan.threads} if self.plan.threads else {}
+
+    def key(self, stage, prompt):
+        """Returns what all rows of a step share."""
+        settled = self.variants.settled(stage)
+        options = without(stage.options, ("--algorithm", "--budget"))
+        return {"format": store.FORMAT, "prompt": prompt.digest, "source": prompt.source,
+                "model": self.model_key(), "layers": list(self.placeholders.layers),
+                "trace": list(self.plan.trace), **self.threads(), "kind": stage.kind,
+                "options": list(options), "config": "absent" if settled is None else settled,
+                "stage_layers": [n for n in stage.layers if n in self.placeholders.layers],
+                "then": [],  # keys in committed records have it
+                "columns": list(stage.columns),
+                "tables": list(stage.tables), **({"keep": list(stage.keep)} if stage.keep else {})}
+
+    def model_key(self):
+        """Returns the SHA-256 of the model's file if in the plan, otherwise of its local files."""
+        if self.plan.model["sha256"]:
+            return {"sha256": self.plan.model["sha256"]}
+        path = os.path.join(self.placeholders.work, "model.json")
+        known, out = read_json(path) or {}, {}
+        for name in self.plan.model["files"]:
+            file = os.path.join(rp.ROOT, self.plan.model["folder"], name)
+            if not os.path.exists(file):
+                out[name] = "absent"
+                continue
+            facts = os.stat(file)
+            here = known.get(file, [])
+            if here[:2] != [facts.st_size, facts.st_mtime_ns]:
+                here = known[file] = [facts.st_size, facts.st_mtime_ns, rp.file_digest(file)]
+                if os.path.isdir(self.placeholders.work):  # --dry-run makes no folder
+                    write_json(path, known)
+            out[name] = here[2]
+        return out
+
+    def scripts(self, stage):
+        """Returns {file: digest} of the Python that a step runs."""
+        scripts = sources.named(stage.options) if stage.kind == "score" else []
+        found = {}
+        for script in scripts:  # grows on the way
+            found[script] = self.digest(os.path.join(rp.ROOT, script))
+            scripts += [other for other in sources.imported(script) if other not in scripts]
+        return found
+
+    def scripts_digest(self, stage):
+        found = self.scripts(stage)
+        return rp.digest(json.dumps(found, sort_keys=True))[:16] if found else ""
+
+    def record(self, stage, prompt):
+        """Returns the step's record if it has the step's key, otherwise None."""
+        found = self.store.record(stage.name, prompt.id)
+        return found if found and found.get("key") == self.key(stage, prompt) else None
+
+    def missing(self, stage, prompt, record):
+        """Returns ({variant: whether from a set}, budgets) that the record lacks; None if the
+        stage's configuration does not exist yet.
+        """
+        named, budgets = self.variants.named(stage), self.variants.budgets(stage)
+        if named is None:
+            return None
+        known = record["variants"] if record else {}
+        out, lacking = {}, []
+        for variant, of_set in named.items():
+            entry = known.get(variant)
+            if entry is None or entry["settings"] != self.variants.settings(variant, prompt):
+                rest = list(budgets)
+            else:
+                rest = [one for one in budgets if one not in entry["budgets"]]
+                if not rest:
+                    continue
+            out[variant] = of_set
+            lacking += [one for one in rest if one not in lacking]
+        return out, [one for one in budgets if one in lacking]
+
+    def done(self, stage, prompt):
+        record = self.record(stage, prompt)
+        if record is None or self.missing(stage, prompt, record) != ({}, []):
+            return None
+        seconds = [part["seconds"] for part in record["parts"]]
+        return {"code": record["code"], "program": {"version": record["parts"][-1]["program"]},
+                "seconds": None if None in seconds else round(sum(seconds), 2)}
+
+    def took(self, stage, prompt):
+        record = self.record(stage, prompt)
+        return record["parts"][0]["seconds"] if record and len(record["parts"]) == 1 else None
+
+    def holds(self, stage, prompt):
+        return rp.digest(json.dumps([self.store.record(stage.name, prompt.id), list(self.variants.named(stage)),
+                                     self.variants.budgets(stage)], sort_keys=True))
+
+    def forget(self, stage, prompt):
+        """Marks the step to be repeated."""
+        self.store.forget(stage.name, prompt.id)
+
+    # -------------------------------------------------------------------------------------- traces
 
     def trace_inputs(self, prompt):
         """Returns a trace's dependencies. The model is identified by its small files and the size
@@ -206,78 +208,11 @@ class Steps:
                 "model": {name: self.model_file(os.path.join(folder, name))
                           for name in self.plan.model["files"]}}
 
-    def threads(self):
-        return {"threads": self.plan.threads} if self.plan.threads else {}
-
     def model_file(self, path):
         if not os.path.exists(path):
             return "absent"
         size = os.path.getsize(path)
         return size if size > 1 << 24 else self.digest(path)
-
-    def inputs(self, stage, prompt):
-        """Returns a step's dependencies without the program."""
-        files = {word: self.digest(os.path.join(rp.ROOT, word)) for word in stage.options
-                 if word.endswith(".toml")}
-        layers = [n for n in stage.layers if n in self.placeholders.layers]
-        more = {key: list(getattr(stage, key)) for key in ("algorithms", "budgets")
-                if getattr(stage, key)}
-        return {"trace": self.trace_inputs(prompt), "kind": stage.kind,
-                "options": list(stage.options), **more, "layers": layers, "configs": files,
-                "needs": {need: self.inputs(self.plan.stages[need], prompt)
-                          for need in stage.needs}, **self.read_of_reports(stage),
-                **self.second_command(stage)}
-
-    def second_command(self, stage):
-        """Returns `then` with digests of its scripts and their imports, or the scripts of
-        `score`.
-        """
-        found = self.scripts(stage)
-        if not stage.then:
-            return {"scripts": found} if found else {}
-        return {"then": list(stage.then), "drop": list(stage.drop), "scripts": found}
-
-    def scripts(self, stage):
-        """Returns {file: digest} of the Python that a step runs."""
-        scripts = sources.named(stage.options if stage.kind == "score" else stage.then)
-        found = {}
-        for script in scripts:  # grows on the way
-            found[script] = self.digest(os.path.join(rp.ROOT, script))
-            scripts += [other for other in sources.imported(script) if other not in scripts]
-        return found
-
-    def read_of_reports(self, stage):
-        """Returns digests of the reports' files that a stage reads; they change during a run."""
-        files = {match[0]: os.path.join(self.placeholders.report_folder(match[1]), match[2])
-                 for word in stage.options for match in rp.TABLE.finditer(word)
-                 if match[1] in stage.after}
-        return {"reports": {name: rp.file_digest(path) if os.path.exists(path) else "absent"
-                            for name, path in files.items()}} if files else {}
-
-    def folder(self, stage, prompt):
-        return self.placeholders.folder(stage.name, prompt.id)
-
-    def done(self, stage, prompt):
-        """Returns the step's done.json if it is still valid, otherwise None."""
-        found = read_json(os.path.join(self.folder(stage, prompt), "done.json"))
-        if (found and found.get("inputs") == self.inputs(stage, prompt)
-                and self.program.same(found.get("program"))):
-            return found
-        return None
-
-    def holds(self, stage, prompt):
-        """Returns a digest of a finished step, for reports that read it."""
-        return rp.file_digest(os.path.join(self.folder(stage, prompt), "done.json"))
-
-    def manifest(self, stage, prompt):
-        name = "cluster.json" if stage.kind == "cluster" else rp.ROWS + ".json"
-        return read_json(os.path.join(self.folder(stage, prompt), name)) or {}
-
-    def took(self, stage, prompt):
-        """Returns seconds of the step with the current number of layers; None if not done."""
-        found = read_json(os.path.join(self.folder(stage, prompt), "done.json"))
-        return (found["seconds"] if found and found.get("layers") == len(self.placeholders.layers)
-                else None)
 
     def has_trace(self, prompt):
         path = self.placeholders.trace(prompt.id)
@@ -317,6 +252,7 @@ class Steps:
         # separate, since times outlive traces
         write_json(path.removesuffix(".h5") + ".done.json",
                    {"layers": len(self.placeholders.layers), "seconds": round(seconds, 2)})
+        self.trace_digest(prompt)
         return seconds
 
     def drop_trace(self, prompt):
@@ -325,19 +261,68 @@ class Steps:
             if os.path.exists(path):
                 os.remove(path)
 
+    def trace_digest(self, prompt):
+        """Digest of the trace in the work folder."""
+        path = self.placeholders.trace(prompt.id) + ".json"
+        found = read_json(path)
+        if "digest" not in found:
+            found["digest"] = trace_digest(self.placeholders.trace(prompt.id))
+            write_json(path, found)
+        return found["digest"]
+
+    # --------------------------------------------------------------------------------------- steps
+
+    def entries(self, stage, prompt, todo, budgets):
+        """Returns {variant: its entry in the record}, by dry runs on the trace."""
+        if stage.kind == "score":
+            options = []
+        else:
+            options = without(self.placeholders.expand(stage.options, self.values_of(prompt),
+                                                 lambda _: [prompt.id]),
+                              ("--algorithm", "--budget", "--export-caches"))
+        return {variant: {"points": self.variants.points(
+                    variant, budgets, options, prompt, of_set),
+                          "budgets": list(budgets), "settings": self.variants.settings(variant, prompt)}
+                for variant, of_set in todo.items()}
+
+    def folder(self, stage, prompt):
+        return self.placeholders.folder(stage.name, prompt.id)
+
+    def values_of(self, prompt):
+        return self.placeholders.values(prompt, folder=self.placeholders.work)
+
     def run(self, stage, prompt):
-        """Runs the rest of one step. Returns its done.json."""
+        """Runs the missing part of a step, and merges it."""
+        record = self.record(stage, prompt)
+        found = self.missing(stage, prompt, record)
+        if found is None:
+            raise Failed(f"stage {stage.name}: its configuration is not there", 3)
+        todo, budgets = found
+        begin = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        entries = self.entries(stage, prompt, todo, budgets)
+        running = [one for one in todo if isinstance(entries[one]["points"], list)]
         folder = self.folder(stage, prompt)
-        begun, finished = (os.path.join(folder, name) for name in ("begun.json", "done.json"))
-        now = {"inputs": self.inputs(stage, prompt), "program": self.program.now}
-        words = self.placeholders.stage_words(stage, prompt, folder)
-        found = self.begin_or_go_on(stage, prompt, folder, words, now)
-        write_json(finished, found)
-        os.remove(begun)
-        return found
+        code, seconds = 0, 0.0
+        tables = {}
+        if running or stage.kind == "cluster":
+            words = self.stage_words(stage, prompt, folder, running, budgets)
+            now = {"key": self.key(stage, prompt), "program": self.program.now,
+                   "variants": {one: entries[one]["settings"] for one in running}, "budgets": budgets,
+                   "scripts": self.scripts(stage)}
+            code, seconds = self.begin_or_go_on(stage, prompt, folder, words, now)
+            tables = self.condensed(stage, prompt, folder)
+        part = {"variants": list(entries), "budgets": budgets, "lib": self.lib,
+                "scripts": self.scripts_digest(stage), "program": self.program.now["version"],
+                "trace": self.trace_digest(prompt), "cpu": cpu_model(), "begin": begin,
+                "seconds": seconds}
+        self.merge(stage, prompt, record, tables, entries, {**part, "code": code})
+        shutil.rmtree(folder, ignore_errors=True)
+        return {"code": code, "seconds": seconds}
 
     def begin_or_go_on(self, stage, prompt, folder, words, now):
-        """Runs a step in its folder, resuming if begun.json equals `now`. Returns its done.json."""
+        """Runs a step in its folder, resuming if begun.json equals `now`. Returns its exit code and seconds, None if
+        it was resumed.
+        """
         begun = os.path.join(folder, "begun.json")
         resumed = stage.kind != "cluster" and read_json(begun) == now
         # A replay that was killed has left its log.
@@ -345,8 +330,7 @@ class Steps:
         if resumed:
             more = ["--resume"] if stage.kind == "replay" else []
             try:
-                return {**now, **self.execute(stage, prompt, folder, [*words, *more]),
-                        "seconds": None}
+                return self.execute(stage, folder, [*words, *more]), None
             except Failed as error:
                 # A regenerated trace may differ in a last digit: the rows cannot be resumed.
                 if error.exit_code != 2:
@@ -356,22 +340,139 @@ class Steps:
         os.makedirs(folder)
         write_json(begun, now)
         start = time.monotonic()
-        found = self.execute(stage, prompt, folder, words)
-        return {**now, **found, "seconds": round(time.monotonic() - start, 2)}
+        code = self.execute(stage, folder, words)
+        return code, round(time.monotonic() - start, 2)
 
-    def execute(self, stage, prompt, folder, words):
-        """Runs a step's commands in a folder: returns {command, code, layers}."""
-        log = os.path.join(folder, "log.txt")
+    def execute(self, stage, folder, words):
+        """Runs a step's command in a folder. Returns its exit code."""
         typed = self.placeholders.typed(words)
-        code = self.commands.run(words, log, typed, rows=stage.kind == "score")
-        if stage.then:
-            second = self.placeholders.then_words(stage, prompt, folder)
-            code |= self.commands.run(second, log, self.placeholders.typed(second), rows=True)
+        code = self.commands.run(words, os.path.join(folder, "log.txt"), typed, rows=stage.kind == "score")
         expected = {"replay": rp.ROWS + ".json", "cluster": "cluster.json", "score": rp.ROWS}
         if not os.path.isfile(os.path.join(folder, expected[stage.kind])):
             raise Failed(f"left no {expected[stage.kind]}: {typed}", 3)
-        # Before the step counts as done, so that no file is left after a kill.
-        for name in stage.drop:
-            if os.path.exists(os.path.join(folder, name)):
-                os.remove(os.path.join(folder, name))
-        return {"command": typed, "code": code, "layers": len(self.placeholders.layers)}
+        return code
+
+    def stage_words(self, stage, prompt, folder, variants, budgets):
+        if stage.kind == "cluster":
+            return self.placeholders.stage_words(stage, prompt, folder)
+        return self.placeholders.stage_words(stage, prompt, folder, variants, budgets)
+
+    def condensed(self, stage, prompt, folder):
+        """Returns {table: condensed} of a step's files. Times of rows of a score, made beside other work, are no
+        result.
+        """
+        if stage.kind == "cluster":
+            names = [name for name in sorted(os.listdir(folder))
+                     if name.endswith(".csv") and name not in LARGE]
+        else:
+            names = [rp.ROWS, *(name for name in rp.SIDE_TABLES
+                                if os.path.isfile(os.path.join(folder, name)))]
+        names += [name for name in stage.tables if name not in names]
+        if stage.keep:
+            names = [name for name in names if name in stage.keep]
+        return {store.table_name(name): store.condense(
+            store.read_plain(os.path.join(folder, name)), store.table_name(name), stage.columns,
+            prompt.source, stage.kind != "score") for name in names}
+
+    def merge(self, stage, prompt, record, tables, entries, part):
+        """Adds to the store what a run made. record: existing entries to keep; None: start over."""
+        variants = dict(record["variants"]) if record else {}
+        gone = []  # points of changed settings
+        for variant, entry in entries.items():
+            before = variants.get(variant, entry)
+            same = before["settings"] == entry["settings"]
+            gone += [] if same else points_of([before])
+            variants[variant] = {**entry, "budgets": list(dict.fromkeys(
+                [*(before["budgets"] if same else ()), *entry["budgets"]]))}
+        points = points_of(variants.values())
+        files = set(record["files"] if record else ())
+        for name in files if gone else files & set(tables):
+            old = self.store.packed(stage.name, name).table(prompt.id).only(
+                lambda variant: claims(points, variant) or not claims(gone, variant))
+            tables = {**tables, name: store.merge(old, tables[name]) if name in tables else old}
+        code = part.pop("code")
+        self.store.put(stage.name, prompt.id, tables, {
+            "stage": stage.name, "prompt": prompt.id, "source": prompt.source, "set": prompt.set,
+            "seeds": self.seeds(stage), "code": code | (record["code"] if record else 0),
+            "files": sorted(files | set(tables)), "key": self.key(stage, prompt),
+            "parts": [*(record["parts"] if record else []), part],
+            "variants": dict(sorted(variants.items()))})
+
+    def seeds(self, stage):
+        words = option_values(stage.options, "--seeds")
+        return words[-1] if words else str((self.variants.config(stage) or {}).get("seeds", "1"))
+
+    # --------------------------------------------------------------------------------- for reports
+
+    def wanted(self, stage, record):
+        """Returns keep(variant) for the variants in the plan. A record may hold more."""
+        if stage.kind == "cluster":
+            return lambda variant: True
+        named, budgets = self.variants.named(stage), self.variants.budgets(stage)
+        points = points_of(entry for name, entry in record["variants"].items() if name in named)
+        shares = {float(one) for one in budgets}
+        return lambda variant: claims(points, variant) and (
+            not shares or not variant[2] or float(variant[2]) in shares)
+
+    def view(self, stage_name, prompt_ids, name, plain):
+        """view_now, once per file."""
+        stage = self.plan.stages[stage_name]
+        prompts = [self.plan.prompts[one] for one in prompt_ids]
+        if any(self.record(stage, one) is None for one in prompts):  # a page is written before they are run
+            return os.path.join(self.view_folder(stage), name)
+        key = stage_name, tuple(prompt_ids), name, plain, *(self.holds(stage, one) for one in prompts)
+        if key not in self.views:
+            self.views[key] = self.view_now(stage, prompts, name, plain)
+        return self.views[key]
+
+    def view_folder(self, stage):
+        return os.path.join(self.placeholders.work, "store", stage.name)
+
+    def view_now(self, stage, prompts, name, plain):
+        """Returns a file for a report's {STAGE/NAME}: `store` or `store.TABLE` is the store's own
+        file if the plan names all of it; a CSV file's name is a copy without gzip, with the
+        other tables beside it, and `` their folder.
+        """
+        wanted = {one.id: self.wanted(stage, self.record(stage, one)) for one in prompts}
+        tables = {table for one in prompts for table in self.record(stage, one)["files"]}
+        place = self.view_folder(stage)
+        if name.partition(".")[0] == "store":
+            table = name.removeprefix("store").removeprefix(".")
+            if table not in tables:
+                raise rp.PlanError(f"{{{stage.name}/{name}}}: the store has no such table")
+            if not plain:
+                return self.packed_view(stage, table, wanted, os.path.join(place, "packed"))
+            name = self.plain_name(stage, table)
+        for table in sorted(tables):
+            whole = self.store.packed(stage.name, table)
+            texts = [store.csv_text(whole.table(one).only(keep).rows) for one, keep in wanted.items()]
+            write_text(os.path.join(place, self.plain_name(stage, table)),
+                       store.csv_text([whole.header]) + "".join(texts))
+        path = os.path.join(place, name)
+        if not os.path.exists(path):
+            raise rp.PlanError(f"{{{stage.name}/{name}}}: the store has no such table")
+        return path
+
+    @staticmethod
+    def plain_name(stage, table):
+        """Returns the step's name of a table."""
+        alone = stage.kind == "cluster" or table.partition(".")[0] == "scores"
+        return f"{table}.csv" if alone else f"rows.{table}.csv" if table else rp.ROWS
+
+    def packed_view(self, stage, table, wanted, place):
+        whole = self.store.packed(stage.name, table)
+        kept = store.Packed(whole.path, whole.header)
+        same = set(whole.parts) <= set(wanted)
+        for one, keep in wanted.items():
+            found = whole.table(one)
+            rows = found.only(keep)
+            if len(rows.rows) < len(found.rows):
+                same = False
+                kept.put(one, rows)
+            elif found.rows:
+                kept.parts[one] = whole.parts[one]
+        if same:
+            return whole.path
+        path = os.path.join(place, store.file_of(stage.name, table))
+        store.write_bytes(path, kept.data())
+        return path
