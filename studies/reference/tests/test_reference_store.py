@@ -18,7 +18,7 @@ from study_case import KVBENCH, STUDY, FolderCase, missing, read_text
 
 from kvbench_study.reference import plan as rp
 from kvbench_study.reference import store
-from kvbench_study.reference.samples import Samples
+from kvbench_study.reference.samples import Differs, Samples
 from kvbench_study.reference.steps import Steps
 from kvbench_study.reference.variants import Variants
 
@@ -380,6 +380,22 @@ seconds = 5
         self.assertEqual([d for d in self.did(said) if "trace" not in d],
                          ["a equal", "b equal", "c equal", "report table"])
         self.assertIn("complete: 7 steps", said)
+
+    def test_scores_may_differ_in_last_digits(self):
+        """The model reads other caches together. Rows of a replay may not."""
+        def table(loss, kl="0.00018", answer="x", check="1"):
+            return store.Table(["prompt", "algorithm", "params", "budget_requested", "loss", "kl", "answer", "check"],
+                               [["p", "h2o", "", "0.5", loss, kl, answer, check]])
+
+        def compare(new, scores=True):
+            return Samples.compare("scores", table("2.95364479"), new, False, True, scores)
+
+        self.assertEqual([compare(table("2.95364479")), compare(table("2.95364479", check="2")),
+                          compare(table("2.9536454", "0.000181", check="2"))], ["bits", "digits", "rounding"])
+        for new, scores in ((table("2.9541"), True), (table("2.95364479", "0.00019"), True),
+                            (table("2.95364479", answer="y"), True), (table("nan"), True), (table("2.9536454"), False)):
+            with self.assertRaises(Differs):
+                compare(new, scores)
 
     def test_rows_of_another_lib_stay_while_they_agree(self):
         self.run_it("--samples", "0")
