@@ -1,6 +1,6 @@
 // In place of CUB's header: as much of cub::BlockReduce as lib/gpu calls. A tree over the threads'
-// values; CUB's own order of sums is another. The result is thread 0's. Thread 0 joins them alone: a
-// barrier for each level would take most of the time of the tests.
+// values; CUB's own order of sums is another. The result is thread 0's. Thread 0 joins them alone:
+// a barrier for each level would take most of the time of the tests.
 #pragma once
 
 #include "cuda_runtime.h"
