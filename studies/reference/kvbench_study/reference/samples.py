@@ -161,7 +161,7 @@ class Samples:
                 sorted(self.steps.holds(stage, prompt) for prompt, *_ in members)]
 
     @staticmethod
-    def compare(name, old, new, free, digits, scores):
+    def compare(name, old, new, free, digits, scores=False):
         """Returns what is equal: "bits"; "digits", all that is stored, accepted if `digits`; "rounding", accepted if
         `scores`; or "means", accepted if `free`. Raises Differs.
         """
