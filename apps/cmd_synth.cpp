@@ -29,10 +29,8 @@ CLI::Option* value_option(CLI::App& app, const std::string& flag, T& value, cons
     return option->check(real());
   } else {
     option->capture_default_str();
-    if constexpr (std::is_integral_v<T>) {
-      option->check(decimal<T>());
-    } else if constexpr (std::is_floating_point_v<T>) {
-      option->check(real());
+    if constexpr (std::is_arithmetic_v<T>) {
+      option->check(number<T>());
     }
     return option;
   }

@@ -51,6 +51,7 @@ inline CLI::Validator real() {
       "");
 }
 
+/// decimal() or real().
 template <class T>
 CLI::Validator number() {
   if constexpr (std::is_integral_v<T>) {
@@ -177,11 +178,7 @@ CLI::Option* list_option(CLI::App& app, const char* flag, std::vector<T>& values
     const auto read = [&values](const std::vector<std::string>& texts) {
       values.clear();
       for (const std::string& text : texts) {
-        if constexpr (std::is_integral_v<T>) {
-          parse_decimal(text, values.emplace_back());
-        } else {
-          parse_number(text, values.emplace_back());
-        }
+        parse_number(text, values.emplace_back());  // checked before
       }
     };
     return app.add_option_function<std::vector<std::string>>(flag, read, help)

@@ -21,13 +21,12 @@ std::string version_text(int version) {
 
 // Jobs allocate and free often: the pool keeps freed memory until the program ends.
 void keep_pool(int ordinal) {
-  if (!gpu::Device(ordinal, 0).has_pool()) {
+  const gpu::Device device(ordinal, 0);
+  if (!device.has_pool()) {
     return;
   }
-  cudaMemPool_t pool = nullptr;
-  gpu::check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "getting the memory pool", ordinal);
   std::uint64_t all = ~std::uint64_t{0};
-  gpu::check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all),
+  gpu::check(cudaMemPoolSetAttribute(device.pool(), cudaMemPoolAttrReleaseThreshold, &all),
              "setting up the memory pool", ordinal);
 }
 

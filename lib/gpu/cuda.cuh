@@ -91,12 +91,17 @@ class Device {
            has != 0;
   }
 
+  /// Requires has_pool().
+  cudaMemPool_t pool() const {
+    cudaMemPool_t out = nullptr;
+    check(cudaDeviceGetDefaultMemPool(&out, ordinal_), "getting the memory pool", ordinal_);
+    return out;
+  }
+
   /// Gives the pool's free memory back to the device.
   void trim_pool() const {
-    cudaMemPool_t pool = nullptr;
     if (has_pool()) {
-      check(cudaDeviceGetDefaultMemPool(&pool, ordinal_), "getting the memory pool", ordinal_);
-      check(cudaMemPoolTrimTo(pool, 0), "trimming the memory pool", ordinal_);
+      check(cudaMemPoolTrimTo(pool(), 0), "trimming the memory pool", ordinal_);
     }
   }
 

@@ -112,8 +112,7 @@ void check_traces_unchanged(const Manifest& manifest, const std::filesystem::pat
     if (trace.changed) {
       throw InputError(
           fmt::format("{}: the trace {} was written to during the run (as its manifest says), "
-                      "expected a run on "
-                      "a trace that does not change",
+                      "expected a run on a trace that does not change",
                       table.string(), trace.path));
     }
   }

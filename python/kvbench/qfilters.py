@@ -29,8 +29,8 @@ from kvbench.errors import TraceError
 from kvbench.own import whole_file
 from kvbench.text import counted, list_parts
 from kvbench.trace import digest
-from kvbench.trace.extra import NAME
 from kvbench.trace.heads import check_format, open_hdf5, open_trace, read_rows, text_of
+from kvbench.trace.parts import NAME
 from kvbench.trace.values import read_stored, read_values
 from kvbench.trace.writer import FORMAT as TRACE_FORMAT
 

@@ -48,16 +48,16 @@ void takes_sharing(const Method& m) {
   }
 }
 
+const Method* sharing(const Params& params) {
+  const std::string& heads = params.text("heads");
+  return heads == kEqual ? nullptr : &find_method(heads);
+}
+
 std::optional<KeyScore> score_of(const std::string& keys) {
   return keys == "rms"    ? std::optional(KeyScore::rms)
          : keys == "mean" ? std::optional(KeyScore::mean)
          : keys == "max"  ? std::optional(KeyScore::max)
                           : std::nullopt;
-}
-
-const Method* sharing(const Params& params) {
-  const std::string& heads = params.text("heads");
-  return heads == kEqual ? nullptr : &find_method(heads);
 }
 
 std::vector<Index> selected_by(const Method& method, const Task& task, const Params& params,

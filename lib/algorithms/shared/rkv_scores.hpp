@@ -26,10 +26,9 @@ struct RkvRules {
 ///   I: logits s<k,q> are reduced over the group (largest or mean); softmax over the cache's tokens
 ///      before queries.begin; mean over the queries; largest within kernel / 2 places among own
 ///      tokens in order of position. 0 without queries or tokens before them.
-///   R: cosines of all cached keys, each norm + 1e-8 as in [2]; row i loses its own entry and that
-///   of its
-///      last token with a cosine above the threshold, so the newest of similar tokens is kept; mean
-///      of the rows; softmax over the cache.
+///   R: cosines of all cached keys, each norm + 1e-8 as in [2]. Row i loses its own entry and that
+///      of its last token with a cosine above the threshold, so the newest of similar tokens is
+///      kept; mean of the rows; softmax over the cache.
 /// `cache`: held positions, strictly ascending; `own`: the evictable part of it. All queries must
 /// be in the head. float64, fixed order of sums. Time O(group |queries| |cache| d), plus
 /// O(|cache|^2 d) if few keys are similar. `book` (may be null): the head's, keeps I before pooling

@@ -13,7 +13,7 @@ import numpy as np
 from kvbench.convert.arrays import open_arrays
 from kvbench.errors import TraceError
 from kvbench.records import read_texts
-from kvbench.trace.extra import NAME
+from kvbench.trace.parts import NAME
 
 # KVzip (Kim et al., 2025, arXiv:2505.23416), as in kvpress 8bb29b9 (KVzipPress): the prompt in chunks, each repeated
 # after an instruction, which from the second chunk on ends with the last tokens before it. A newline follows the

@@ -18,8 +18,7 @@ from kvbench.errors import TraceError
 from kvbench.own import whole_file
 from kvbench.text import storable
 from kvbench.trace import digest
-from kvbench.trace.extra import MAX_POSITION, NAME
-from kvbench.trace.parts import CHUNK_TOKENS, FUTURE_POSITIONS, ROPE_LAYOUTS
+from kvbench.trace.parts import CHUNK_TOKENS, FUTURE_POSITIONS, MAX_POSITION, NAME, ROPE_LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
