@@ -46,8 +46,8 @@ def compare(rows: pd.DataFrame | str | os.PathLike[str] | Iterable[pd.DataFrame 
                              "records": []}
     if kind == ROWS:
         known |= {"layers": [], "set": None, "pool": False, "higher_better": None}
-    texts = {"algorithm": command.ALGORITHM, "exclude": command.EXCLUDE, "prompts": command.PROMPTS,
-             "budget": command.BUDGET, "layers": command.LAYERS}
+    texts: dict[str, Any] = {"algorithm": command.ALGORITHM, "exclude": command.EXCLUDE, "prompts": command.PROMPTS,
+                             "budget": command.BUDGET, "layers": command.LAYERS}
     for name, value in options.items():
         if name not in known:
             raise TypeError(f"compare() got an unexpected option {name!r}, expected one of {', '.join(known)}")
