@@ -240,6 +240,20 @@ TEST_F(PolicyTest, CachesOfAPolicyAreOneGroup) {
   }
 }
 
+// Its layer may have more than the mean over all.
+TEST_F(PolicyTest, CachesOfOneLayerOfAPolicyAreEvaluated) {
+  ReplayOptions o =
+      of_policies("out.csv", {write("p.json", 0.5, {{0, "snapkv", 0.75}, {2, "h2o", 0.25}})});
+  o.per_query = PerQuery::none;
+  o.kept = false;
+  o.layers = {0};
+  o.export_caches = at("c.h5");
+  run(o);
+  const ReplayOptions again = evaluation("again.csv", {"c.h5"});
+  run(again);
+  testing_caches::expect_same_tables(again.out, o.out);
+}
+
 TEST_F(PolicyTest, AChangedFileIsAnotherRun) {
   ReplayOptions o =
       of_policies("out.csv", {write("p.json", 0.5, {{0, "snapkv", 0.5}, {2, "h2o", 0.5}})});

@@ -217,8 +217,8 @@ void LoadedCaches::check(const PlanSpec& plan, const Unit& unit, const KvHead& h
       continue;
     }
     const Loaded loaded = read(plan, unit, entry, head, middle);
-    if (!info.budget) {
-      continue;
+    if (!info.budget || info.algorithm == kPolicyName) {
+      continue;  // layers of a policy have budgets of their own, which the file does not have
     }
     if (info.scope == "head") {
       const Index held =

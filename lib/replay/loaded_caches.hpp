@@ -50,7 +50,8 @@ class LoadedCaches {
   /// Shared budgets that were checked: group, trace, prompt and layer (0 for scope `layers`).
   using Checked = std::set<std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>>;
   /// Reads all entries of a unit. Throws InputError as read(), or if entries exceed their budget,
-  /// over the heads that share it. Ignores missing entries. `shared` is updated; start empty.
+  /// over the heads that share it; those of a policy have others. Ignores missing entries. `shared`
+  /// is updated; start empty.
   void check(const PlanSpec& plan, const Unit& unit, const KvHead& head, Checked& shared) const;
 
   /// SHA-256 of the files, separated by spaces.
