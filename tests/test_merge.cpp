@@ -152,6 +152,19 @@ TEST(Merge, RefusesWhatDoesNotFit) {
   });
 }
 
+// --resume would go on with the log in place of the merged table.
+TEST(Merge, OverwriteReplacesALogToo) {
+  const fs::path folder = test_folder();
+  const std::vector<ShardFile> shards = make_shards(folder, 2);
+  MergeOptions options = options_for(folder, shards);
+  const fs::path log = log_path(options.output);
+  const JobLog earlier(log, shards[0].manifest, false);
+  testing_replay::expect_refusal([&] { merge_runs(options); }, "out.csv.log: the file exists");
+  options.overwrite = true;
+  EXPECT_EQ(merge_runs(options).rows, plan_rows);
+  EXPECT_FALSE(fs::exists(log));
+}
+
 // Outputs that exist or are inputs: tests/cli/shards.sh, outputs.sh.
 TEST(Merge, ARunningInputAndOneWithoutManifestAreRefused) {
   const fs::path folder = test_folder();

@@ -201,6 +201,9 @@ MergeResult merge_runs(const MergeOptions& options) {
     manifest.end = utc_now();  // as the run would have had: --resume finds finished tables
   }
   tables.publish(manifest, whole);
+  // Of an earlier run there; --resume would go on with it in place of these tables.
+  remove_files({{log_path(options.output), journal_kind()},
+                {layers_journal_path(options.output), journal_kind()}});
   return {tables.rows(), tables.count("failed"), manifest.plan->rows};
 }
 

@@ -13,7 +13,7 @@ namespace kvbench {
 struct MergeOptions {
   std::vector<std::filesystem::path> inputs;  ///< OUT.csv or OUT.csv.log, in any order
   std::filesystem::path output;
-  bool overwrite = false;    ///< replace an existing output
+  bool overwrite = false;    ///< replace an existing output and all that its run left
   bool salvage = false;      ///< skip damaged records of logs
   std::string command_line;  ///< for the merged manifest
 };
