@@ -41,13 +41,14 @@ Shard shard_of(const Manifest& m) {
   return m.shard.value_or(Shard{1, 1});
 }
 
-MergeInput open_part(const fs::path& path, bool salvage) {
+// `alone`: a run of --shard 1/1 is an undivided one.
+MergeInput open_part(const fs::path& path, bool salvage, bool alone) {
   MergeInput part{path, is_log(path), nullptr};
   part.records = part.log
                      ? open_log(path, salvage ? Journal::Damage::skip : Journal::Damage::refuse)
                      : open_tables(path);
   const Manifest& m = part.manifest();
-  check_input(part.log || m.shard,
+  check_input(part.log || m.shard || alone,
               path.string() + ": the manifest has no shard, expected that of a --shard run");
   const auto [index, count] = shard_of(m);
   check_input(
@@ -183,7 +184,7 @@ MergeResult merge_runs(const MergeOptions& options) {
   check_output(options);
   std::vector<MergeInput> parts;
   for (const fs::path& input : options.inputs) {
-    parts.push_back(open_part(input, options.salvage));
+    parts.push_back(open_part(input, options.salvage, options.inputs.size() == 1));
   }
   std::ranges::stable_sort(parts, {},
                            [](const MergeInput& p) { return shard_of(p.manifest()).index; });

@@ -1,5 +1,5 @@
-// Joins the finished jobs of a plan: the tables of `--shard 1/N ... N/N`, and logs of runs that
-// have not ended.
+// Joins the finished jobs of a plan: the tables of `--shard 1/N ... N/N` (N = 1: of an undivided
+// run), and logs of runs that have not ended.
 #pragma once
 
 #include <filesystem>

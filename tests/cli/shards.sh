@@ -15,6 +15,11 @@ for i in 1 2 3; do
 done
 good merge shard3.csv shard1.csv shard2.csv -o merged.csv
 same merged.csv whole.csv
+# A plan in one part.
+good "${command[@]}" -o only.csv --shard 1/1
+good merge only.csv -o one.csv
+same one.csv whole.csv
+refused 2 'only.csv: the manifest has no shard' -- merge only.csv shard2.csv -o other.csv
 refused 2 merged.csv -- merge shard1.csv shard2.csv shard3.csv -o merged.csv
 refused 2 shard -- merge shard1.csv shard3.csv -o other.csv
 refused 2 shard -- merge shard1.csv shard1.csv shard2.csv shard3.csv -o other.csv
