@@ -6,10 +6,12 @@
 #include <map>
 #include <memory>
 #include <queue>
+#include <set>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/file_lock.hpp"
+#include "core/files.hpp"
 #include "core/output_guard.hpp"
 #include "core/sha256.hpp"
 #include "report/job_log.hpp"
@@ -183,7 +185,11 @@ MergeResult merge_runs(const MergeOptions& options) {
   check_input(!options.inputs.empty(), "merge: got no tables or logs");
   check_output(options);
   std::vector<MergeInput> parts;
+  std::set<fs::path> seen;
   for (const fs::path& input : options.inputs) {
+    // Its lock, held from the first time on, would pass for another run's.
+    check_input(seen.insert(resolved_path(input)).second,
+                fmt::format("{}: is given twice, expected different files", input.string()));
     parts.push_back(open_part(input, options.salvage, options.inputs.size() == 1));
   }
   std::ranges::stable_sort(parts, {},

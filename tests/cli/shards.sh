@@ -22,7 +22,7 @@ same one.csv whole.csv
 refused 2 'only.csv: the manifest has no shard' -- merge only.csv shard2.csv -o other.csv
 refused 2 merged.csv -- merge shard1.csv shard2.csv shard3.csv -o merged.csv
 refused 2 shard -- merge shard1.csv shard3.csv -o other.csv
-refused 2 shard -- merge shard1.csv shard1.csv shard2.csv shard3.csv -o other.csv
+refused 2 './shard1.csv: is given twice' -- merge shard1.csv ./shard1.csv shard2.csv shard3.csv -o other.csv
 good "${command[@]}" -o foreign.csv --shard 2/3 --scores all
 refused 2 foreign.csv -- merge shard1.csv foreign.csv shard3.csv -o other.csv
 # A shard that is not finished.
