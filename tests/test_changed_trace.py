@@ -45,14 +45,15 @@ class ChangedTrace(FolderCase):
                 file.seek(text.index(b"none"))  # the attribute rope, which is not read again
                 file.write(b"post")
 
-        code, said = self.disturbed(change, *self.command)
+        code, said = self.disturbed(change, *self.command, "--keep-log")
         self.assertEqual(code, 2, said)
         self.assertIn("t.h5: was written to during the run", said)
         self.assertTrue(self.changed())
-        for words in (("summarize", "out.csv"), ("verify", "out.csv"), (*self.command, "--resume")):
+        for words in (("summarize", "out.csv"), ("verify", "out.csv"), (*self.command, "--resume"),
+                      ("merge", "out.csv.log", "-o", "log.csv")):
             done = self.kvbench(*words)
             self.assertEqual(done.returncode, 2, words)
-            self.assertIn("out.csv: the trace t.h5 was written to during the run", done.stderr)
+            self.assertRegex(done.stderr, r"out\.csv(\.log)?: the trace t\.h5 was written to during the run")
 
     def test_the_same_contents_again_or_another_file_of_that_name(self):
         """The run holds the old file: its rows are of that."""

@@ -280,6 +280,9 @@ RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
     export_caches(plan_, trace_hashes(manifest),
                   [this](Index job) { return log_->read(place(job)).cache; });
   }
+  if (std::ranges::any_of(manifest.traces, &TraceFile::changed)) {
+    log_->append_manifest(manifest);  // the log's rows are no better than the tables'
+  }
   RunTables tables(plan_.options.out, written_tables(manifest));
   for (Index job = range_.begin; job < range_.end; ++job) {
     if (state(job) != JobState::open) {

@@ -279,7 +279,7 @@ std::string job_key(const std::vector<Fields>& rows) {
 
 JobLog::JobLog(const fs::path& path, const Manifest& manifest, bool resume)
     : journal_(path, manifest.run_id, resume, Journal::Damage::refuse) {
-  journal_.append(kManifest, bytes_of(manifest_text(manifest)));
+  append_manifest(manifest);
 }
 
 void JobLog::append(JobRecord record) {
@@ -298,6 +298,10 @@ void JobLog::append_layer(Index place, std::string_view line) {
 
 bool JobLog::has_layer(Index place) const {
   return journal_.has(layer_number(place));
+}
+
+void JobLog::append_manifest(const Manifest& manifest) {
+  journal_.append(kManifest, bytes_of(manifest_text(manifest)));
 }
 
 void JobLog::append_end() {

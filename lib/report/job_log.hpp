@@ -52,6 +52,8 @@ class JobLog {
   void append_layer(Index place, std::string_view line);
   bool has_layer(Index place) const;
 
+  /// Replaces the manifest, which the log has from the start of the run.
+  void append_manifest(const Manifest& manifest);
   /// Notes that no job and no line of a layer is missing.
   void append_end();
 
@@ -70,7 +72,7 @@ class JobLog {
 class JobRecords {
  public:
   virtual ~JobRecords() = default;
-  /// The manifest at the start of the run (log) or at its end (tables).
+  /// The manifest at the start of the run (log) or at its end (tables, log after a trace changed).
   const Manifest& manifest() const { return manifest_; }
   /// Whether no job of the run and no line of a layer is missing.
   virtual bool whole() const = 0;

@@ -50,6 +50,7 @@ MergeInput open_part(const fs::path& path, bool salvage, bool alone) {
                      ? open_log(path, salvage ? Journal::Damage::skip : Journal::Damage::refuse)
                      : open_tables(path);
   const Manifest& m = part.manifest();
+  check_traces_unchanged(m, path);
   check_input(part.log || m.shard || alone,
               path.string() + ": the manifest has no shard, expected that of a --shard run");
   const auto [index, count] = shard_of(m);

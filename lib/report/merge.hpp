@@ -28,8 +28,8 @@ struct MergeResult {
 /// undivided files except for timing columns. Without a log among the inputs no row may be missing.
 /// Throws InputError and writes nothing if an input is neither a log nor the table of a finished
 /// shard; plans, schemas, traces or shard counts differ; a shard is missing or repeated; two inputs
-/// have the same row; a log has a damaged record (without salvage); `output` exists without
-/// `overwrite` or is an input. Throws IoError.
+/// have the same row; a trace was written to during a run; a log has a damaged record (without
+/// salvage); `output` exists without `overwrite` or is an input. Throws IoError.
 MergeResult merge_runs(const MergeOptions& options);
 
 }  // namespace kvbench
