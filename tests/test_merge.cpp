@@ -143,6 +143,8 @@ TEST(Merge, RefusesWhatDoesNotFit) {
   expect_refused("the run has not ended", [](auto& s) { s[1].manifest.end.reset(); });
   expect_refused("has no plan", [](auto& s) { s[1].manifest.plan.reset(); });
   expect_refused("has no shard", [](auto& s) { s[1].manifest.shard.reset(); });
+  expect_refused("shard2.csv: the manifest's configuration: ",
+                 [](auto& s) { s[1].manifest.configuration["kept"] = "yes"; });
   expect_refused("schema 0.9", [](auto& s) { s[1].manifest.schema = "0.9"; });
   expect_refused("outside the plan", [](auto& s) { s[1].manifest.plan->row_ranges[0] = {-4, 0}; });
   expect_refused("no shard contains row 24 of the plan", [](auto& s) {

@@ -250,6 +250,12 @@ void JobRecords::set_manifest(Manifest manifest, const fs::path& path) {
   check_input(
       manifest_.schema == schema_version,
       fmt::format("{}: schema {}, expected {}", path.string(), manifest_.schema, schema_version));
+  try {
+    written_tables(manifest_);
+  } catch (const nlohmann::json::exception& error) {  // an option of another type
+    throw InputError(
+        fmt::format("{}: the manifest's configuration: {}", path.string(), error.what()));
+  }
 }
 
 void JobRecord::count(std::string_view status) {

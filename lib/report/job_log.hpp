@@ -80,7 +80,8 @@ class JobRecords {
   virtual bool next(JobRecord& record) = 0;
 
  protected:
-  /// Throws InputError if it has no plan or another schema. `path`: for messages.
+  /// Throws InputError if it has no plan, another schema or unreadable options. `path`: for
+  /// messages.
   void set_manifest(Manifest manifest, const std::filesystem::path& path);
 
   Manifest manifest_;
