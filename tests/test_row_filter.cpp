@@ -25,6 +25,10 @@ TEST(RowFilter, Values) {
   EXPECT_TRUE(keeps("budget=", ""));
   EXPECT_FALSE(keeps("budget=", "0.25"));
   EXPECT_FALSE(keeps("rel_error=0:1", "nan"));
+  EXPECT_TRUE(keeps("compress_ms=nan", "nan"));
+  EXPECT_FALSE(keeps("compress_ms=nan", "1"));
+  EXPECT_FALSE(keeps("compress_ms!=nan", "nan"));
+  EXPECT_TRUE(keeps("compress_ms!=nan", "1"));
   EXPECT_TRUE(keeps("algorithm=snap*,h2o", "snapkv"));
   EXPECT_FALSE(keeps("algorithm=snap*", "h2o+snapkv"));
   EXPECT_TRUE(keeps("prompt=prose-?", "prose-2"));

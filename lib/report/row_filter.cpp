@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/error.hpp"
@@ -104,8 +105,9 @@ bool RowFilter::matches(const Value& value, std::string_view cell) const {
     return ::fnmatch(value.text.c_str(), std::string(cell).c_str(), FNM_NOESCAPE) == 0;
   }
   const std::optional<double> number = parsed_number(cell);
-  return number &&
-         (value.end ? *value.first <= *number && *number < *value.end : *number == *value.first);
+  return number && (value.end                  ? *value.first <= *number && *number < *value.end
+                    : std::isnan(*value.first) ? std::isnan(*number)
+                                               : *number == *value.first);
 }
 
 bool RowFilter::keeps(std::string_view cell) {

@@ -13,7 +13,8 @@ std::string full_column_name(std::string_view name);
 
 /// COLUMN=VALUE[,VALUE...] keeps rows whose cell is one of the values, COLUMN!=VALUE[,VALUE...] the
 /// others. A value of a text column is a shell pattern (`*`, `?`, `[...]`) for the whole cell, one
-/// of a numeric column a number or a range [A,B) written A:B. An empty value matches an empty cell.
+/// of a numeric column a number (also `nan`) or a range [A,B) written A:B. An empty value matches
+/// an empty cell.
 /// `\,` and `\=` are a comma and an equals sign of a value.
 class RowFilter {
  public:
