@@ -57,7 +57,8 @@ void check_options(const ReplayOptions& o) {
               fmt::format("--repeat: got {}, expected 1 to {}", o.repeat, kMaxRuns));
   for (const double b : o.budgets) {
     check_input(b >= 0.0 && b <= 1.0,
-                fmt::format("--budget: got {}, expected fractions in [0, 1]", b));
+                fmt::format("--{}budget: got {}, expected fractions in [0, 1]",
+                            o.total_budget ? "total-" : "", b));
   }
   check_input(o.shard_count <= kMaxShards && o.shard_index >= 1 && o.shard_index <= o.shard_count,
               fmt::format("--shard: got {}/{}, expected i/N with 1 <= i <= N <= {}", o.shard_index,

@@ -33,6 +33,7 @@ bad combinations --algorithm 'uniform:tokens=1:100000;T=1:60'
 bad --budget --algorithm uniform
 bad --budget --algorithm uniform --budget
 for value in 1.5 -0.5 nan half 0.5,x; do bad --budget --algorithm uniform --budget $value; done
+bad '--total-budget: got 1.5' --algorithm uniform --total-budget 1.5
 values() { # values OPTION VALUES...: each alone is bad
   for value in "${@:2}"; do bad "$1" --algorithm exact "$1" "$value"; done
 }
