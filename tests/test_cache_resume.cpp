@@ -9,6 +9,7 @@
 #include "cache_runs.hpp"
 #include "core/error.hpp"
 #include "core/file_lock.hpp"
+#include "replay/verify.hpp"
 #include "report/run_files.hpp"
 #include "stopping_method.hpp"
 
@@ -73,6 +74,20 @@ TEST_F(CacheResumeTest, RowsWhoseCachesAreGoneAreMadeAgain) {
   go(resumed(o));
   EXPECT_EQ(calls_made, kJobs);
   expect_whole(o, "rows gone");
+}
+
+TEST_F(CacheResumeTest, VerifyNamesCachesThatWereMadeAgain) {
+  ReplayOptions o = options();
+  o.algorithms = {"uniform"};
+  run(o);
+  const ReplayOptions again = evaluation("again.csv", {"c.h5"});
+  run(again);
+  EXPECT_EQ(verify_sample(again.out, 1, 1, 1, kGoOn).different, 0);
+  o.seeds = "1";
+  o.overwrite = true;
+  run(o);
+  expect_refusal([&] { verify_sample(again.out, 1, 1, 1, kGoOn); },
+                 "the configuration, with " + o.export_caches + " as now, gives another plan");
 }
 
 TEST_F(CacheResumeTest, ACompleteRunIsLeftAsItIs) {

@@ -255,10 +255,14 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   options.resume = true;
   options.infeasible_if_named = true;
   const Plan plan = make_plan(options);
+  // The manifest has no SHA-256 of caches but in the plan's hash.
+  const std::string with = options.caches.empty()
+                               ? ""
+                               : fmt::format(", with {} as now,", fmt::join(options.caches, ", "));
   check_input(plan.hash() == m.plan->hash,
-              fmt::format("{}: the configuration gives another plan in this program, expected that "
-                          "of kvbench {} ({})",
-                          manifest_path(csv).string(), m.tool.version, m.tool.git_commit));
+              fmt::format("{}: the configuration{} gives another plan in this program, expected "
+                          "that of kvbench {} ({})",
+                          manifest_path(csv).string(), with, m.tool.version, m.tool.git_commit));
   const Range rows = plan.row_range(plan.shard_jobs());
   check_input(m.plan->row_ranges == std::vector<Range>{rows},
               fmt::format("{}: row_ranges are not those of this plan, expected [[{}, {}]]",
