@@ -283,6 +283,17 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
   EXPECT_FALSE(fs::exists(layers_of(o)));
   EXPECT_FALSE(fs::exists(layers_of(o).string() + ".part"));
 
+  o.heads = {0, 1, 2};
+  o.overwrite = true;
+  o.export_caches = (folder_ / "c.h5").string();
+  run(o);
+  ReplayOptions again = basic("again.csv");
+  again.traces = o.traces;
+  again.caches = {o.export_caches};
+  EXPECT_EQ(make_plan(again).notes,
+            (std::vector<std::string>{"note: OUT.layers.csv is not written: the caches lack query "
+                                      "heads of every layer"}));
+  o.export_caches.clear();
   o.heads = {0, 1, 2, 3, 4, 5};
   EXPECT_NE(make_plan(o).hash(), partial);
   EXPECT_TRUE(make_plan(o).notes.empty());

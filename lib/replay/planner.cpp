@@ -279,12 +279,14 @@ void plan_layer_errors(PlanSpec& plan) {
     }
   }
   if (partial > 0) {
+    // Without --heads only caches leave heads out.
+    const char* what = plan.options.heads.empty() ? "the caches lack" : "--heads excludes";
     plan.notes.push_back(
         plan.error_layers.empty()
-            ? "note: OUT.layers.csv is not written: --heads excludes query heads of every layer"
-            : fmt::format("note: OUT.layers.csv skips {} layers: --heads excludes some of their "
-                          "query heads",
-                          partial));
+            ? fmt::format("note: OUT.layers.csv is not written: {} query heads of every layer",
+                          what)
+            : fmt::format("note: OUT.layers.csv skips {} layers: {} some of their query heads",
+                          partial, what));
   }
   if (!plan.error_layers.empty()) {
     plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
