@@ -165,7 +165,7 @@ void rename_file(const fs::path& from, const fs::path& to) {
 StagedFile::StagedFile(const fs::path& path) : path_(resolved_path(path)) {
   const fs::path tmp = partial_path(path_);
   ::unlink(tmp.c_str());  // O_TRUNC would empty the target of a link
-  fd_ = Descriptor(::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  fd_ = Descriptor(::open(tmp.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (fd_.get() < 0) {
     throw_io("create", tmp, errno);
   }
@@ -193,6 +193,15 @@ void StagedFile::flush() {
     throw_io("write", partial(), error);
   }
   size_ += static_cast<off_t>(text.size());
+}
+
+void StagedFile::cut(off_t size) {
+  const auto kept = static_cast<std::size_t>(std::max<off_t>(size - size_, 0));
+  waiting_.resize(std::min(waiting_.size(), kept));
+  if (size < size_) {
+    [[maybe_unused]] const int cut = ::ftruncate(fd_.get(), size);
+    size_ = size;
+  }
 }
 
 void StagedFile::close() {

@@ -62,6 +62,10 @@ class StagedFile {
   void put(std::string_view text);
   /// Writes what waits in memory. Throws IoError; then the file ends as before.
   void flush();
+  /// Bytes of all that was put.
+  off_t size() const { return size_ + static_cast<off_t>(waiting_.size()); }
+  /// Drops what was put beyond `size` bytes. Errors are ignored.
+  void cut(off_t size);
   /// Syncs the file; no text may follow. Throws IoError.
   void close();
   /// Renames the closed file to PATH. Throws IoError.

@@ -157,6 +157,25 @@ void ClusterTables::add(const ClusterHead& head, const std::vector<LayerTensor>&
   if (files_.empty()) {
     return;
   }
+  std::map<std::string, off_t> sizes;
+  for (const auto& [table, file] : files_) {
+    sizes[table] = file.size();
+  }
+  const std::map<std::string, Index> rows = rows_;
+  try {
+    write_head(head, sets, studies, kept);
+  } catch (...) {  // as of a full disk: publish() follows, and no table may have a part of the head
+    for (auto& [table, file] : files_) {
+      file.cut(sizes.at(table));
+    }
+    rows_ = rows;
+    throw;
+  }
+  ++heads_;
+}
+
+void ClusterTables::write_head(const ClusterHead& head, const std::vector<LayerTensor>& sets,
+                               std::vector<Study>& studies, const KeptSets& kept) {
   for (std::size_t s = 0; s < sets.size(); ++s) {
     for (const CoveragePoint& p : studies[s].coverage.curve) {
       stage("coverage.csv", head, head.kv_head, sets[s], p.k, p.radius, p.radius_rel, p.center);
@@ -175,7 +194,6 @@ void ClusterTables::add(const ClusterHead& head, const std::vector<LayerTensor>&
   for (auto& [table, lines] : std::exchange(staged_, {})) {
     append(table, head, std::move(lines));
   }
-  ++heads_;
 }
 
 void ClusterTables::append(const std::string& table, const ClusterHead& head,

@@ -53,7 +53,8 @@ class ClusterTables {
     staged_[table].push_back(std::move(line));
   }
 
-  /// Writes the staged lines and the studies of `sets`. Fills the points' kept_by. Throws IoError.
+  /// Writes the staged lines and the studies of `sets`. Fills the points' kept_by. Throws IoError;
+  /// then no table has lines of the head.
   void add(const ClusterHead& head, const std::vector<LayerTensor>& sets,
            std::vector<Study>& studies, const KeptSets& kept);
 
@@ -66,6 +67,8 @@ class ClusterTables {
   void publish(Manifest& manifest, bool whole);
 
  private:
+  void write_head(const ClusterHead& head, const std::vector<LayerTensor>& sets,
+                  std::vector<Study>& studies, const KeptSets& kept);
   void append(const std::string& name, const ClusterHead& head, std::vector<Fields> lines);
   void add_points(const ClusterHead& head, LayerTensor what, const Points& points);
 

@@ -112,3 +112,15 @@ for table in coverage growth norms points; do
   [[ $seen == "$heads" ]] || fail "$seen heads in $table.csv, not $heads"
 done
 [[ -z $(ls -A int | grep -E 'lock|tmp') ]] || fail "files of an interrupted run: $(ls -A int)"
+
+# A full disk leaves the finished heads, the same in all tables.
+code=0
+(
+  ulimit -f $((3 * $(stat -c %s dir/clusters/points.csv) / 4096)) # in KiB: the points of a head and a half
+  exec "$KVBENCH" cluster t.h5 -o full --delta-rel 0.3,0.6
+) 2> "$scratch/err" || code=$?
+[[ $code == 3 ]] || fail "exit code $code of a full disk: $(cat "$scratch/err")"
+for table in $tables; do
+  seen=$(awk -F, 'NR > 1 { print $3 }' "full/$table" | sort -u | wc -l)
+  [[ $seen == 1 ]] || fail "$seen heads in $table"
+done
