@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <set>
@@ -285,6 +287,25 @@ TEST_F(RunTest, WhatASignalCallsLivesUntilTheTablesAreWritten) {
   };
   EXPECT_GT(run_plan(make_plan(o), "test", kGoOn, at_end).rows, 0);
   EXPECT_FALSE(publish);
+}
+
+TEST_F(RunTest, WhatASignalCallsLeavesTheTablesOfAnInterruptedRun) {
+  const ReplayOptions o = options();
+  std::atomic<bool> stop = false;
+  std::function<void()> publish;
+  const AtEnd at_end = [&](std::function<void()> next) {
+    if (next) {
+      stop = true;
+      std::ofstream(trace_, std::ios::app) << ' ';
+    } else {
+      publish();
+    }
+    publish = std::move(next);
+  };
+  const RunResult result = run_plan(make_plan(o), "test", stop, at_end);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.changed_traces, std::vector<std::string>{trace_});
+  EXPECT_TRUE(read_manifest(o.out).traces[0].changed);
 }
 
 // ------------------------------------------------------------------------------------ the machine

@@ -274,6 +274,7 @@ RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
     manifest.failures = kept_->rows.failed;
     manifest.sha256 = kept_->manifest.sha256;
     write_file_atomically(manifest_path(plan_.options.out), manifest_text(manifest));
+    published_ = kept_->rows;
     return kept_->rows;
   }
   if (whole && !plan_.options.export_caches.empty() && !keeps_caches_) {
@@ -292,8 +293,8 @@ RowCounts ResultStore::publish(Manifest& manifest, bool whole) {
   tables.publish(manifest, whole);
   const RowCounts counts{tables.rows(), tables.count("failed"), tables.count("infeasible"),
                          tables.count("degenerate")};
+  published_ = counts;
   if (whole) {
-    published_ = counts;
     if (layers_) {
       layers_->remove_parts();
     }

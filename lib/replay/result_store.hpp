@@ -52,8 +52,8 @@ class ResultStore {
   bool complete() const;
 
   /// Writes the tables of all finished jobs, and the manifest with its row counts. `whole`: the run
-  /// is complete(); it also gets its caches file and loses its log, unless options.keep_log, and
-  /// later calls do nothing. Thread-safe. Throws IoError.
+  /// is complete(); it also gets its caches file and loses its log, unless options.keep_log. Later
+  /// calls do nothing. Thread-safe. Throws IoError.
   RowCounts publish(Manifest& manifest, bool whole);
 
  private:
@@ -80,7 +80,7 @@ class ResultStore {
   std::optional<KeptTables> kept_;  // nothing is missing: there is no log
   std::unique_ptr<JobLog> log_;
   std::optional<LayerErrors> layers_;
-  std::optional<RowCounts> published_;  // the tables are whole
+  std::optional<RowCounts> published_;  // by publish()
   bool keeps_caches_ = false;           // C.h5 has the caches of all jobs
   Index rows_resumed_ = 0;
   mutable std::mutex mutex_;  // of states_ and publish()
