@@ -287,7 +287,7 @@ class LossesTest(CommandCase):
         plain = self.read("o.csv")
         self.run_script("--score-table", "model", path, *words)
         self.assertEqual(self.read("o.csv"), plain)
-        self.assertEqual({row["sources"] for row in plain}, {"3"})
+        self.assertEqual({(row["model"], row["sources"]) for row in plain}, {("model", "3")})
         self.write_file("a.csv.json", json.dumps({"settings": {"model": "org/Small @ 1f"}}))
         self.run_script(path, *words)
         self.assertEqual({row["model"] for row in self.read("o.csv")}, {"small"})

@@ -150,9 +150,10 @@ def averaged(frame, metric):
     """Returns {(model, budget): [sources, methods]}: means of a prompt's rows, then of a source's prompts."""
     keys = ["model", "budget_requested", "label", "source"]
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False, dropna=False)[metric].mean()
-    source = prompt.groupby(level=keys, sort=False, dropna=False).mean()  # a label may be called as a key
+    # By level: a label or a model may be called as a key.
+    source = prompt.groupby(level=keys, sort=False, dropna=False).mean()
     values = {}
-    for (model, budget), part in source.groupby(["model", "budget_requested"], sort=False, dropna=False):
+    for (model, budget), part in source.groupby(level=["model", "budget_requested"], sort=False, dropna=False):
         budget = math.nan if math.isnan(budget) else budget  # one object, by which it is found
         values[model, budget] = part.droplevel([0, 1]).unstack("label").sort_index()
     return values
