@@ -75,6 +75,11 @@ class ScorePlanTest(FolderCase):
                               "--queries", "4", "--program", KVBENCH)
         self.assertEqual([(one.algorithm, one.budgets) for one in plan.find_variants(args, trace, "p0")],
                          [("exact", (None,)), ("h2o", (0, 0.25))])
+        # Seeds without a budget.
+        args = self.arguments("--program", KVBENCH, "--algorithm", "uniform:tokens=8", "--seeds", "1:3", "--sink",
+                              "4", "--recent", "8", "--queries", "4")
+        self.assertEqual([(one.budgets, one.seeds) for one in plan.find_variants(args, trace, "p0")],
+                         [((None,), (1, 2))])
 
 @unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
 class RunsTest(FolderCase):

@@ -147,8 +147,7 @@ def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
         own.append(f"--seeds={text_of(seeds)}")
     call(args.program, *common, *own)  # rejects invalid options
     # The entries of two budgets and three seeds show what a method depends on.
-    if budgets:
-        own = ["--budget=0.5,0.25"]
+    own = ["--budget=0.5,0.25"] if budgets else []
     out = []
     for algorithm, params, entries in read_plan_table(call(args.program, *common, *own, "--seeds=3")):
         if entries not in (1, 2, 3, 6):
