@@ -40,7 +40,7 @@ void add_replay(CLI::App& app) {
       ->type_name("NAME,...[:KEY=VALUES[;KEY=VALUES]...]")
       ->group(what);
   list_option(*sub, "--policy", r.policies,
-              "Policy files: an algorithm and a budget for each layer, run like one algorithm "
+              "Policy files: algorithm and budget of each layer or KV head, run like one algorithm "
               "(docs/policies.md)",
               "P.json,...")
       ->group(what);
