@@ -45,7 +45,7 @@ inline constexpr std::string_view schema_version = "1.8";
   COLUMN(double, ratio, "fraction", measured, "", "bytes / full_bytes") \
   COLUMN(double, middle_ratio, "fraction", measured, "", "the same for the middle alone, without sinks and recent") \
   COLUMN(Index, aux_bytes, "bytes", measured, "", "the part of bytes that is not keys and values") \
-  COLUMN(Index, peak_bytes, "bytes", measured, "", "largest bytes over a stream's evaluated steps; equals bytes under prefill") \
+  COLUMN(Index, peak_bytes, "bytes", measured, "", "largest bytes over a stream's evaluated steps; otherwise equals bytes") \
   COLUMN(Index, transient_bytes, "bytes", measured, "", "extra bytes while attending (stream: the maximum over steps)") \
   COLUMN(double, rel_error, "fraction", measured, "", "|Z-A|_F / |A|_F over all evaluated queries") \
   COLUMN(double, rel_error_mean, "fraction", measured, "", "mean over queries of |z-a| / |a|") \
