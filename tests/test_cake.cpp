@@ -57,6 +57,20 @@ TEST(Cake, LayersShareByPreference) {
             (std::vector<Index>{21, 21, 30, 30, 29, 29}));
 }
 
+// 2e4^100 is above float64's range, 2e-4^100 below it. Twice as large is 2^100 times as large.
+TEST(Cake, PreferencesMayLeaveTheRangeOfFloat64) {
+  EXPECT_EQ(shared_tokens("cake", {survey_of(0, 0, 50, 1e4, 1), survey_of(1, 0, 50, 2e4, 1)},
+                          {{"tau_entropy", "0.01"}}),
+            (std::vector<Index>{0, 100}));
+  EXPECT_EQ(shared_tokens("cake", {survey_of(0, 0, 50, 1, 2e-4), survey_of(1, 0, 50, 1, 1e-4)},
+                          {{"tau_variance", "0.01"}}),
+            (std::vector<Index>{100, 0}));
+  // Of 5e5^100 * (1e-5)^100 and 4e5^100 * (1e-5)^100.
+  EXPECT_EQ(shared_tokens("cake", {survey_of(0, 0, 50, 5e5, 1e-5), survey_of(1, 0, 50, 4e5, 1e-5)},
+                          {{"tau_entropy", "0.01"}, {"tau_variance", "0.01"}}),
+            (std::vector<Index>{100, 0}));
+}
+
 TEST(Cake, WhatExceedsAMiddleGoesToTheOthersEqually) {
   // 1 to 8 to 1 of 150: 15, 120, 15. 20 of them are too many.
   EXPECT_EQ(shared_tokens("cake", {survey_of(0, 0, 50, 1, 1), survey_of(1, 0, 50, 8, 1),

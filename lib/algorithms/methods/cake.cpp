@@ -23,6 +23,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 #include "algorithms/shared/window_weights.hpp"
+#include "core/math.hpp"
 
 namespace kvbench {
 namespace {
@@ -73,6 +74,15 @@ Survey survey(const Task& task, const Params& params) {
   return {pairs_to_keep(task, params), {entropy, variance}};
 }
 
+// exp(logs) over the largest: the powers themselves may leave float64's range. All 0 if all are.
+std::vector<double> relative_to_largest(std::vector<double> logs) {
+  const double largest = *std::ranges::max_element(logs);
+  for (double& x : logs) {
+    x = std::isfinite(largest) ? exp_shared(x - largest) : 0.0;
+  }
+  return logs;
+}
+
 std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
   std::map<Index, std::array<double, 2>> of_layer;
   for (const Survey& s : surveys) {
@@ -81,14 +91,14 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
   }
   return layer_shares(
       surveys, "cake", [&](std::span<const Survey* const> layers, LayerTotals totals) {
-        std::vector<double> weights, limits;
+        std::vector<double> logs, limits;
         for (const Survey* s : layers) {
           const auto& [entropy, variance] = of_layer.at(s->layer);
-          weights.push_back(std::pow(std::max(0.0, entropy), 1.0 / params.real("tau_entropy")) *
-                            std::pow(variance, 1.0 / params.real("tau_variance")));
+          logs.push_back(std::log(std::max(0.0, entropy)) / params.real("tau_entropy") +
+                         std::log(variance) / params.real("tau_variance"));
           limits.push_back(static_cast<double>(s->middle));
         }
-        return proportional(weights, limits, static_cast<double>(totals.tokens));
+        return proportional(relative_to_largest(logs), limits, static_cast<double>(totals.tokens));
       });
 }
 
