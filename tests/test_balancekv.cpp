@@ -1,5 +1,8 @@
 // balancekv as a method: sizes, weights, options, and its law as uniform sampling when the walk is
 // a coin.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <numeric>
 
 #include "method_checks.hpp"
@@ -22,6 +25,22 @@ TEST(BalanceKv, BudgetBetweenHalvingsTouchesOnlyTheOldest) {
     EXPECT_EQ(c.held.weight(i), c.held.tokens[i] < 20 ? 2.0F : 1.0F);
   }
   EXPECT_EQ(c.aux_bytes, 4 * 90);
+}
+
+// Far above the values a bias scales the whole kernel, which a greedy walk does not see. The
+// largest that is allowed stays in float32's range.
+TEST(BalanceKv, TheLargestBiasesAreInRange) {
+  KvHead head = make_head({.n = 512}, 5);
+  head.precision = Precision::float32;
+  const auto kept = [&](const std::string& name, double part) {
+    const std::vector<ParamSpec>& specs = find_method("balancekv").info.params;
+    const double bias = part * std::ranges::find(specs, name, &ParamSpec::name)->max;
+    return run("balancekv", head, {{name, fmt::format("{}", bias)}, {"T", "2"}}).held;
+  };
+  EXPECT_EQ(kept("value_bias", 1.0).tokens, kept("value_bias", 0.25).tokens);
+  // All one sign would drop the older half of the tokens, twice.
+  EXPECT_GT(weight_sum(kept("value_bias", 1.0)), 256.0);
+  EXPECT_GT(weight_sum(kept("value_bias_rel", 1.0)), 256.0);
 }
 
 TEST(BalanceKv, BlocksAreEven) {

@@ -9,8 +9,8 @@
 // and no input in the range of T gives inf or NaN.
 //
 // T: element type of centred keys, of G's inner products, exponentials and their products. Means,
-// logarithms and the walk's sums y_j are float64. T = float: keys and values up to 1e15 are in
-// range; products of values below 1e-38 vanish.
+// logarithms and the walk's sums y_j are float64. T = float: keys and values up to 1e15, and a bias
+// up to 1e30, are in range; products of values below 1e-38 vanish.
 #pragma once
 
 #include <cstdint>

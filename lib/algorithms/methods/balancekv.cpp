@@ -232,10 +232,10 @@ Method method_balancekv() {
       "gamma",
       "block");
   const std::vector<ParamSpec> own = {
-      real_param("value_bias", "auto", 0, 1e300, "value^2",
+      real_param("value_bias", "auto", 0, 1e30, "value^2",
                  "added to <v_i,v_j>, which balances the denominator too; auto: 0.025 for repo, "
                  "otherwise 0"),
-      real_param("value_bias_rel", "0", 0, 1e300, "mean |v|^2",
+      real_param("value_bias_rel", "0", 0, 1e6, "mean |v|^2",
                  "value_bias in units of the mean squared value norm"),
       choice_param("bias", {"weighted", "plain"},
                    "w_i w_j (<v_i,v_j> + value_bias), or w_i w_j <v_i,v_j> + value_bias + 1e-8"),
