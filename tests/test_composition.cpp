@@ -1,4 +1,8 @@
 // A+B: what each part is given, what the whole holds, and what cannot be composed.
+#include <fmt/format.h>
+
+#include <tuple>
+
 #include "algorithms/composition.hpp"
 #include "algorithms/grid.hpp"
 #include "extra_traces.hpp"
@@ -58,6 +62,21 @@ TEST_F(Composition, PartsShareTokensAndBytes) {
                   1e-3);  // float32 weights: nothing of the middle is lost
     }
     EXPECT_LE(*c.payload_bytes + c.aux_bytes, budget);
+  }
+}
+
+// 0.7 times the bytes of 90 tokens is just below those of 63 in float64, 0.29 times those of 100
+// below those of 29.
+TEST_F(Composition, AShareThatIsWholeUpToRoundingIsWhole) {
+  for (const auto& [share, tokens, first] : {std::tuple("0.7", 90, 63), {"0.29", 100, 29}}) {
+    const Compressed c = run(fmt::format("local+streamingllm:share={};streamingllm.n_sink=1000;"
+                                         "tokens={}",
+                                         share, tokens),
+                             {});
+    std::vector<Index> expected = positions(20, 20 + tokens - first);
+    const std::vector<Index> last = positions(280 - first, 280);
+    expected.insert(expected.end(), last.begin(), last.end());
+    EXPECT_EQ(c.held.tokens, expected) << share;
   }
 }
 

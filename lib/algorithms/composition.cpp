@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "algorithms/nested_methods.hpp"
+#include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
@@ -36,7 +37,7 @@ Index own_bytes(const Task& task, const Params& params) {
 }
 
 Index first_bytes(Index total, const Params& params) {
-  return static_cast<Index>(params.real("share") * static_cast<double>(total));
+  return floor_share(params.real("share"), total);
 }
 
 // Union of A's tokens at weight 1 and B's, ascending.

@@ -76,9 +76,9 @@ std::vector<double> pooled_over(std::span<const double> values, std::span<const 
 }
 
 Index floor_share(double ratio, Index count) {
-  const double nearly = 1e-9;  // above the product's rounding, below a token
-  return std::min(count,
-                  static_cast<Index>(std::floor(ratio * static_cast<double>(count) + nearly)));
+  const auto whole = static_cast<double>(count);
+  const double nearly = std::max(1e-9, 4e-16 * whole);  // above the product's rounding, below 1
+  return std::min(count, static_cast<Index>(std::floor(ratio * whole + nearly)));
 }
 
 }  // namespace kvbench
