@@ -178,6 +178,13 @@ TEST(ClusterGen, NativeParametersAndBudgetsTogether) {
   EXPECT_EQ(diag(run(head, tokens, {{"samples", "5"}, {"t", "1"}}, 0, 168), "clusters"), 5);
 }
 
+// 0.7 times the bytes of 90 pairs is just below those of 63 in float64.
+TEST(ClusterGen, AShareThatIsWholeUpToRoundingIsWhole) {
+  const KvHead head = make_head({.n = 200}, 22);
+  const Index budget = 8 + 90 * head.pair_bytes();
+  EXPECT_EQ(diag(run(head, positions(0, 200), {{"share", "0.7"}}, 0, budget), "samples"), 63);
+}
+
 TEST(ClusterGen, EqualKeysAreOneCluster) {
   KvHead head = make_head({.n = 40}, 2);
   repeat_first_row(head.k);

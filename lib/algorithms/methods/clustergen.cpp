@@ -22,6 +22,7 @@
 #include <numeric>
 #include <utility>
 
+#include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 #include "attention/inner_products.hpp"
@@ -63,7 +64,7 @@ Sizes sizes_by_budget(const KvHead& head, std::span<const Index> stream,
     refuse_budget(std::min(smallest, full), *budget);
   }
   const Index left = *budget - kMuBytes;
-  const auto shared = static_cast<Index>(params.real("share") * static_cast<double>(left));
+  const Index shared = floor_share(params.real("share"), left);
   out.samples =
       fixed ? params.integer("samples") : std::clamp<Index>(shared / pair, 1, (left - each) / pair);
   out.delta = smallest_delta(*backend.rows(head, HeadRows::keys, stream),
