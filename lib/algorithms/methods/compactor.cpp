@@ -185,6 +185,10 @@ Method method_compactor() {
   info.name = "compactor";
   info.family = Family::eviction;
   info.copies = 2;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
+    const Index logits = 8 * static_cast<Index>(kRows) * std::min(l.n, p.integer("chunk"));
+    return std::max(logits, leverage_bytes(p, l, kept));
+  };
   info.summary = "leverage of un-rotated keys, blended with non-causal attention within chunks";
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures =

@@ -23,6 +23,7 @@ Method method_leverage() {
   info.name = "leverage";
   info.family = Family::eviction;
   info.copies = 2;
+  info.matrix_bytes = leverage_bytes;
   info.summary = "largest leverage of un-rotated keys, through a Gaussian sketch";
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures = "keys are centred over the middle (kvpress: over all tokens), in float64";

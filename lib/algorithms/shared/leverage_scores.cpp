@@ -38,6 +38,12 @@ bool draws_sketch(const Params& params) {
   return params.integer("sketch") > 0;
 }
 
+Index leverage_bytes(const Params& params, const LayerFacts& layer, Index /*kept*/) {
+  const Index width = draws_sketch(params) ? params.integer("sketch") : layer.d;
+  // Twice: keys with their transpose, the Gram matrix with its factor, a block with its solution.
+  return 8 * (2 * (layer.n + width + kBlock) + layer.d) * width;
+}
+
 void require_positions(const Params& params, Index positions, Index end) {
   if (positions == 0) {
     throw InputError(

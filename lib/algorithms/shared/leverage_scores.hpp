@@ -14,6 +14,9 @@ ParamSpec sketch_param();
 
 bool draws_sketch(const Params& params);
 
+/// For MethodInfo::matrix_bytes: the sketch of all keys and its Gram matrix.
+Index leverage_bytes(const Params& params, const LayerFacts& layer, Index kept);
+
 /// Throws InputError unless rotary tables of `positions` rows (0: none) cover positions up to
 /// `end`.
 void require_positions(const Params& params, Index positions, Index end);
