@@ -249,7 +249,11 @@ TEST(SettingMemory, IsAtMostWhatIsPlanned) {
     o.precision = Precision::float64;
     check_job(o);
   }
-  check_job(options(trace, Protocol::prefill, "attention-matching:keys=omp;tokens=128"));
+  for (const char* algorithm :
+       {"attention-matching:keys=omp;tokens=128", "clustergen:delta=0;samples=9;t=1024",
+        "clustergen:delta=1e9;samples=1000000", "clustergen:delta=0;share=0.99"}) {
+    check_job(options(trace, Protocol::prefill, algorithm));
+  }
   for (const char* algorithm : {"topk:union=group", "topp:union=group", "static:A=h2o"}) {
     ReplayOptions o = options(trace, Protocol::retrieval, algorithm);
     o.budgets = {0.5};

@@ -294,6 +294,19 @@ class ClusterGen final : public TokenStream {
   RngStream pair_coins_;
 };
 
+// Slots of keys and pairs. A budget of the bytes of `kept` tokens bounds them, delta does not.
+Index most_slots(const Params& p, const LayerFacts& l, Index kept) {
+  if (p.is_auto("delta")) {
+    return kept * (l.d + l.dv) / l.d + kept;
+  }
+  const Index keys = l.n * p.integer("t");
+  if (!p.is_auto("samples")) {
+    return keys + p.integer("samples");
+  }
+  const double share = p.real("share");  // a key weighs less than a pair
+  return keys + static_cast<Index>(share / (1.0 - share) * static_cast<double>(2 * l.n + keys));
+}
+
 Compressed compress(const Task& task, const Params& params) {
   if (task.tokens.empty()) {
     return {};
@@ -317,6 +330,9 @@ Method method_clustergen() {
   info.name = "clustergen";
   info.family = Family::sampling;
   info.copies = 1;
+  info.matrix_bytes = [](const Params& p, const LayerFacts& l, Index kept) {
+    return 3 * 8 * most_slots(p, l, kept);  // positions, while a list grows or is drawn from
+  };
   info.holds = Holds::placed;
   info.not_quantizable = "it samples two sets";
   info.summary =
