@@ -78,10 +78,10 @@ class CountingBackend : public Backend {
     return std::make_unique<CountingRows>(cpu_backend().rows(head, of, rows), calls_);
   }
   WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                            std::span<std::int8_t> signs, std::span<double> probability,
-                            WalkScratch& scratch) const override {
+                            std::span<std::int8_t> signs,
+                            std::span<double> probability) const override {
     ++calls_.walks;
-    return cpu_backend().balance_blocks(head, blocks, signs, probability, scratch);
+    return cpu_backend().balance_blocks(head, blocks, signs, probability);
   }
   std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                   std::span<const Index> from) const override {

@@ -47,8 +47,8 @@ class Backend {
                                        std::span<const Index> rows) const = 0;
   /// attention/softmax_balance.hpp.
   virtual WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                                    std::span<std::int8_t> signs, std::span<double> probability,
-                                    WalkScratch& scratch) const = 0;
+                                    std::span<std::int8_t> signs,
+                                    std::span<double> probability) const = 0;
   /// attention/nearest_keys.hpp.
   virtual std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                           std::span<const Index> from) const = 0;

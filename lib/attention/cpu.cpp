@@ -37,9 +37,9 @@ class CpuBackend final : public Backend {
     return cpu_rows(of == HeadRows::keys ? head.k : head.v, rows);
   }
   WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                            std::span<std::int8_t> signs, std::span<double> probability,
-                            WalkScratch& scratch) const override {
-    return kvbench::balance_blocks(head, blocks, signs, probability, scratch);
+                            std::span<std::int8_t> signs,
+                            std::span<double> probability) const override {
+    return kvbench::balance_blocks(head, blocks, signs, probability);
   }
   std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                   std::span<const Index> from) const override {

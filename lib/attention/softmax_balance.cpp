@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
-#include <thread>
+#include <utility>
 
 #include "core/shared_work.hpp"
 
@@ -136,8 +136,7 @@ namespace {
 
 template <class T>
 WalkCounts walk_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                       std::span<std::int8_t> signs, std::span<double> probability,
-                       WalkNumbers<T>& scratch) {
+                       std::span<std::int8_t> signs, std::span<double> probability) {
   const auto block = static_cast<std::size_t>(blocks.block);
   const auto parts = static_cast<Index>((blocks.tokens.size() + block - 1) / block);
   const auto walk = [&](Index part, WalkNumbers<T>& numbers) {
@@ -158,15 +157,11 @@ WalkCounts walk_blocks(const KvHead& head, const BalanceBlocks& blocks,
   };
   WalkCounts counts;
   std::mutex mutex;
-  const std::thread::id caller = std::this_thread::get_id();
+  ScratchPool<WalkNumbers<T>> scratch;
   share_work(parts, [&](Index part) {
-    WalkCounts own;
-    if (std::this_thread::get_id() == caller) {
-      own = walk(part, scratch);
-    } else {
-      WalkNumbers<T> numbers;
-      own = walk(part, numbers);
-    }
+    auto mine = scratch.take();
+    const WalkCounts own = walk(part, *mine);
+    scratch.give(std::move(mine));
     const std::lock_guard lock(mutex);
     counts += own;
   });
@@ -176,10 +171,9 @@ WalkCounts walk_blocks(const KvHead& head, const BalanceBlocks& blocks,
 }  // namespace
 
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                          std::span<std::int8_t> signs, std::span<double> probability,
-                          WalkScratch& scratch) {
+                          std::span<std::int8_t> signs, std::span<double> probability) {
   return with_element(head.precision, [&](auto element) {
-    return walk_blocks(head, blocks, signs, probability, scratch.of<decltype(element)>());
+    return walk_blocks<decltype(element)>(head, blocks, signs, probability);
   });
 }
 

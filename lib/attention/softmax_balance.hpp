@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include "attention/inner_products.hpp"
@@ -74,17 +73,6 @@ struct WalkNumbers {
   std::vector<double> norm_exponent, sums;
 };
 
-class WalkScratch {
- public:
-  template <class T>
-  WalkNumbers<T>& of() {
-    return std::get<WalkNumbers<T>>(numbers_);
-  }
-
- private:
-  std::tuple<WalkNumbers<float>, WalkNumbers<double>> numbers_;
-};
-
 /// Walks one block of nb tokens in their order.
 /// keys [nb, d] (centred in place with options.center), values [nb, dv], weights [nb] (> 0),
 /// uniforms [nb] in [0, 1): token j gets +1 where uniforms[j] < P_j. Out: signs [nb] in {-1, +1};
@@ -106,8 +94,7 @@ extern template WalkCounts softmax_balance(Matrix&, const Matrix&, std::span<con
 /// Walks each block independently, in the head's precision. Out: signs [tokens]; `probability`
 /// [tokens] or empty.
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                          std::span<std::int8_t> signs, std::span<double> probability,
-                          WalkScratch& scratch);
+                          std::span<std::int8_t> signs, std::span<double> probability);
 
 // The parts of a walk that every backend shares.
 

@@ -59,8 +59,8 @@ class GpuBackend final : public Backend {
                : std::make_unique<gpu::DeviceRowSet>(own.device, own.v.data(), head.dv(), rows);
   }
   WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
-                            std::span<std::int8_t> signs, std::span<double> probability,
-                            WalkScratch& /*scratch*/) const override {
+                            std::span<std::int8_t> signs,
+                            std::span<double> probability) const override {
     return gpu::balance_blocks(mine(head), blocks, signs, probability);
   }
   std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,

@@ -292,8 +292,7 @@ WalkCounts balance_blocks(const DeviceHead& head, const BalanceBlocks& blocks,
   const auto tokens = static_cast<Index>(blocks.tokens.size());
   const Layout all{tokens, std::min(blocks.block, tokens)};
   if (all.block < kShortest || all.block > kLongest) {
-    WalkScratch scratch;
-    return kvbench::balance_blocks(*head.host, blocks, signs, probability, scratch);
+    return kvbench::balance_blocks(*head.host, blocks, signs, probability);
   }
   return with_element(head.host->precision, [&](auto element) {
     return balance_blocks_in<decltype(element)>(head, blocks, all, signs, probability);

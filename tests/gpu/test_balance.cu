@@ -62,8 +62,7 @@ void expect_same(const Walked& a, const Walked& b) {
 
 Walked on_cpu(const Input& in) {
   Walked out{std::vector<std::int8_t>(in.tokens.size()), std::vector<double>(in.tokens.size()), {}};
-  WalkScratch scratch;
-  out.counts = balance_blocks(in.head, in.blocks, out.signs, out.probability, scratch);
+  out.counts = balance_blocks(in.head, in.blocks, out.signs, out.probability);
   return out;
 }
 

@@ -124,8 +124,7 @@ class Halver {
       weights.push_back(l.weight);
     }
     counts_ += task_.backend.balance_blocks(
-        task_.head, {tokens, weights, uniforms, options_.block, ones_, options_.walk}, signs, {},
-        scratch_);
+        task_.head, {tokens, weights, uniforms, options_.block, ones_, options_.walk}, signs, {});
     RngStream fill = task_.rng.stream("fill" + suffix);
     const double before = total_weight(live);
     const std::vector<Survivor> survivors =
@@ -150,7 +149,6 @@ class Halver {
   Options options_;
   bool ones_;
   WalkCounts counts_;
-  WalkScratch scratch_;
 };
 
 // Stores one common weight if all are equal, otherwise one float32 per token. Returns their bytes.

@@ -250,8 +250,7 @@ class BalanceKvStream final : public StreamCache {
       const std::vector<double> weights(block.size(), 1.0);
       const auto size = static_cast<Index>(block.size());
       counts_ += backend_.balance_blocks(
-          head_, {block, weights, uniforms, size, instance.ones, options_.walk}, signs, {},
-          scratch_);
+          head_, {block, weights, uniforms, size, instance.ones, options_.walk}, signs, {});
       const double columns = instance.ones ? 1.0 : static_cast<double>(head_.dv());
       instance.walked +=
           std::ldexp(30.0, static_cast<int>(id.level)) *
@@ -334,7 +333,6 @@ class BalanceKvStream final : public StreamCache {
   double erased_weight_ = 0.0;
   Index peak_ = 0;  // most bytes ever held, with the newcomer
   WalkCounts counts_;
-  WalkScratch scratch_;
 };
 
 }  // namespace
