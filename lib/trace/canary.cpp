@@ -122,8 +122,7 @@ bool receive(int from, std::string& text) {
   }
 }
 
-Verdict ask(const InputFile& file, const std::function<void()>& read,
-            std::chrono::microseconds step) {
+Verdict ask(const InputFile& file, const std::function<void()>& read) {
   std::array<int, 2> pipe{};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) {
     raise<IoError>("{}: no pipe for its check can be had", file.path());
@@ -138,7 +137,7 @@ Verdict ask(const InputFile& file, const std::function<void()>& read,
     if (child == 0) {
       ::close(from.get());
       confine(mapped, file, to.get());
-      limit_steps(step);
+      limit_steps();
       read_and_exit(read, to.get());
     }
   }
@@ -159,14 +158,12 @@ Verdict ask(const InputFile& file, const std::function<void()>& read,
 }
 
 // Why a child gave no verdict.
-std::string describe_death(const Verdict& v, const InputFile& file,
-                           std::chrono::microseconds step) {
+std::string describe_death(const Verdict& v, const InputFile& file) {
   if (v.silent || v.ended_by(SIGXCPU)) {
     return fmt::format("HDF5 needed more than {} s", kFileSeconds);
   }
   if (v.ended_by(SIGPROF)) {
-    return fmt::format("HDF5 needed more than {} s for one object",
-                       std::chrono::duration<double>(step).count());
+    return fmt::format("HDF5 needed more than {} s for one object", kStepTime.count());
   }
   if (v.exited_with(kNoMemory)) {
     return fmt::format("HDF5 needed more than {} MiB", memory_for(file) >> 20);
@@ -177,14 +174,13 @@ std::string describe_death(const Verdict& v, const InputFile& file,
 
 }  // namespace
 
-void rehearse(const InputFile& file, const std::function<void()>& read,
-              std::chrono::microseconds step) {
+void rehearse(const InputFile& file, const std::function<void()>& read) {
   const std::uint64_t left = address_space_left();
   if (left < kMinAddressSpace) {
     raise<IoError>("{}: {} KiB of address space are left, expected {} for its check (ulimit -v)",
                    file.path(), left >> 10, kMinAddressSpace >> 10);
   }
-  const Verdict verdict = ask(file, read, step);
+  const Verdict verdict = ask(file, read);
   if (verdict.exited_with(kAccepted) && file.unchanged()) {
     return;
   }
@@ -201,7 +197,7 @@ void rehearse(const InputFile& file, const std::function<void()>& read,
           : fmt::format(
                 "{}: is damaged: {} while reading its structure, expected a readable HDF5 "
                 "file",
-                file.path(), describe_death(verdict, file, step));
+                file.path(), describe_death(verdict, file));
   if (left < kAmpleAddressSpace) {
     raise<IoError>(
         "{}; {} MiB of address space are left (ulimit -v), and memory may have been short: "

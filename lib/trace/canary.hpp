@@ -2,7 +2,6 @@
 // damaged files.
 #pragma once
 
-#include <chrono>
 #include <functional>
 
 #include "trace/hdf5_file.hpp"
@@ -11,28 +10,21 @@
 
 namespace kvbench::h5 {
 
-/// Processor time of one step, an object or some chunks. Far above what any takes: a stalled
-/// virtual machine is charged for its stall.
-inline constexpr std::chrono::microseconds kStepTime = std::chrono::seconds{4};
-
 /// Runs `read` in a child process with limits on memory and time. Throws the InputError that it
 /// threw, or one that says how the process died; IoError if no process can be started or memory may
 /// have been short.
-void rehearse(const InputFile& file, const std::function<void()>& read,
-              std::chrono::microseconds step);
+void rehearse(const InputFile& file, const std::function<void()>& read);
 
 /// What `read` returns for the root group of a file. It runs in a child process first, then here,
 /// so it makes the same calls twice; it depends on the file alone, and its result holds no object
 /// of HDF5. Throws as rehearse() and `read` do.
 template <class Read>
-auto read_guarded(const InputFile& file, const Read& read,
-                  std::chrono::microseconds step = kStepTime) {
+auto read_guarded(const InputFile& file, const Read& read) {
   const auto whole = [&] {
     Hdf5File opened(file);
     return read(open_root(opened, file.path()));
   };
-  rehearse(
-      file, [&] { whole(); }, step);
+  rehearse(file, [&] { whole(); });
   const Session session;
   return whole();
 }

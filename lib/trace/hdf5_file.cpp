@@ -24,7 +24,7 @@ struct Driver {
   haddr_t eoa = 0;
   bool is_open = false;
   Chunk* probe = nullptr;  // set: raw data are not read, only their place is noted here
-  std::chrono::microseconds step_time{};
+  bool limits_steps = false;
 };
 Driver driver;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
@@ -114,15 +114,14 @@ std::optional<Chunk> find_chunk(hid_t dataset, const std::vector<hsize_t>& corne
   return status >= 0 ? std::optional(out) : std::nullopt;
 }
 
-void limit_steps(std::chrono::microseconds time) {
-  driver.step_time = time;
+void limit_steps() {
+  driver.limits_steps = true;
   begin_step();
 }
 
 void begin_step() {
-  constexpr std::int64_t second = 1'000'000;
-  if (const std::int64_t us = driver.step_time.count(); us > 0) {
-    const itimerval once{{0, 0}, {us / second, us % second}};
+  if (driver.limits_steps) {
+    const itimerval once{{0, 0}, {kStepTime.count(), 0}};
     setitimer(ITIMER_PROF, &once, nullptr);
   }
 }

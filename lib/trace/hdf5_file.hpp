@@ -40,9 +40,11 @@ class Hdf5File {
 /// The chunk of an open dataset that begins at `corner`, or nothing.
 std::optional<Chunk> find_chunk(hid_t dataset, const std::vector<hsize_t>& corner);
 
-/// Sets the processor time of a step, an object or some chunks, and begins the first. A step that
-/// takes more ends the process by SIGPROF. Without it steps take as long as they need.
-void limit_steps(std::chrono::microseconds time);
+/// Processor time of one step, an object or some chunks. Far above what any takes: a stalled
+/// virtual machine is charged for its stall.
+inline constexpr std::chrono::seconds kStepTime{4};
+/// From now on a step that takes more ends the process by SIGPROF. Begins the first step.
+void limit_steps();
 void begin_step();
 
 }  // namespace kvbench::h5
