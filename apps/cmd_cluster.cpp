@@ -70,9 +70,7 @@ void add_cluster(CLI::App& app) {
       "keys,values")
       ->capture_default_str()
       ->group(what);
-  layers_option(*sub, c.layers, c.layer_ranges)->group(what);
-  index_option(*sub, "--kv-heads", c.kv_heads, c.head_ranges, "KV heads")->group(what);
-  list_option(*sub, "--prompts", c.prompts, "Prompt ids [default: all]", "ID,...")->group(what);
+  selection_options(*sub, c, "--kv-heads", "KV heads", what);
 
   const char* coverage = "Coverage (greedy k-center, first centre token 0)";
   integer_option(*sub, "--k", c.study.centers,

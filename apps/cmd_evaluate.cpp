@@ -24,7 +24,7 @@ void add_evaluate(CLI::App& app) {
   list_option(*sub, "--caches", o->replay.caches,
               "Caches files (docs/trace_format.md), such as the shards of one run", "C.h5")
       ->group(what);
-  add_selection(*sub, *o, what);
+  selection_options(*sub, o->replay, "--heads", "Query heads", what);
   add_machine(*sub, *o, "Machine and files");
   sub->callback([sub, o] { run(*sub, *o); });
 }

@@ -63,7 +63,7 @@ void add_replay(CLI::App& app) {
       ->capture_default_str()
       ->type_name("N|A:B[:STEP],...")
       ->group(what);
-  add_selection(*sub, *o, what);
+  selection_options(*sub, r, "--heads", "Query heads", what);
 
   const char* protocol = "Protocol";
   enum_option(

@@ -131,15 +131,6 @@ inline CLI::Option* index_option(CLI::App& app, const char* flag, std::vector<In
       ->type_name("N|A:B[:STEP],...");
 }
 
-/// --layers.
-inline CLI::Option* layers_option(CLI::App& app, std::vector<Index>& values,
-                                  std::vector<Range>& ranges) {
-  return index_option(app, "--layers", values, ranges,
-                      "Layer indices of the model, `global` (layers without a sliding window) or "
-                      "`windowed` (others)",
-                      {{"global", kGlobalLayers}, {"windowed", kWindowedLayers}});
-}
-
 /// The parts of a list: commas separate them, `\,` is a comma within one. Empty parts are dropped.
 inline std::vector<std::string> list_parts(std::string_view text) {
   std::vector<std::string> out(1);
@@ -187,6 +178,18 @@ CLI::Option* list_option(CLI::App& app, const char* flag, std::vector<T>& values
         ->delimiter(',')
         ->type_name(type_name);
   }
+}
+
+/// --layers, --prompts and `heads` ("--heads"), whose values the help calls `kind`.
+inline void selection_options(CLI::App& app, TraceOptions& o, const char* heads, const char* kind,
+                              const char* group) {
+  index_option(app, "--layers", o.layers, o.layer_ranges,
+               "Layer indices of the model, `global` (layers without a sliding window) or "
+               "`windowed` (others)",
+               {{"global", kGlobalLayers}, {"windowed", kWindowedLayers}})
+      ->group(group);
+  index_option(app, heads, o.heads, o.head_ranges, kind)->group(group);
+  list_option(app, "--prompts", o.prompts, "Prompt ids [default: all]", "ID,...")->group(group);
 }
 
 }  // namespace kvbench

@@ -45,13 +45,6 @@ void add_files(CLI::App& sub, RunOptions& o) {
   sub.add_flag("--dry-run", o.dry_run, "Print the plan without running it; writes no files");
 }
 
-void add_selection(CLI::App& sub, RunOptions& o, const char* group) {
-  ReplayOptions& r = o.replay;
-  layers_option(sub, r.layers, r.layer_ranges)->group(group);
-  index_option(sub, "--heads", r.heads, r.head_ranges, "Query heads")->group(group);
-  list_option(sub, "--prompts", r.prompts, "Prompt ids [default: all]", "ID,...")->group(group);
-}
-
 void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
   ReplayOptions& r = o.replay;
   sub.add_option("--device", r.device,

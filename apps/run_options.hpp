@@ -17,8 +17,6 @@ struct RunOptions {
 
 /// Traces, output, --config and --dry-run.
 void add_files(CLI::App& sub, RunOptions& o);
-/// --layers, --heads, --prompts.
-void add_selection(CLI::App& sub, RunOptions& o, const char* group);
 /// Device, threads, memory, shards, side tables, --resume and --overwrite.
 void add_machine(CLI::App& sub, RunOptions& o, const char* group);
 

@@ -41,15 +41,10 @@ void check_options(const ClusterOptions& o) {
 std::vector<ClusterHead> list_heads(ClusterPlan& plan) {
   ClusterOptions& o = plan.options;
   std::vector<ClusterHead> out;
-  for_each_layer(plan.readers,
-                 {o.prompts,
-                  {o.layers, o.layer_ranges},
-                  {o.kv_heads, o.head_ranges},
-                  "--kv-heads",
-                  &LayerMeta::kv_heads},
+  for_each_layer(plan.readers, o, "--kv-heads", &LayerMeta::kv_heads,
                  [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
                    for (Index h = 0; h < layer.kv_heads; ++h) {
-                     if (selected(o.kv_heads, h)) {
+                     if (selected(o.heads, h)) {
                        out.push_back({t, p, l, h});
                      }
                    }

@@ -28,20 +28,11 @@ constexpr std::string_view name(PointsFormat p) {
 }
 
 /// Names and defaults as on the command line.
-struct ClusterOptions : ResourceOptions {
-  std::vector<std::string> traces;  ///< key-only layers are accepted
-  std::string config;               ///< configuration file; never overwritten
-  std::string out;                  ///< folder
+struct ClusterOptions : TraceOptions {
   std::vector<LayerTensor> what{LayerTensor::keys, LayerTensor::values};  ///< not queries
   StudyOptions study;
   PointsFormat points = PointsFormat::csv;
   std::vector<std::string> kept_by;  ///< OUT.kept.csv files
-  std::vector<Index> layers;         ///< as of ReplayOptions
-  std::vector<Index> kv_heads;       ///< empty: all
-  /// Ranges among `layers` and `kv_heads`: only some of a range must be in a trace.
-  std::vector<Range> layer_ranges, head_ranges;
-  std::vector<std::string> prompts;  ///< empty: all
-  bool overwrite = false;
 };
 
 struct ClusterHead {
@@ -77,9 +68,9 @@ struct ClusterPlan {
   Fields place(const ClusterHead& h) const;
 };
 
-/// Opens the traces and lists the heads. Throws InputError (bad option; a layer, head or prompt
-/// that no trace has; duplicate trace names) or IoError (no such device, or too small for a head
-/// and a thread).
+/// Opens the traces, whose layers may have keys alone, and lists the heads. Throws InputError (bad
+/// option; a layer, head or prompt that no trace has; duplicate trace names) or IoError (no such
+/// device, or too small for a head and a thread).
 ClusterPlan make_cluster_plan(const ClusterOptions& options);
 
 /// Sets device_threads and scratch_bytes for `memory` bytes of a device. Throws IoError if a head

@@ -79,7 +79,7 @@ nlohmann::json configuration(const ClusterOptions& o) {
           {"max_points", o.study.max_points},
           {"kept_by", o.kept_by},
           {"layers", o.layers},
-          {"kv_heads", o.kv_heads},
+          {"kv_heads", o.heads},
           {"prompts", o.prompts},
           {"device", o.device},
           {"memory_limit", o.memory_limit}};

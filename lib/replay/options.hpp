@@ -41,23 +41,28 @@ constexpr std::string_view name(PerQuery p) {
   return "?";
 }
 
-/// Names and defaults as on the command line.
-struct ReplayOptions : ResourceOptions {
+/// Traces, which of their heads, and the output. Names and defaults as on the command line.
+struct TraceOptions : ResourceOptions {
   std::vector<std::string> traces;
   std::string config;  ///< configuration file; never overwritten
-  std::string out;
+  std::string out;     ///< OUT.csv; cluster: a folder
+  /// Layer indices in the model, or kGlobalLayers or kWindowedLayers; empty: all.
+  std::vector<Index> layers;
+  std::vector<Index> heads;  ///< query heads, of cluster KV heads; empty: all
+  /// Ranges among `layers` and `heads`: only some of a range must be in a trace.
+  std::vector<Range> layer_ranges, head_ranges;
+  std::vector<std::string> prompts;  ///< empty: all
+  bool overwrite = false;
+};
+
+/// Names and defaults as on the command line.
+struct ReplayOptions : TraceOptions {
   std::vector<std::string> algorithms;
   std::vector<std::string> policies;  ///< policy files (algorithms/policy.hpp)
   std::vector<double> budgets;  ///< [0, 1], fractions of the full bytes: prefill and retrieval of
                                 ///< the middle, stream of all tokens
   bool total_budget = false;  ///< prefill: budgets are of all tokens, the middle gets what is left
   std::string seeds = "1";
-  /// Layer indices in the model, or kGlobalLayers or kWindowedLayers; empty: all.
-  std::vector<Index> layers;
-  std::vector<Index> heads;  ///< query heads; empty: all
-  /// Ranges among `layers` and `heads`: only some of a range must be in a trace.
-  std::vector<Range> layer_ranges, head_ranges;
-  std::vector<std::string> prompts;  ///< empty: all
   Protocol protocol = Protocol::prefill;
   Precision precision = Precision::float32;
   Index sink = 16;       ///< tokens, >= 0
@@ -73,8 +78,7 @@ struct ReplayOptions : ResourceOptions {
   std::string export_caches;        ///< caches file to write (docs/trace_format.md); empty: none
   std::vector<std::string> caches;  ///< evaluate: caches files to read
   bool resume = false;
-  bool extend = false;  ///< with `resume`: the plan may have more than the table's plan
-  bool overwrite = false;
+  bool extend = false;    ///< with `resume`: the plan may have more than the table's plan
   bool keep_log = false;  ///< the log stays when the tables are whole
   /// Named algorithms too, not only those of sets, are infeasible in layers that they cannot run in
   /// (verify: the run may have named a set).

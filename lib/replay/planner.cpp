@@ -52,12 +52,7 @@ Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variant
 
 std::vector<Unit> list_units(ReplayOptions& o, const std::vector<TraceReader>& readers) {
   std::vector<Unit> out;
-  for_each_layer(readers,
-                 {o.prompts,
-                  {o.layers, o.layer_ranges},
-                  {o.heads, o.head_ranges},
-                  "--heads",
-                  &LayerMeta::q_heads},
+  for_each_layer(readers, o, "--heads", &LayerMeta::q_heads,
                  [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
                    for (Index kv = 0; kv < layer.kv_heads; ++kv) {
                      Unit unit{t, p, l, kv, {}};

@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/types.hpp"
+#include "replay/options.hpp"
 #include "trace/reader.hpp"
 
 namespace kvbench {
@@ -75,44 +76,30 @@ inline void number_layers(const std::vector<TraceReader>& readers, std::vector<I
   layers.assign(found.begin(), found.end());
 }
 
-/// Layers or heads that a user selected.
-struct SelectedNumbers {
-  std::vector<Index>& numbers;       ///< those of `ranges` included
-  const std::vector<Range>& ranges;  ///< only some of a range must be in a trace
-
-  /// Removes numbers of ranges that are not in `available`. Throws InputError if another number is
-  /// not, or no number of a range is.
-  void restrict_to(const char* option, const std::set<Index>& available) const {
-    for (const Range& range : ranges) {
-      check_input(std::ranges::any_of(
-                      numbers, [&](Index x) { return range.contains(x) && available.contains(x); }),
-                  fmt::format("{}: no trace has any of {}:{}, expected some of {}", option,
-                              range.begin, range.end, fmt::join(available, ", ")));
-    }
-    std::erase_if(numbers, [&](Index x) {
-      return available.count(x) == 0 &&
-             std::ranges::any_of(ranges, [x](const Range& range) { return range.contains(x); });
-    });
-    check_found(option, numbers, available);
+/// Removes numbers of ranges that are not in `available`: only some of a range must be in a trace.
+/// Throws InputError if another number is not, or no number of a range is.
+inline void restrict_to(const char* option, std::vector<Index>& numbers,
+                        const std::vector<Range>& ranges, const std::set<Index>& available) {
+  for (const Range& range : ranges) {
+    check_input(std::ranges::any_of(
+                    numbers, [&](Index x) { return range.contains(x) && available.contains(x); }),
+                fmt::format("{}: no trace has any of {}:{}, expected some of {}", option,
+                            range.begin, range.end, fmt::join(available, ", ")));
   }
-};
-
-/// What a user selected from all traces. An empty list selects all, but of layers that share a
-/// cache only the one that has it, so that sums of bytes count it once.
-struct Selection {
-  const std::vector<std::string>& prompts;
-  SelectedNumbers layers;
-  SelectedNumbers heads;
-  const char* heads_option;      ///< "--heads" or "--kv-heads"
-  Index LayerMeta::*head_count;  ///< number of such heads in a layer
-};
+  std::erase_if(numbers, [&](Index x) {
+    return available.count(x) == 0 &&
+           std::ranges::any_of(ranges, [x](const Range& range) { return range.contains(x); });
+  });
+  check_found(option, numbers, available);
+}
 
 /// Calls visit(trace, prompt, layer, LayerMeta) for every selected layer, with indices. Then
 /// removes layers and heads that no trace has from the selected ranges. Throws InputError if
-/// another selected prompt, layer or head is in no trace.
+/// another selected prompt, layer or head is in no trace. `head_count`: number of heads of the kind
+/// that `heads_option` selects.
 template <class Visit>
-void for_each_layer(const std::vector<TraceReader>& readers, const Selection& selection,
-                    const Visit& visit) {
+void for_each_layer(const std::vector<TraceReader>& readers, TraceOptions& o,
+                    const char* heads_option, Index LayerMeta::*head_count, const Visit& visit) {
   std::set<std::string> prompts;
   std::set<Index> layers;
   std::set<Index> heads;
@@ -123,20 +110,19 @@ void for_each_layer(const std::vector<TraceReader>& readers, const Selection& se
       for (std::size_t l = 0; l < all[p].layers.size(); ++l) {
         const LayerMeta& layer = all[p].layers[l];
         layers.insert(layer.layer);
-        for (Index h = 0; h < layer.*selection.head_count; ++h) {
+        for (Index h = 0; h < layer.*head_count; ++h) {
           heads.insert(h);
         }
-        if (selected(selection.prompts, all[p].id) &&
-            (selection.layers.numbers.empty() ? !layer.shares_cache_of
-                                              : selected(selection.layers.numbers, layer.layer))) {
+        if (selected(o.prompts, all[p].id) &&
+            (o.layers.empty() ? !layer.shares_cache_of : selected(o.layers, layer.layer))) {
           visit(t, p, l, layer);
         }
       }
     }
   }
-  selection.layers.restrict_to("--layers", layers);
-  selection.heads.restrict_to(selection.heads_option, heads);
-  check_found("--prompts", selection.prompts, prompts);
+  restrict_to("--layers", o.layers, o.layer_ranges, layers);
+  restrict_to(heads_option, o.heads, o.head_ranges, heads);
+  check_found("--prompts", o.prompts, prompts);
 }
 
 }  // namespace kvbench
