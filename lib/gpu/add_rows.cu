@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "gpu/attend.cuh"
-#include "gpu/attention.cuh"
+#include "gpu/operations.cuh"
 
 namespace kvbench::gpu {
 namespace {

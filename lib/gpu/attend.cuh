@@ -1,4 +1,4 @@
-// Attention of queries to lists of tokens, for attention.cuh. Logits, weights and slab sums have
+// Attention of queries to lists of tokens, for operations.cuh. Logits, weights and slab sums have
 // the bits of attention/query_block.hpp. float64 sums over tokens depend on the list only.
 #pragma once
 

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "gpu/attend.cuh"
-#include "gpu/attention.cuh"
+#include "gpu/operations.cuh"
 
 namespace kvbench::gpu {
 namespace {

@@ -1,14 +1,9 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "gpu/attention.cuh"
-#include "gpu/balance.cuh"
 #include "gpu/device.hpp"
-#include "gpu/facility.cuh"
-#include "gpu/nearest.cuh"
-#include "gpu/revival.cuh"
+#include "gpu/operations.cuh"
 #include "gpu/rows.cuh"
-#include "gpu/streams.cuh"
 
 namespace kvbench {
 namespace {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "gpu/balance.cuh"
+#include "gpu/operations.cuh"
 #include "gpu/products.cuh"
 
 namespace kvbench::gpu {

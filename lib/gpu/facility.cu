@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "gpu/block.cuh"
-#include "gpu/facility.cuh"
+#include "gpu/operations.cuh"
 #include "gpu/products.cuh"
 
 namespace kvbench::gpu {

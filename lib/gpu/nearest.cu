@@ -2,7 +2,7 @@
 
 #include "attention/nearest_keys.hpp"
 #include "gpu/block.cuh"
-#include "gpu/nearest.cuh"
+#include "gpu/operations.cuh"
 #include "gpu/products.cuh"
 
 namespace kvbench::gpu {

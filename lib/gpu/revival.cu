@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "gpu/revival.cuh"
+#include "gpu/operations.cuh"
 #include "gpu/team.cuh"
 
 namespace kvbench::gpu {

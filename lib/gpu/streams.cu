@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/streams.cuh"
+#include "gpu/operations.cuh"
 #include "gpu/team.cuh"
 
 namespace kvbench::gpu {

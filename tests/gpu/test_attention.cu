@@ -3,8 +3,8 @@
 #include "attention/estimator.hpp"
 #include "attention/scores.hpp"
 #include "attention/truth.hpp"
-#include "gpu/attention.cuh"
 #include "gpu/device.hpp"
+#include "gpu/operations.cuh"
 #include "make_head.hpp"
 #include "on_device.hpp"
 

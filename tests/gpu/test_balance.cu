@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "gpu/balance.cuh"
+#include "gpu/operations.cuh"
 #include "make_head.hpp"
 #include "on_device.hpp"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/nearest_keys.hpp"
-#include "gpu/nearest.cuh"
+#include "gpu/operations.cuh"
 #include "make_head.hpp"
 #include "on_device.hpp"
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/rng.hpp"
-#include "gpu/revival.cuh"
+#include "gpu/operations.cuh"
 #include "make_head.hpp"
 #include "on_device.hpp"
 

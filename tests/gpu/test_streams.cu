@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/backend.hpp"
-#include "gpu/streams.cuh"
+#include "gpu/operations.cuh"
 #include "make_head.hpp"
 #include "on_device.hpp"
 
