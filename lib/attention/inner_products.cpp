@@ -199,6 +199,20 @@ std::vector<double> center_rows(BasicMatrix<T>& rows, Index padded) {
 template std::vector<double> center_rows(MatrixD&, Index);
 template std::vector<double> center_rows(Matrix&, Index);
 
+std::vector<double> mean_row(MatrixView m, std::span<const Index> tokens) {
+  std::vector<double> mean(m.cols, 0.0);
+  for (const Index i : tokens) {
+    const float* row = m.row(i);
+    for (Index t = 0; t < m.cols; ++t) {
+      mean[t] += static_cast<double>(row[t]);
+    }
+  }
+  for (double& x : mean) {
+    x /= static_cast<double>(std::max<std::size_t>(1, tokens.size()));
+  }
+  return mean;
+}
+
 template <class T>
 void transpose(const BasicMatrix<T>& m, BasicMatrix<T>& out) {
   // One cache line: columns whose elements lie a power of two apart evict each other.

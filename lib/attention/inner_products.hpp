@@ -51,6 +51,9 @@ std::vector<double> center_rows(BasicMatrix<T>& rows, Index padded = 0);
 extern template std::vector<double> center_rows(MatrixD&, Index);
 extern template std::vector<double> center_rows(Matrix&, Index);
 
+/// [cols]: mean of the rows `tokens` of `m`, 0 of no rows. float64, in their order.
+std::vector<double> mean_row(MatrixView m, std::span<const Index> tokens);
+
 /// out [cols, rows] = m [rows, cols] transposed.
 template <class T>
 void transpose(const BasicMatrix<T>& m, BasicMatrix<T>& out);

@@ -217,17 +217,7 @@ void admit_lowest(KCenter& out, std::size_t count) {
 }
 
 Index farthest_from_mean(MatrixView points, std::span<const Index> rows) {
-  const auto d = static_cast<std::size_t>(points.cols);
-  std::vector<double> mean(d, 0.0);
-  for (const Index i : rows) {
-    const float* row = points.row(i);
-    for (std::size_t t = 0; t < d; ++t) {
-      mean[t] += static_cast<double>(row[t]);
-    }
-  }
-  for (double& x : mean) {
-    x /= static_cast<double>(std::max<std::size_t>(rows.size(), 1));
-  }
+  const std::vector<double> mean = mean_row(points, rows);
   double largest = -1.0;
   std::size_t farthest = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {

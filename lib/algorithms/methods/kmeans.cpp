@@ -33,16 +33,7 @@ using Members = std::vector<std::vector<Index>>;  // positions of each cluster, 
 void compute_means(MatrixView keys, const Members& members, MatrixD& centroids) {
   centroids.resize(static_cast<Index>(members.size()), keys.cols);
   for (std::size_t c = 0; c < members.size(); ++c) {
-    double* mean = centroids.row(static_cast<Index>(c));
-    std::fill_n(mean, keys.cols, 0.0);
-    for (const Index i : members[c]) {
-      for (Index t = 0; t < keys.cols; ++t) {
-        mean[t] += static_cast<double>(keys.row(i)[t]);
-      }
-    }
-    for (Index t = 0; t < keys.cols; ++t) {
-      mean[t] /= static_cast<double>(members[c].size());
-    }
+    std::ranges::copy(mean_row(keys, members[c]), centroids.row(static_cast<Index>(c)));
   }
 }
 
@@ -52,11 +43,8 @@ class Assignment {
  public:
   static constexpr std::size_t kRows = 128;  // tokens per block
 
-  Assignment(MatrixView keys, std::span<const Index> tokens) : keys_(keys), tokens_(tokens) {
-    MatrixD mean;
-    compute_means(keys, {{tokens.begin(), tokens.end()}}, mean);
-    origin_.assign(mean.row(0), mean.row(0) + keys.cols);
-  }
+  Assignment(MatrixView keys, std::span<const Index> tokens)
+      : keys_(keys), tokens_(tokens), origin_(mean_row(keys, tokens)) {}
 
   // Members of each centroid, without empty clusters.
   Members operator()(const MatrixD& centroids) {

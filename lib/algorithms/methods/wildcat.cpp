@@ -219,19 +219,6 @@ Index bin_count(const Params& params, Index kept) {
   return per_bin == 0 ? 1 : std::max<Index>(1, kept / per_bin);
 }
 
-std::vector<double> mean_key(const Task& task) {
-  std::vector<double> out(static_cast<std::size_t>(task.head.d()), 0.0);
-  for (const Index i : task.tokens) {
-    for (std::size_t t = 0; t < out.size(); ++t) {
-      out[t] += static_cast<double>(task.head.k.row(i)[t]);
-    }
-  }
-  for (double& x : out) {
-    x /= static_cast<double>(task.count());
-  }
-  return out;
-}
-
 struct CoresetToken {
   Index token;
   std::vector<double> combined;  // [1 + dv]
@@ -240,7 +227,7 @@ struct CoresetToken {
 std::vector<CoresetToken> coreset(const Task& task, const Params& params, Index kept) {
   const Index m = task.count();
   const Index bins = bin_count(params, kept);
-  const std::vector<double> mean = mean_key(task);
+  const std::vector<double> mean = mean_row(task.head.k, task.tokens);
   const RngStream draws = task.rng.stream("pivots");
   std::vector<CoresetToken> out;
   for (Index b = 0; b < bins; ++b) {
