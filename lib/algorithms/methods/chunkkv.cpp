@@ -8,7 +8,6 @@
 // In: SnapKV's scores [m] of the task's tokens. Out: B tokens of weight 1. float64, fixed order.
 // Time O(m kernel + m log m) beside the scores.
 #include <algorithm>
-#include <numeric>
 
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
@@ -36,11 +35,7 @@ Compressed compress(const Task& task, const Params& params) {
     means.push_back(
         mean_of(std::span(scores).subspan(begin, std::min(length, scores.size() - begin))));
   }
-  std::vector<std::size_t> order(means.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return means[a] != means[b] ? means[a] > means[b] : a < b;
-  });
+  const std::vector<std::uint32_t> order = best_first(means);
 
   Index left = pairs_to_keep(task, params);
   std::vector<Index> kept;

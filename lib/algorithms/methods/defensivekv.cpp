@@ -27,13 +27,10 @@ constexpr double kMost = std::numeric_limits<double>::max();
 
 // Of each token the number of tokens before it in the first stage; of others the largest double.
 std::vector<double> first_ranks(const std::vector<double>& mean, double first_mass) {
-  std::vector<std::size_t> order(mean.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return mean[i]; });
   std::vector<double> out(mean.size());
   const double enough = first_mass * std::accumulate(mean.begin(), mean.end(), 0.0);
   double mass = 0.0, rank = 0.0;
-  for (const std::size_t i : order) {
+  for (const std::uint32_t i : best_first(mean)) {
     mass += mean[i];
     out[i] = mass < enough ? rank++ : kMost;
   }

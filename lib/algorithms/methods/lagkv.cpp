@@ -86,13 +86,10 @@ void add_scores(MatrixView m, std::span<const Index> part, std::span<const Index
 
 // Ranks in [0, 1) of a partition's tokens, the largest score highest, ties to the lowest position.
 void rank(std::span<const double> scores, std::span<double> out) {
-  std::vector<std::size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return scores[a] != scores[b] ? scores[a] < scores[b] : a > b;
-  });
-  for (std::size_t r = 0; r < order.size(); ++r) {
-    out[order[r]] = static_cast<double>(r) / static_cast<double>(order.size());
+  const std::vector<std::uint32_t> order = best_first(scores);
+  for (std::size_t better = 0; better < order.size(); ++better) {
+    out[order[better]] =
+        static_cast<double>(order.size() - 1 - better) / static_cast<double>(order.size());
   }
 }
 

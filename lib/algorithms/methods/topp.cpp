@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "algorithms/shared/ranked_reads.hpp"
 #include "algorithms/shared/size.hpp"
@@ -18,12 +17,7 @@ namespace {
 // Entries by falling weight, ties to the first. Level: the share of the entries before, so that a
 // query that reads the levels below p has the share p.
 RankedEntries shares_of(std::span<const double> logits) {
-  RankedEntries out;
-  out.entries.resize(logits.size());
-  std::iota(out.entries.begin(), out.entries.end(), 0U);
-  std::ranges::sort(out.entries, [&](std::uint32_t a, std::uint32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
+  RankedEntries out{best_first(logits), {}};
   const double shift = logits[out.entries.front()];
   double total = 0.0;
   for (const double x : logits) {

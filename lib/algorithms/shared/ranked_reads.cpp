@@ -124,20 +124,6 @@ class RankedReads : public ReadIndex {
 
 }  // namespace
 
-std::vector<std::uint32_t> best_first(std::span<const double> scores, Index count) {
-  std::vector<std::uint32_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0U);
-  const auto better = [&](std::uint32_t a, std::uint32_t b) {
-    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-  };
-  const auto cut = order.begin() + count;
-  std::nth_element(order.begin(), cut == order.end() ? order.begin() : cut, order.end(), better);
-  order.resize(count);
-  order.shrink_to_fit();  // a group keeps many of them
-  std::ranges::sort(order, better);
-  return order;
-}
-
 ParamSpec union_param() {
   return choice_param("union", {"head", "group"},
                       "head: a query head reads what it asked for; group: all heads of the group "

@@ -12,9 +12,6 @@ namespace kvbench {
 ParamSpec union_param();
 bool reads_unions(const Params& params);
 
-/// The `count` entries with the largest scores, best first, ties to the first entry.
-std::vector<std::uint32_t> best_first(std::span<const double> scores, Index count);
-
 /// Entries of one query, or of a union of queries, in the order in which they are read as `level`
 /// rises: at a limit t, the query reads the entries whose level is below t.
 struct RankedEntries {

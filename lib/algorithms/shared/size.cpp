@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "attention/scores.hpp"
 #include "core/error.hpp"
@@ -75,6 +76,20 @@ std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const doubl
     i = tokens[i];
   }
   return out;
+}
+
+std::vector<std::uint32_t> best_first(std::span<const double> scores, Index count) {
+  std::vector<std::uint32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto better = [&](std::uint32_t a, std::uint32_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  };
+  const auto cut = order.begin() + count;
+  std::nth_element(order.begin(), cut == order.end() ? order.begin() : cut, order.end(), better);
+  order.resize(count);
+  order.shrink_to_fit();  // a group keeps many of them
+  std::ranges::sort(order, better);
+  return order;
 }
 
 Compressed hold(std::span<const Index> tokens) {

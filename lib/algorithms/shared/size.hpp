@@ -2,6 +2,9 @@
 // methods.
 #pragma once
 
+#include <cstdint>
+#include <iterator>
+
 #include "algorithms/contract.hpp"
 
 namespace kvbench {
@@ -35,6 +38,13 @@ Share share_of(const Task& task, const Params& params, Survey (*survey)(const Ta
 /// position. `scores` [tokens.size()], finite. 0 <= count <= tokens.size().
 std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const double> scores,
                             Index count);
+
+/// The places of the `count` largest scores, best first, ties to the first.
+std::vector<std::uint32_t> best_first(std::span<const double> scores, Index count);
+/// Those of all.
+inline std::vector<std::uint32_t> best_first(std::span<const double> scores) {
+  return best_first(scores, std::ssize(scores));
+}
 
 /// Holds `tokens`, ascending, with weight 1.
 Compressed hold(std::span<const Index> tokens);
