@@ -544,7 +544,7 @@ TEST(CodedReads, ATokenCostsItsPartOfTheCodes) {
   const Reads reads = both.open_reads(task, params)->search();
   check_reads(reads, task);
   ASSERT_TRUE(reads.coded);
-  const Index all = reads.coded->code_bytes + reads.coded->scale_bytes;
+  const Index all = reads.coded->bytes.all();
   EXPECT_EQ(all, q.quantizer->bytes(shape_of(job.head()), 75, params));
   const Index each = (all + 74) / 75;
   EXPECT_LT(each, job.head().pair_bytes() / 2);

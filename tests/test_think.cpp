@@ -157,8 +157,8 @@ TEST(Think, CodesEntries) {
         reference::thin_channels(reference::rows_of(copy_rows(entries.k, rows)),
                                  window_of(job.head(), window), static_cast<std::size_t>(dropped)));
     EXPECT_TRUE(same_bits(coded.v, entries.v));
-    EXPECT_EQ(coded.code_bytes, 9 * (12 - dropped + 5) * 2);
-    EXPECT_EQ(coded.scale_bytes, 2);
+    EXPECT_EQ(coded.bytes.codes, 9 * (12 - dropped + 5) * 2);
+    EXPECT_EQ(coded.bytes.scales, 2);
     Index before = 0;
     for (Index count = 0; count < 20; ++count) {
       const Index bytes = quantizer.bytes(shape_of(job.head()), count, params);

@@ -18,12 +18,20 @@ struct KeptEntries {
   std::vector<Index> positions;  ///< as MadeTokens has them
 };
 
+/// Bytes of quantized entries.
+struct CodeBytes {
+  Index codes = 0;   ///< payload
+  Index scales = 0;  ///< aux: scales, norms, means, masks
+
+  Index all() const { return codes + scales; }
+  CodeBytes operator+(const CodeBytes& o) const { return {codes + o.codes, scales + o.scales}; }
+};
+
 /// Dequantized entries.
 struct CodedEntries {
-  Matrix k;               ///< [c, d]
-  Matrix v;               ///< [c, dv]
-  Index code_bytes = 0;   ///< payload
-  Index scale_bytes = 0;  ///< aux: scales, norms, means, masks
+  Matrix k;  ///< [c, d]
+  Matrix v;  ///< [c, dv]
+  CodeBytes bytes;
   Figures diag;
 };
 

@@ -256,8 +256,8 @@ Compressed store(const Method& a, const Method& q, const Task& task, const Param
   Holdings holdings = holdings_of(task.head, kept);
   if (holdings.entries.k.rows() > 0) {
     CodedEntries coded = q.quantizer->code(second, holdings.entries, params);
-    out.payload_bytes = coded.code_bytes;
-    out.aux_bytes += coded.scale_bytes;
+    out.payload_bytes = coded.bytes.codes;
+    out.aux_bytes += coded.bytes.scales;
     out.made = {std::move(coded.k), std::move(coded.v), std::move(holdings.weights),
                 std::move(holdings.entries.positions)};
     out.diag.insert(out.diag.end(), coded.diag.begin(), coded.diag.end());
@@ -336,7 +336,7 @@ void check_parts(const Method& a, const Method& q) {
 }  // namespace
 
 Index coded_token_bytes(const CodedEntries& coded) {
-  return (coded.code_bytes + coded.scale_bytes + coded.k.rows() - 1) / coded.k.rows();
+  return (coded.bytes.all() + coded.k.rows() - 1) / coded.k.rows();
 }
 
 Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,

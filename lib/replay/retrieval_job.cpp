@@ -32,8 +32,8 @@ Compressed coded_as_made(const CodedEntries& coded) {
   Compressed out;
   out.made = {coded.k, coded.v, {}};
   out.quantized = coded.k.rows();
-  out.payload_bytes = coded.code_bytes;
-  out.aux_bytes = coded.scale_bytes;
+  out.payload_bytes = coded.bytes.codes;
+  out.aux_bytes = coded.bytes.scales;
   return out;
 }
 
@@ -115,8 +115,8 @@ class RetrievalJob {
     Compressed whole;
     if (reads_.coded) {
       whole.quantized = task_.count();
-      whole.payload_bytes = reads_.coded->code_bytes;
-      whole.aux_bytes = reads_.coded->scale_bytes;
+      whole.payload_bytes = reads_.coded->bytes.codes;
+      whole.aux_bytes = reads_.coded->bytes.scales;
     } else {
       whole.held.tokens.assign(task_.tokens.begin(), task_.tokens.end());
     }

@@ -21,7 +21,7 @@ struct Storage {
   Fp8Scale scale;
   Index turned;  ///< channels that a Hadamard matrix turns together; 1: none
 
-  FormatBytes bytes(Index rows, Index width) const {
+  CodeBytes bytes(Index rows, Index width) const {
     return format_bytes(format, scale, rows, width);
   }
 };
@@ -67,10 +67,8 @@ void store(Matrix& x, const Storage& s) {
   turn(x, s.turned);
 }
 
-FormatBytes all_bytes(const EntryShape& shape, Index count, const Params& p) {
-  const FormatBytes k = keys(p, shape.d).bytes(count, shape.d);
-  const FormatBytes v = values(p, shape.dv).bytes(count, shape.dv);
-  return {k.codes + v.codes, k.scales + v.scales};
+CodeBytes bytes_of(const EntryShape& shape, Index count, const Params& p) {
+  return keys(p, shape.d).bytes(count, shape.d) + values(p, shape.dv).bytes(count, shape.dv);
 }
 
 CodedEntries code(const Task& task, const KeptEntries& e, const Params& p) {
@@ -79,16 +77,13 @@ CodedEntries code(const Task& task, const KeptEntries& e, const Params& p) {
   out.v = e.v;
   store(out.k, keys(p, e.k.cols()));
   store(out.v, values(p, e.v.cols()));
-  const FormatBytes bytes = all_bytes(shape_of(task.head), e.k.rows(), p);
-  out.code_bytes = bytes.codes;
-  out.scale_bytes = bytes.scales;
+  out.bytes = bytes_of(shape_of(task.head), e.k.rows(), p);
   out.diag = {{"k_error", code_error(out.k, e.k)}, {"v_error", code_error(out.v, e.v)}};
   return out;
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  const FormatBytes bytes = all_bytes(shape_of(task.head), task.count(), params);
-  const Index needed = bytes.codes + bytes.scales;
+  const Index needed = bytes_of(shape_of(task.head), task.count(), params).all();
   if (task.budget_bytes && needed > *task.budget_bytes) {
     refuse_budget(needed, *task.budget_bytes, "needs", fmt::format(" for {} tokens", task.count()));
   }
@@ -146,8 +141,7 @@ Method method_quant_format() {
   Method method{info, compress};
   method.quantizer = Quantizer{format_params(),
                                [](const EntryShape& shape, Index count, const Params& p) {
-                                 const FormatBytes bytes = all_bytes(shape, count, p);
-                                 return bytes.codes + bytes.scales;
+                                 return bytes_of(shape, count, p).all();
                                },
                                code};
   return method;

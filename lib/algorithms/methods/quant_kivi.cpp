@@ -71,15 +71,8 @@ struct Block {
   }
 };
 
-struct Bytes {
-  Index codes = 0;
-  Index scales = 0;
-
-  Index all() const { return codes + scales; }
-};
-
 // Of a block of a stream, of so many tokens.
-Bytes block_bytes(const EntryShape& h, Index tokens, const Format& f) {
+CodeBytes block_bytes(const EntryShape& h, Index tokens, const Format& f) {
   return {QuantizedRows::code_bytes(f.k_bits, h.d, tokens, f.group) +
               QuantizedRows::code_bytes(f.v_bits, tokens, h.dv, f.group),
           QuantizedRows::scale_bytes(h.d, tokens, f.group) +
@@ -87,7 +80,7 @@ Bytes block_bytes(const EntryShape& h, Index tokens, const Format& f) {
 }
 
 // Of `coded` tokens at once; codes of keys and of values are whole bytes each.
-Bytes coded_bytes(const EntryShape& h, Index coded, const Format& f) {
+CodeBytes coded_bytes(const EntryShape& h, Index coded, const Format& f) {
   return {(coded * h.d * f.k_bits + 7) / 8 + (coded * h.dv * f.v_bits + 7) / 8,
           QuantizedRows::scale_bytes(h.d, coded, f.group) +
               QuantizedRows::scale_bytes(coded, h.dv, f.group) +
@@ -183,9 +176,7 @@ CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exac
   }
   out.v = std::move(e.v);
   read_back(out.v, {f.v_bits, f.group, GroupAlong::channels, f.outliers, outlier_type});
-  const Bytes bytes = coded_bytes(shape_of(task.head), out.k.rows(), f);
-  out.code_bytes = bytes.codes;
-  out.scale_bytes = bytes.scales;
+  out.bytes = coded_bytes(shape_of(task.head), out.k.rows(), f);
   out.diag = figures_of(out, exact, f);
   return out;
 }
@@ -216,8 +207,8 @@ class KiviStream final : public TokenStream {
     for (const Block& b : blocks_) {
       b.read(made, first);
       first += b.tokens;
-      out.code_bytes += b.keys.code_bytes() + b.values.code_bytes();
-      out.scale_bytes += b.keys.scale_bytes() + b.values.scale_bytes();
+      out.bytes.codes += b.keys.code_bytes() + b.values.code_bytes();
+      out.bytes.scales += b.keys.scale_bytes() + b.values.scale_bytes();
     }
     out.k = std::move(made.k);
     out.v = std::move(made.v);

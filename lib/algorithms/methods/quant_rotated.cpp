@@ -45,17 +45,9 @@ Formats formats_of(const Params& p, int bits = 0) {
   return out;
 }
 
-Index code_bytes(const EntryShape& shape, Index count, const Formats& f) {
-  return rotated_code_bytes(f.keys, count, shape.d) + rotated_code_bytes(f.values, count, shape.dv);
-}
-
-Index scale_bytes(const EntryShape& shape, Index count, const Formats& f) {
-  return rotated_scale_bytes(f.keys, count, shape.d, shape.element_bytes) +
-         rotated_scale_bytes(f.values, count, shape.dv, shape.element_bytes);
-}
-
-Index all_bytes(const EntryShape& shape, Index count, const Formats& f) {
-  return code_bytes(shape, count, f) + scale_bytes(shape, count, f);
+CodeBytes bytes_of(const EntryShape& shape, Index count, const Formats& f) {
+  return rotated_bytes(f.keys, count, shape.d, shape.element_bytes) +
+         rotated_bytes(f.values, count, shape.dv, shape.element_bytes);
 }
 
 // Codes `e` in place.
@@ -72,9 +64,7 @@ CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exac
     out.k = rotated(*task.rope, out.k, e.positions);
   }
   out.v = rotated_codes(std::move(e.v), f.values, dtype, task.rng.stream("value-rotation"), {});
-  const EntryShape shape = shape_of(task.head);
-  out.code_bytes = code_bytes(shape, out.k.rows(), f);
-  out.scale_bytes = scale_bytes(shape, out.k.rows(), f);
+  out.bytes = bytes_of(shape_of(task.head), out.k.rows(), f);
   out.diag = code_figures(out, exact, f.keys.bits, f.values.bits);
   out.diag.insert(out.diag.begin(), {{"k_bits", fmt::format("{}", f.keys.bits)},
                                      {"v_bits", fmt::format("{}", f.values.bits)}});
@@ -90,7 +80,7 @@ Formats choose(const EntryShape& shape, Index count, std::optional<Index> budget
   Index least = 0;
   for (int bits = 8; bits >= 1; --bits) {
     const Formats f = formats_of(p, bits);
-    least = all_bytes(shape, count, f);
+    least = bytes_of(shape, count, f).all();
     if (least <= *budget) {
       return f;
     }
@@ -223,7 +213,7 @@ Method method_quant_rotated() {
   Method method{info, compress, nullptr, survey, share};
   method.quantizer = Quantizer{format_params("4"),
                                [](const EntryShape& shape, Index count, const Params& p) {
-                                 return all_bytes(shape, count, formats_of(p));
+                                 return bytes_of(shape, count, formats_of(p)).all();
                                },
                                [](const Task& task, const KeptEntries& e, const Params& p) {
                                  return code_with(task, e, {e.k, e.v}, p, formats_of(p));

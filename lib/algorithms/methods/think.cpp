@@ -136,8 +136,8 @@ CodedEntries code(const Task& task, const KeptEntries& entries, const Params& pa
   CodedEntries out;
   out.k = thinned(entries.k, rows, channels_to_keep(task, entries.k, rows, dropped, params));
   out.v = entries.v;
-  out.code_bytes = pair_bytes(shape_of(task.head), entries.k.rows(), dropped);
-  out.scale_bytes = mask_bytes(task.head.d());
+  out.bytes = {pair_bytes(shape_of(task.head), entries.k.rows(), dropped),
+               mask_bytes(task.head.d())};
   out.diag = {{"channels", fmt::format("{}", task.head.d() - dropped)},
               {"k_error", code_error(out.k, entries.k)}};
   return out;

@@ -94,8 +94,8 @@ Figures code_figures(const CodedEntries& coded, const ExactEntries& exact, int k
 Compressed hold_coded(const KvHead& head, CodedEntries coded, std::span<const Index> positions,
                       std::span<const Index> exact) {
   Compressed out = hold(exact);
-  out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes() + coded.code_bytes;
-  out.aux_bytes = coded.scale_bytes;
+  out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes() + coded.bytes.codes;
+  out.aux_bytes = coded.bytes.scales;
   out.quantized = coded.k.rows();
   out.made = {std::move(coded.k), std::move(coded.v), {}, {positions.begin(), positions.end()}};
   out.diag = std::move(coded.diag);

@@ -181,7 +181,7 @@ Index block_channels(KvFormat format) {
   }
 }
 
-FormatBytes format_bytes(KvFormat format, Fp8Scale scale, Index rows, Index width) {
+CodeBytes format_bytes(KvFormat format, Fp8Scale scale, Index rows, Index width) {
   const Index channels = rows * width;
   const Index blocks = channels / block_channels(format);
   const Index once = rows > 0 ? 4 : 0;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/reads.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -32,11 +33,7 @@ enum class Fp8Scale {
 Index block_channels(KvFormat format);
 
 /// Bytes of `rows` rows of `width` channels; 0 for none.
-struct FormatBytes {
-  Index codes = 0;
-  Index scales = 0;
-};
-FormatBytes format_bytes(KvFormat format, Fp8Scale scale, Index rows, Index width);
+CodeBytes format_bytes(KvFormat format, Fp8Scale scale, Index rows, Index width);
 
 /// Codes and decodes the rows of `x` [c, width]. What is stored in float16 or bfloat16 is
 /// clamped to its finite range.

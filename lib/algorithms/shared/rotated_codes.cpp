@@ -63,18 +63,14 @@ class Sketch {
 
 }  // namespace
 
-Index rotated_code_bytes(const RotatedFormat& format, Index rows, Index width) {
-  return (rows * width * format.bits + 7) / 8;
-}
-
-Index rotated_scale_bytes(const RotatedFormat& format, Index rows, Index width,
-                          Index element_bytes) {
+CodeBytes rotated_bytes(const RotatedFormat& format, Index rows, Index width, Index element_bytes) {
   if (rows == 0) {
-    return 0;
+    return {};
   }
   const bool normed = !format.signs || format.bits > 1;
-  return rows * kNormBytes * ((normed ? 1 : 0) + (format.signs ? 1 : 0)) +
-         (format.centred ? width * element_bytes : 0);
+  return {(rows * width * format.bits + 7) / 8,
+          rows * kNormBytes * ((normed ? 1 : 0) + (format.signs ? 1 : 0)) +
+              (format.centred ? width * element_bytes : 0)};
 }
 
 Matrix rotated_codes(Matrix x, const RotatedFormat& format, DType dtype, const RngStream& rotation,

@@ -10,6 +10,7 @@
 // sign(S r) is added, which makes inner products unbiased.
 #pragma once
 
+#include "algorithms/reads.hpp"
 #include "algorithms/shared/rotation.hpp"
 #include "core/rng.hpp"
 #include "core/types.hpp"
@@ -24,11 +25,8 @@ struct RotatedFormat {
   bool signs = false;     ///< use the last bit for the sign of the residual
 };
 
-/// Bytes of packed codes of `rows` rows of `width`, rounded up.
-Index rotated_code_bytes(const RotatedFormat& format, Index rows, Index width);
-/// Bytes of norms and mean.
-Index rotated_scale_bytes(const RotatedFormat& format, Index rows, Index width,
-                          Index element_bytes);
+/// Bytes of `rows` rows of `width`: packed codes, rounded up; norms and mean.
+CodeBytes rotated_bytes(const RotatedFormat& format, Index rows, Index width, Index element_bytes);
 
 /// Codes and decodes rows x [c, d]. `dtype`: type of the mean. Norms are clamped to float16's
 /// range. Time O(c d (log d + bits)), or O(c d^2) with signs or an orthogonal rotation.
