@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "algorithms/nested_methods.hpp"
+#include "algorithms/shared/coded_keys.hpp"
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
@@ -290,11 +291,7 @@ class CodedReads : public ReadIndex {
   static CodedEntries code(const Method& q, const Task& task, const Params& params) {
     Task whole = task;
     whole.rng = task.rng.part(q.info.name);
-    return q.quantizer->code(whole,
-                             {copy_rows(task.head.k, task.tokens),
-                              copy_rows(task.head.v, task.tokens),
-                              {task.tokens.begin(), task.tokens.end()}},
-                             params);
+    return q.quantizer->code(whole, entries_of(task.head, task.tokens), params);
   }
 
   const Method& r_;

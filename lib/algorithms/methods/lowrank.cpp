@@ -205,19 +205,17 @@ Compressed compress(const Task& task, const Params& params) {
   const Ranks ranks = choose(sizes, task.budget_bytes, params);
   const RopeTables* rope = tables_of(task, params);
   const Columns weight = weighs_queries(params) ? query_weight(task, rope) : Columns();
-  Compressed out;
-  out.made.k = read_back(factorise(gather(head.k, task.tokens, rope), weight, ranks.k, head.dtype),
-                         rope, task.tokens);
-  out.made.v = read_back(factorise(gather(head.v, task.tokens, nullptr), {}, ranks.v, head.dtype),
-                         nullptr, task.tokens);
-  out.made.positions.assign(task.tokens.begin(), task.tokens.end());
-  out.quantized = task.count();
-  out.payload_bytes = sizes.bytes(ranks);
+  CodedEntries out;
+  out.k = read_back(factorise(gather(head.k, task.tokens, rope), weight, ranks.k, head.dtype), rope,
+                    task.tokens);
+  out.v = read_back(factorise(gather(head.v, task.tokens, nullptr), {}, ranks.v, head.dtype),
+                    nullptr, task.tokens);
+  out.bytes.codes = sizes.bytes(ranks);
   out.diag = {{"rank_k", fmt::format("{}", ranks.k)},
               {"rank_v", fmt::format("{}", ranks.v)},
-              {"k_error", code_error(out.made.k, head.k, task.tokens)},
-              {"v_error", code_error(out.made.v, head.v, task.tokens)}};
-  return out;
+              {"k_error", code_error(out.k, head.k, task.tokens)},
+              {"v_error", code_error(out.v, head.v, task.tokens)}};
+  return hold_coded(head, std::move(out), task.tokens);
 }
 
 std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {

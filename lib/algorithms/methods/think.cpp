@@ -12,7 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "algorithms/shared/coded_keys.hpp"
 #include "algorithms/shared/size.hpp"
@@ -54,9 +54,9 @@ Index channels_to_drop(const Task& task, const Params& params) {
                 fmt::format(" for {} tokens with one channel of their keys", task.count()));
 }
 
-// Channels to keep, ascending, of rows `rows` of `keys`.
-std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, std::span<const Index> rows,
-                                    Index dropped, const Params& params) {
+// Channels of `keys` to keep, ascending.
+std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, Index dropped,
+                                    const Params& params) {
   const auto d = static_cast<std::size_t>(keys.cols);
   std::vector<double> squares(d, 0.0);
   const auto add = [&squares](std::span<const float> row) {
@@ -65,7 +65,7 @@ std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, std::span
       squares[c] = std::fma(x, x, squares[c]);
     }
   };
-  for (const Index i : rows) {
+  for (Index i = 0; i < keys.rows; ++i) {
     add(keys.row_span(i));
   }
   std::vector<double> scores = std::move(squares);
@@ -78,7 +78,7 @@ std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, std::span
     }
   }
   // The same for all channels; limits the size of products.
-  const auto count = static_cast<double>(rows.size()) *
+  const auto count = static_cast<double>(keys.rows) *
                      static_cast<double>(std::max<Index>(1, window.size() * task.head.group()));
   for (std::size_t c = 0; c < d; ++c) {
     scores[c] *= squares[c] / count;
@@ -86,14 +86,30 @@ std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, std::span
   return top_indices(scores, keys.cols - dropped);
 }
 
-// The keys with 0 in all other channels.
-Matrix thinned(MatrixView keys, std::span<const Index> rows, std::span<const Index> channels) {
-  Matrix out(static_cast<Index>(rows.size()), keys.cols);
-  for (Index i = 0; i < out.rows(); ++i) {
-    for (const Index c : channels) {
-      out.row(i)[c] = keys.row(rows[i])[c];
+// Sets all other channels to 0.
+void thin(Matrix& keys, std::span<const Index> channels) {
+  std::vector<bool> kept(static_cast<std::size_t>(keys.cols()), false);
+  for (const Index c : channels) {
+    kept[c] = true;
+  }
+  for (Index i = 0; i < keys.rows(); ++i) {
+    for (Index c = 0; c < keys.cols(); ++c) {
+      keys.row(i)[c] = kept[c] ? keys.row(i)[c] : 0.0F;
     }
   }
+}
+
+// Codes `e` in place.
+CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exact, Index dropped,
+                       const Params& params) {
+  const EntryShape shape = shape_of(task.head);
+  CodedEntries out;
+  out.k = std::move(e.k);
+  out.v = std::move(e.v);
+  thin(out.k, channels_to_keep(task, out.k, dropped, params));
+  out.bytes = {pair_bytes(shape, out.k.rows(), dropped), mask_bytes(shape.d)};
+  out.diag = {{"channels", fmt::format("{}", shape.d - dropped)},
+              {"k_error", code_error(out.k, exact.k, exact.at)}};
   return out;
 }
 
@@ -103,24 +119,16 @@ Compressed compress(const Task& task, const Params& params) {
     return {};
   }
   const Index dropped = channels_to_drop(task, params);
-  const Figures channels = {{"channels", fmt::format("{}", head.d() - dropped)}};
   if (dropped == 0) {
     Compressed out = hold(task.tokens);
     out.aux_bytes = mask_bytes(head.d());
-    out.diag = channels;
+    out.diag = {{"channels", fmt::format("{}", head.d())}};
     return out;
   }
-  Compressed out;
-  out.made.k =
-      thinned(head.k, task.tokens, channels_to_keep(task, head.k, task.tokens, dropped, params));
-  out.made.v = copy_rows(head.v, task.tokens);
-  out.made.positions.assign(task.tokens.begin(), task.tokens.end());
-  out.quantized = task.count();
-  out.payload_bytes = pair_bytes(shape_of(head), task.count(), dropped);
-  out.aux_bytes = mask_bytes(head.d());
-  out.diag = channels;
-  out.diag.emplace_back("k_error", code_error(out.made.k, head.k, task.tokens));
-  return out;
+  return hold_coded(head,
+                    code_with(task, entries_of(head, task.tokens), {head.k, head.v, task.tokens},
+                              dropped, params),
+                    task.tokens);
 }
 
 Index coded_bytes(const EntryShape& shape, Index count, const Params& params) {
@@ -129,18 +137,8 @@ Index coded_bytes(const EntryShape& shape, Index count, const Params& params) {
              : pair_bytes(shape, count, dropped_by_ratio(params, shape.d)) + mask_bytes(shape.d);
 }
 
-CodedEntries code(const Task& task, const KeptEntries& entries, const Params& params) {
-  const Index dropped = dropped_by_ratio(params, task.head.d());
-  std::vector<Index> rows(static_cast<std::size_t>(entries.k.rows()));
-  std::iota(rows.begin(), rows.end(), 0);
-  CodedEntries out;
-  out.k = thinned(entries.k, rows, channels_to_keep(task, entries.k, rows, dropped, params));
-  out.v = entries.v;
-  out.bytes = {pair_bytes(shape_of(task.head), entries.k.rows(), dropped),
-               mask_bytes(task.head.d())};
-  out.diag = {{"channels", fmt::format("{}", task.head.d() - dropped)},
-              {"k_error", code_error(out.k, entries.k)}};
-  return out;
+CodedEntries code(const Task& task, const KeptEntries& e, const Params& params) {
+  return code_with(task, e, {e.k, e.v}, dropped_by_ratio(params, task.head.d()), params);
 }
 
 std::vector<ParamSpec> params_with(const char* ratio) {
