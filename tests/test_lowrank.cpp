@@ -216,14 +216,5 @@ TEST(LowRank, KeysBeforeTheirRotation) {
   }
 }
 
-TEST(LowRank, TablesReachTheLastScoringQuery) {
-  JobOf job("lowrank", make_head(small(), 12), positions(5, 55), kScoring);
-  const Given pre = {{"rank_k", "2"}, {"keys", "pre"}};
-  job.rope = testing_replay::rope_tables(83, 8);
-  EXPECT_THROW(job.run({}, pre), InputError);  // a scoring query at position 83
-  job.rope = testing_replay::rope_tables(84, 8);
-  EXPECT_NO_THROW(job.run({}, pre));
-}
-
 }  // namespace
 }  // namespace kvbench::test_lowrank

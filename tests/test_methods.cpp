@@ -256,11 +256,6 @@ TEST_P(EveryMethod, RefusesALayerWithoutWhatItReads) {
     refused(!s.sets.empty() && method().open_stream != nullptr, "under prefill",
             [](LayerFacts& l) { l.stream = true; });
   }
-  // Quantizers leave that to `resolve`.
-  if ((read.rope || read.o_proj) && info().family != Family::quantization) {
-    const JobOf bare(name_, job.head(), job.tokens(), {});
-    EXPECT_THROW(run(bare, 20 * job.head().pair_bytes()), InputError);
-  }
 }
 
 // Other queries change what is held at some size if and only if the facts say that they are read.

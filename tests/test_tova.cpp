@@ -48,14 +48,5 @@ TEST(Tova, AHeadAloneIsALayerOfItsOwn) {
   EXPECT_EQ(job.run(9 * one[0].pair_bytes()).front(), job.job(0).kept(9));
 }
 
-TEST(Tova, DifferentTokensInALayerAreAFault) {
-  const Method& method = find_method("tova");
-  std::vector<Survey> surveys(2);
-  surveys[0].data = {1.0, 2.0};
-  surveys[1].data = {1.0};
-  EXPECT_THROW(method.share(surveys, Params("tova", method.info.params, {})), std::logic_error);
-  EXPECT_TRUE(method.share({}, Params("tova", method.info.params, {})).empty());
-}
-
 }  // namespace
 }  // namespace kvbench::test_tova

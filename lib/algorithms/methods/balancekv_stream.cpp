@@ -70,16 +70,7 @@ Index batch_size(Index n, Index levels) {
   return t + t % 2;
 }
 
-// Called before the first row.
-void check(const Params& p) {
-  if (!p.is_auto("t") && p.integer("t") % 2 != 0) {
-    throw InputError(fmt::format("balancekv-stream: parameter t: got {}, expected an even integer",
-                                 p.integer("t")));
-  }
-}
-
 Options read_options(const StreamTask& task, const Params& p) {
-  check(p);
   Options o;
   o.walk = walk_options(task.head, p);
   o.fill = fill_of(p);
@@ -379,7 +370,10 @@ Method method_balancekv_stream() {
   info.grid = {"step=greedy,self;center=block,none"};
   info.sizes = {"t", "T"};
   info.facts = [](const Params& p) {
-    check(p);
+    if (!p.is_auto("t") && p.integer("t") % 2 != 0) {
+      throw InputError(fmt::format(
+          "balancekv-stream: parameter t: got {}, expected an even integer", p.integer("t")));
+    }
     return JobFacts{.random = true};
   };
   return {info, nullptr, open_as<BalanceKvStream>};

@@ -20,7 +20,6 @@ namespace kvbench {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
-  require_projection("criticalkv", task.o_proj != nullptr);
   const Index kept = pairs_to_keep(task, params);
   std::vector<double> scores = snapkv_scores(task, params);
   const std::vector<Index> first =

@@ -61,7 +61,6 @@ ScoreBook::Scores window_scores(const Task& task, const Params& params) {
 
 // s, positions, norms, first_ranks.
 Survey survey(const Task& task, const Params& params) {
-  require_projection("defensivekv", task.o_proj != nullptr);
   const auto scores = whole_scores(task, "defensivekv " + params.canonical(),
                                    [&] { return window_scores(task, params); });
   Survey out = competing(task, pairs_to_keep(task, params), scores[0]);

@@ -71,16 +71,7 @@ Index read_budget(const KvHead& head, const Params& p, std::optional<Index> budg
   return given_budget(budget, "tokens=");
 }
 
-void require_fisher(bool has_fisher) {
-  if (!has_fisher) {
-    throw InputError(
-        "kvreviver: layer_budget=fisher needs the trace's per-layer attribute `fisher`, which this "
-        "trace does not have; use layer_budget=uniform");
-  }
-}
-
 Survey survey(const Task& task, const Params& params) {
-  require_fisher(task.fisher.has_value());
   const Index tokens = params.is_auto("tokens")
                            ? task.budget_bytes.value_or(0) / task.head.pair_bytes()
                            : params.integer("tokens");
@@ -129,10 +120,6 @@ Compressed compress(const Task& task, const Params& params) {
   const ReviveOptions options = read_options(params);
   std::optional<Index> given = task.budget_bytes;
   if (by_fisher(params)) {
-    require_fisher(task.fisher.has_value());
-    if (task.share == nullptr) {
-      throw InputError("kvreviver: layer_budget=fisher cannot be part of a composition");
-    }
     given = task.share->tokens * task.head.pair_bytes();
   }
   const Index budget = read_budget(task.head, params, given);
@@ -160,18 +147,7 @@ std::vector<ReviveStep> steps_of(const StreamTask& task) {
   return steps;
 }
 
-void refuse_stream(const Params& params) {
-  if (by_fisher(params)) {
-    throw InputError("kvreviver: layer_budget=fisher runs under prefill only");
-  }
-  if (vague_of(params) != Vague::sketch) {
-    throw InputError(
-        fmt::format("kvreviver: vague={} runs under prefill only", params.text("vague")));
-  }
-}
-
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
-  refuse_stream(params);
   const ReviveOptions options = read_options(params);
   const Range middle = stream_middle(task);
   RevivePlan plan =
@@ -191,10 +167,18 @@ void check(const Params& params) {
 }
 
 std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {
-  if (layer.stream) {
-    refuse_stream(params);
+  if (layer.stream && by_fisher(params)) {
+    throw InputError("kvreviver: layer_budget=fisher runs under prefill only");
   }
-  require_fisher(layer.has_fisher || !by_fisher(params));
+  if (layer.stream && vague_of(params) != Vague::sketch) {
+    throw InputError(
+        fmt::format("kvreviver: vague={} runs under prefill only", params.text("vague")));
+  }
+  if (by_fisher(params) && !layer.has_fisher) {
+    throw InputError(
+        "kvreviver: layer_budget=fisher needs the trace's per-layer attribute `fisher`, which this "
+        "trace does not have; use layer_budget=uniform");
+  }
   return {};
 }
 

@@ -68,7 +68,6 @@ void add_segment(const Task& task, const ExtraSegment& segment, bool plus,
 // Of the task's tokens, [m].
 std::vector<double> repeat_scores(const Task& task, const Params& params) {
   const bool plus = params.flag("plus");
-  require_projection("kvzip: plus", !plus || task.o_proj != nullptr);
   const auto& all = task.scores->cached(plus ? "kvzip plus" : "kvzip", [&] {
     std::vector<double> scores(task.head.n(), 0.0);
     for (const ExtraSegment& segment : extra_set(task, kSet).segments) {

@@ -184,18 +184,6 @@ Columns query_weight(const Task& task, const RopeTables* rope) {
   return Eigen::LLT<Columns>(gram).matrixL();
 }
 
-// Tables for keys=pre, otherwise null.
-const RopeTables* tables_of(const Task& task, const Params& params) {
-  if (!codes_unrotated(params)) {
-    return nullptr;
-  }
-  LayerFacts facts;
-  facts.rope_positions = task.rope != nullptr ? task.rope->positions() : 0;
-  facts.n = std::max(task.tokens.back() + 1, task.scoring.end);
-  require_tables_for_keys(params, facts);
-  return task.rope;
-}
-
 Compressed compress(const Task& task, const Params& params) {
   const KvHead& head = task.head;
   if (task.tokens.empty()) {
@@ -203,7 +191,7 @@ Compressed compress(const Task& task, const Params& params) {
   }
   const Sizes sizes{task.count(), head.d(), head.dv(), bytes_per_element(head.dtype)};
   const Ranks ranks = choose(sizes, task.budget_bytes, params);
-  const RopeTables* rope = tables_of(task, params);
+  const RopeTables* rope = codes_unrotated(params) ? task.rope : nullptr;
   const Columns weight = weighs_queries(params) ? query_weight(task, rope) : Columns();
   CodedEntries out;
   out.k = read_back(factorise(gather(head.k, task.tokens, rope), weight, ranks.k, head.dtype), rope,

@@ -8,7 +8,6 @@
 // held outside sinks and recent window, the one with the smallest weight leaves, the latest of
 // equal ones. Time O(m) beside the scores of one query; stream: O(group (B + recent) d) per token.
 #include <algorithm>
-#include <stdexcept>
 
 #include "algorithms/shared/evicting_cache.hpp"
 #include "algorithms/shared/scoring.hpp"
@@ -25,16 +24,10 @@ Survey survey(const Task& task, const Params& params) {
 }
 
 std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
-  if (surveys.empty()) {
-    return {};
-  }
   std::vector<std::vector<double>> heads;
   Share common;
   common.tokens = surveys.front().tokens;
   for (const Survey& s : surveys) {
-    if (s.data.size() != surveys.front().data.size()) {
-      throw std::logic_error("tova: heads of a layer compress the same tokens");
-    }
     heads.push_back(s.data);
     common.tokens = std::min(common.tokens, s.tokens);
   }

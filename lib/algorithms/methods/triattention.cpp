@@ -105,7 +105,6 @@ ScoreBook::Scores scores_of(const Task& task, bool largest, Index max_offset) {
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  require_positions(params, task.rope != nullptr ? task.rope->positions() : 0, task.head.n());
   const bool largest = params.text("aggregate") == "max";
   const Index max_offset = params.integer("max_offset");
   const auto scores = whole_scores(task, fmt::format("triattention {} {}", largest, max_offset),

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <stdexcept>
 
 #include "algorithms/shared/heavy_recent.hpp"
 #include "algorithms/shared/scoring.hpp"
@@ -31,11 +30,6 @@ EvictionRules h2o_rules(const StreamTask& task, const Params& params, Index afte
 }
 
 Eviction EvictingCache::step(Index j, Index leaving) {
-  const Index left = j - rules_.window;
-  if (leaving != (left < rules_.sink ? -1 : left)) {
-    throw std::logic_error(
-        "evicting cache: the leaving token does not match the window of the rules");
-  }
   now_ = j;
   size_ += j < rules_.sink ? 0 : 1;
   if (leaving >= 0) {

@@ -19,8 +19,8 @@ class EvictingCache final : public StreamCache {
   EvictingCache(const StreamTask& task, const EvictionRules& rules)
       : rules_(rules), stream_(task.backend.evictions(task.head, rules)) {}
 
-  /// Position j arrives, in order from 0; returns the eviction. Throws std::logic_error if
-  /// `leaving` is not the token that leaves the rules' window (-1 for a sink).
+  /// Position j arrives, in order from 0; returns the eviction. `leaving` is the token that leaves
+  /// the rules' window (-1 for a sink).
   Eviction step(Index j, Index leaving);
   void append(Index j, Index leaving) override { step(j, leaving); }
 

@@ -8,25 +8,6 @@
 #include "core/rope.hpp"
 
 namespace kvbench {
-namespace {
-
-void require_tables(const Params& params, Index positions, Index prompt) {
-  if (positions == 0) {
-    throw InputError(
-        fmt::format("{}: rope=tables needs the trace's rotary tables (/rope), which this layer "
-                    "does not have; expected rope=post, or a trace dumped with them",
-                    params.method()));
-  }
-  const Index end = prompt + params.integer("n_future");
-  if (end > positions) {
-    throw InputError(fmt::format(
-        "{}: the rotary tables hold {} positions, expected at least {} (the prompt's end and "
-        "n_future)",
-        params.method(), positions, end));
-  }
-}
-
-}  // namespace
 
 std::vector<ParamSpec> future_params() {
   ParamSpec rope = choice_param(
@@ -49,8 +30,18 @@ JobFacts future_facts(const Params& params) {
 std::map<std::string, std::string> resolve_future(const Params& params, const LayerFacts& layer) {
   const std::string rope =
       params.is_auto("rope") ? (layer.rope_positions > 0 ? "tables" : "post") : params.text("rope");
-  if (rope == "tables") {
-    require_tables(params, layer.rope_positions, layer.scoring.end);
+  const Index end = layer.scoring.end + params.integer("n_future");
+  if (rope == "tables" && layer.rope_positions == 0) {
+    throw InputError(
+        fmt::format("{}: rope=tables needs the trace's rotary tables (/rope), which this layer "
+                    "does not have; expected rope=post, or a trace dumped with them",
+                    params.method()));
+  }
+  if (rope == "tables" && layer.rope_positions < end) {
+    throw InputError(fmt::format(
+        "{}: the rotary tables hold {} positions, expected at least {} (the prompt's end and "
+        "n_future)",
+        params.method(), layer.rope_positions, end));
   }
   return {{"rope", rope}};
 }
@@ -59,9 +50,6 @@ FutureQueries::FutureQueries(const Task& task, const Params& params)
     : task_(task),
       rope_(params.text("rope") == "post" ? nullptr : task.rope),
       positions_{std::max(task.scoring.begin, params.integer("n_skip")), task.scoring.end} {
-  if (params.text("rope") == "tables") {
-    require_tables(params, rope_ != nullptr ? rope_->positions() : 0, task.scoring.end);
-  }
   if (rope_ == nullptr) {
     return;
   }

@@ -17,7 +17,7 @@ std::map<std::string, std::string> resolve_future(const Params& params, const La
 /// positions after them. rope=post: queries as stored, R = 1.
 class FutureQueries {
  public:
-  /// `task` must outlive this. Throws as resolve_future.
+  /// `task` must outlive this.
   FutureQueries(const Task& task, const Params& params);
 
   /// [queries, d] of query head `g`, from position n_skip on.

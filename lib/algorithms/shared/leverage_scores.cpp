@@ -44,23 +44,19 @@ Index leverage_bytes(const Params& params, const LayerFacts& layer, Index /*kept
   return 8 * (2 * (layer.n + width + kBlock) + layer.d) * width;
 }
 
-void require_positions(const Params& params, Index positions, Index end) {
-  if (positions == 0) {
+std::map<std::string, std::string> require_rope_tables(const Params& params,
+                                                       const LayerFacts& layer) {
+  if (layer.rope_positions == 0) {
     throw InputError(
         fmt::format("{}: needs the trace's rotary tables (/rope) to un-rotate keys, which this "
                     "layer does not have; expected a trace dumped with them",
                     params.method()));
   }
-  if (positions < end) {
+  if (layer.rope_positions < layer.n) {
     throw InputError(
         fmt::format("{}: the rotary tables hold {} positions, expected at least the layer's {}",
-                    params.method(), positions, end));
+                    params.method(), layer.rope_positions, layer.n));
   }
-}
-
-std::map<std::string, std::string> require_rope_tables(const Params& params,
-                                                       const LayerFacts& layer) {
-  require_positions(params, layer.rope_positions, layer.n);
   return {};
 }
 
@@ -113,8 +109,6 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
 
 std::vector<double> leverage_scores(const Task& task, std::span<const Index> tokens,
                                     const Params& params) {
-  require_positions(params, task.rope != nullptr ? task.rope->positions() : 0,
-                    tokens.empty() ? 0 : tokens.back() + 1);
   MatrixD keys(static_cast<Index>(tokens.size()), task.head.d());
   for (Index i = 0; i < keys.rows(); ++i) {
     const std::span<const float> key = task.head.k.view().row_span(tokens[i]);

@@ -17,10 +17,8 @@ bool draws_sketch(const Params& params);
 /// For MethodInfo::matrix_bytes: the sketch of all keys and its Gram matrix.
 Index leverage_bytes(const Params& params, const LayerFacts& layer, Index kept);
 
-/// Throws InputError unless rotary tables of `positions` rows (0: none) cover positions up to
-/// `end`.
-void require_positions(const Params& params, Index positions, Index end);
-/// For MethodInfo::resolve: the same for the layer's tables and positions. Resolves nothing.
+/// For MethodInfo::resolve: throws InputError unless the layer's rotary tables cover its positions.
+/// Resolves nothing.
 std::map<std::string, std::string> require_rope_tables(const Params& params,
                                                        const LayerFacts& layer);
 
@@ -38,8 +36,7 @@ std::vector<double> inverse_forms(const MatrixD& upper, const MatrixD& rows);
 /// O(m (d + w)).
 std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream& normals);
 
-/// Leverage of the un-rotated keys at `tokens`, with the task's stream `sketch`. Throws as
-/// require_positions for these tokens.
+/// Leverage of the un-rotated keys at `tokens`, with the task's stream `sketch`.
 std::vector<double> leverage_scores(const Task& task, std::span<const Index> tokens,
                                     const Params& params);
 

@@ -289,7 +289,6 @@ void check_ratios(const ReviveOptions& o) {
 
 RevivePlan plan_revive(const ReviveOptions& o, SketchShape shape, Index tokens,
                        std::optional<Index> scored, Index budget) {
-  check_ratios(o);
   const Index pair = (shape.d + shape.dv) * bytes_per_element(shape.dtype);
   if (tokens <= budget / pair) {
     RevivePlan plan;

@@ -52,8 +52,9 @@ void check_ratios(const ReviveOptions& options);
 /// `tokens`: tokens to hold at the end. `scored`: accumulated scores that count as bytes; none: all
 /// tokens come at once, without slack. `shape.cells` is ignored; a sketch row has at most `tokens`
 /// cells. Without a sketch there are no hash words and positions, and the mean token must fit its
-/// share. Throws as check_ratios; throws Infeasible, with the least bytes, if the vague share is
-/// below one cell per row, or a positive share of Recent or Candidate is below one token.
+/// share. The ratios are those of check_ratios. Throws Infeasible, with the least bytes, if the
+/// vague share is below one cell per row, or a positive share of Recent or Candidate is below one
+/// token.
 RevivePlan plan_revive(const ReviveOptions& options, SketchShape shape, Index tokens,
                        std::optional<Index> scored, Index budget);
 

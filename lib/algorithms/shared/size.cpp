@@ -32,9 +32,6 @@ void refuse_budget(Index needed, Index budget, std::string_view what, std::strin
 
 Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, Index fixed_bytes) {
   const Index m = task.count();
-  if (!params.is_auto("tokens") && !params.is_auto("T")) {
-    throw InputError("got both tokens and T, expected one of them");
-  }
   if (!params.is_auto("tokens")) {
     return std::min(m, params.integer("tokens"));
   }

@@ -20,8 +20,8 @@ Index given_budget(std::optional<Index> budget, std::string_view otherwise);
                                 std::string_view of = "");
 
 /// Tokens to keep of m = task.count(): min(B, m) for tokens=B, floor(m / 2^T) for T, otherwise the
-/// largest B <= m with fixed_bytes + B * bytes_each <= budget. Throws InputError if both `tokens`
-/// and T or no size is given; Infeasible if the budget is below `fixed_bytes`.
+/// largest B <= m with fixed_bytes + B * bytes_each <= budget. Throws InputError if no size is
+/// given; Infeasible if the budget is below `fixed_bytes`.
 Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each,
                      Index fixed_bytes = 0);
 Index pairs_to_keep(const Task& task, const Params& params);
