@@ -52,7 +52,7 @@ struct ShardFile {
   }
 };
 
-/// Jobs of four rows dealt to `count` shards in turn.
+/// Jobs of four rows, divided into `count` shards.
 std::vector<ShardFile> make_shards(const fs::path& folder, Index count) {
   const std::vector<Fields> all = whole_plan(1.0);
   std::vector<ShardFile> shards;
@@ -64,10 +64,9 @@ std::vector<ShardFile> make_shards(const fs::path& folder, Index count) {
     shard.manifest.run_id = kRun;
     shard.manifest.shard = Shard{s, count};
     shard.manifest.plan = PlanInfo{"hash", plan_rows, {}, {{0.5, 0.75}}};
-    for (Index begin = (s - 1) * 4; begin < plan_rows; begin += 4 * count) {
-      shard.manifest.plan->row_ranges.push_back({begin, begin + 4});
-      shard.rows.insert(shard.rows.end(), all.begin() + begin, all.begin() + begin + 4);
-    }
+    const Range own{4 * (plan_rows / 4 * (s - 1) / count), 4 * (plan_rows / 4 * s / count)};
+    shard.manifest.plan->row_ranges = {own};
+    shard.rows.assign(all.begin() + own.begin, all.begin() + own.end);
     end_manifest(shard.manifest, static_cast<Index>(shard.rows.size()), 0, 1.0);
     shards.push_back(shard);
   }
@@ -136,7 +135,10 @@ TEST(Merge, RefusesWhatDoesNotFit) {
   expect_refused("got shard 9/3, expected", [](auto& s) { s[2].manifest.shard->index = 9; });
   expect_refused("shard 3/3 is missing", [](auto& s) { s.pop_back(); });
   expect_refused("duplicate shard 1/3, also in ", [](auto& s) { s[1].manifest.shard->index = 1; });
-  expect_refused("overlap", [](auto& s) { s[1].manifest.plan->row_ranges[0] = {0, 4}; });
+  expect_refused("overlap", [](auto& s) { s[1].manifest.plan->row_ranges[0] = {0, 8}; });
+  expect_refused("2 row ranges, expected one", [](auto& s) {
+    s[1].manifest.plan->row_ranges.push_back({20, 24});
+  });
   expect_refused("7 rows, expected 8 as in", [](auto& s) { s[1].rows.pop_back(); });
   expect_refused("more rows than the 8 of the manifest",
                  [](auto& s) { s[1].rows.push_back(s[1].rows[0]); });
@@ -180,18 +182,19 @@ TEST(Merge, ARunningInputAndOneWithoutManifestAreRefused) {
   EXPECT_FALSE(fs::exists(options.output));
 }
 
-// Logs of two shards: their jobs are those of the tables.
+// Logs of two shards.
 class MergeLogs : public ::testing::Test {
  protected:
-  fs::path write_log(const ShardFile& shard, std::size_t jobs) const {
+  static fs::path write_log(const ShardFile& shard, const std::vector<Index>& jobs) {
+    const std::vector<Fields> whole = whole_plan(1.0);
     const fs::path path = log_path(shard.path);
     JobLog log(path, shard.manifest, false);
-    for (std::size_t j = 0; j < jobs; ++j) {
+    for (const Index job : jobs) {
       JobRecord record;
-      record.place = shard.manifest.plan->row_ranges[j].begin;
-      for (std::size_t i = 4 * j; i < 4 * (j + 1); ++i) {
+      record.place = 4 * job;
+      for (Index i = 4 * job; i < 4 * (job + 1); ++i) {
         record.count("ok");
-        record.lines[main_table().name()] += csv_line(shard.rows[i]);
+        record.lines[main_table().name()] += csv_line(whole[static_cast<std::size_t>(i)]);
       }
       log.append(record);
     }
@@ -215,7 +218,7 @@ class MergeLogs : public ::testing::Test {
 
 TEST_F(MergeLogs, GiveTheRowsThatThereAre) {
   const std::vector<Fields> whole = whole_plan(1.0);
-  const std::vector<fs::path> logs{write_log(shards_[0], 3), write_log(shards_[1], 1)};
+  const std::vector<fs::path> logs{write_log(shards_[0], {0, 2, 4}), write_log(shards_[1], {1})};
   std::vector<Fields> expected(whole.begin(), whole.begin() + 12);
   expected.insert(expected.end(), whole.begin() + 16, whole.begin() + 20);
   EXPECT_EQ(merged(logs), expected);
@@ -227,14 +230,16 @@ TEST_F(MergeLogs, GiveTheRowsThatThereAre) {
   // A finished shard and the log of the other.
   shards_[0].write();
   fs::remove(logs[0]);
-  EXPECT_EQ(merged({logs[1], shards_[0].path}), expected);
+  fs::remove(logs[1]);
+  EXPECT_EQ(merged({write_log(shards_[1], {4}), shards_[0].path}), expected);
 }
 
 TEST_F(MergeLogs, WholeLogsGiveAnEndedRun) {
   std::vector<fs::path> logs;
   for (ShardFile& shard : shards_) {
     shard.manifest.end.reset();
-    logs.push_back(write_log(shard, 3));
+    const Index first = std::ssize(logs);
+    logs.push_back(write_log(shard, {first, first + 2, first + 4}));
     JobLog(logs.back(), shard.manifest, true).append_end();
   }
   EXPECT_EQ(merged(logs), whole_plan(1.0));
@@ -248,7 +253,7 @@ TEST_F(MergeLogs, WholeLogsGiveAnEndedRun) {
 }
 
 TEST_F(MergeLogs, ATornEndIsNoRecordAndDamageBeforeItIsRefused) {
-  const fs::path log = write_log(shards_[0], 3);
+  const fs::path log = write_log(shards_[0], {0, 2, 4});
   const std::string text = testing_replay::read_bytes(log);
   const std::size_t size = merged({log}).size();
   testing_replay::write_bytes(log, text.substr(0, text.size() - 5));

@@ -132,15 +132,13 @@ class TableRecords : public JobRecords {
                 fmt::format("{}: the run has not ended, expected its log, OUT.csv.log, or a run "
                             "that has",
                             csv.string()));
-    Index last = 0;
-    for (const Range& r : manifest_.plan->row_ranges) {
-      check_input(last <= r.begin && r.begin <= r.end && r.end <= manifest_.plan->rows,
-                  fmt::format("{}: row range [{}, {}) begins before {} or lies outside the plan's "
-                              "{} rows",
-                              csv.string(), r.begin, r.end, last, manifest_.plan->rows));
-      last = r.end;
-      expected_ += r.size();
-    }
+    const std::vector<Range>& ranges = manifest_.plan->row_ranges;
+    check_input(ranges.size() == 1,
+                fmt::format("{}: {} row ranges, expected one", csv.string(), ranges.size()));
+    rows_ = ranges.front();
+    check_input(0 <= rows_.begin && rows_.begin <= rows_.end && rows_.end <= manifest_.plan->rows,
+                fmt::format("{}: row range [{}, {}) lies outside the plan's {} rows", csv.string(),
+                            rows_.begin, rows_.end, manifest_.plan->rows));
     for (const TableSpec* table : written_tables(manifest_)) {
       open(*table);
     }
@@ -157,8 +155,8 @@ class TableRecords : public JobRecords {
                     fmt::format("{}: line {}: no row of {} has this line", side.reader->source(),
                                 side.reader->row_line(), csv_.string()));
       }
-      check_input(taken_ == expected_, fmt::format("{}: {} rows, expected {} as in the manifest",
-                                                   csv_.string(), taken_, expected_));
+      check_input(taken_ == rows_.size(), fmt::format("{}: {} rows, expected {} as in the manifest",
+                                                      csv_.string(), taken_, rows_.size()));
       return false;
     }
     const Fields job = job_of(main.reader->row());
@@ -168,15 +166,13 @@ class TableRecords : public JobRecords {
     static const std::size_t status = column_index("status");
     std::string& lines = record.lines[main_table().name()];
     std::string heads;
-    bool first = true;
+    record.place = rows_.begin + taken_;
     do {
       const Fields& row = main.reader->row();
-      const Index place = next_place();
-      if (place < 0) {
+      if (taken_ == rows_.size()) {
         throw InputError(
-            fmt::format("{}: more rows than the {} of the manifest", csv_.string(), expected_));
+            fmt::format("{}: more rows than the {} of the manifest", csv_.string(), rows_.size()));
       }
-      record.place = std::exchange(first, false) ? place : record.place;
       record.count(row[status]);
       add_head(heads, row);
       for (std::size_t t = 1; t < tables_.size(); ++t) {
@@ -221,23 +217,12 @@ class TableRecords : public JobRecords {
     tables_.push_back({&table, std::move(reader), more});
   }
 
-  // Place of the next row; -1: the ranges have no more.
-  Index next_place() {
-    const std::vector<Range>& ranges = manifest_.plan->row_ranges;
-    while (range_ < ranges.size() && taken_ - before_ >= ranges[range_].size()) {
-      before_ += ranges[range_++].size();
-    }
-    return range_ < ranges.size() ? ranges[range_].begin + taken_ - before_ : -1;
-  }
-
   fs::path csv_;
   std::unique_ptr<FileLock> lock_;
   std::vector<Open> tables_;  // OUT.csv first
-  std::size_t range_ = 0;
-  Index before_ = 0;  // rows of earlier ranges
-  Fields layer_;      // job_of() the layer's first row
-  Index taken_ = 0;   // rows read
-  Index expected_ = 0;
+  Range rows_;                // of the undivided table
+  Fields layer_;              // job_of() the layer's first row
+  Index taken_ = 0;           // rows read
 };
 
 }  // namespace
