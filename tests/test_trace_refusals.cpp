@@ -43,6 +43,7 @@ TEST(TraceRefusals, SayWhereAndWhat) {
           {"/", real("scale", nan), {"scale", "finite"}},
           {kLayer, real("scale", -1), {kLayer, "scale is -1"}},
           {kLayer, real("fisher", nan), {kLayer, "fisher"}},
+          {kLayer, real("fisher", -1), {kLayer, "fisher"}},
           {kLayer, integer("q_start", 5), {"q_start is 5", "n - nq = 63"}},
           {kLayer, integer("retrieval_heads", 1), {"retrieval_heads", "expected 3"}},
           {kLayer, real("sink_logit", 1), {"sink_logit", "expected 6"}},

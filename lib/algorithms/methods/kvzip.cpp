@@ -88,9 +88,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  const bool shared = task.share != nullptr && params.text("budget") != "head";
-  const Index kept = shared ? task.share->tokens : pairs_to_keep(task, params);
-  return hold(keep_top(task.tokens, repeat_scores(task, params), kept));
+  return hold(keep_top(task.tokens, repeat_scores(task, params), own_pairs(task, params)));
 }
 
 std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {

@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::string_view kSize = "pages";
 
-Index pages_of(Index tokens, Index page) {
-  return (tokens + page - 1) / page;
-}
-
 // [queries, 2 d]: the positive, then the negative parts of the scaled queries.
 MatrixD signed_parts(const MatrixD& queries) {
   MatrixD out(queries.rows(), 2 * queries.cols());
@@ -37,7 +33,7 @@ MatrixD signed_parts(const MatrixD& queries) {
 std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
   const KvHead& head = task.head;
   const Index page = params.integer("page");
-  const Index pages = pages_of(task.count(), page);
+  const Index pages = (task.count() + page - 1) / page;
   ScoredIndex index;
   index.costs = {.entries = pages,
                  .page = page,

@@ -1,12 +1,8 @@
 #include "algorithms/shared/fisher_budget.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -33,15 +29,6 @@ std::vector<double> proportions(std::span<const double> fisher,
 
 std::vector<Index> fisher_split(std::span<const double> fisher, std::span<const Index> caps,
                                 Index total) {
-  if (fisher.size() != caps.size()) {
-    throw InputError(fmt::format("fisher: {} values for {} layers", fisher.size(), caps.size()));
-  }
-  for (std::size_t l = 0; l < fisher.size(); ++l) {
-    if (!(std::isfinite(fisher[l]) && fisher[l] >= 0.0)) {
-      throw InputError(
-          fmt::format("fisher: layer {}: expected a number in [0, inf), got {}", l, fisher[l]));
-    }
-  }
   std::vector<Index> out(caps.size(), 0);
   Index left = std::min(total, std::accumulate(caps.begin(), caps.end(), Index{0}));
   std::vector<std::size_t> open(caps.size());

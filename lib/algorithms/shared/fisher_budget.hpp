@@ -13,8 +13,7 @@ namespace kvbench {
 /// Splits `total` (bytes or tokens) over layers in proportion to `fisher` [layers]. What exceeds a
 /// layer's cap goes to the others in the same proportion; layers with Fisher information 0 share
 /// evenly if all open ones are 0. Largest remainder, ties to the lower layer: the parts sum to
-/// min(total, sum of caps). total, caps >= 0. Throws InputError if a Fisher value is negative or
-/// not finite, or the sizes differ.
+/// min(total, sum of caps). total, caps and fisher >= 0 and finite.
 std::vector<Index> fisher_split(std::span<const double> fisher, std::span<const Index> caps,
                                 Index total);
 
