@@ -27,7 +27,7 @@ Method method_exact() {
   info.sizes = {};
   Method out{info, compress, open_stream};
   out.open_reads = [](const Task& task, const Params& params) {
-    return fixed_reads(compress(task, params));
+    return std::make_unique<FixedReads>(compress(task, params));
   };
   return out;
 }

@@ -70,7 +70,8 @@ Method method_static() {
   };
   Method out{.info = info, .survey = survey, .share = share};
   out.open_reads = [](const Task& task, const Params& params) {
-    return fixed_reads(named(params).compress(sized(task, params), params_of_named(params)));
+    return std::make_unique<FixedReads>(
+        named(params).compress(sized(task, params), params_of_named(params)));
   };
   return out;
 }

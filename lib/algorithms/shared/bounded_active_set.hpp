@@ -3,11 +3,17 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
-#include "algorithms/shared/bounded_fit.hpp"
 #include "attention/inner_products.hpp"
 
 namespace kvbench {
+
+struct BoundedFit {
+  std::vector<double> w;   ///< [B], each within its bounds
+  double objective = 0.0;  ///< |E w - y|^2
+  double gap = 0.0;        ///< upper bound of objective - optimum, certified by the gradient
+};
 
 /// Returns argmin |E w - y|^2 + regular |w - 1|^2 over low <= w_j <= high, low < high. E and y as
 /// in bounded_least_squares. Free weights solve their normal equations; a weight that meets a bound

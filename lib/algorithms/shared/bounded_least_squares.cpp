@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "algorithms/shared/bounded_active_set.hpp"
 #include "attention/cholesky.hpp"
 #include "core/vector_sums.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "algorithms/shared/bounded_fit.hpp"
+#include "algorithms/shared/bounded_active_set.hpp"
 #include "attention/inner_products.hpp"
 
 namespace kvbench {
