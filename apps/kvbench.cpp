@@ -1,9 +1,13 @@
 // The program: subcommands, error handling and exit codes.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <iterator>
 #include <memory>
@@ -14,16 +18,68 @@
 #include "commands.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
+#include "core/files.hpp"
+#include "core/temporary_files.hpp"
 #include "exit_code.hpp"
 #include "help.hpp"
 #include "long_run.hpp"
 #include "option_names.hpp"
-#include "process_end.hpp"
 #include "report/build_info.hpp"
 #include "terminal.hpp"
 
 namespace kvbench {
 namespace {
+
+bool ended_normally = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+// Does not allocate: memory may be exhausted.
+[[noreturn]] void end(const char* what) {
+  for (const char* part : {"kvbench: error: ", what, "\n"}) {
+    [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, part, std::strlen(part));
+  }
+  try {
+    block_writes();
+    remove_temporaries();
+  } catch (...) {  // the next run replaces remaining files
+  }
+  std::_Exit(kExitIo);
+}
+
+void end_uncaught() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) {
+      std::rethrow_exception(error);
+    }
+  } catch (const std::bad_alloc&) {
+    end("out of memory; reduce --threads or set --memory-limit");
+  } catch (const std::exception& e) {
+    end(e.what());
+  } catch (...) {
+  }
+  end("unknown error");
+}
+
+void end_by_exit() {
+  if (!ended_normally) {
+    end("a library ended the program (see its message); reducing --threads may help");
+  }
+}
+
+// Makes uncaught exceptions (in a thread or parallel region, out of memory) and libraries that call
+// exit(), such as OpenMP when it cannot create a thread, exit with code 3 and one line on stderr,
+// after removing temporary files; written rows stay. Ignores SIGXFSZ, so that writes beyond the
+// file size limit fail like those on a full disk. Must be called first.
+void handle_abnormal_ends() {
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::set_terminate(end_uncaught);
+  std::atexit(end_by_exit);
+}
+
+// Marks the coming exit as a normal one and returns `code`.
+int normal_end(int code) {
+  ended_normally = true;
+  return code;
+}
 
 // Prints one line, even if the message contains line breaks.
 int fail(int code, std::string what) {
