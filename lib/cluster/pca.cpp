@@ -3,6 +3,7 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/decompositions.hpp"
@@ -58,6 +59,27 @@ Matrix project(const Pca& pca, MatrixView points, std::span<const Index> rows) {
       out.row(static_cast<Index>(i))[c] = static_cast<float>(x);
     }
   }
+  return out;
+}
+
+Spectrum spectrum(const RowSet& rows, Index width) {
+  const std::vector<double> variances = principal_components(rows, width).variance;
+  const double sum = std::accumulate(variances.begin(), variances.end(), 0.0);
+  Spectrum out;
+  if (!(sum > 0.0)) {
+    return out;
+  }
+  double squares = 0.0;
+  double largest = 0.0;
+  for (const double v : variances) {
+    squares += v * v;
+    if (largest < kSpectrumShare * sum) {
+      largest += v;
+      ++out.dims_90;
+    }
+  }
+  out.participation = sum * sum / squares;
+  out.largest_share = variances.front() / sum;
   return out;
 }
 

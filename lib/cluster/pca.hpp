@@ -1,5 +1,5 @@
-// Principal components of a head's rows, the input of t-SNE. The covariance is summed in float64
-// over all rows, whichever are shown.
+// Principal components of a head's rows, the input of t-SNE, and how many dimensions the rows fill.
+// The covariance is summed in float64 over all rows, whichever are shown.
 // [1] Jolliffe, "Principal Component Analysis", 2nd ed., Springer, 2002.
 #pragma once
 
@@ -28,5 +28,17 @@ Pca principal_components(const RowSet& points, Index count);
 
 /// [rows, c]: rows of `points`, centred, projected in float64, rounded to float32.
 Matrix project(const Pca& pca, MatrixView points, std::span<const Index> rows);
+
+inline constexpr double kSpectrumShare = 0.9;
+
+/// Of the principal variances v of the rows. All 0 if the rows are equal.
+struct Spectrum {
+  double participation = 0.0;  ///< (sum v)^2 / sum v^2, in [1, width]
+  double largest_share = 0.0;  ///< the largest over their sum
+  Index dims_90 = 0;           ///< fewest that have kSpectrumShare of their sum
+};
+
+/// At least one row. Time O(n d^2 + d^3), memory O(d^2).
+Spectrum spectrum(const RowSet& rows, Index width);
 
 }  // namespace kvbench

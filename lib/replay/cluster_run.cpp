@@ -8,7 +8,7 @@
 
 #include "cluster/attention_facts.hpp"
 #include "cluster/key_facts.hpp"
-#include "cluster/spectrum.hpp"
+#include "cluster/pca.hpp"
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
 #include "metrics/error.hpp"
