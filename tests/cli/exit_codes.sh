@@ -7,10 +7,6 @@ for help in --help --help-all --version -h; do
   good "$help"
   [[ -n $out && -z $err ]] || fail "$help must print to stdout only"
 done
-for command in info list synth replay cluster summarize merge; do
-  good "$command" --help
-  [[ $out == *"Usage: kvbench $command"* ]] || fail "usage of $command: $out"
-done
 
 small_trace t.h5
 good replay t.h5 -o out.csv --algorithm all --budget 0.5,0 "${windows[@]}"

@@ -13,8 +13,13 @@ good help
 for command in $commands; do
   good "$command" --help
   text=$out
+  [[ $text == *"Usage: kvbench $command"* ]] || fail "usage of $command: $out"
   good help "$command"
   [[ $out == "$text" ]] || fail "help $command is not $command --help: $out"
+done
+for command in replay evaluate cluster merge synth; do
+  good "$command" --help
+  [[ $out == *'-o, --output '* ]] || fail "$command: $out"
 done
 refused 2 'did you mean replay?' -- help repaly
 refused 2 'expected one of info, ' -- help nosuch
