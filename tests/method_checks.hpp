@@ -70,6 +70,12 @@ inline std::vector<Index> shared_tokens(const std::string& method,
   return out;
 }
 
+/// Layouts of rotary tables and the channels that they turn, of heads 10 wide.
+inline const std::vector<std::pair<RopeLayout, Index>> kRopeLayouts{{RopeLayout::half, 10},
+                                                                    {RopeLayout::interleaved, 10},
+                                                                    {RopeLayout::half, 4},
+                                                                    {RopeLayout::interleaved, 6}};
+
 /// A head, its tokens, its scores and what a job asks: everything that a Task points to.
 class JobOf {
  public:

@@ -35,9 +35,7 @@ TEST(CapKv, EqualsReference) {
 TEST(CapKv, EqualsReferenceWithTables) {
   const KvHead head = make_head(kShape, 12);
   const std::vector<Index> tokens = gappy(8, 90);
-  for (const auto& [layout, dim] : {std::pair{RopeLayout::half, Index{10}},
-                                    {RopeLayout::interleaved, Index{10}},
-                                    {RopeLayout::half, Index{4}}}) {
+  for (const auto& [layout, dim] : kRopeLayouts) {
     const RopeTables tables = rope_tables(110 + 512, dim, layout, 50.0, 1.2);
     for (const Given& given : settings("n_future=1,37,512;n_skip=0,44")) {
       JobOf job("capkv", head, tokens, {40, 60});

@@ -49,10 +49,7 @@ TEST(Leverage, ScoresEqualTheDefinition) {
 }
 
 TEST(Leverage, KeepsWhatTheDefinitionKeeps) {
-  for (const auto& [layout, dim] : {std::pair{RopeLayout::half, Index{10}},
-                                    {RopeLayout::interleaved, Index{10}},
-                                    {RopeLayout::half, Index{4}},
-                                    {RopeLayout::interleaved, Index{6}}}) {
+  for (const auto& [layout, dim] : kRopeLayouts) {
     for (const std::vector<Index>& tokens : token_lists(8, 90)) {
       JobOf job("leverage", make_head({.n = 110, .d = 10, .key_norm = 6.0}, 5), tokens, {});
       job.rope = rope_tables(110, dim, layout, 50.0, 1.2);

@@ -212,10 +212,7 @@ TEST(ExpectedAttentionTables, EqualsReference) {
   for (const double norm : {0.5, 3.0, 20.0}) {
     shape.key_norm = norm;
     const KvHead head = make_head(shape, 12);
-    for (const auto& [layout, dim] : {std::pair{RopeLayout::half, Index{10}},
-                                      {RopeLayout::interleaved, Index{10}},
-                                      {RopeLayout::half, Index{4}},
-                                      {RopeLayout::interleaved, Index{6}}}) {
+    for (const auto& [layout, dim] : kRopeLayouts) {
       const RopeTables tables = rope_tables(110 + 512, dim, layout, 50.0, 1.2);
       const std::vector<Index> tokens = gappy(8, 90);
       for (const Range scoring : {Range{40, 100}, Range{45, 46}}) {

@@ -25,10 +25,7 @@ TEST(TriAttention, EqualsReference) {
   constexpr double kAmplitude = 1.2;
   constexpr Index kStart = 100;
   const KvHead head = make_head({.n = 110, .nq = 70, .d = 10, .dv = 5, .group = 3}, 12);
-  for (const auto& [layout, dim] : {std::pair{RopeLayout::half, Index{10}},
-                                    {RopeLayout::interleaved, Index{10}},
-                                    {RopeLayout::half, Index{4}},
-                                    {RopeLayout::interleaved, Index{6}}}) {
+  for (const auto& [layout, dim] : kRopeLayouts) {
     const RopeTables tables = rope_tables(65537, dim, layout, kTheta, kAmplitude);
     reference::Vec w;
     for (Index t = 0; t < dim / 2; ++t) {
