@@ -273,8 +273,9 @@ TEST(Seeds, CountRangeAndList) {
 
 TEST(Seeds, TextsReadBack) {
   using Seeds = std::vector<std::uint64_t>;
-  for (const Seeds& seeds : {Seeds{0}, Seeds{7}, Seeds{3, 4, 5}, Seeds{1, 5, 9},
-                             Seeds{18446744073709551614U, 18446744073709551615U}}) {
+  for (const Seeds& seeds :
+       {Seeds{0}, Seeds{7}, Seeds{3, 4, 5}, Seeds{1, 5, 9}, Seeds{18446744073709551615U},
+        Seeds{18446744073709551614U, 18446744073709551615U}}) {
     EXPECT_EQ(parse_seeds(seeds_text(seeds)), seeds) << seeds_text(seeds);
   }
   EXPECT_EQ(seeds_text(parse_seeds("1000000")), "0:1000000");

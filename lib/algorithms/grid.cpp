@@ -380,6 +380,9 @@ std::vector<std::uint64_t> parse_seeds(const std::string& text) {
 std::string seeds_text(const std::vector<std::uint64_t>& seeds) {
   const bool range =
       !seeds.empty() && seeds.back() + 1 != 0 && seeds.back() - seeds.front() == seeds.size() - 1;
+  if (!range && seeds.size() == 1) {
+    return fmt::format("{0},{0}", seeds.front());  // alone it would be a number of seeds
+  }
   return range ? fmt::format("{}:{}", seeds.front(), seeds.back() + 1)
                : fmt::format("{}", fmt::join(seeds, ","));
 }
