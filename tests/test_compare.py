@@ -118,6 +118,10 @@ class CompareTest(FigureTest):
         self.assertEqual([row["method"] for row in self.table("c.csv")], ["c", "b", "a"])
         self.near([row["mean_rank"] for row in self.table("c.csv")], [1.25, 2.0, 2.75])
 
+        path = self.write({**row, "recall": 1 - row["rel_error"]} for row in small_rows())
+        self.run_compare(path, "--metric", "recall", "--csv", self.path("c.csv"))
+        self.assertEqual([row["method"] for row in self.table("c.csv")], ["a", "b", "c"])
+
     def test_shares_are_sums_of_bytes_over_sums_of_bytes(self):
         rows = [{"algorithm": name, "prompt": f"p{prompt}", "layer": layer, "full_bytes": full,
                  "bytes": full * held, "ratio": held, "middle_ratio": held}

@@ -31,7 +31,7 @@ ROW_COLUMNS = [*HEAD_COLUMNS, "algorithm", "params", "seed", "budget_requested"]
 # Smaller errors are float32 rounding of an exact cache; logarithmic axes skip them.
 ROUNDING_ERROR = 1e-6
 LAYER_METRICS = ["out_rel_error", "residual_rel_error"]  # of OUT.layers.csv
-HIGHER_BETTER = {"cosine", "mass_kept"}  # smaller is better for all other metrics
+HIGHER_BETTER = {"cosine", "mass_kept", "recall"}  # smaller is better for all other metrics
 # Exponents and fits, which short streams lack: NaN in every row is allowed.
 MAY_BE_UNKNOWN = {"alpha", "r2"}
 # Error metrics and their axis labels.

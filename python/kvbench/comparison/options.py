@@ -68,7 +68,7 @@ def parse_arguments(arguments=None):
     add("--figures", metavar="STEM", help="of rows STEM.cd.BUDGET and STEM.intervals, of scores STEM; .png and .pdf")
     add = parser.add_argument_group(ROWS).add_argument
     add("--higher-better", action="store_true", default=None,
-        help="larger is better [default: for cosine and mass_kept]")
+        help="larger is better [default: for cosine, mass_kept and recall]")
     add("--layers", **command.LAYERS)
     add("--by-layer", action="store_true", help="the whole page: a table per budget with medians, wins and Friedman's "
         "test, and means by layer")
