@@ -325,6 +325,13 @@ class CompareTest(FigureTest):
                 self.on_one_page(figure)
 
 
+    def test_a_method_without_figures_has_no_picture_of_differences(self):
+        rows = [*planted(2, 4), *({**row, "algorithm": "c", **infeasible()} for row in planted(1, 4))]
+        _, said = self.run_compare(self.write(rows), "--to", "c", "--resamples", "9", "--figures", self.path("f"))
+        self.assertIn("no method has a difference to c: no picture of intervals", said)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".png")], ["f.cd.0.5.png"])
+
+
 @unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
 class SourceTest(FigureTest):
     """--by source, also of tune: the mean of a source's prompts first, n the sources; and tables with gzip."""

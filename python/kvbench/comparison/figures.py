@@ -181,6 +181,9 @@ def pictures(comparisons, options):
             out[f"cd.{found.budget}"] = kfr.finish(
                 picture, options.facts, f"Ranks: means over {found.by}s; bars join methods that "
                 "Nemenyi's test does not tell apart.")
+    if options.to and not any("difference" in row for found in comparisons for row in found.rows):
+        kt.note(f"no method has a difference to {options.to}: no picture of intervals")
+        return out
     out["intervals"] = kfr.finish(
         intervals(comparisons, options), options.facts, f"Dots: means over {options.by}s; bars: "
         f"bootstrap intervals over {options.by}s, level {options.level:g}.")
