@@ -373,6 +373,13 @@ class SourceTest(FigureTest):
         layers = [row for row in read_rows(self.path("c.layers.csv")) if (row["method"], row["layer"]) == ("a", "3")]
         self.assertAlmostEqual(float(layers[0]["mean"]), 1.5 * want, delta=1e-12)
 
+    def test_a_budget_without_figures(self):
+        rows = read_rows(self.rows)
+        low = [{**row, "budget_requested": 0.25, **infeasible()} for row in rows]
+        table = write_rows(self.path("both.csv"), rows[0], [row.values() for row in [*rows, *low]])
+        self.assertIn("budget 0.25: b has 0 of 5 sources", self.compared(table, "--records", self.records))
+        self.assertEqual({row["budget"] for row in read_rows(self.path("c.csv"))}, {"0.5"})
+
     def test_sources_of_the_table_come_first(self):
         self.compared(self.rows, "--records", self.records)
         want = read_text(self.path("c.csv"))

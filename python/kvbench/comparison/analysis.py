@@ -131,7 +131,8 @@ def by_source(frame, values, by_layer):
     of = dict(zip(frame["unit"], frame["of"]))
     layers = {key: (key[0], of[key[1]]) for key in by_layer.index}
     by_layer = units.mean_by(by_layer, layers)
-    by_layer.index.names = ["layer", "unit"]
+    # Also of no rows, where no point of the budget is complete.
+    by_layer.index = kt.pd.MultiIndex.from_tuples(list(by_layer.index), names=["layer", "unit"])
     return units.mean_by(values, of), by_layer
 
 
