@@ -396,6 +396,9 @@ class SourceTest(FigureTest):
         self.assertIn("prompt p0 has several", self.compared(table, code=2))
         less = self.changed("less.csv", lambda row: (row["algorithm"], row["prompt"]) != ("b", "p1") and row)
         self.assertIn("b has 4 of 5 sources", self.compared(less, "--records", self.records))
+        other = self.write_file("o.jsonl", json.dumps({"id": "p0", "source": "two", "text": ""}) + "\n")
+        self.assertIn("prompt p0 has the sources one and two, expected one",
+                      self.compared(self.rows, "--records", self.records, other, code=2))
         data = gzip.compress(read_bytes(table))
         for name, damaged in (("half", data[:len(data) // 2]), ("none", b"text")):
             path = write_bytes(self.path(name + ".csv.gz"), damaged)

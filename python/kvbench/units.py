@@ -46,13 +46,24 @@ def sources_of(frame, files, path, own_source=False):
     if (found == "").any() and own_source and not files:
         return found.where(found != "", frame["prompt"])
     if (found == "").any():
-        known = {str(record.get("id")): str(record.get("source") or (record.get("id") if own_source else ""))
-                 for record in read_records(files)}
+        known = recorded_sources(files, set(frame.loc[found == "", "prompt"]), own_source)
         found = found.where(found != "", frame["prompt"].map(known).fillna(""))
     if (found == "").any():
         raise kt.CsvError(f"{path}: prompt {frame.loc[found == '', 'prompt'].iloc[0]} has no source, "
                           "neither in a column `source` nor in the records")
     return found
+
+
+def recorded_sources(files, prompts, own_source):
+    """Returns {prompt: source} of these prompts' records. own_source: as of sources_of. Raises CsvError."""
+    known, ids = {}, set()
+    for record in read_records(files):
+        name, source = str(record.get("id")), str(record.get("source") or "")
+        ids.add(name)
+        if name in prompts and source and known.setdefault(name, source) != source:
+            raise kt.CsvError(f"{', '.join(files)}: prompt {name} has the sources {known[name]} and {source}, "
+                              "expected one")
+    return {name: name for name in ids} | known if own_source else known
 
 
 def mean_by(values, units):
