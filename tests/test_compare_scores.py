@@ -127,6 +127,10 @@ class LossesTest(CommandCase):
         self.assertGreater(float(row["difference"]), 0)
         self.assertEqual(row["verdict"], "less")
 
+    def test_budgets_in_headings(self):
+        self.assertEqual([scores.share(budget) for budget in (1.0, 0.3, 0.125, 0.0, math.nan)],
+                         ["1", "0.3", "1/8", "0", "native"])
+
     def test_few_sources_give_no_verdict(self):
         out, _ = self.run_script("--score-table", "m", self.table("s.csv", self.many(5)), "--to", "snapkv",
                                  "--csv", self.path("o.csv"), "--markdown", "-")

@@ -333,5 +333,5 @@ def spanned(mean, ends, sources, options):
 def share(budget):
     if math.isnan(budget):
         return "native"
-    whole = 1 / budget if budget > 0 else math.inf
+    whole = 1 / budget if budget > 0 else 1.0
     return f"1/{whole:g}" if whole > 1 and abs(whole - round(whole)) < 1e-9 else f"{budget:g}"
