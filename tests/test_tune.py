@@ -144,6 +144,22 @@ class TuneTest(FolderCase):
         self.assertIn("| `a` | 0.460 |", self.read("both.md"))
         self.assertIn("-0.080", self.read("both.md"))
 
+    def test_what_is_left_out_is_said(self):
+        self.write("dev.csv", HEADER, rows("a", A1, [0.4]), rows("a", A2, [0.2]), rows("a", A3, [0.5]),
+                   rows("b", "z=0", [0.1], status="failed: x"), rows("b", "z=1", [0.2], status="failed: x"))
+        self.assertIn("b is left out: no setting is ok on every head of every prompt", self.choose())
+        self.write("all.csv", HEADER, rows("a", A1, [0.4]), rows("b", "z=0", [0.1], status="failed: x"))
+        words = ["table", self.path("all.csv"), "--tuned", self.path("tuned.csv"), "--choice", self.path("tuning.csv"),
+                 "--csv", self.path("both.csv")]
+        for budget, status, expected in (
+                (0.5, "ok", "a at budget 0.125 is left out: {} has no rows of x=2"),
+                (0.125, "infeasible: x", "a at budget 0.125 is left out: rows that are not ok")):
+            self.write("tuned.csv", HEADER, rows("a", A2, [0.2], budget, status=status))
+            said = self.run_it(*words)
+            self.assertIn(expected.format(self.path("tuned.csv")), said)
+            self.assertIn("b at budget 0.125 is left out: rows that are not ok", said)
+            self.assertEqual(read_rows(self.path("both.csv")), [])
+
     def test_refusals(self):
         good = rows("a", A1, [0.1]) + rows("a", A2, [0.2]) + rows("a", A3, [0.2])
         for bad, expected in ((good + rows("a", A1, [0.1]), "duplicate row"),

@@ -158,6 +158,7 @@ def choose(options):
     for name, settings in row_settings(read_grids(options.grids), list(found)).items():
         usable = {params: found[name, params].mean() for params in settings if found[name, params] is not None}
         if not usable:
+            kt.note(f"{name} is left out: no setting is ok on every head of every prompt")
             continue
         usual = next(params for params, (setting, _) in settings.items() if setting == "default")
         if options.each:
@@ -211,7 +212,8 @@ def table(options):
     usual = one_setting(options.tables, options)
     if options.authors:
         usual.update(one_setting(options.authors, options))
-    tuned = {**one_setting(options.tables, options), **one_setting(options.tuned, options)}
+    of_settings = one_setting(options.tuned, options)
+    tuned = {**one_setting(options.tables, options), **of_settings}
     chosen = kt.read_table([options.choice], ["algorithm", "setting"], {"algorithm", "setting", "metric"})
     settings = dict(zip(chosen["algorithm"], chosen["setting"]))
     rows = []
@@ -220,7 +222,11 @@ def table(options):
             raise kt.CsvError(f"{options.authors[0]}: {name} at budget {budget:g}: got no rows of it in the other "
                               "tables, expected them")
         after = tuned[budget, name]
+        if settings.get(name) and (budget, name) not in of_settings:  # otherwise its default would pass for the setting
+            kt.note(f"{name} at budget {budget:g} is left out: {options.tuned[0]} has no rows of {settings[name]}")
+            continue
         if before is None or after is None:
+            kt.note(f"{name} at budget {budget:g} is left out: rows that are not ok on every head of every prompt")
             continue
         if list(before.index) != list(after.index):
             raise kt.CsvError(f"{name}: tuned rows are of other prompts")
