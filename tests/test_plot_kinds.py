@@ -10,7 +10,7 @@ import unittest
 
 import matplotlib
 from matplotlib.figure import Figure
-from plot_tables import NAMES, STEP_COLUMNS, FigureTest, cluster_tables, replay
+from plot_tables import NAMES, STEP_COLUMNS, FigureTest, cluster_tables, points_rows, replay
 from script_case import ROOT
 
 import kvbench
@@ -114,6 +114,9 @@ class FunctionsTest(FigureTest):
                 (lambda: plot.pareto(frame, x="nope"), ValueError, "x: got `nope`, expected one of"),
                 (lambda: plot.offset(frame, bins=0), ValueError, "bins: got 0, expected a number"),
                 (lambda: kvbench.figure("error", []), ValueError, "tables: got none"),
+                # One layer is a list of it.
+                (lambda: kvbench.figure("tsne", self.lines("points", points_rows(layer=1)), layers=0),
+                 kvbench.CsvError, "--layers: got 0, which it does not hold"),
                 (lambda: kvbench.figure("error", 3), ValueError, "tables: got int, expected paths"),
                 (lambda: kvbench.figure("erorr", frame), ValueError, "name: got 'erorr', expected one of amnesia"),
                 (lambda: kvbench.figure("error", "none.csv"), kvbench.CsvError, "none.csv: no such file")):

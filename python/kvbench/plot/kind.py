@@ -111,20 +111,14 @@ def kind(read: Callable[..., tuple[Any, ...]] = read_rows, inputs: str = "OUT.cs
     The function raises ValueError for a value outside of `choices` and for counts below 1.
     """
     def decorate(function: Callable[Args, kf.Picture]) -> Callable[Args, kf.Picture]:
-        sequences = [each.name for each in inspect.signature(function).parameters.values()
-                     if str(each.annotation).startswith("Sequence[")]
+        sequences = sequences_of(function)
 
         @functools.wraps(function)
         def figure(*tables: Args.args, **options: Args.kwargs) -> kf.Picture:
             for name, allowed in choices.items():
                 check_choice(name, options.get(name), allowed)
             check_count("bins", options.get("bins"))
-            lists: dict[str, Any] = dict(options)
-            for name, value in lists.items():
-                if name in _NAMES:
-                    lists[name] = name_list(value)
-                elif name in sequences and isinstance(value, (int, float)):
-                    lists[name] = [value]
+            lists: dict[str, Any] = {name: listed(name, value, sequences) for name, value in options.items()}
             with _ONE:
                 return function(*tables, **lists)
 
@@ -150,7 +144,8 @@ def draw(one: Kind, tables: Any, options: Mapping[str, Any]) -> kf.Picture:
         raise ValueError(f"tables: got {type(items[0]).__name__}, expected paths, DataFrames or a mapping of "
                          "DataFrames")
     given = {option.name: option.default for option in options_of(one)}
-    given.update({name: name_list(value) if name in _NAMES else value for name, value in options.items()})
+    sequences = sequences_of(one.function)
+    given.update({name: listed(name, value, sequences) for name, value in options.items()})
     return one.function(*one.read([os.fspath(item) for item in items], **given), **options)
 
 
@@ -224,6 +219,19 @@ def run(module: types.ModuleType) -> None:
 def name_list(names: Names) -> list[str]:
     """Returns names as a list; text is split at commas."""
     return list_parts(names) if isinstance(names, str) else list(names)
+
+
+def sequences_of(function: Callable[..., Any]) -> list[str]:
+    """Returns the options of a figure's function that are sequences of numbers."""
+    return [each.name for each in inspect.signature(function).parameters.values()
+            if str(each.annotation).startswith("Sequence[")]
+
+
+def listed(option: str, value: Any, sequences: Iterable[str]) -> Any:
+    """Returns the value of an option: names, and a single number of `sequences`, as a list."""
+    if option in _NAMES:
+        return name_list(value)
+    return [value] if option in sequences and isinstance(value, (int, float)) else value
 
 
 def check_choice(option: str, value: Any, allowed: Iterable[str]) -> None:
