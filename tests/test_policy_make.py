@@ -159,6 +159,13 @@ class MakeTest(CommandCase):
         self.stop = ""
         self.assertEqual(self.make()[0], ["score --resume", "replay", "replay"])
 
+    def test_sources_that_some_records_lack(self):
+        self.prompts = self.write_file("p.jsonl", json.dumps({"id": "a", "source": "A", "text": "x"}) + "\n"
+                                       + json.dumps({"id": "b", "text": "x"}) + "\n")
+        self.make()
+        self.assertEqual(json.loads(read_text(self.path("p.steps", "sensitivities.json")))["fitted"]["sources"],
+                         ["A", "b"])
+
     def test_exit_code_1_is_rows_that_failed(self):
         table = self.path("t.csv")
         end = sys.executable, "-c", "import sys; sys.exit(1)"

@@ -143,8 +143,9 @@ class Making:
             words=words, inputs=sums([self.trace]), model=self.same_model, version=[self.version, self.of_program])
 
     def measure(self):
-        known = {str(name) for name, source in self.records if source}
-        by_source = self.options.prompts if set(kvbench.read_trace(self.trace).prompts) <= known else []
+        known = {str(name) for name, _ in self.records if name is not None}
+        whole = any(source for _, source in self.records) and set(kvbench.read_trace(self.trace).prompts) <= known
+        by_source = self.options.prompts if whole else []
         self.steps.run("measure", "what an error in each layer costs", lambda _: self.policy([
             "measure", self.scores, "--alone", self.alone, "--layer-table", self.layers,
             *(["--records", *by_source] if by_source else []), "-o", self.sensitivities, "--markdown",
