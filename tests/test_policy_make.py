@@ -159,6 +159,15 @@ class MakeTest(CommandCase):
         self.stop = ""
         self.assertEqual(self.make()[0], ["score --resume", "replay", "replay"])
 
+    def test_a_step_of_other_options_that_was_stopped_goes_on(self):
+        """Its tables that it had not begun are of the earlier options, which --resume refuses."""
+        self.make(measure=False)
+        with mock.patch.object(make, "call", mock.Mock(side_effect=StepFailed("stopped", 130))):
+            self.make("--recent", "20", measure=False)
+        self.assertEqual(self.code, 130)
+        ran, said = self.make("--recent", "20", measure=False)
+        self.assertEqual((ran, self.code), (2 * ["replay --resume"], 0), said)
+
     def test_sources_that_some_records_lack(self):
         self.prompts = self.write_file("p.jsonl", json.dumps({"id": "a", "source": "A", "text": "x"}) + "\n"
                                        + json.dumps({"id": "b", "text": "x"}) + "\n")

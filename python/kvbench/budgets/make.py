@@ -5,6 +5,7 @@ layer compressed at a time, which gives the layers' sensitivities.
 """
 
 import contextlib
+import glob
 import os
 
 import kvbench
@@ -139,7 +140,7 @@ class Making:
         words = ["--each-layer", f"--algorithm={MEASURED}", self.budget, *self.windows]
         self.steps.run("score", "the model's loss with one layer compressed at a time", lambda begun: kvbench_py(
             "score", self.trace, *self.model, *words, "-o", self.scores, "--rows", self.path("alone.csv"),
-            how(begun), table=self.scores), [self.scores, self.alone, self.layers],
+            how(begun, self.scores, self.path("alone.csv")), table=self.scores), [self.scores, self.alone, self.layers],
             words=words, inputs=sums([self.trace]), model=self.same_model, version=[self.version, self.of_program])
 
     def measure(self):
@@ -159,7 +160,7 @@ class Making:
         names = {self.path(f"dev-{at}.csv"): name for at, name in enumerate(kvbench.read_trace(self.trace).prompts)}
         self.curves = [table.removesuffix(".csv") + ".layers.csv" for table in names]
         self.steps.run("replay", "errors of the algorithms to choose from", lambda begun: replay(
-            self.program, self.trace, [*words, how(begun)], names), self.curves,
+            self.program, self.trace, [*words, how(begun, *names)], names), self.curves,
             words=words, inputs=sums([self.trace]), version=self.of_program)
 
     def choose(self):
@@ -174,7 +175,14 @@ def sums(files):
     return [[os.path.basename(file), file_sha256(file)] for file in files]
 
 
-def how(begun):
+def how(begun, *tables):
+    """Returns how a step makes its tables. One that begins removes those of other inputs, which it would not go on with
+    if it is interrupted before it has replaced all.
+    """
+    for table in () if begun else tables:
+        for path in glob.glob(glob.escape(table.removesuffix("csv")) + "*"):
+            if not path.endswith(".lock"):
+                os.remove(path)
     return "--resume" if begun else "--overwrite"
 
 
