@@ -251,6 +251,12 @@ class MethodTest(FolderCase):
         with self.assertRaisesRegex(ValueError, "errors: got 'no'"):
             self.evaluate(newest, errors="no")
 
+    def test_absent_prompts_and_layers_are_refused(self):
+        for name, wanted, got in (("prompts", ["p0", "p9"], "p9"), ("prompts", "p0,p9", "p9"), ("layers", [0, 9], "9")):
+            with self.assertRaisesRegex(kvbench.TraceError, f"{name}: got {got}, expected some of "):
+                self.evaluate(newest, **{name: wanted})
+        self.assertEqual(set(self.evaluate(newest, layers=range(1, 99)).layer), {1})  # as in --layers
+
     def test_a_bad_head_keeps_the_others(self):
         def picky(head, task):
             if (task.layer, task.kv_head) == (1, 0):

@@ -21,7 +21,7 @@ from kvbench.api.run import path_list
 from kvbench.caches import CacheWriter
 from kvbench.caches.format import BYTES
 from kvbench.progress import progress_bar
-from kvbench.text import one_line
+from kvbench.text import list_parts, one_line
 from kvbench.trace.heads import read_head, trace_heads
 from kvbench.trace.writer import TraceError
 
@@ -124,6 +124,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         with CacheWriter(caches, paths, sink, recent, queries) as writer:
             settings = [(one, seed) for one in budgets for seed in range(seeds)]
             groups = {setting: writer.group(name, params, *setting, scores) for setting in settings}
+            _check_chosen(writer, prompts, layers)
             places = [(path, place) for path in paths for place in trace_heads(path, prompts, layers)]
             failures: list[MethodError] = []
             bar = stack.enter_context(progress_bar(len(places) * len(settings), name, progress))
@@ -145,6 +146,20 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
             warnings.warn(f"{len(failures)} of {len(places) * len(settings)} calls failed, the first: "
                           f"{failures[0]}", RuntimeWarning, stacklevel=2)
         return rows_of("evaluate", paths, output, {"caches": os.fspath(caches), **options})
+
+
+def _check_chosen(writer: CacheWriter, prompts: str | Sequence[str] | None, layers: Sequence[int] | None) -> None:
+    """Raises TraceError for a prompt or layer that no trace has. As in --layers, a range may exceed them."""
+    named = list_parts(prompts) if isinstance(prompts, str) else prompts or ()
+    numbers = () if layers is None or isinstance(layers, range) else layers
+    checks: list[tuple[str, Sequence[Any], set[Any]]] = [
+        ("prompts", named, {prompt for prompt, _ in writer.sizes}),
+        ("layers", numbers, {layer for _, layer in writer.sizes})]
+    for what, wanted, known in checks:
+        absent = [str(one) for one in wanted if one not in known]
+        if absent:
+            raise TraceError(f"{', '.join(writer.traces)}: {what}: got {absent[0]}, expected some of "
+                             + ", ".join(map(str, sorted(known))))
 
 
 def budget_bytes(budget: float, full: int) -> int:
