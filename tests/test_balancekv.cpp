@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "algorithms/grid.hpp"
 #include "method_checks.hpp"
+#include "refusal.hpp"
 
 namespace kvbench::test_balancekv {
 namespace {
