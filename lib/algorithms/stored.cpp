@@ -336,11 +336,6 @@ Index coded_token_bytes(const CodedEntries& coded) {
   return (coded.bytes.all() + coded.k.rows() - 1) / coded.k.rows();
 }
 
-Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,
-                   const Params& params) {
-  return bytes_with(weights_of(a, params), q, shape, count, params);
-}
-
 Method stored(const Method& a, const Method& q) {
   check_parts(a, q);
   const bool reads = a.compress == nullptr;

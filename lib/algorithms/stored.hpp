@@ -13,10 +13,6 @@ namespace kvbench {
 /// quantizer, one set for all queries) or Q is not a quantizer. Both must outlive the result.
 Method stored(const Method& a, const Method& q);
 
-/// Bytes of `count` tokens of A stored by Q, with A's weights. `params`: of A@Q.
-Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,
-                   const Params& params);
-
 /// Bytes that a query reads for one of the entries, at least one: an equal part of all, rounded up.
 Index coded_token_bytes(const CodedEntries& coded);
 
