@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "core/isa.hpp"
-#include "replay/selection.hpp"
 
 namespace kvbench {
 namespace {
