@@ -100,6 +100,14 @@ TEST(QuantKivi, BytesByHand) {
 }
 
 // 2048 tokens of which 16 are sinks and 512 recent: all of them are kept, coded or not.
+// 1 % of 65,536, of 65,537 and of the 37 beside a group of 100, rounded up.
+TEST(Quantize, OutliersHaveIndicesThatReachTheirGroup) {
+  EXPECT_EQ(outlier_bytes(0.01, 65536, 65536), 656 * 4);
+  EXPECT_EQ(outlier_bytes(0.01, 65537, 65537), 656 * 6);
+  EXPECT_EQ(outlier_bytes(0.01, 137, 100), 2 * 4);
+  EXPECT_EQ(outlier_bytes(0.01, 70000, 32), 2188 * 4);
+}
+
 TEST(QuantKivi, CodedTokensAreKeptTokens) {
   const KvHead head = make_head({.n = 2048, .dtype = DType::float16}, 6);
   const Compressed c = run(head, positions(16, 1536), {{"bits", "4"}});

@@ -144,9 +144,11 @@ Index outlier_count(double share, Index count) {
 }
 
 Index outlier_bytes(double share, Index length, Index group) {
+  const auto of_group = [&](Index count) {
+    return outlier_count(share, count) * (count > 65536 ? kOutlierBytes + 2 : kOutlierBytes);
+  };
   const Index rest = length % group;
-  return kOutlierBytes * (length / group * outlier_count(share, group) +
-                          (rest > 0 ? outlier_count(share, rest) : 0));
+  return length / group * of_group(group) + (rest > 0 ? of_group(rest) : 0);
 }
 
 void read_back(Matrix& out, const CodeFormat& format) {

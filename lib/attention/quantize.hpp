@@ -101,7 +101,8 @@ struct CodeFormat {
   DType outlier_type = DType::float16;  ///< 16 bits
 };
 
-/// Bytes of an outlier: its value and its index in the group.
+/// Bytes of an outlier: its value and its index in the group, which has two
+/// bytes more in groups of more than 65,536.
 constexpr Index kOutlierBytes = 4;
 
 /// Outliers in a group of `count`: share * count, rounded up, up to the product's rounding.
