@@ -223,9 +223,8 @@ format-check: ## fail if clang-format would change a source
 	@$(SOURCES) | xargs -r clang-format --dry-run -Werror
 	@echo "format: clean"
 
-# Most of clang-tidy's time goes to headers, so it checks the units of CMake's unity build, in which
-# misc-unused-using-decls and misc-unused-alias-decls see only methods. core/decompositions is Eigen's code.
-# TIDY=...: regular expression of files, such as unity_lib_trace or methods/h2o.
+# Most of clang-tidy's time goes to headers, so it checks the units of CMake's unity build.
+# core/decompositions is Eigen's code. TIDY=...: regular expression of files, such as unity_lib_trace.
 TIDY := /Unity/unity_|/(lib|apps)/(?!core/decompositions)[a-z0-9_/]+\.cpp$$
 tidy: ## run clang-tidy on lib/ and apps/
 	$(call bootstrap,build test lint)

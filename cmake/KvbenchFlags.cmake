@@ -74,15 +74,13 @@ function(kvbench_target_options target)
 endfunction()
 
 # Sets `out` to the unit of each source, or to `-` where it is compiled alone: `size` sources of a
-# folder at a time, which halves the time of a full build. Methods are compiled alone, since their
-# functions share names (`compress`), and so are KVBENCH_ALONE. With KVBENCH_UNITY=OFF (make nightly)
-# every source is compiled alone, which detects missing includes.
+# folder at a time, which halves the time of a full build. KVBENCH_ALONE are compiled alone. With
+# KVBENCH_UNITY=OFF (make nightly) every source is, which detects missing includes.
 function(kvbench_units out size)
   set(_units "")
   foreach(_source IN LISTS ARGN)
     get_filename_component(_folder "${_source}" DIRECTORY)
-    if(NOT KVBENCH_UNITY OR NOT _source MATCHES "\\.cpp$"
-       OR _folder MATCHES "methods$")
+    if(NOT KVBENCH_UNITY OR NOT _source MATCHES "\\.cpp$")
       list(APPEND _units "-")
       continue()
     endif()

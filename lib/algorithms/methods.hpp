@@ -1,11 +1,14 @@
-// Declares every method of methods.inc: `Method method_foo()` of stem foo.cpp.
+// Declares every method of methods.inc: `method_foo::make()` of stem foo.cpp.
 #pragma once
 
 #include "algorithms/contract.hpp"
 
 namespace kvbench {
 
-#define KVBENCH_METHOD(stem) Method method_##stem();
+#define KVBENCH_METHOD(stem) \
+  namespace method_##stem {  \
+    Method make();           \
+  }
 #include "algorithms/methods.inc"
 #undef KVBENCH_METHOD
 

@@ -14,7 +14,7 @@ namespace kvbench {
 std::span<const Method> methods() {
   static const std::vector<Method> all = [] {
     std::vector<Method> list = {
-#define KVBENCH_METHOD(stem) method_##stem(),
+#define KVBENCH_METHOD(stem) method_##stem::make(),
 #include "algorithms/methods.inc"
 #undef KVBENCH_METHOD
     };

@@ -4,7 +4,7 @@
 // In: K [m, d], V [m, dv] of the task's tokens. Out: B of them, one common weight. Time O(B).
 #include "algorithms/shared/size.hpp"
 
-namespace kvbench {
+namespace kvbench::method_stride {
 namespace {
 
 constexpr Index kWeightBytes = 4;  // one float32 for all tokens
@@ -28,7 +28,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_stride() {
+Method make() {
   MethodInfo info;
   info.name = "stride";
   info.family = Family::sampling;
@@ -40,4 +40,4 @@ Method method_stride() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_stride

@@ -10,7 +10,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 
-namespace kvbench {
+namespace kvbench::method_adakv {
 namespace {
 
 Survey survey(const Task& task, const Params& params) {
@@ -29,7 +29,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_adakv() {
+Method make() {
   MethodInfo info =
       snapkv_info("adakv", {real_param("floor", "0.2", 0, 1, "share of the head's equal part",
                                        "each head's best tokens that always stay, rounded down; 1: "
@@ -49,4 +49,4 @@ Method method_adakv() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_adakv

@@ -18,7 +18,7 @@
 #include "algorithms/shared/matching.hpp"
 #include "algorithms/shared/reference_attention.hpp"
 
-namespace kvbench {
+namespace kvbench::method_attention_matching {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -45,7 +45,7 @@ Index reference_count(const Params& p, const LayerFacts& l) {
 
 }  // namespace
 
-Method method_attention_matching() {
+Method make() {
   Method method = matching_method(
       "attention-matching", compress,
       {integer_param(
@@ -75,4 +75,4 @@ Method method_attention_matching() {
   return method;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_attention_matching

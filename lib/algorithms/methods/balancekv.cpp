@@ -16,7 +16,7 @@
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_balancekv {
 namespace {
 
 // The public code adds it to every inner product of values, beside value_bias.
@@ -207,7 +207,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_balancekv() {
+Method make() {
   MethodInfo info;
   info.name = "balancekv";
   info.family = Family::sampling;
@@ -266,4 +266,4 @@ Method method_balancekv() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_balancekv

@@ -29,7 +29,7 @@
 #include "attention/inner_products.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_balancekv_stream {
 namespace {
 
 constexpr Index kInstanceBytes = 16;                           // bucket 4, t 4, arrivals 8
@@ -328,7 +328,7 @@ class BalanceKvStream final : public StreamCache {
 
 }  // namespace
 
-Method method_balancekv_stream() {
+Method make() {
   MethodInfo info;
   info.name = "balancekv-stream";
   info.family = Family::sampling;
@@ -379,4 +379,4 @@ Method method_balancekv_stream() {
   return {info, nullptr, open_as<BalanceKvStream>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_balancekv_stream

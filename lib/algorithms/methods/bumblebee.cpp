@@ -23,7 +23,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 
-namespace kvbench {
+namespace kvbench::method_bumblebee {
 namespace {
 
 // Relative margin of bounds on the importance term, for the rounding of phi's increments (1e-13 at
@@ -294,7 +294,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_bumblebee() {
+Method make() {
   MethodInfo info;
   info.name = "bumblebee";
   info.family = Family::eviction;
@@ -339,4 +339,4 @@ Method method_bumblebee() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_bumblebee

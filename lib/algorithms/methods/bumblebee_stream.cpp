@@ -23,7 +23,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 
-namespace kvbench {
+namespace kvbench::method_bumblebee_stream {
 namespace {
 
 constexpr Index kPositionBytes = 4;   // position, for ties
@@ -84,7 +84,7 @@ class BumbleBeeStream final : public StreamCache {
 
 }  // namespace
 
-Method method_bumblebee_stream() {
+Method make() {
   MethodInfo info;
   info.name = "bumblebee-stream";
   info.family = Family::eviction;
@@ -106,4 +106,4 @@ Method method_bumblebee_stream() {
   return {info, nullptr, open_as<BumbleBeeStream>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_bumblebee_stream

@@ -25,7 +25,7 @@
 #include "algorithms/shared/window_weights.hpp"
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::method_cake {
 namespace {
 
 constexpr double kLogFloor = 1e-10;  // [2]'s
@@ -118,7 +118,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_cake() {
+Method make() {
   MethodInfo info;
   info.name = "cake";
   info.family = Family::eviction;
@@ -155,4 +155,4 @@ Method method_cake() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_cake

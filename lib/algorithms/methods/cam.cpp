@@ -23,7 +23,7 @@
 #include "attention/merge_rows.hpp"
 #include "core/float16.hpp"
 
-namespace kvbench {
+namespace kvbench::method_cam {
 namespace {
 
 // clamp(own / mean, 0, 1), for an evicted token of score `own` and receivers of that mean score.
@@ -215,7 +215,7 @@ class CamStream final : public StreamCache {
 
 }  // namespace
 
-Method method_cam() {
+Method make() {
   MethodInfo info;
   info.name = "cam";
   info.family = Family::merging;
@@ -241,4 +241,4 @@ Method method_cam() {
   return {info, compress, open_as<CamStream>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_cam

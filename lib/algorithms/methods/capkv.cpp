@@ -20,7 +20,7 @@
 #include "algorithms/shared/size.hpp"
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::method_capkv {
 namespace {
 
 constexpr double kWeightFloor = 1e-6;  // [2]'s epsilon
@@ -94,7 +94,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_capkv() {
+Method make() {
   MethodInfo info;
   info.name = "capkv";
   info.family = Family::eviction;
@@ -119,4 +119,4 @@ Method method_capkv() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_capkv

@@ -12,7 +12,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 
-namespace kvbench {
+namespace kvbench::method_chunkkv {
 namespace {
 
 // Of at least one score. Sums differences from the first, so that the mean of equal scores is
@@ -59,7 +59,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_chunkkv() {
+Method make() {
   MethodInfo info = snapkv_info(
       "chunkkv", {integer_param("chunk_length", "20", 1, 1e9, "tokens",
                                 "neighbouring tokens that are kept or dropped together; larger "
@@ -75,4 +75,4 @@ Method method_chunkkv() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_chunkkv

@@ -28,7 +28,7 @@
 #include "attention/inner_products.hpp"
 #include "attention/online_clusters.hpp"
 
-namespace kvbench {
+namespace kvbench::method_clustergen {
 namespace {
 
 constexpr Index kCountBytes = 4;
@@ -325,7 +325,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
 
 }  // namespace
 
-Method method_clustergen() {
+Method make() {
   MethodInfo info;
   info.name = "clustergen";
   info.family = Family::sampling;
@@ -363,4 +363,4 @@ Method method_clustergen() {
   return {info, compress, open_stream};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_clustergen

@@ -15,7 +15,7 @@
 #include "algorithms/shared/size.hpp"
 #include "attention/kcenter.hpp"
 
-namespace kvbench {
+namespace kvbench::method_clustergen_kcenter {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -56,7 +56,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_clustergen_kcenter() {
+Method make() {
   MethodInfo info;
   info.name = "clustergen-kcenter";
   info.family = Family::sampling;
@@ -83,4 +83,4 @@ Method method_clustergen_kcenter() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_clustergen_kcenter

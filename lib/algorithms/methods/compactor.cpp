@@ -27,7 +27,7 @@
 #include "attention/inner_products.hpp"
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::method_compactor {
 namespace {
 
 constexpr double kMinDeviation = 1e-6;  // [2]'s
@@ -180,7 +180,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_compactor() {
+Method make() {
   MethodInfo info;
   info.name = "compactor";
   info.family = Family::eviction;
@@ -217,4 +217,4 @@ Method method_compactor() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_compactor

@@ -18,7 +18,7 @@
 #include "algorithms/shared/size.hpp"
 #include "attention/nearest_keys.hpp"
 
-namespace kvbench {
+namespace kvbench::method_count_merge {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -54,7 +54,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_count_merge() {
+Method make() {
   MethodInfo info;
   info.name = "count-merge";
   info.family = Family::merging;
@@ -70,4 +70,4 @@ Method method_count_merge() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_count_merge

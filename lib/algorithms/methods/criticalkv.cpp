@@ -16,7 +16,7 @@
 #include "algorithms/shared/snapkv_scores.hpp"
 #include "attention/scores.hpp"
 
-namespace kvbench {
+namespace kvbench::method_criticalkv {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -37,7 +37,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_criticalkv() {
+Method make() {
   MethodInfo info = snapkv_info(
       "criticalkv",
       {real_param("first_share", "0.5", 0, 1, "share of the kept tokens",
@@ -58,4 +58,4 @@ Method method_criticalkv() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_criticalkv

@@ -14,7 +14,7 @@
 #include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
 
-namespace kvbench {
+namespace kvbench::method_curdkv {
 namespace {
 
 // Each row's share of the squared norms of its window, [tokens].
@@ -51,7 +51,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_curdkv() {
+Method make() {
   MethodInfo info;
   info.name = "curdkv";
   info.family = Family::eviction;
@@ -71,4 +71,4 @@ Method method_curdkv() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_curdkv

@@ -24,7 +24,7 @@
 #include "core/float16.hpp"
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::method_d2o {
 namespace {
 
 // Above the 1e-15 by which cosines of parallel keys differ, far below that of other float16 keys.
@@ -97,7 +97,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_d2o() {
+Method make() {
   MethodInfo info;
   info.name = "d2o";
   info.family = Family::merging;
@@ -119,4 +119,4 @@ Method method_d2o() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_d2o

@@ -20,7 +20,7 @@
 #include "algorithms/shared/window_weights.hpp"
 #include "core/vector_sums.hpp"
 
-namespace kvbench {
+namespace kvbench::method_defensivekv {
 namespace {
 
 constexpr double kMost = std::numeric_limits<double>::max();
@@ -111,7 +111,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_defensivekv() {
+Method make() {
   MethodInfo info;
   info.name = "defensivekv";
   info.family = Family::eviction;
@@ -141,4 +141,4 @@ Method method_defensivekv() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_defensivekv

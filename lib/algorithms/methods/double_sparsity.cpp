@@ -14,7 +14,7 @@
 #include "attention/quantize.hpp"
 #include "attention/scores.hpp"
 
-namespace kvbench {
+namespace kvbench::method_double_sparsity {
 namespace {
 
 Index channels_of(const Params& params, Index d) {
@@ -89,7 +89,7 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_double_sparsity() {
+Method make() {
   MethodInfo info;
   info.name = "double-sparsity";
   info.family = Family::retrieval;
@@ -111,4 +111,4 @@ Method method_double_sparsity() {
   return {.info = info, .open_reads = open_reads};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_double_sparsity

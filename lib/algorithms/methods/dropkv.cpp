@@ -18,7 +18,7 @@
 #include "algorithms/shared/snapkv_scores.hpp"
 #include "algorithms/shared/window_weights.hpp"
 
-namespace kvbench {
+namespace kvbench::method_dropkv {
 namespace {
 
 constexpr double kEpsilon = 1e-6;
@@ -79,7 +79,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_dropkv() {
+Method make() {
   MethodInfo info;
   info.name = "dropkv";
   info.family = Family::eviction;
@@ -106,4 +106,4 @@ Method method_dropkv() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_dropkv

@@ -16,7 +16,7 @@
 #include "attention/estimator.hpp"
 #include "attention/query_block.hpp"
 
-namespace kvbench {
+namespace kvbench::method_duoattention {
 namespace {
 
 Survey survey(const Task& task, const Params& params) {
@@ -60,7 +60,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_duoattention() {
+Method make() {
   MethodInfo info;
   info.name = "duoattention";
   info.family = Family::eviction;
@@ -80,4 +80,4 @@ Method method_duoattention() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_duoattention

@@ -4,7 +4,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
-namespace kvbench {
+namespace kvbench::method_exact {
 namespace {
 
 Compressed compress(const Task& task, const Params&) {
@@ -17,7 +17,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params&) 
 
 }  // namespace
 
-Method method_exact() {
+Method make() {
   MethodInfo info;
   info.name = "exact";
   info.family = Family::reference;
@@ -32,4 +32,4 @@ Method method_exact() {
   return out;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_exact

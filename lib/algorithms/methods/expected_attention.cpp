@@ -23,7 +23,7 @@
 #include "attention/inner_products.hpp"
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::method_expected_attention {
 namespace {
 
 constexpr std::size_t kSlab = 256;  // keys per block
@@ -123,7 +123,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_expected_attention() {
+Method make() {
   MethodInfo info;
   info.name = "expected-attention";
   info.family = Family::eviction;
@@ -141,4 +141,4 @@ Method method_expected_attention() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_expected_attention

@@ -11,7 +11,7 @@
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_external_scores {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -62,7 +62,7 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
 
 }  // namespace
 
-Method method_external_scores() {
+Method make() {
   MethodInfo info;
   info.name = "external-scores";
   info.family = Family::eviction;
@@ -79,4 +79,4 @@ Method method_external_scores() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_external_scores

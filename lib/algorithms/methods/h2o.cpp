@@ -12,7 +12,7 @@
 #include "algorithms/shared/heavy_recent.hpp"
 #include "algorithms/shared/size.hpp"
 
-namespace kvbench {
+namespace kvbench::method_h2o {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -25,7 +25,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
 
 }  // namespace
 
-Method method_h2o() {
+Method make() {
   MethodInfo info;
   info.name = "h2o";
   info.family = Family::eviction;
@@ -42,4 +42,4 @@ Method method_h2o() {
   return {info, compress, open_stream};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_h2o

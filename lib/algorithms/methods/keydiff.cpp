@@ -10,7 +10,7 @@
 #include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
 
-namespace kvbench {
+namespace kvbench::method_keydiff {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -40,7 +40,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_keydiff() {
+Method make() {
   MethodInfo info;
   info.name = "keydiff";
   info.family = Family::eviction;
@@ -52,4 +52,4 @@ Method method_keydiff() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_keydiff

@@ -24,7 +24,7 @@
 #include "attention/kcenter.hpp"
 #include "core/shared_work.hpp"
 
-namespace kvbench {
+namespace kvbench::method_kmeans {
 namespace {
 
 using Members = std::vector<std::vector<Index>>;  // positions of each cluster, ascending
@@ -169,7 +169,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_kmeans() {
+Method make() {
   MethodInfo info;
   info.name = "kmeans";
   info.family = Family::merging;
@@ -185,4 +185,4 @@ Method method_kmeans() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_kmeans

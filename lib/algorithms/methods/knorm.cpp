@@ -8,7 +8,7 @@
 #include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
 
-namespace kvbench {
+namespace kvbench::method_knorm {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -22,7 +22,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_knorm() {
+Method make() {
   MethodInfo info;
   info.name = "knorm";
   info.family = Family::eviction;
@@ -34,4 +34,4 @@ Method method_knorm() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_knorm

@@ -29,7 +29,7 @@
 #include "algorithms/shared/stream_tokens.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_kvreviver {
 namespace {
 
 bool by_fisher(const Params& p) {
@@ -184,7 +184,7 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
 
 }  // namespace
 
-Method method_kvreviver() {
+Method make() {
   MethodInfo info;
   info.name = "kvreviver";
   info.family = Family::merging;
@@ -247,4 +247,4 @@ Method method_kvreviver() {
   return {info, compress, open_stream, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_kvreviver

@@ -22,7 +22,7 @@
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_kvzip {
 namespace {
 
 constexpr const char* kSet = "repeat";
@@ -113,7 +113,7 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
 
 }  // namespace
 
-Method method_kvzip() {
+Method make() {
   MethodInfo info;
   info.name = "kvzip";
   info.family = Family::eviction;
@@ -146,4 +146,4 @@ Method method_kvzip() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_kvzip

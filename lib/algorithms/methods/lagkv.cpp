@@ -17,7 +17,7 @@
 #include "algorithms/shared/size.hpp"
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::method_lagkv {
 namespace {
 
 // Minimum and maximum - minimum of each channel over `tokens`.
@@ -114,7 +114,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_lagkv() {
+Method make() {
   MethodInfo info;
   info.name = "lagkv";
   info.family = Family::eviction;
@@ -135,4 +135,4 @@ Method method_lagkv() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_lagkv

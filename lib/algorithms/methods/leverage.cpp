@@ -9,7 +9,7 @@
 #include "algorithms/shared/leverage_scores.hpp"
 #include "algorithms/shared/size.hpp"
 
-namespace kvbench {
+namespace kvbench::method_leverage {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -18,7 +18,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_leverage() {
+Method make() {
   MethodInfo info;
   info.name = "leverage";
   info.family = Family::eviction;
@@ -35,4 +35,4 @@ Method method_leverage() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_leverage

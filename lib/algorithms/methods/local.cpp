@@ -3,7 +3,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
-namespace kvbench {
+namespace kvbench::method_local {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -17,7 +17,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
 
 }  // namespace
 
-Method method_local() {
+Method make() {
   MethodInfo info;
   info.name = "local";
   info.family = Family::eviction;
@@ -28,4 +28,4 @@ Method method_local() {
   return {info, compress, open_stream};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_local

@@ -26,7 +26,7 @@
 #include "core/float16.hpp"
 #include "core/rope.hpp"
 
-namespace kvbench {
+namespace kvbench::method_lowrank {
 namespace {
 
 using Columns = Eigen::MatrixXd;
@@ -213,7 +213,7 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
 
 }  // namespace
 
-Method method_lowrank() {
+Method make() {
   MethodInfo info;
   info.name = "lowrank";
   info.family = Family::quantization;
@@ -255,4 +255,4 @@ Method method_lowrank() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_lowrank

@@ -20,7 +20,7 @@
 #include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
 
-namespace kvbench {
+namespace kvbench::method_magicpig {
 namespace {
 
 constexpr Index kFewestTables = 2;
@@ -186,7 +186,7 @@ class HashTables : public ReadIndex {
 
 }  // namespace
 
-Method method_magicpig() {
+Method make() {
   MethodInfo info;
   info.name = "magicpig";
   info.family = Family::retrieval;
@@ -212,4 +212,4 @@ Method method_magicpig() {
   return {.info = info, .open_reads = open_reads_as<HashTables>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_magicpig

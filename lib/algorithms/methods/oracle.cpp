@@ -4,7 +4,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 
-namespace kvbench {
+namespace kvbench::method_oracle {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -13,7 +13,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_oracle() {
+Method make() {
   MethodInfo info;
   info.name = "oracle";
   info.family = Family::reference;
@@ -25,4 +25,4 @@ Method method_oracle() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_oracle

@@ -4,7 +4,7 @@
 #include "algorithms/shared/matching.hpp"
 #include "algorithms/shared/reference_attention.hpp"
 
-namespace kvbench {
+namespace kvbench::method_oracle_matching {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -13,7 +13,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_oracle_matching() {
+Method make() {
   Method method = matching_method("oracle-matching", compress);
   MethodInfo& info = method.info;
   info.family = Family::reference;
@@ -31,4 +31,4 @@ Method method_oracle_matching() {
   return method;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_oracle_matching

@@ -20,7 +20,7 @@
 #include "core/error.hpp"
 #include "core/float16.hpp"
 
-namespace kvbench {
+namespace kvbench::method_pq {
 namespace {
 
 constexpr Index kCodeBits = 6;
@@ -169,7 +169,7 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_pq() {
+Method make() {
   MethodInfo info;
   info.name = "pq";
   info.family = Family::retrieval;
@@ -191,4 +191,4 @@ Method method_pq() {
   return {.info = info, .open_reads = open_reads};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_pq

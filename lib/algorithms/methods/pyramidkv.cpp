@@ -11,7 +11,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 
-namespace kvbench {
+namespace kvbench::method_pyramidkv {
 namespace {
 
 Survey survey(const Task& task, const Params& params) {
@@ -44,7 +44,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_pyramidkv() {
+Method make() {
   MethodInfo info = snapkv_info(
       "pyramidkv", {real_param("beta", "20", 1, 1e9, "",
                                "the last layer's budget is B / beta; 1: equal budgets")});
@@ -63,4 +63,4 @@ Method method_pyramidkv() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_pyramidkv

@@ -15,7 +15,7 @@
 #include "attention/inner_products.hpp"
 #include "core/decompositions.hpp"
 
-namespace kvbench {
+namespace kvbench::method_q_filters {
 namespace {
 
 // Of `queries` [., d]: of unit length, or 0.
@@ -75,7 +75,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_q_filters() {
+Method make() {
   MethodInfo info;
   info.name = "q-filters";
   info.family = Family::eviction;
@@ -90,4 +90,4 @@ Method method_q_filters() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_q_filters

@@ -12,7 +12,7 @@
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_quant_format {
 namespace {
 
 // Keys' or values' storage.
@@ -119,7 +119,7 @@ std::vector<ParamSpec> format_params() {
 
 }  // namespace
 
-Method method_quant_format() {
+Method make() {
   MethodInfo info;
   info.name = "quant-format";
   info.family = Family::quantization;
@@ -147,4 +147,4 @@ Method method_quant_format() {
   return method;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_quant_format

@@ -24,7 +24,7 @@
 #include "attention/quantize.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_quant_kivi {
 namespace {
 
 struct Format {
@@ -278,7 +278,7 @@ std::vector<ParamSpec> kvquant_params() {
 
 }  // namespace
 
-Method method_quant_kivi() {
+Method make() {
   MethodInfo info;
   info.name = "quant-kivi";
   info.family = Family::quantization;
@@ -323,4 +323,4 @@ Method method_quant_kivi() {
   return method;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_quant_kivi

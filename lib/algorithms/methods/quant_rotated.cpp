@@ -19,7 +19,7 @@
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_quant_rotated {
 namespace {
 
 struct Formats {
@@ -181,7 +181,7 @@ std::vector<ParamSpec> format_params(const std::string& bits) {
 
 }  // namespace
 
-Method method_quant_rotated() {
+Method make() {
   MethodInfo info;
   info.name = "quant-rotated";
   info.family = Family::quantization;
@@ -222,4 +222,4 @@ Method method_quant_rotated() {
   return method;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_quant_rotated

@@ -13,7 +13,7 @@
 #include "algorithms/shared/page_bounds.hpp"
 #include "algorithms/shared/ranked_reads.hpp"
 
-namespace kvbench {
+namespace kvbench::method_quest {
 namespace {
 
 constexpr std::string_view kSize = "pages";
@@ -49,7 +49,7 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_quest() {
+Method make() {
   MethodInfo info;
   info.name = "quest";
   info.family = Family::retrieval;
@@ -70,4 +70,4 @@ Method method_quest() {
   return {.info = info, .open_reads = open_reads};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_quest

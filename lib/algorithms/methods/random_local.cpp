@@ -4,7 +4,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
-namespace kvbench {
+namespace kvbench::method_random_local {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -49,7 +49,7 @@ class RandomLocalStream final : public TokenStream {
 
 }  // namespace
 
-Method method_random_local() {
+Method make() {
   MethodInfo info;
   info.name = "random-local";
   info.family = Family::eviction;
@@ -63,4 +63,4 @@ Method method_random_local() {
   return {info, compress, open_as<RandomLocalStream>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_random_local

@@ -20,7 +20,7 @@
 #include "algorithms/shared/snapkv_scores.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
-namespace kvbench {
+namespace kvbench::method_rkv {
 namespace {
 
 RkvRules rules_of(const Params& params) {
@@ -104,7 +104,7 @@ class RkvCache final : public StreamCache {
 
 }  // namespace
 
-Method method_rkv() {
+Method make() {
   MethodInfo info;
   info.name = "rkv";
   info.family = Family::eviction;
@@ -135,4 +135,4 @@ Method method_rkv() {
   return {info, compress, open_as<RkvCache>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_rkv

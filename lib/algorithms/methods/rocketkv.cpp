@@ -21,7 +21,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 
-namespace kvbench {
+namespace kvbench::method_rocketkv {
 namespace {
 
 // `budget`: T.
@@ -105,7 +105,7 @@ class RocketReads : public ReadIndex {
 
 }  // namespace
 
-Method method_rocketkv() {
+Method make() {
   MethodInfo info;
   info.name = "rocketkv";
   info.family = Family::retrieval;
@@ -140,4 +140,4 @@ Method method_rocketkv() {
   return {.info = info, .open_reads = open_reads_as<RocketReads>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_rocketkv

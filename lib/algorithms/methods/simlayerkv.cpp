@@ -20,7 +20,7 @@
 #include "attention/estimator.hpp"
 #include "attention/query_block.hpp"
 
-namespace kvbench {
+namespace kvbench::method_simlayerkv {
 namespace {
 
 Survey survey(const Task& task, const Params& params) {
@@ -114,7 +114,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_simlayerkv() {
+Method make() {
   MethodInfo info;
   info.name = "simlayerkv";
   info.family = Family::eviction;
@@ -140,4 +140,4 @@ Method method_simlayerkv() {
   return {info, compress, nullptr, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_simlayerkv

@@ -7,7 +7,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 
-namespace kvbench {
+namespace kvbench::method_snapkv {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -16,7 +16,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_snapkv() {
+Method make() {
   MethodInfo info = snapkv_info("snapkv", {ref_param()});
   info.family = Family::eviction;
   info.summary = "largest attention from the last scoring queries, pooled over neighbours";
@@ -35,4 +35,4 @@ Method method_snapkv() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_snapkv

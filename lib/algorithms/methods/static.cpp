@@ -11,7 +11,7 @@
 #include "algorithms/shared/fixed_reads.hpp"
 #include "core/error.hpp"
 
-namespace kvbench {
+namespace kvbench::method_static {
 namespace {
 
 const Method& named(const Params& params) {
@@ -41,7 +41,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
 
 }  // namespace
 
-Method method_static() {
+Method make() {
   MethodInfo info;
   info.name = "static";
   info.family = Family::retrieval;
@@ -76,4 +76,4 @@ Method method_static() {
   return out;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_static

@@ -9,7 +9,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
-namespace kvbench {
+namespace kvbench::method_streamingllm {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
@@ -28,7 +28,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
 
 }  // namespace
 
-Method method_streamingllm() {
+Method make() {
   MethodInfo info;
   info.name = "streamingllm";
   info.family = Family::eviction;
@@ -44,4 +44,4 @@ Method method_streamingllm() {
   return {info, compress, open_stream};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_streamingllm

@@ -18,7 +18,7 @@
 #include "algorithms/shared/size.hpp"
 #include "attention/scores.hpp"
 
-namespace kvbench {
+namespace kvbench::method_think {
 namespace {
 
 constexpr double kBelowOne = 1.0 - 0x1p-53;
@@ -152,7 +152,7 @@ std::vector<ParamSpec> params_with(const char* ratio) {
 
 }  // namespace
 
-Method method_think() {
+Method make() {
   MethodInfo info;
   info.name = "think";
   info.family = Family::quantization;
@@ -172,4 +172,4 @@ Method method_think() {
   return out;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_think

@@ -3,7 +3,7 @@
 // In: K [m, d], the evaluated queries. Time O(group queries m d), memory O(group queries B).
 #include "algorithms/shared/ranked_reads.hpp"
 
-namespace kvbench {
+namespace kvbench::method_topk {
 namespace {
 
 std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
@@ -16,7 +16,7 @@ std::unique_ptr<ReadIndex> open_reads(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_topk() {
+Method make() {
   MethodInfo info;
   info.name = "topk";
   info.family = Family::retrieval;
@@ -30,4 +30,4 @@ Method method_topk() {
   return {.info = info, .open_reads = open_reads};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_topk

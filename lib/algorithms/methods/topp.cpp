@@ -11,7 +11,7 @@
 #include "algorithms/shared/size.hpp"
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::method_topp {
 namespace {
 
 // Entries by falling weight, ties to the first. Level: the share of the entries before, so that a
@@ -108,7 +108,7 @@ class ByMass : public ReadIndex {
 
 }  // namespace
 
-Method method_topp() {
+Method make() {
   MethodInfo info;
   info.name = "topp";
   info.family = Family::retrieval;
@@ -126,4 +126,4 @@ Method method_topp() {
   return {.info = info, .open_reads = open_reads_as<ByMass>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_topp

@@ -14,7 +14,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
-namespace kvbench {
+namespace kvbench::method_tova {
 namespace {
 
 Survey survey(const Task& task, const Params& params) {
@@ -52,7 +52,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
 
 }  // namespace
 
-Method method_tova() {
+Method make() {
   MethodInfo info;
   info.name = "tova";
   info.family = Family::eviction;
@@ -71,4 +71,4 @@ Method method_tova() {
   return {info, compress, open_stream, survey, share};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_tova

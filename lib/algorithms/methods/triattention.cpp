@@ -23,7 +23,7 @@
 #include "core/rope.hpp"
 #include "core/shared_work.hpp"
 
-namespace kvbench {
+namespace kvbench::method_triattention {
 namespace {
 
 constexpr Index kSlab = 256;  // keys per block
@@ -114,7 +114,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_triattention() {
+Method make() {
   MethodInfo info;
   info.name = "triattention";
   info.family = Family::eviction;
@@ -137,4 +137,4 @@ Method method_triattention() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_triattention

@@ -7,7 +7,7 @@
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 
-namespace kvbench {
+namespace kvbench::method_uniform {
 namespace {
 
 constexpr Index kWeightBytes = 4;
@@ -52,7 +52,7 @@ class UniformStream final : public TokenStream {
 
 }  // namespace
 
-Method method_uniform() {
+Method make() {
   MethodInfo info;
   info.name = "uniform";
   info.family = Family::sampling;
@@ -66,4 +66,4 @@ Method method_uniform() {
   return {info, compress, open_as<UniformStream>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_uniform

@@ -20,7 +20,7 @@
 #include "attention/nearest_keys.hpp"
 #include "core/float16.hpp"
 
-namespace kvbench {
+namespace kvbench::method_value_merge {
 namespace {
 
 constexpr double kMinLength = 1e-6;  // [1]'s, for two zero values
@@ -82,7 +82,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_value_merge() {
+Method make() {
   MethodInfo info;
   info.name = "value-merge";
   info.family = Family::merging;
@@ -96,4 +96,4 @@ Method method_value_merge() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_value_merge

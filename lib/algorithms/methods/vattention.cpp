@@ -19,7 +19,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 
-namespace kvbench {
+namespace kvbench::method_vattention {
 namespace {
 
 constexpr double kFinest = 1e-6;  // epsilon
@@ -112,7 +112,7 @@ class SampledReads : public ReadIndex {
 
 }  // namespace
 
-Method method_vattention() {
+Method make() {
   MethodInfo info;
   info.name = "vattention";
   info.family = Family::retrieval;
@@ -140,4 +140,4 @@ Method method_vattention() {
   return {.info = info, .open_reads = open_reads_as<SampledReads>};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_vattention

@@ -31,7 +31,7 @@
 #include "core/float16.hpp"
 #include "core/math.hpp"
 
-namespace kvbench {
+namespace kvbench::method_wildcat {
 namespace {
 
 constexpr double kSpanned = 1e-10;             // largest residual of a spanned token
@@ -289,7 +289,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 }  // namespace
 
-Method method_wildcat() {
+Method make() {
   MethodInfo info;
   info.name = "wildcat";
   info.family = Family::merging;
@@ -318,4 +318,4 @@ Method method_wildcat() {
   return {info, compress};
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::method_wildcat
