@@ -45,7 +45,7 @@ class Matching : public ::testing::Test {
     return job_.run({}, with(given, {{"weights", "one"}, {"values", "kept"}})).held.tokens;
   }
 
-  const Method method_ = method_attention_matching();
+  const Method method_ = method_attention_matching::make();
   JobOf job_;
 };
 

@@ -499,8 +499,8 @@ TEST(RetrievalMethods, NeverReadMoreThanTheirBudgets) {
 }
 
 TEST(ComposedReads, ReadWhatAKeepsAndTheBestOfTheRest) {
-  const Method topk = method_topk();
-  const Method a = method_knorm();
+  const Method topk = method_topk::make();
+  const Method a = method_knorm::make();
   const std::vector<Index> tokens = gappy(8, 120);
   const ReadsOf job(topk, make_rounded_head(retrieval_shape(), 20), tokens, kQueries);
   const Method both = composed(a, topk);
@@ -534,8 +534,8 @@ TEST(ComposedReads, ReadWhatAKeepsAndTheBestOfTheRest) {
 }
 
 TEST(CodedReads, ATokenCostsItsPartOfTheCodes) {
-  const Method topk = method_topk();
-  const Method q = method_quant_kivi();
+  const Method topk = method_topk::make();
+  const Method q = method_quant_kivi::make();
   const std::vector<Index> tokens = gappy(8, 120);  // 75
   const ReadsOf job(topk, make_rounded_head(retrieval_shape(), 21), tokens, kQueries);
   const Method both = stored(topk, q);

@@ -6,7 +6,7 @@ namespace kvbench::test_stride {
 namespace {
 
 TEST(Stride, KeepsTheMiddleOfEveryStride) {
-  const Method method = method_stride();
+  const Method method = method_stride::make();
   const KvHead head = make_head({}, 1);
   const JobOf job(method, head, positions(10, 50), {});
   const Compressed c = job.run(10 * head.pair_bytes() + 4);
@@ -16,7 +16,7 @@ TEST(Stride, KeepsTheMiddleOfEveryStride) {
 }
 
 TEST(Stride, BudgetsThatHoldNoWeightAreRefused) {
-  const Method method = method_stride();
+  const Method method = method_stride::make();
   const JobOf job(method, make_head({}, 2), positions(10, 50), {});
   EXPECT_THROW(job.run(3), Infeasible);
   EXPECT_TRUE(job.run(4).held.tokens.empty());
