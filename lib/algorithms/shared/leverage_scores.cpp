@@ -41,7 +41,8 @@ bool draws_sketch(const Params& params) {
 Index leverage_bytes(const Params& params, const LayerFacts& layer, Index /*kept*/) {
   const Index width = draws_sketch(params) ? params.integer("sketch") : layer.d;
   // Twice: keys with their transpose, the Gram matrix with its factor, a block with its solution.
-  return 8 * (2 * (layer.n + width + kBlock) + layer.d) * width;
+  const Index bytes = 8 * (2 * (layer.n + width + kBlock) + layer.d) * width;
+  return bytes + bytes / 8;  // blocks that Eigen packs, and what malloc gives beyond
 }
 
 std::map<std::string, std::string> require_rope_tables(const Params& params,
