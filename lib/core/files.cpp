@@ -189,7 +189,7 @@ void StagedFile::flush() {
   const std::string text = std::exchange(waiting_, {});
   if (!write_all(fd_.get(), text)) {
     const int error = errno;
-    [[maybe_unused]] const int cut = ::ftruncate(fd_.get(), size_);
+    cut(size_);
     throw_io("write", partial(), error);
   }
   size_ += static_cast<off_t>(text.size());
@@ -198,10 +198,8 @@ void StagedFile::flush() {
 void StagedFile::cut(off_t size) {
   const auto kept = static_cast<std::size_t>(std::max<off_t>(size - size_, 0));
   waiting_.resize(std::min(waiting_.size(), kept));
-  if (size < size_) {
-    [[maybe_unused]] const int cut = ::ftruncate(fd_.get(), size);
-    size_ = size;
-  }
+  size_ = std::min(size_, size);
+  [[maybe_unused]] const int failed = ::ftruncate(fd_.get(), size_);
 }
 
 void StagedFile::close() {
