@@ -145,7 +145,7 @@ Index outlier_count(double share, Index count) {
 
 Index outlier_bytes(double share, Index length, Index group) {
   const auto of_group = [&](Index count) {
-    return outlier_count(share, count) * (count > 65536 ? kOutlierBytes + 2 : kOutlierBytes);
+    return outlier_count(share, count) * (count > 65536 ? 6 : 4);  // its value and its index
   };
   const Index rest = length % group;
   return length / group * of_group(group) + (rest > 0 ? of_group(rest) : 0);

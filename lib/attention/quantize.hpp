@@ -101,14 +101,11 @@ struct CodeFormat {
   DType outlier_type = DType::float16;  ///< 16 bits
 };
 
-/// Bytes of an outlier: its value and its index in the group, which has two
-/// bytes more in groups of more than 65,536.
-constexpr Index kOutlierBytes = 4;
-
 /// Outliers in a group of `count`: share * count, rounded up, up to the product's rounding.
 Index outlier_count(double share, Index count);
 
-/// Bytes of the outliers of `length` numbers in groups of `group`.
+/// Bytes of the outliers of `length` numbers in groups of `group`: of each its value (2) and its
+/// index in the group (2, in groups of more than 65,536 4).
 Index outlier_bytes(double share, Index length, Index group);
 
 /// Quantizes `rows` [c, cols] and reads them back in place; without outliers as QuantizedRows. Time
