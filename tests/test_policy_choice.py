@@ -203,8 +203,9 @@ class PolicyTest(CommandCase):
             self.assertAlmostEqual(one["budget"], budget * 0.25 / 0.26, places=12)
         layers, *_ = self.choice(words[0], "--budget", "0.5", *words[3:], out="whole.json")
         self.assertEqual([one["budget"] for one in layers], [0.5, 0.5, 0.1, 0.1, 0.1])
-        write_text(other, json.dumps({"layers": [{"layer": 0, "heads": []}]}))
-        self.refused("expected a policy with an algorithm", *words, "-o", self.path("p.json"))
+        for bad in ([{"layer": 0, "heads": []}], [], [{"layer": 0, "algorithm": "h2o", "budget": "nan"}]):
+            write_text(other, json.dumps({"layers": bad}))
+            self.refused("expected a policy with an algorithm", *words, "-o", self.path("p.json"))
 
     def test_refusals(self):
         table = self.layers_table({("p", "h2o", 0.5): [0.1, 0.1], ("p", "h2o", 0.25): [0.2, 0.2]})

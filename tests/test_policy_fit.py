@@ -135,8 +135,9 @@ class PredictTest(CommandCase):
 
     def test_methods_without_a_budget_are_predicted_and_not_fitted(self):
         errors = (0.1, 0.2, 0.3)
-        content, out, _ = self.fitted(*self.tables(self.points() | {("p0", "kivi", "", 0): errors}))
+        content, out, said = self.fitted(*self.tables(self.points() | {("p0", "kivi", "", 0): errors}))
         self.assertIn("10 cells", out)
+        self.assertIn("kivi: skipped, it has no budget", said)
         self.run_script("apply", self.path("s.json"), self.path("layers.csv"), "--csv", self.path("p.csv"))
         rows = {row["algorithm"]: row for row in self.read("p.csv")}
         self.assertEqual(rows["kivi"]["budget_requested"], "")

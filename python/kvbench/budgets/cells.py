@@ -90,14 +90,17 @@ def load(options):
     scores = kcs.read(options.scores, "kl")
     kcs.refuse_other_layers(scores, path)
     scores = kt.pick_rows(scores, options, path)
+    plain = scores["budget_requested"].isna()
+    notes = [f"{name}: skipped, it has no budget" for name in scores["algorithm"][plain].unique()]
+    scores = scores[~plain].copy()
     scores["trace"] = scores["trace"].map(os.path.basename)
     scores["source"] = units.sources_of(scores, options.records, path, own_source=True)
     kt.add_labels(scores)
     squares, layers = read_layers(options.layer_table)
     keys = ["label", "budget_requested", "source"]
     scores, gone = kcs.without_spoiled(scores, keys)
-    notes = [f"{label} at {budget:g}: {counted(count, 'source')} with rows that are not ok or missing"
-             for (label, budget), count in gone]
+    notes += [f"{label} at {budget:g}: {counted(count, 'source')} with rows that are not ok or missing"
+              for (label, budget), count in gone]
     absent = ~scores.set_index(KEY).index.isin(squares.index)
     if absent.any():
         row = scores[absent].iloc[0]

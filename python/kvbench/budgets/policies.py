@@ -144,9 +144,12 @@ def like(options, content):
     """Writes the policy --like for the layers of `content`. Raises CsvError for one by KV head."""
     try:
         choices = [(one["algorithm"], float(one["budget"])) for one in read_json(options.like, kt.CsvError)["layers"]]
+        good = choices and all(0 <= budget <= 1 for _, budget in choices)
     except (ValueError, KeyError, TypeError):
+        good = False
+    if not good:
         raise kt.CsvError(f"{options.like}: expected a policy with an algorithm and a budget for each layer "
-                          "(docs/policies.md)") from None
+                          "(docs/policies.md)")
     layers = content["layers"]
     found = [choices[at * len(choices) // len(layers)] for at in range(len(layers))]
     mean = float(np.mean([budget for _, budget in found]))
