@@ -132,6 +132,7 @@ if(KVBENCH_HAVE_CUDA AND _test_units)
   target_link_libraries(kvbench_gpu_tests PRIVATE
     kvbench_lib CUDA::cudart_static GTest::gtest GTest::gtest_main)
   target_compile_definitions(kvbench_gpu_tests PRIVATE KVBENCH_TEST_DATA_DIR="${_src}/tests/data")
+  kvbench_unity(kvbench_gpu_tests ${_test_unit} ${_gpu_tests})
   kvbench_target_options(kvbench_gpu_tests)
   target_compile_options(kvbench_gpu_tests PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1>")
   kvbench_link_dependencies(kvbench_gpu_tests)
@@ -155,8 +156,7 @@ if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$
   endforeach()
   add_executable(kvbench_emulated_tests ${_emulated} ${_gpu_tests}
     tests/reference/reference.cpp lib/gpu/device.cpp)
-  # Units of kvbench_tests, for the sources of both.
-  set_target_properties(kvbench_emulated_tests PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  kvbench_unity(kvbench_emulated_tests ${_test_unit} ${_gpu_tests})
   target_include_directories(kvbench_emulated_tests BEFORE PRIVATE
     "${_src}/tests/emulated" "${_src}/tests")
   target_link_libraries(kvbench_emulated_tests PRIVATE kvbench_lib GTest::gtest GTest::gtest_main)

@@ -4,7 +4,7 @@
 #include "make_head.hpp"
 #include "on_device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_backend {
 namespace {
 
 class GpuBackend : public testing_gpu::OnDevice {};
@@ -19,4 +19,4 @@ TEST_F(GpuBackend, AnotherHeadThanItsOwnIsRefused) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_backend

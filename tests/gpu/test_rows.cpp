@@ -10,7 +10,7 @@
 #include "make_head.hpp"
 #include "on_device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_rows {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -212,4 +212,4 @@ TEST_F(GpuRows, KeepToTheMemoryThatIsPlanned) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_rows

@@ -8,7 +8,7 @@
 #include "make_head.hpp"
 #include "on_device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_attention {
 namespace {
 
 // Sums of some hundred terms in float64, each in an order of its own: some 1e-14 of what they sum.
@@ -289,4 +289,4 @@ TEST_F(GpuAttention, MemoryKeepsToTheScratch) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_attention

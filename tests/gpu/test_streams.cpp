@@ -6,7 +6,7 @@
 #include "make_head.hpp"
 #include "on_device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_streams {
 namespace {
 
 enum class Keys { normal, odd, equal, zero };
@@ -321,4 +321,4 @@ TEST_F(GpuRetention, PowerIsTheCpus) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_streams

@@ -6,7 +6,7 @@
 #include "make_head.hpp"
 #include "on_device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_facility {
 namespace {
 
 constexpr Similarity kKinds[] = {Similarity::relu, Similarity::one_plus, Similarity::absolute};
@@ -79,4 +79,4 @@ TEST_F(GpuFacility, ZeroKeysAndAnEmptyGround) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_facility

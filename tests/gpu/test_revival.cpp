@@ -8,7 +8,7 @@
 #include "make_head.hpp"
 #include "on_device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_revival {
 namespace {
 
 constexpr std::size_t kScratch = std::size_t{1} << 20;
@@ -239,4 +239,4 @@ TEST_F(GpuRevival, NoSteps) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_revival

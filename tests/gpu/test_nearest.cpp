@@ -6,7 +6,7 @@
 #include "make_head.hpp"
 #include "on_device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_nearest {
 namespace {
 
 struct Size {
@@ -59,4 +59,4 @@ TEST_F(GpuNearest, OppositeKeys) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_nearest

@@ -8,7 +8,7 @@
 #include "make_head.hpp"
 #include "on_device.hpp"
 
-namespace kvbench {
+namespace kvbench::test_gpu_balance {
 namespace {
 
 // What a BalanceBlocks points at: tokens out of order, weights that are powers of two or not.
@@ -197,4 +197,4 @@ TEST_F(GpuBalance, ProbabilitiesAreOptional) {
 }
 
 }  // namespace
-}  // namespace kvbench
+}  // namespace kvbench::test_gpu_balance
