@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "cache_runs.hpp"
 #include "held_sets.hpp"
 #include "reference/reference.hpp"
 #include "replay/planner.hpp"
@@ -245,6 +246,34 @@ TEST_F(LayerWindow, WhatMakesTokensIsRefusedByName) {
   EXPECT_THROW(run(o), InputError);
   o.layers = {0};
   EXPECT_NO_THROW(run(o));
+}
+
+// Tokens in fewer bits have no position in a caches file: `counted` has those of h2o, and exact's
+// are all of the middle.
+TEST_F(LayerWindow, CachesOfQuantizedTokensAreEvaluated) {
+  for (const Index window : {20, 40}) {
+    ReplayOptions o =
+        options(trace_of(window, true), {"h2o@quant-kivi", "exact@quant-kivi", "snapkv"});
+    o.export_caches = (folder_ / "c.h5").string();
+    ASSERT_EQ(run(o).failed, 0);
+    ReplayOptions evaluation = o;
+    evaluation.out = (folder_ / "evaluated.csv").string();
+    evaluation.algorithms.clear();
+    evaluation.budgets.clear();
+    evaluation.export_caches.clear();
+    evaluation.caches = {o.export_caches};
+    ASSERT_EQ(run(evaluation).failed, 0);
+    testing_caches::expect_same_tables(evaluation.out, o.out);
+    const auto measured = testing_replay::untimed(o.out);
+    EXPECT_EQ(std::ranges::count_if(measured,
+                                    [](const Fields& row) {
+                                      return row[column_index("layer")] == "3" &&
+                                             row[column_index("status")] == "ok" &&
+                                             row[column_index("algorithm")].find('@') !=
+                                                 std::string::npos;
+                                    }),
+              8);
+  }
 }
 
 // Methods of a set stay where they fit; elsewhere their rows say why not.

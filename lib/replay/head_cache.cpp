@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 
 #include "core/archive.hpp"
 #include "core/error.hpp"
@@ -102,6 +103,21 @@ void check_token(const HeadCache& c, Index row, const KvHead& head, const std::s
   };
   check("k", c.k, head.k);
   check("v", c.v, head.v);
+}
+
+// Positions of the made entries, if they are tokens in fewer bits: all of the middle that are not
+// `held` (ascending), or `counted`. Empty if the entry does not say them.
+std::vector<Index> quantized_positions(const HeadCache& c, const std::vector<Index>& held,
+                                       std::span<const Index> middle) {
+  const Index made = c.rows() - static_cast<Index>(held.size());
+  std::vector<Index> out;
+  if (c.rows() == static_cast<Index>(middle.size())) {
+    std::ranges::set_difference(middle, held, std::back_inserter(out));
+  } else {
+    out.assign(c.counted.begin(), c.counted.end());
+  }
+  const bool good = !c.denominator && c.quantized == made && static_cast<Index>(out.size()) == made;
+  return good ? out : std::vector<Index>{};
 }
 
 }  // namespace
@@ -206,12 +222,6 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
     check_token(c, i, head, where);
     held.push_back(i);
   }
-  if (head.window > 0 && !made.empty()) {
-    reject(where,
-           fmt::format("token: row {} is a made entry, which the layer's window of {} tokens "
-                       "cannot hide; expected only tokens of the trace",
-                       made.front(), head.window));
-  }
   std::ranges::sort(held, {}, [&](Index i) { return c.token[i]; });
   const auto twice = std::adjacent_find(held.begin(), held.end(),
                                         [&](auto a, auto b) { return c.token[a] == c.token[b]; });
@@ -246,6 +256,16 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
   }
   out.held.weights = weigh(c.log_weight, held);
   out.made = {rows_of(c.k, made), rows_of(c.v, made), weigh(c.log_weight, made)};
+  if (head.window > 0 && !made.empty()) {
+    out.made.positions = quantized_positions(c, out.held.tokens, middle);
+    if (out.made.positions.empty()) {
+      reject(where,
+             fmt::format("token: row {} is a made entry, which the layer's window of {} tokens "
+                         "cannot hide; expected tokens of the trace, or quantized ones that "
+                         "`counted` has or that are all others of the middle",
+                         made.front(), head.window));
+    }
+  }
   if (c.denominator) {
     const std::vector<float>& logs_den = c.denominator->log_weight;
     Denominator& den = out.denominator.emplace();
