@@ -34,7 +34,7 @@ endfunction()
 file(GLOB _test_sources ${_glob} tests/test_*.cpp tests/reference/*.cpp)
 file(GLOB _test_units ${_glob} tests/test_*.cpp)
 set(KVBENCH_ALONE tests/test_memory.cpp)  # replaces malloc, as sanitizers do: not linked with them
-set(_test_unit 6)  # sources compiled at a time: each has a namespace of its own
+set(_test_unit 10)  # sources compiled at a time: each has a namespace of its own
 if(_test_units)
   find_package(GTest REQUIRED)
   include(GoogleTest)
