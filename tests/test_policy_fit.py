@@ -144,6 +144,12 @@ class PredictTest(CommandCase):
         self.assertAlmostEqual(float(rows["kivi"]["kl_predicted"]),
                                sum(s * e * e for s, e in zip(content["sensitivity"], errors)), 12)
 
+    def test_methods_without_a_budget_alone_are_refused(self):
+        scores, layers = self.tables({(f"p{i}", method, "", 0): errors for i in range(3)
+                                      for method, errors in zip(METHODS, self.errors(5))})
+        self.refused("scores.csv: got no method with a budget, expected at least 3", "fit", "--model", "M", scores,
+                     "--layer-table", layers, "-o", self.path("s.json"))
+
     def test_seeds_then_prompts_then_sources(self):
         points = {("a1", "h2o", 0.5, 0): (0.1, 0.1, 0.1), ("a1", "h2o", 0.5, 1): (0.3, 0.1, 0.1),
                   ("a2", "h2o", 0.5, 0): (0.2, 0.2, 0.1), ("b", "h2o", 0.5, 0): (0.1, 0.2, 0.2)}

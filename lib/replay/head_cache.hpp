@@ -31,7 +31,8 @@ CacheBytes bytes_of(const HeadCache& cache, Index d, Index dv, DType dtype);
 /// Returns an entry that is not infeasible as a method's result. `middle`: positions of the middle,
 /// ascending. `where`: prefix of errors. Throws InputError if tokens repeat, are outside the middle
 /// or differ from the head's rows; if keys or values are not numbers of the head's dtype though
-/// counted so; if counts are impossible.
+/// counted so; if counts are impossible; if the head has a window and made entries no position
+/// (docs/trace_format.md).
 Compressed compressed_of(const HeadCache& cache, const KvHead& head, std::span<const Index> middle,
                          const std::string& where);
 

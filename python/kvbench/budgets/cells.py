@@ -90,12 +90,14 @@ def load(options):
     scores = kcs.read(options.scores, "kl")
     kcs.refuse_other_layers(scores, path)
     scores = kt.pick_rows(scores, options, path)
-    plain = scores["budget_requested"].isna()
-    notes = [f"{name}: skipped, it has no budget" for name in scores["algorithm"][plain].unique()]
-    scores = scores[~plain].copy()
     scores["trace"] = scores["trace"].map(os.path.basename)
     scores["source"] = units.sources_of(scores, options.records, path, own_source=True)
     kt.add_labels(scores)
+    plain = scores["budget_requested"].isna()
+    notes = [f"{label}: skipped, it has no budget" for label in scores["label"][plain].unique()]
+    if plain.all():
+        raise kt.CsvError(f"{path}: got no method with a budget, expected at least 3")
+    scores = scores[~plain]
     squares, layers = read_layers(options.layer_table)
     keys = ["label", "budget_requested", "source"]
     scores, gone = kcs.without_spoiled(scores, keys)

@@ -141,7 +141,9 @@ def write_policy(options, content, layers):
 
 
 def like(options, content):
-    """Writes the policy --like for the layers of `content`. Raises CsvError for one by KV head."""
+    """Writes the policy --like for the layers of `content`. Raises CsvError for one by KV head, without layers or with
+    budgets outside [0, 1].
+    """
     try:
         choices = [(one["algorithm"], float(one["budget"])) for one in read_json(options.like, kt.CsvError)["layers"]]
         good = choices and all(0 <= budget <= 1 for _, budget in choices)
