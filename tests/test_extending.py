@@ -62,7 +62,8 @@ OFFSET_TABLE = ("<!-- columns: offset.csv -->\n| column | unit | meaning |\n| --
 
 # Unit tests that an example is tried with, as --gtest_filter has them.
 METHOD_TESTS = "Stride.*:*EveryMethod.*/stride:AllMethods.Rows*:ScoringQueries.*"
-COLUMN_TESTS = "Schema.*:Summary*:Csv*:Merge.*:RowFilter*"  # those that read or write whole rows
+COLUMN_TESTS = ("Schema.*:Summary*:ErrorFigures.*:Csv*:Merge.*:Row*:LayerErrorsTest.*:"
+                "EvaluateTest.*:JobTest.*:RunTest.*:StreamJobTest.*:ContractTest.*")
 STATISTIC_TESTS = "Offset.*:ClusterRun.*"
 FILTERS = (METHOD_TESTS, COLUMN_TESTS, STATISTIC_TESTS)
 
