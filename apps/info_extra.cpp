@@ -12,6 +12,8 @@
 namespace kvbench {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 std::string prefix_text(const std::set<std::optional<Index>>& prefixes) {
   std::vector<std::string> out;
   for (const std::optional<Index>& prefix : prefixes) {
@@ -84,7 +86,6 @@ std::string extra_text(const PromptMeta& prompt) {
 }
 
 void add_extra(const LayerMeta& layer, nlohmann::ordered_json& to) {
-  using Json = nlohmann::ordered_json;
   to["extra"] = Json::array();
   for (const ExtraSetInfo& set : layer.extra) {
     Json segments = Json::array();
