@@ -149,7 +149,7 @@ for model in "${models[@]}"; do
   mapfile -t longer < <(works "$folder/store" judged)
   ((${#longer[@]} >= least)) || continue
   ids=("${longer[@]%-*k}") files=()
-  add_works files scores "$out/${model#*:}/store/judged" "$out/${model#*:}-policies/store/judged"
+  add_works files scores "$out/${model#*:}/store/judged" "$out/${model#*:}-policies/store/judged" "$folder/store/short"
   tokens=${longer[0]##*-}
   long+=(--score-table "${model%%:*} 4096 tokens" "${files[@]}"
     --score-table "${model%%:*} $((${tokens%k} * 1024)) tokens" "$folder/store/judged.scores.csv.gz")
