@@ -166,6 +166,23 @@ class LossesTest(CommandCase):
         for end in (".png", ".pdf"):
             self.assertGreater(os.path.getsize(self.path("f" + end)), 1000)
 
+    def test_texts_of_many_panels_do_not_overlap(self):
+        rows = [(f"p{i}", method, budget, 0, 1 + i / budget)
+                for i in range(9) for budget in (0.25, 0.125) for method in ("h2o", "local")]
+        table = self.table("s.csv", rows)
+        for models in range(1, 8):
+            words = [word for at in range(models) for word in ("--score-table", f"Qwen2.5-Coder-{at}.5B", table)]
+            found = scores.load(options.parse_arguments(words))
+            figure = score_figure.draw(found, [], "kl", "budget")
+            self.assertEqual(len(figure.axes), models)
+            renderer = figure.canvas.get_renderer()
+            figure.draw(renderer)
+            boxes = [text.get_window_extent(renderer) for axes in figure.axes
+                     for text in (axes.title, axes.xaxis.label, axes.yaxis.label) if text.get_text()]
+            self.assertGreaterEqual(len(boxes), models + 2)
+            for at, box in enumerate(boxes):
+                self.assertFalse(any(box.overlaps(other) for other in boxes[at + 1:]), models)
+
     def test_bytes(self):
         """Points lie at the mean share of all bytes; a method's settings and numbered policies share a line."""
         shares = {("local", "", 0.25): 0.3, ("local", "", 0.125): 0.2,

@@ -15,6 +15,7 @@ from kvbench.plot import style as kst
 from kvbench.text import counted
 
 WIDTH = 0.008  # decades between methods at a budget
+MOST_COLUMNS = 3  # titles of more panels overlap
 LABELS = {"budget": "budget (fraction of the middle)", "bytes": "bytes of the whole cache (fraction)"}
 
 
@@ -63,16 +64,20 @@ def ticks(lines, axis):
 
 @kf.in_style
 def draw(found, shown, metric, axis):
-    """Returns a figure with a panel per model; intervals over sources. shown: lines [default: the best]."""
+    """Returns a figure with a panel per model, intervals over sources. shown: lines [default: the best]."""
     models, every = found.models(), lines_of(found, axis)
     names = list(dict.fromkeys(line_of(label, axis) for label in found.methods))
     absent = [one for one in shown if one not in names]
     if absent:
         raise kt.CsvError(f"--show: got `{absent[0]}`, expected some of {', '.join(names)}")
     methods = shown or list(dict.fromkeys(line_of(one, axis) for one in scores.shown(found, MOST_SHOWN)))
-    figure, grid = kf.panels(1, len(models), width=kf.PAGE_WIDTH, height=3.2, sharey=True)
+    rows = math.ceil(len(models) / MOST_COLUMNS)
+    columns = math.ceil(len(models) / rows)
+    figure, grid = kf.panels(rows, columns, width=kf.PAGE_WIDTH, height=3.2 if rows == 1 else 2.6, sharey=True)
+    for axes in grid.flat[len(models):]:
+        axes.remove()
     looks = kst.styles(methods)
-    for axes, model in zip(grid[0], models):
+    for at, (axes, model) in enumerate(zip(grid.flat, models)):
         axes.set_yscale("log")
         for step, method in enumerate(methods):
             points = [(x, v) for x, v in every[model].get(method, []) if v.mean() > 0]
@@ -93,9 +98,10 @@ def draw(found, shown, metric, axis):
             axes.set_xlim(min(places) / 2**0.5, max(places) * 2**0.5)  # a lone budget is not spread over the panel
         sources = max(len(v) for points in every[model].values() for _, v in points)
         axes.set_title(f"{model} ({counted(sources, 'source')})")
-        axes.set_xlabel(LABELS[axis])
+        if at + columns >= len(models):
+            axes.set_xlabel(LABELS[axis])
         kl.plain_log(axes.yaxis)
-        if axes is grid[0][0]:
+        if at % columns == 0:
             axes.set_ylabel(METRICS[metric])
     kf.legend_above(figure, [kf.line_handle(looks[m], m) for m in methods])
     return figure
