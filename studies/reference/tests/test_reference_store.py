@@ -259,6 +259,16 @@ class StoreTest(ProgramCase):
         said = self.run_it(work="other")
         self.assertIn("checked before", said)
 
+    def test_a_column_that_scores_have_since_makes_no_sample_stale(self):
+        self.run_it("--samples", "0")
+        score = SCORE.replace('*key, "kl"', '*key, "ratio", "kl"').replace("*point, float", "*point, 0.25, float")
+        self.assertEqual(score.count("ratio"), 1)
+        self.write("score.py", score)
+        said = self.run_it()
+        self.assertRegex(said, "sample of judged: .*, without ratio, newer than the store: equal bits")
+        self.assertIn("complete: 7 steps", said)
+        self.assertNotIn("ratio", self.stored("judged", "a", "scores")[0])
+
     def test_files_of_reports_that_a_run_does_not_make_stay(self):
         self.run_it("--samples", "0")
         made = set(os.listdir(self.out))
@@ -368,12 +378,21 @@ seconds = 5
 
     def test_samples_that_differ(self):
         self.run_it("--samples", "0")
+        def other(header, rows):
+            at = header.index("rel_error")
+            for row in rows:
+                row[at] = row[at] and repr(1.001 * float(row[at]))
+
         for prompt in "abc":
-            self.age("equal", prompt)
-            self.age("judged", prompt, "layers")  # keeps nine digits
+            self.age("equal", prompt)  # keeps five digits
+            self.age("judged", prompt, "layers")  # keeps nine
+        self.assertRegex(self.run_it(), "sample of equal: .*: equal bits, rows equal in 5 digits\n")
+        for prompt in "abc":
+            self.change("equal", prompt, change_rows=other)
+        os.remove(self.path("work/samples.json"))
         said = self.run_it(code=1)
         self.assertIn("stale: equal: a, b, c: rows of another state of the program", said)
-        self.assertIn("check: the store has 00000000, here it is", said)
+        self.assertRegex(said, "rel_error: the store has .*, here it is")
         self.assertNotIn("complete", said)
         self.assertRegex(said, "sample of judged: .*: equal bits, layers equal in 9 digits")
         said = self.run_it("--stale")

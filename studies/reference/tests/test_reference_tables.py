@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import tomllib
 import unittest
+import zlib
 from unittest import mock
 
 from study_case import ROOT, STUDY, FolderCase, missing, write_text
@@ -103,15 +104,24 @@ class CondenseTest(unittest.TestCase):
         self.assertEqual(self.checks(*reversed([row("a", 0, 0, 1, "0.1"), row("a", 0, 0, 0, "0.2")])),
                          self.checks(row("a", 0, 0, 1, "0.1"), row("a", 0, 0, 0, "0.2")))
 
+    def test_the_ratio_of_a_replay_is_no_later_column(self):
+        """It stands in the check in its place, as in rows from before tables of scores had one."""
+        header = ["algorithm", "layer", "seed", "ratio", "rel_error", "status"]
+        cells = ["a", "0", "0", "0.25", "0.123456789", "ok"]
+        check = f"{zlib.crc32(chr(0).join(cells).encode() + bytes([10])):08x}"
+        self.assertEqual(dicts(store.condense(store.Table(header, [cells]), ""))[0]["check"], check)
+        cells[3] = ""
+        self.assertEqual(dicts(store.condense(store.Table(header, [cells]), ""))[0]["ratio"], "")
+
     SCORES = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed", "kl", "answer_right", "status"]
 
-    def scores(self, *rows, later=True):
+    def scores(self, *rows, later=True, without=()):
         """Condensed scores of (method, kl, {column: value}): a table of today, or an older one."""
         header = [*self.SCORES, *(store.LATER if later else ())]
         return store.condense(store.Table(header, [
             ["t.h5", "p", method, "x=1", "0.5", "0", kl, "", "ok",
              *(more.get(name, "") for name in (store.LATER if later else ()))]
-            for method, kl, more in rows]), "scores", (), "book")
+            for method, kl, more in rows]), "scores", (), "book", without=without)
 
     def test_later_columns_are_where_there_is_something_in_them(self):
         rows = [("a", "0.1", {}), ("b", "0.2", {})]
@@ -124,6 +134,7 @@ class CondenseTest(unittest.TestCase):
         self.assertEqual([r["answer_nll"] for r in dicts(new)], ["2.5", ""])
         with self.assertRaisesRegex(samples.Differs, "the store has no column answer_nll"):
             samples.same_bits("s", old, new)
+        self.assertEqual(text(self.scores(*told, without=("answer_nll", "choice_right"))), text(old))
         # A sample of a row alone has its check, whatever the other rows have.
         for at, one in enumerate(told):
             self.assertEqual(dicts(self.scores(one))[0]["check"], dicts(new)[at]["check"])

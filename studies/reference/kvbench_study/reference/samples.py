@@ -4,10 +4,12 @@ Per stage, and per state of lib and scripts that made its rows, a few variants o
 by a hash. A variant runs in all of its layers, since budgets may move between layers. All of its
 tables are compared without times, bit by bit: `check` in the tables is a checksum of the unrounded
 rows. Tables of layers and scores keep nine digits and may differ behind these, as sums in another
-order do: this is reported. If the trace made here differs in bits from the store's (another machine
-may use other torch kernels), this is reported, and means over layers and heads must agree within
-TOLERANCE; the same holds for scores of another machine. Last digits of scores depend on which caches
-the model reads together, which are others in a sample: scores may differ by ROUNDING, as reported.
+order do: this is reported. So may rows of another state of lib behind their five digits: `check`
+covers columns that are not stored, and `mass_kept` was above 1 by rounding before it was clipped. If
+the trace made here differs in bits from the store's (another machine may use other torch kernels),
+this is reported, and means over layers and heads must agree within TOLERANCE; the same holds for
+scores of another machine. Last digits of scores depend on which caches the model reads together,
+which are others in a sample: scores may differ by ROUNDING, as reported.
 """
 
 import contextlib
@@ -203,23 +205,31 @@ class Samples:
                   if name in record["files"]}
         if not tables:
             raise Differs(f"none of the tables {', '.join(record['files'])} is written here")
-        equal = {}
+        equal, newer = {}, set()
         for name, new in tables.items():
             variants = new.variants()
             old = self.steps.store.packed(stage.name, name).table(prompt.id).only(lambda v, known=variants: v in known)
+            absent = [c for c in store.appended(name) if not new.lacks(c) and old.lacks(c)]
+            if absent:
+                new = self.steps.condensed(stage, prompt, folder, absent)[name]
+                newer.update(absent)
             # The model's arithmetic depends on the torch here.
             scores = name.partition(".")[0] == "scores"
             free = not same or scores and part["cpu"] != cpu_model()
-            equal[name] = self.compare(store.file_of(stage.name, name), old, new, free, name in store.FEW_ROWS, scores)
+            digits = name in store.FEW_ROWS or self.foreign(group)
+            equal[name] = self.compare(store.file_of(stage.name, name), old, new, free, digits, scores)
         shutil.rmtree(folder, ignore_errors=True)
         if not self.run.args.keep:
             self.run.sampled.add(prompt.id)
         what = prompt.id + (f", {', '.join(chosen)}" if chosen else "")
+        what += f", without {', '.join(sorted(newer))}, newer than the store" if newer else ""
         if same or "means" not in equal.values():
             said = f"{what}: equal bits"
-            rounded = sorted(name for name, found in equal.items() if found == "digits")
-            if rounded:
-                said += f", {', '.join(rounded)} equal in {store.FEW_ROWS_DIGITS} digits"
+            for kept in (store.FEW_ROWS_DIGITS, store.DIGITS):
+                rounded = sorted(name or "rows" for name, found in equal.items()
+                                 if found == "digits" and kept == store.digits_of(name))
+                if rounded:
+                    said += f", {', '.join(rounded)} equal in {kept} digits"
             if "rounding" in equal.values():
                 said += f", scores within {ROUNDING:g}: the model read other caches together"
             if "means" in equal.values():

@@ -357,9 +357,9 @@ class Steps:
             return self.placeholders.stage_words(stage, prompt, folder)
         return self.placeholders.stage_words(stage, prompt, folder, variants, budgets)
 
-    def condensed(self, stage, prompt, folder):
+    def condensed(self, stage, prompt, folder, without=()):
         """Returns {table: condensed} of a step's files. Times of rows of a score, made beside other work, are no
-        result.
+        result. without: as for store.condense.
         """
         if stage.kind == "cluster":
             names = [name for name in sorted(os.listdir(folder))
@@ -372,7 +372,7 @@ class Steps:
             names = [name for name in names if name in stage.keep]
         return {store.table_name(name): store.condense(
             store.read_plain(os.path.join(folder, name)), store.table_name(name), stage.columns,
-            prompt.source, stage.kind != "score") for name in names}
+            prompt.source, stage.kind != "score", without) for name in names}
 
     def merge(self, stage, prompt, record, tables, entries, part):
         """Adds to the store what a run made. record: existing entries to keep; None: start over."""

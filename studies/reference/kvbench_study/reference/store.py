@@ -51,11 +51,10 @@ DROPPED = ("run_id", "row_crc")
 COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio", "middle_ratio", "rel_error",
            "mass_kept", "compress_ms", "attend_us_per_query")
 # Columns added to tables of scores after rows were committed. A row with an empty one equals the
-# row without it, so that older records still compare equal.
+# row without it, so that older records still compare equal. Rows of replays always had `ratio`.
 LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choice_exact_right", "choice_right",
          "ratio")
 READS = ("read_bytes", "read_ratio", "index_bytes", "recall")  # the same, of tables of replays
-APPENDED = (*LATER, *READS)
 ON_DEMAND = ("residual_rel_error_heads", "budget_bytes")
 # Rows of later minor versions of schema 1 differ by appended columns only: they are stored as this one, and
 # compare equal to rows that were committed before.
@@ -69,6 +68,15 @@ USUAL_TIME_DIGITS = 3
 def table_name(file):
     """Returns `` for rows.csv, `layers` for rows.layers.csv, `scores` for scores.csv."""
     return file.removesuffix(".csv").removeprefix("rows").removeprefix(".")
+
+
+def digits_of(table):
+    return FEW_ROWS_DIGITS if table in FEW_ROWS else DIGITS
+
+
+def appended(table):
+    """Returns the columns of a table that were added after rows were committed."""
+    return LATER if table.startswith("scores") else READS
 
 
 def file_of(stage, table):
@@ -157,9 +165,9 @@ class Table:
     def key_indices(self):
         return self.indices(PLACE)
 
-    def lacks_later(self, column):
-        """Returns whether it is one of APPENDED and empty in all rows."""
-        return column in APPENDED and not any(row[self.columns[column]] for row in self.rows)
+    def lacks(self, column):
+        """Returns whether a column is absent or empty in all rows."""
+        return column not in self.columns or not any(row[self.columns[column]] for row in self.rows)
 
     def variant(self, row):
         """Returns (algorithm, params, budget) of a row; "" for missing columns."""
@@ -207,8 +215,11 @@ def table_of(path, rows):
     return Table(rows[0], rows[1:])
 
 
-def condense(table, name, columns=(), source="", times=True):
-    """Returns a step's table as stored. name: of table_name; columns: further ones of rows.csv; times: keep them."""
+def condense(table, name, columns=(), source="", times=True, without=()):
+    """Returns a step's table as stored. name: of table_name; columns: further ones of rows.csv; times: keep them;
+    without: columns of appended() that are left out, as from a table that a step wrote before there were any.
+    """
+    added = appended(name)
     if "schema" in table.columns:
         at = table.columns["schema"]
         table = Table(table.header, [[*row[:at], stored_schema(row[at]), *row[at + 1:]] for row in table.rows])
@@ -216,7 +227,8 @@ def condense(table, name, columns=(), source="", times=True):
     # Varying columns are adjacent, for compression.
     steady = [c for c in mine if c not in MOVING]
     kept = [c for c in table.header if c not in (*mine, *DROPPED, "seed")
-            and (c in columns or (c not in ON_DEMAND if name else c in COLUMNS)) and not table.lacks_later(c)
+            and (c in columns or (c not in ON_DEMAND if name else c in COLUMNS))
+            and c not in without and not (c in added and table.lacks(c))
             and (times or c not in TIMES)]
     if not name:
         kept.sort(key=[*COLUMNS, *columns].index)
@@ -225,13 +237,14 @@ def condense(table, name, columns=(), source="", times=True):
     extra = ["source"] if name in ("", "scores", "scores.layers") else []
     out = Table([*extra, *steady, *seeds, *(["seeds"] if seeds else []), *mine[len(steady):], *kept,
                  "check"], [])
-    digits = FEW_ROWS_DIGITS if name in FEW_ROWS else DIGITS
+    digits = digits_of(name)
     groups, sums = {}, {}
     at, variant = table.indices(mine), table.indices(VARIANT)
     for row in table.rows:
         groups.setdefault(tuple(row[i] for i in at), []).append(row)
-    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES, *APPENDED, *ON_DEMAND)]
-    later = [i for i, c in enumerate(table.header) if c in APPENDED or c in ON_DEMAND and c in columns]
+    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES, *added, *ON_DEMAND)]
+    later = [i for i, c in enumerate(table.header)
+             if c in added and c not in without or c in ON_DEMAND and c in columns]
     seed = table.columns.get("seed")
     for key in sorted(groups, key=sort_key):
         rows = groups[key]
