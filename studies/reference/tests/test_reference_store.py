@@ -367,17 +367,29 @@ seconds = 5
         head, *rows = self.stored("policies", "b")
         self.assertEqual({row[head.index("budget_requested")] for row in rows}, {"0.3"})
 
+    @staticmethod
+    def checks(header, rows):
+        """Makes rows differ behind the stored digits."""
+        at = header.index("check")
+        for row in rows:
+            row[at] = row[at] and "00000000"
+
     def age(self, stage, prompt, table=""):
         """Makes rows those of another state of lib that differ behind the stored digits."""
-        def checks(header, rows):
-            at = header.index("check")
-            for row in rows:
-                row[at] = row[at] and "00000000"
+        self.change(stage, prompt, lambda record: record["parts"][0].update(lib="another"), self.checks, table)
 
-        self.change(stage, prompt, lambda record: record["parts"][0].update(lib="another"), checks, table)
+    def test_rows_of_the_same_lib_have_equal_bits(self):
+        self.run_it("--samples", "0")
+        for prompt in "abc":
+            self.change("equal", prompt, change_rows=self.checks)
+        said = self.run_it(code=1)
+        self.assertIn("stale: equal: a, b, c: rows of this state of the program", said)
+        self.assertIn("check: the store has 00000000, here it is", said)
+        self.assertNotIn("complete", said)
 
     def test_samples_that_differ(self):
         self.run_it("--samples", "0")
+
         def other(header, rows):
             at = header.index("rel_error")
             for row in rows:
